@@ -1,0 +1,53 @@
+"""Are the layers of a network balanced? Curvature blocks, weight-gradient ratios and the scaling calculus.
+
+Names are imported when they are first used, so that `hessdiag --help` answers without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hessdiag import init, models, plots
+    from hessdiag.description import describe
+    from hessdiag.diagnosis import diagnose
+    from hessdiag.errors import HessdiagError
+    from hessdiag.report import BlockReport, Heatmap, Report
+    from hessdiag.setups import Setups
+    from hessdiag.study import measure_setups
+
+__all__ = [
+    "BlockReport",
+    "Heatmap",
+    "HessdiagError",
+    "Report",
+    "Setups",
+    "describe",
+    "diagnose",
+    "init",
+    "measure_setups",
+    "models",
+    "plots",
+]
+
+_HOMES = {
+    "BlockReport": "report",
+    "Heatmap": "report",
+    "HessdiagError": "errors",
+    "Report": "report",
+    "Setups": "setups",
+    "describe": "description",
+    "diagnose": "diagnosis",
+    "measure_setups": "study",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"hessdiag.{_HOMES[name]}"), name)
+    if name in __all__:
+        return import_module(f"hessdiag.{name}")
+    raise AttributeError(f"module 'hessdiag' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

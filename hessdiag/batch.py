@@ -1,0 +1,103 @@
+"""A batch of examples: what the model is called with, and the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag.errors import HessdiagError
+
+Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Positional and keyword arguments of the model; the first dimension of every tensor runs over examples."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    targets: Tensor | None
+    size: int
+
+    @classmethod
+    def of(cls, inputs: Inputs, targets: Tensor | None) -> Batch:
+        """A tensor is the one argument, a tuple or list the positional ones, a mapping the keyword ones.
+
+        Raises:
+            HessdiagError: there is no tensor, no example, or the tensors disagree about the number of examples.
+        """
+        args: tuple[Any, ...] = ()
+        kwargs: Mapping[str, Any] = {}
+        if isinstance(inputs, Tensor):
+            args = (inputs,)
+        elif isinstance(inputs, (tuple, list)):
+            args = tuple(inputs)
+        elif isinstance(inputs, Mapping):
+            kwargs = dict(inputs)
+        else:
+            raise HessdiagError(f"inputs are a {type(inputs).__name__}: pass a tensor, or a tuple or dict of tensors")
+        tensors = [value for value in (*args, *kwargs.values(), targets) if isinstance(value, Tensor)]
+        if not any(value is not targets for value in tensors):
+            raise HessdiagError("inputs hold no tensor: pass a tensor, or a tuple or dict of tensors")
+        sizes = {tuple(t.shape[:1]) for t in tensors}
+        if len(sizes) > 1 or () in sizes:
+            shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
+            raise HessdiagError(f"inputs and targets have shapes {shapes}: the first dimension must be the same batch")
+        (size,) = sizes.pop()
+        if size == 0:
+            raise HessdiagError("the batch is empty: pass at least one example")
+        for value in tensors:
+            if value.is_floating_point() and not bool(value.isfinite().all()):
+                raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
+        return cls(args, kwargs, targets, size)
+
+    def narrow(self, start: int, stop: int) -> Batch:
+        """Examples `start` up to `stop`."""
+
+        def cut(value: Any) -> Any:
+            return value[start:stop] if isinstance(value, Tensor) else value
+
+        stop = min(stop, self.size)
+        args = tuple(cut(value) for value in self.args)
+        kwargs = {key: cut(value) for key, value in self.kwargs.items()}
+        return Batch(args, kwargs, cut(self.targets), stop - start)
+
+    def chunks(self, examples: int) -> Iterator[Batch]:
+        """The batch in pieces of at most `examples`."""
+        for start in range(0, self.size, examples):
+            yield self.narrow(start, start + examples)
+
+    def call(self, model: nn.Module) -> Tensor:
+        """The model's outputs, (B, *out), with at least one output dimension."""
+        y = model(*self.args, **self.kwargs)
+        return self.check_outputs(y)
+
+    def check_outputs(self, y: Any) -> Tensor:
+        """The outputs as a floating-point tensor (B, *out); a model that gives anything else is refused."""
+        if not isinstance(y, Tensor):
+            raise HessdiagError(
+                f"the model returned a {type(y).__name__}: wrap it so that it returns one tensor (batch, outputs)"
+            )
+        if y.dim() == 0 or y.shape[0] != self.size:
+            raise HessdiagError(
+                f"the model returned a tensor of shape {tuple(y.shape)} for {self.size} examples:"
+                " its first dimension must run over the examples"
+            )
+        if not y.is_floating_point():
+            raise HessdiagError(f"the model returned {y.dtype} outputs: they must be real floating-point numbers")
+        return y.unsqueeze(1) if y.dim() == 1 else y
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
+        """The batch on another device, its floating-point tensors in another dtype."""
+
+        def move(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            return value.to(device, dtype) if value.is_floating_point() else value.to(device)
+
+        kwargs = {key: move(value) for key, value in self.kwargs.items()}
+        return Batch(tuple(map(move, self.args)), kwargs, move(self.targets), self.size)

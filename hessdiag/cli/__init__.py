@@ -1,0 +1,19 @@
+"""The command line. Nothing here imports torch before a command needs it."""
+
+import typer
+
+from hessdiag.cli.describe import describe
+from hessdiag.cli.diagnose import diagnose
+from hessdiag.cli.reproduce import reproduce
+
+app = typer.Typer(
+    name="hessdiag",
+    help="Are the layers of a network balanced? Curvature blocks, weight-gradient ratios and the scaling calculus.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(describe)
+app.command()(diagnose)
+app.add_typer(reproduce, name="reproduce")

@@ -1,0 +1,97 @@
+"""`hessdiag diagnose`: measure one network on one batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hessdiag.cli import options
+from hessdiag.cli.progress import progress_bar, say
+from hessdiag.errors import HessdiagError
+
+if TYPE_CHECKING:
+    from hessdiag.report import Report
+
+Init = Annotated[str, typer.Option(help="fan-in, fan-out, arithmetic or geometric  [default: as built]")]
+Json = Annotated[str, typer.Option(metavar="FILE", help="also save the report; - prints it in place of the table")]
+Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
+Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw heatmap and layers, as png and svg")]
+MaxSpread = Annotated[
+    float, typer.Option(help="exit with 1 if the largest σ² of a weight is more than X times the least")
+]
+Rtol = Annotated[float, typer.Option(help="relative standard error at which probing stops")]
+MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that probing may spend on a block")]
+
+
+def diagnose(
+    model: options.Model,
+    init: Init = "",
+    in_channels: options.InChannels = 3,
+    input_size: options.InputSize = "",
+    batch_size: options.BatchSize = 64,
+    loss: options.Loss = "random-quadratic",
+    matrix: options.Matrix = "ggn",
+    per: options.Per = "example",
+    method: options.Method = "auto",
+    rtol: Rtol = 0.05,
+    max_products: MaxProducts = 400,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    seed: options.Seed = 0,
+    json: Json = "",
+    csv: Csv = "",
+    plots: Plots = "",
+    max_spread: MaxSpread = 0.0,
+) -> None:
+    """Measure γ, ν and σ² of every layer of MODEL on random inputs, and print the table."""
+    from hessdiag.study import AS_BUILT, diagnose_random
+
+    for path in (json if json != "-" else "", csv):
+        _check_folder(path)
+    source = options.model_source(model, in_channels, input_size)
+    with progress_bar(f"measuring {model}", None) as step:
+        report = diagnose_random(
+            source,
+            batch_size=batch_size,
+            init=init or AS_BUILT,
+            seed=seed,
+            device=options.resolve_device(device),
+            dtype=options.resolve_dtype(dtype),
+            loss=loss,
+            matrix=matrix,
+            per=per,
+            method=method,
+            rtol=rtol,
+            max_products=max_products,
+            progress=step,
+        )
+    print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
+    if json not in ("", "-"):
+        report.to_json(json)
+    if csv:
+        report.to_csv(csv)
+    if plots:
+        _draw(report, Path(plots))
+    if max_spread and not report.spread["avg_sq_singular_value"] <= max_spread:
+        say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
+        raise typer.Exit(1)
+
+
+def _check_folder(path: str) -> None:
+    """Refuse before measuring what could not be saved after it."""
+    if path and not Path(path).parent.is_dir():
+        raise HessdiagError(f"cannot write {path!r}: there is no folder {str(Path(path).parent)!r}")
+
+
+def _draw(report: Report, folder: Path) -> None:
+    from hessdiag import plots
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HessdiagError(f"cannot make the folder {str(folder)!r} ({error.strerror})") from error
+    for name, figure in (("heatmap", plots.draw_heatmap(report)), ("layers", plots.draw_layers(report))):
+        for path in plots.save(figure, folder / name):
+            say(f"drew {path}")

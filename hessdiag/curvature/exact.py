@@ -1,0 +1,100 @@
+"""Exact Gauss-Newton blocks in output space.
+
+With S the Hessian of the loss in the N outputs of an example and K_l = J_l J_l^T the (N, N) Gram matrix of block l,
+
+    ‖G_ij‖_F² = ‖J_i^T S J_j‖_F² = tr(S K_j S K_i).
+
+N cotangents are back-propagated once to *all* layers, so that the whole L x L map costs little more than its diagonal
+and no probe, hence no noise, is involved. In the batch view the outputs of all B examples count together, G is
+divided by B, and K_l is (B N, B N), taken in panels of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag.batch import Batch
+from hessdiag.blocks import Block, owners_of
+from hessdiag.capture import backpropagate, trace
+from hessdiag.curvature.result import Curvature, Diagonal
+from hessdiag.functional import output_tangent
+from hessdiag.jacobian import Dense, Jacobian, Sites, block_jacobian
+from hessdiag.losses import hessian_matrix
+from hessdiag.problem import Problem
+from hessdiag.report import Array
+
+
+def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
+    """Mean over examples of ‖G_ij^(b)‖_F² for all blocks, `chunk` examples at a time."""
+    model, batch, loss, blocks = problem.model, problem.batch, problem.loss, problem.blocks
+    total = torch.zeros(len(blocks), len(blocks), dtype=torch.float64)
+    for part in batch.chunks(chunk):
+        y, jacobians = output_jacobians(model, part, blocks)
+        S = hessian_matrix(loss, y, part.targets)  # (B, N, N)
+        SK = torch.stack([torch.zeros_like(S) if J is None else torch.matmul(S, J.gram()) for J in jacobians], dim=1)
+        rows = SK.flatten(2)  # (B, L, N N)
+        columns = SK.transpose(2, 3).flatten(2)
+        total += torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0, dtype=torch.float64).cpu()
+    return _curvature(total / batch.size, blocks)
+
+
+def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
+    """‖G_ij‖_F² of the batch-mean loss for all blocks; `chunk` examples are held against all others at a time."""
+    model, batch, loss, blocks = problem.model, problem.batch, problem.loss, problem.blocks
+    parts = [output_jacobians(model, part, blocks) for part in batch.chunks(chunk)]
+    S = torch.cat([hessian_matrix(loss, y, p.targets) for (y, _), p in zip(parts, batch.chunks(chunk), strict=True)])
+    whole = [_concatenate([jacobians[i] for _, jacobians in parts]) for i in range(len(blocks))]
+    B, N, _ = S.shape
+    total = torch.zeros(len(blocks), len(blocks), dtype=torch.float64)
+    start = 0
+    for y, jacobians in parts:
+        size = len(y)
+        left: list[Tensor] = []
+        right: list[Tensor] = []
+        for mine, others in zip(jacobians, whole, strict=True):
+            if mine is None or others is None:
+                zero = S.new_zeros(size, N, B, N)
+                left.append(zero)
+                right.append(zero)
+                continue
+            K = mine.cross(others)  # (b, N, B, N)
+            left.append(torch.einsum("bij,bjck->bick", S[start : start + size], K))
+            right.append(torch.einsum("bicj,cjk->bick", K, S))
+        total += (torch.stack(left).flatten(1) @ torch.stack(right).flatten(1).T).double().cpu()
+        start += size
+    return _curvature((total + total.T) / (2 * B * B), blocks)
+
+
+def output_jacobians(model: nn.Module, part: Batch, blocks: Sequence[Block]) -> tuple[Tensor, list[Jacobian | None]]:
+    """Outputs (B, *out) and, for each block, the Jacobian of all N outputs of each example."""
+    seen = trace(model, part, owners_of(block for block in blocks if block.kind != "scalar"))
+    count = math.prod(seen.y.shape[1:])
+    basis = torch.eye(count, dtype=seen.y.dtype, device=seen.y.device).view(count, 1, *seen.y.shape[1:])
+    cotangents = basis.expand(count, *seen.y.shape)
+    phis = backpropagate(seen.y, [call.output_edge for call in seen.calls], cotangents)
+    jacobians: list[Jacobian | None] = []
+    for block in blocks:
+        if block.kind == "scalar":
+            jacobians.append(Dense(output_tangent(model, block, part).flatten(1).unsqueeze(2)))
+            continue
+        jacobians.append(block_jacobian(model, block, seen.calls, phis, examples=part.size))
+    return seen.y.detach(), jacobians
+
+
+def _concatenate(parts: Sequence[Jacobian | None]) -> Jacobian | None:
+    sites = [part for part in parts if isinstance(part, Sites)]
+    dense = [part for part in parts if isinstance(part, Dense)]
+    return Sites.concatenate(sites) if sites else Dense.concatenate(dense) if dense else None
+
+
+def _curvature(frobenius_sq: Tensor, blocks: Sequence[Block]) -> Curvature:
+    """Keep the diagonal of all blocks and the map of the weight blocks."""
+    full: Array = frobenius_sq.clamp(min=0).numpy()
+    diagonal = {block.name: Diagonal(float(full[i, i]), 0.0, 0, "exact") for i, block in enumerate(blocks)}
+    weights = [i for i, block in enumerate(blocks) if block.kind == "weight"]
+    heat = full[weights][:, weights]
+    return Curvature(diagonal, heat, 0 * heat)

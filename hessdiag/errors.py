@@ -1,0 +1,5 @@
+"""The one exception that users meet."""
+
+
+class HessdiagError(ValueError):
+    """Something that was passed cannot be used; the message says what, and what to type instead."""

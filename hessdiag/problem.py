@@ -1,0 +1,27 @@
+"""What is measured: a model, a batch, a loss, and the blocks concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from hessdiag.batch import Batch
+from hessdiag.blocks import Block
+from hessdiag.losses import Loss
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model and its blocks, on a batch, under a loss."""
+
+    model: nn.Module
+    batch: Batch
+    loss: Loss
+    blocks: Sequence[Block]
+
+    @property
+    def weights(self) -> list[Block]:
+        """The weight blocks: those of the heatmap."""
+        return [block for block in self.blocks if block.kind == "weight"]

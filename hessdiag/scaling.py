@@ -1,0 +1,53 @@
+"""The scaling calculus' formulas, from second moments to ς and γ (arXiv 1906.04267).
+
+Plain functions of floats. n is a number of channels, sites a number of positions (rho squared), P a number of entries;
+E[·] are second moments over elements and examples. The spatial factor of the extrinsic γ is that of the layer's
+*output*, as in the paper's appendix; its main text has the input's.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def activation_scaling(elements: int, delta_sq: float, x_sq: float) -> float:
+    """ς = n ρ² E[Δx²] E[x²] (Eq. 1), with n ρ² the number of elements of the activation, per example.
+
+    >>> activation_scaling(6 * 14 * 14, delta_sq=2.0, x_sq=0.5)
+    1176.0
+    """
+    return elements * delta_sq * x_sq
+
+
+def gamma_extrinsic(*, fan_in: int, kernel: int, sites_out: int, x_sq: float, delta_sq: float, out_sq: float) -> float:
+    """γ = n_l k² ρ_{l+1}² E[x_l²]² E[Δx_{l+1}²] / E[x_{l+1}²]: a weight's scaling factor from its surroundings.
+
+    Args:
+        fan_in: input channels that one output channel reads.
+        kernel: entries of the kernel, k².
+        sites_out: ρ_{l+1}².
+        x_sq, delta_sq, out_sq: E[x_l²], E[Δx_{l+1}²] and E[x_{l+1}²].
+    """
+    return _divide(fan_in * kernel * sites_out * x_sq**2 * delta_sq, out_sq)
+
+
+def gamma_intrinsic(*, scaling: float, numel: int, weight_sq: float) -> float:
+    """γ = ς / (P E[W²]²) (Eq. 2, with P = n_{l+1} n_l k²): a weight's scaling factor from its own size.
+
+    With P = 1 it is the scaling factor of a learnable scalar, ς / E[u²]².
+    """
+    return _divide(scaling, numel * weight_sq**2)
+
+
+def gamma_bias(*, sites_out: int, delta_sq: float, out_sq: float) -> float:
+    """γᵇ = ρ_{l+1}² E[Δx_{l+1}²] / E[x_{l+1}²]: a bias is added at the layer's output."""
+    return _divide(sites_out * delta_sq, out_sq)
+
+
+def nu(*, gradient_sq: float, weight_sq: float) -> float:
+    """Weight-gradient ratio ν = E[ΔW²] / E[W²] (Section 5); undefined for parameters that are all zero."""
+    return _divide(gradient_sq, weight_sq)
+
+
+def _divide(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator != 0 else math.nan

@@ -1,0 +1,66 @@
+"""Obviously right references: dense matrices, one row at a time, by plain `torch.autograd.grad`."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+LossOfBatch = Callable[[Tensor, Tensor | None], Tensor]
+Blocks = list[list[Tensor]]
+
+
+def dense_rows(scalars: list[Tensor], at: list[Tensor]) -> list[Tensor]:
+    """For each tensor in `at`, the matrix whose rows are the gradients of the scalars."""
+    rows = []
+    for scalar in scalars:
+        grads = torch.autograd.grad(scalar, at, retain_graph=True, allow_unused=True)
+        rows.append([torch.zeros_like(a) if g is None else g for a, g in zip(at, grads, strict=True)])
+    return [torch.stack([row[i].flatten() for row in rows]) for i in range(len(at))]
+
+
+def hessian_blocks(
+    model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]
+) -> list[list[Tensor]]:
+    """All blocks of the Hessian of `loss(model(x), t)`."""
+    at = [model.get_parameter(name) for name in names]
+    grads = torch.autograd.grad(loss(model(x), t), at, create_graph=True, allow_unused=True)
+    blocks = []
+    for a, g in zip(at, grads, strict=True):
+        if g is None or not g.requires_grad:
+            blocks.append([a.new_zeros(a.numel(), b.numel()) for b in at])
+        else:
+            blocks.append(dense_rows(list(g.flatten()), at))
+    return blocks
+
+
+def ggn_blocks(
+    model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]
+) -> list[list[Tensor]]:
+    """All blocks of the generalised Gauss-Newton matrix J^T S J of `loss(model(x), t)`."""
+    at = [model.get_parameter(name) for name in names]
+    y = model(x)
+    J = dense_rows(list(y.flatten()), at)  # (B N, P) each
+    z = y.detach().requires_grad_()
+    (g,) = torch.autograd.grad(loss(z, t), z, create_graph=True)
+    S = dense_rows(list(g.flatten()), [z])[0] if g.requires_grad else torch.zeros(z.numel(), z.numel()).to(z)
+    return [[Ji.T @ S @ Jj for Jj in J] for Ji in J]
+
+
+def frobenius_sq(blocks: Blocks) -> Tensor:
+    """(L, L) squared norms."""
+    return torch.stack([torch.stack([block.square().sum() for block in row]) for row in blocks]).detach()
+
+
+def mean_over_examples(
+    of: Callable[..., list[list[Tensor]]],
+    model: nn.Module,
+    x: Tensor,
+    t: Tensor | None,
+    loss: LossOfBatch,
+    names: list[str],
+) -> Tensor:
+    """Mean of the (L, L) squared norms of each example's own matrix."""
+    maps = [
+        frobenius_sq(of(model, x[b : b + 1], None if t is None else t[b : b + 1], loss, names)) for b in range(len(x))
+    ]
+    return torch.stack(maps).mean(dim=0)

@@ -1,0 +1,194 @@
+"""Synthetic measurements of known numbers, and what a reader would notice on a finished figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from hessdiag.report import BlockReport, Heatmap, Report
+from hessdiag.setups import COLUMNS, Setups
+
+LENET = tuple(f"{layer}.weight" for layer in ("conv1", "conv2", "fc1", "fc2", "fc3"))
+LENET_NUMEL = (450, 2400, 48000, 10080, 840)
+
+
+def long_names(count: int) -> tuple[str, ...]:
+    return tuple(f"encoder.stages.{i // 9}.layers.{i % 9}.convolution.weight" for i in range(count))
+
+
+def build_map(blocks: int, *, decades: float = 3.0) -> np.ndarray:
+    """A symmetric map whose normalised diagonal falls from 1 by `decades` powers of ten."""
+    side = 10.0 ** np.linspace(0, -decades, blocks)
+    return np.sqrt(np.outer(side, side))
+
+
+def build_setups(
+    *,
+    names: Sequence[str] = LENET,
+    count: int = 100,
+    ratio: np.ndarray | None = None,
+    normalized: np.ndarray | None = None,
+    relative_error: float = 0.0,
+    **settings: Any,
+) -> Setups:
+    rng = np.random.default_rng(7)
+    blocks = len(names)
+    numel = LENET_NUMEL if tuple(names) == LENET else (100,) * blocks
+    columns = {key: rng.lognormal(size=(count, blocks)) for key in COLUMNS}
+    medians = np.linspace(0.80, 0.96, blocks)
+    columns["ratio"] = medians * rng.lognormal(sigma=0.5, size=(count, blocks)) if ratio is None else ratio
+    root = np.sqrt(np.asarray(numel, dtype=float))
+    frobenius_sq = (build_map(blocks) if normalized is None else normalized) * np.outer(root, root)
+    known = {
+        "model": "lenet",
+        "init": "geometric",
+        "loss": "random-quadratic",
+        "matrix": "ggn",
+        "per": "example",
+        "method": "exact",
+        "batch_size": 1024,
+        "seed": 0,
+        "device": "cpu",
+        "dtype": "float32",
+    }
+    return Setups(
+        names=tuple(names),
+        numel=numel,
+        columns=columns,
+        frobenius_sq=frobenius_sq,
+        frobenius_sq_stderr=np.zeros_like(frobenius_sq),
+        estimator_stderr=relative_error * np.nan_to_num(frobenius_sq, nan=1.0, posinf=1.0),
+        **(known | settings),
+    )
+
+
+def build_block(name: str, **values: Any) -> BlockReport:
+    kind = "bias" if name.endswith("bias") else "scalar" if name.endswith("scale") else "weight"
+    block = BlockReport(
+        name=name,
+        kind=kind,
+        layer="Linear",
+        shape=(10, 10),
+        numel=100,
+        fan_in=10,
+        fan_out=10,
+        kernel=(),
+        groups=1,
+        sites_in=1,
+        sites_out=1,
+        activation_scaling=1.0,
+        gamma=0.9,
+        gamma_intrinsic=0.9,
+        gamma_curvature=0.9,
+        nu=3.0,
+        weight_sq=0.1,
+        avg_sq_singular_value=1.0,
+        stderr=0.0,
+        ratio=0.9,
+        relative_ratio=1.0,
+        products=0,
+        ended="exact",
+    )
+    return replace(block, **values)
+
+
+def build_report(blocks: Sequence[BlockReport], *, normalized: np.ndarray | None = None, **settings: Any) -> Report:
+    weights = [block for block in blocks if block.kind == "weight"]
+    numel = tuple(block.numel for block in weights)
+    root = np.sqrt(np.asarray(numel, dtype=float))
+    values = build_map(len(weights)) if normalized is None else normalized
+    known = {
+        "skipped": (),
+        "model": "lenet",
+        "init": "geometric",
+        "loss": "random-quadratic",
+        "matrix": "ggn",
+        "per": "example",
+        "method": "exact",
+        "method_reason": "",
+        "seed": 0,
+        "batch_size": 64,
+        "outputs": 10,
+        "rtol": 0.05,
+        "device": "cpu",
+        "dtype": "float32",
+    }
+    frobenius_sq = values * np.outer(root, root)
+    heatmap = Heatmap(
+        names=tuple(b.name for b in weights),
+        numel=numel,
+        frobenius_sq=frobenius_sq,
+        stderr=np.zeros_like(frobenius_sq),
+    )
+    return Report(blocks=tuple(blocks), heatmap=heatmap, **(known | settings))
+
+
+def visible_texts(figure: Figure) -> list[Text]:
+    """Every text that is on the page, drawn once so that layout and ticks are final."""
+    FigureCanvasAgg(figure).draw()
+    beyond = _beyond(figure)
+    return [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in beyond]
+
+
+def assert_readable(figure: Figure) -> None:
+    """No text leaves the figure, and no two texts cover one another."""
+    texts = visible_texts(figure)
+    boxes = [text.get_window_extent() for text in texts]
+    page = figure.bbox
+    for text, box in zip(texts, boxes, strict=True):
+        inside = box.x0 >= page.x0 - 1 and box.x1 <= page.x1 + 1 and box.y0 >= page.y0 - 1 and box.y1 <= page.y1 + 1
+        assert inside, f"{text.get_text()!r} leaves the figure"
+    for i, (one, box) in enumerate(zip(texts, boxes, strict=True)):
+        for other, covered in zip(texts[i + 1 :], boxes[i + 1 :], strict=True):
+            wide = min(box.x1, covered.x1) - max(box.x0, covered.x0)
+            tall = min(box.y1, covered.y1) - max(box.y0, covered.y0)
+            assert not (wide > 1 and tall > 1), f"{one.get_text()!r} and {other.get_text()!r} overlap"
+
+
+def _beyond(figure: Figure) -> set[Text]:
+    """Labels of ticks outside the axis, which exist as artists and are never drawn."""
+    beyond = set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+                if not low <= tick.get_loc() <= high:
+                    beyond |= {tick.label1, tick.label2}
+    return beyond
+
+
+@pytest.fixture
+def make_setups() -> Callable[..., Setups]:
+    return build_setups
+
+
+@pytest.fixture
+def make_block() -> Callable[..., BlockReport]:
+    return build_block
+
+
+@pytest.fixture
+def make_report() -> Callable[..., Report]:
+    return build_report
+
+
+@pytest.fixture
+def make_map() -> Callable[..., np.ndarray]:
+    return build_map
+
+
+@pytest.fixture
+def readable() -> Callable[[Figure], None]:
+    return assert_readable
+
+
+@pytest.fixture
+def texts_of() -> Callable[[Figure], list[str]]:
+    return lambda figure: [text.get_text() for text in visible_texts(figure)]

@@ -1,0 +1,179 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from hessdiag import HessdiagError
+from hessdiag.plots import draw_heatmap, draw_heatmaps
+
+INITS = ("fan-in", "fan-out", "arithmetic", "geometric")
+LONG = tuple(f"encoder.stages.{i // 9}.layers.{i % 9}.convolution.weight" for i in range(54))
+
+
+def mesh(axes: Axes) -> QuadMesh:
+    return next(c for c in axes.collections if isinstance(c, QuadMesh))
+
+
+def maps(figure: Figure) -> list[Axes]:
+    return [axes for axes in figure.axes if axes.get_title(loc="left")]
+
+
+def colourbar(figure: Figure) -> Axes:
+    (bar,) = [axes for axes in figure.axes if not axes.get_title(loc="left")]
+    return bar
+
+
+def cells(axes: Axes) -> dict[tuple[int, int], str]:
+    """What is printed in each cell, by row and column."""
+    places = [t for t in axes.texts if t.get_horizontalalignment() == "center"]
+    return {(round(t.get_position()[1] - 0.5), round(t.get_position()[0] - 0.5)): t.get_text() for t in places}
+
+
+@pytest.fixture
+def study(make_setups, make_map):
+    """Two matrices by four initialisations, given in another order than they are drawn in."""
+    return [
+        make_setups(
+            matrix=matrix,
+            init=init,
+            normalized=make_map(5, decades=decades),
+            relative_error=0.031 if matrix == "hessian" else 0.0,
+            method="probe" if matrix == "hessian" else "exact",
+        )
+        for matrix, (init, decades) in product(("ggn", "hessian"), zip(INITS, (0.9, 2.7, 1.4, 0.07), strict=True))
+    ]
+
+
+def test_hessian_is_above_ggn_and_inits_stand_in_the_order_given(study, readable):
+    figure = draw_heatmaps(study)
+    readable(figure)
+    at = {axes: axes.get_position() for axes in maps(figure)}
+    rows = sorted({round(box.y0, 3) for box in at.values()}, reverse=True)
+    assert len(rows) == 2
+    for row, label in zip(rows, ("Hessian", "Gauss-Newton (GGN)"), strict=True):
+        across = sorted((axes for axes in at if round(at[axes].y0, 3) == row), key=lambda axes: at[axes].x0)
+        assert [axes.get_title(loc="left") for axes in across] == list(INITS)
+        assert across[0].get_ylabel().startswith(label)
+
+
+def test_all_panels_share_one_logarithmic_scale_that_covers_all_values(study):
+    figure = draw_heatmaps(study)
+    norms = {(type(m.norm).__name__, m.norm.vmin, m.norm.vmax, m.cmap.name) for m in map(mesh, maps(figure))}
+    everything = np.concatenate([setups.normalized().ravel() for setups in study])
+    ((kind, low, high, cmap),) = norms
+    assert (kind, cmap) == ("LogNorm", "viridis")
+    assert (low, high) == pytest.approx((everything.min(), everything.max()), rel=1e-12)
+    assert colourbar(figure).get_ylim() == pytest.approx((low, high), rel=1e-12)
+    assert "average squared singular value" in colourbar(figure).get_ylabel()
+
+
+def test_colours_are_those_of_the_data_with_the_first_block_on_top(study):
+    figure = draw_heatmaps(study)
+    hessian = [setups for setups in study if setups.matrix == "hessian"]
+    for axes, setups in zip(maps(figure)[:4], hessian, strict=True):
+        np.testing.assert_allclose(mesh(axes).get_array(), setups.normalized(), rtol=1e-12)
+        assert axes.yaxis_inverted()
+
+
+def test_a_panel_says_its_spread_and_its_row_the_estimator_error(study, texts_of):
+    figure = draw_heatmaps(study)
+    texts = texts_of(figure)
+    assert [t for t in texts if t.startswith("diagonal")] == [
+        f"diagonal max/min {value}" for value in ("7.9", "501", "25", "1.2") * 2
+    ]
+    assert "Hessian\nestimator error ≤ 3.1 %" in texts
+    assert "Gauss-Newton (GGN)\nexact" in texts
+
+
+def test_a_row_says_its_largest_error(make_setups, texts_of):
+    errors = {"fan-in": 0.02, "geometric": 0.05, "arithmetic": 0.0}
+    figure = draw_heatmaps([make_setups(init=init, relative_error=error) for init, error in errors.items()])
+    assert "Gauss-Newton (GGN)\nestimator error ≤ 5.0 %" in texts_of(figure)
+
+
+def test_an_undefined_error_is_not_called_exact(make_setups, texts_of):
+    figure = draw_heatmaps([make_setups(relative_error=np.nan)])
+    assert "Gauss-Newton (GGN)\nestimator error unknown" in texts_of(figure)
+
+
+def test_cells_print_their_values_in_a_contrasting_colour(make_setups):
+    values = np.array([[3.21, 0.0142], [0.00142, 472.6]])
+    (axes,) = maps(draw_heatmaps([make_setups(names=["a", "b"], normalized=values)]))
+    assert cells(axes) == {(0, 0): "3.2", (0, 1): "0.014", (1, 0): "1.4e-3", (1, 1): "473"}
+    colours = {t.get_text(): to_rgb(t.get_color()) for t in axes.texts}
+    assert colours["1.4e-3"] == (1, 1, 1)  # on dark blue
+    assert colours["473"] == (0, 0, 0)  # on yellow
+
+
+@pytest.mark.parametrize(("blocks", "printed"), [(1, 1), (8, 64), (9, 0), (54, 0)])
+def test_numbers_are_printed_up_to_8_blocks(make_setups, readable, blocks, printed):
+    figure = draw_heatmaps([make_setups(names=LONG[:blocks])])
+    assert len(cells(maps(figure)[0])) == printed
+    readable(figure)
+
+
+def test_cells_without_a_colour_are_grey_and_counted(make_setups, readable, texts_of):
+    values = np.array([[0.0, np.nan, 1.0], [np.nan, 2.0, 1.0], [1.0, 1.0, np.inf]])
+    figure = draw_heatmaps([make_setups(names=["a", "b", "c"], normalized=values)])
+    (axes,) = maps(figure)
+    assert mesh(axes).get_array().mask.tolist() == (~(np.isfinite(values) & (values > 0))).tolist()
+    red, green, blue = to_rgb(axes.get_facecolor())
+    assert red == green == blue
+    assert [cells(axes)[place] for place in ((0, 0), (0, 1), (2, 2))] == ["0", "–", "∞"]
+    assert any("grey: 4 cells zero or undefined" in text for text in texts_of(figure))
+    readable(figure)
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_a_map_without_any_value_is_drawn(make_setups, readable, value):
+    readable(draw_heatmaps([make_setups(normalized=np.full((5, 5), value))]))
+
+
+def test_a_flat_map_looks_flat(make_setups, make_map):
+    (axes,) = maps(draw_heatmaps([make_setups(normalized=make_map(5, decades=0.05))]))
+    norm = mesh(axes).norm
+    assert norm.vmax / norm.vmin == pytest.approx(10)
+    assert np.ptp(norm(mesh(axes).get_array())) < 0.06
+
+
+def test_a_missing_combination_leaves_a_gap_and_labels_move_up(study, readable):
+    figure = draw_heatmaps([s for s in study if (s.matrix, s.init) != ("ggn", "fan-in")])
+    assert len(maps(figure)) == 7
+    readable(figure)
+    first = next(a for a in maps(figure) if a.get_title(loc="left") == "fan-in")
+    assert [label.get_text() for label in first.get_xticklabels()] == ["conv1", "conv2", "fc1", "fc2", "fc3"]
+    second_row = [a for a in maps(figure) if a.get_ylabel().startswith("Gauss-Newton")]
+    assert [a.get_title(loc="left") for a in second_row] == ["fan-out"]
+
+
+def test_what_cannot_share_a_figure_is_refused(make_setups):
+    with pytest.raises(HessdiagError, match="at least one"):
+        draw_heatmaps([])
+    with pytest.raises(HessdiagError, match=r"'ggn' with init 'geometric'.*once"):
+        draw_heatmaps([make_setups(), make_setups(seed=100)])
+    with pytest.raises(HessdiagError, match="differ in per: 'example' and 'batch'"):
+        draw_heatmaps([make_setups(), make_setups(init="fan-in", per="batch")])
+
+
+def test_a_report_is_drawn_as_setups_are(make_block, make_report, readable, texts_of):
+    values = np.array([[3.0, 0.5], [0.5, 12.0]])
+    report = make_report([make_block("a.weight"), make_block("a.bias"), make_block("b.weight")], normalized=values)
+    figure = draw_heatmap(report)
+    (axes,) = maps(figure)
+    np.testing.assert_allclose(mesh(axes).get_array(), report.heatmap.normalized(), rtol=1e-12)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert "diagonal max/min 4.0" in texts_of(figure)
+    readable(figure)
+
+
+def test_many_names_are_thinned_until_they_fit(make_block, make_report, make_setups, readable):
+    single = draw_heatmap(make_report([make_block(name) for name in LONG]))
+    readable(single)
+    assert len(maps(single)[0].get_yticklabels()) == 54
+    several = draw_heatmaps([make_setups(names=LONG, init=init) for init in INITS])
+    readable(several)
+    assert len(maps(several)[0].get_yticklabels()) == 27
