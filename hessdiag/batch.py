@@ -66,6 +66,22 @@ class Batch:
         kwargs = {key: cut(value) for key, value in self.kwargs.items()}
         return Batch(args, kwargs, cut(self.targets), stop - start)
 
+    def single(self, args: Any, kwargs: Any, targets: Tensor | None) -> Batch:
+        """One example as a batch, from tensors that a vmap over examples has taken apart."""
+
+        def whole(value: Any) -> Any:
+            return value.unsqueeze(0) if isinstance(value, Tensor) else value
+
+        return Batch(tuple(map(whole, args)), {k: whole(v) for k, v in kwargs.items()}, whole(targets), 1)
+
+    def batched_dims(self) -> tuple[Any, Any, Any]:
+        """`in_dims` of args, kwargs and targets for a vmap over examples."""
+
+        def dim(value: Any) -> int | None:
+            return 0 if isinstance(value, Tensor) else None
+
+        return tuple(map(dim, self.args)), {k: dim(v) for k, v in self.kwargs.items()}, dim(self.targets)
+
     def chunks(self, examples: int) -> Iterator[Batch]:
         """The batch in pieces of at most `examples`."""
         for start in range(0, self.size, examples):

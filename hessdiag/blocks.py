@@ -10,11 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from hessdiag.report import Kind
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 STRUCTURED = (nn.Linear, *CONVOLUTIONS)
 
 
@@ -29,6 +31,8 @@ class Block:
         attribute: the parameter's name inside its owners.
         layer: class name of the first owner.
         shape, numel, fan_in, fan_out, kernel, groups: as in `hessdiag.report.BlockReport`.
+        structured: whether a rule gives its Jacobian from the layer's input and output gradients; the others are
+            differentiated as they are, and the theory has no γ for them.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Block:
     fan_out: int
     kernel: tuple[int, ...]
     groups: int
+    structured: bool = True
 
 
 def find_blocks(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
@@ -97,32 +102,65 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
     module = model.get_submodule(path)
     parameter = module._parameters[attribute]
     assert parameter is not None
-    kind = type(module).__name__
+    layer = type(module).__name__
     if not parameter.requires_grad:
-        return f"frozen (requires_grad=False) in {kind}"
+        return f"frozen (requires_grad=False) in {layer}"
     if nn.parameter.is_lazy(parameter):
-        return f"not initialised yet in {kind}: run the model once before measuring it"
-    others = [model.get_submodule(p) for p, _ in slots[1:]]
-    if any(type(other) is not type(module) or a != attribute for other, (_, a) in zip(others, slots[1:], strict=True)):
-        return f"shared by modules of different kinds: {', '.join(f'{p}.{a}' for p, a in slots)}"
-    shape = tuple(parameter.shape)
-    owners = tuple(p for p, _ in slots)
-    if isinstance(module, STRUCTURED) and attribute in ("weight", "bias"):
-        weight_shape = tuple(module.weight.shape)  # (out, in / groups, *kernel)
-        return Block(
-            name=name,
-            kind="weight" if attribute == "weight" else "bias",
-            owners=owners,
-            attribute=attribute,
-            layer=kind,
-            shape=shape,
-            numel=parameter.numel(),
-            fan_in=weight_shape[1],
-            fan_out=weight_shape[0],
-            kernel=weight_shape[2:],
-            groups=module.groups if isinstance(module, CONVOLUTIONS) else 1,
-        )
-    if parameter.numel() == 1 and len(slots) == 1:
-        return Block(name, "scalar", owners, attribute, kind, shape, 1, 1, 1, (), 1)
-    what = f"vector of {shape[0]}" if len(shape) == 1 else f"{'x'.join(map(str, shape))} tensor"
-    return f"{what} in {kind}: neither a weight matrix, a bias nor a scalar"
+        return f"not initialised yet in {layer}: run the model once before measuring it"
+    kind = _kind(module, attribute, parameter)
+    if kind is None:
+        shape = tuple(parameter.shape)
+        what = f"vector of {shape[0]}" if len(shape) == 1 else f"{'x'.join(map(str, shape))} tensor"
+        return f"{what} in {layer}: neither a weight matrix, a bias nor a scalar"
+    others = [(model.get_submodule(p), a) for p, a in slots[1:]]
+    alike = all(type(other) is type(module) and a == attribute for other, a in others)
+    fan_in, fan_out, kernel = _fans(module, attribute, parameter)
+    return Block(
+        name=name,
+        kind=kind,
+        owners=tuple(p for p, _ in slots),
+        attribute=attribute,
+        layer=layer,
+        shape=tuple(parameter.shape),
+        numel=parameter.numel(),
+        fan_in=fan_in,
+        fan_out=fan_out,
+        kernel=kernel,
+        groups=int(getattr(module, "groups", 1)) if hasattr(module, "kernel_size") else 1,
+        structured=kind == "scalar" or (alike and has_rule(module) and attribute in ("weight", "bias")),
+    )
+
+
+def is_linear(module: nn.Module) -> bool:
+    """A layer y = W x + b on the last dimension; transformers' `Conv1D` is one, with W stored as (inputs, outputs)."""
+    return isinstance(module, nn.Linear) or (
+        type(module).__name__ == "Conv1D" and type(module).__module__.startswith("transformers.")
+    )
+
+
+def has_rule(module: nn.Module) -> bool:
+    """Whether the Jacobian of the module's weight follows from its input and its output gradients."""
+    return is_linear(module) or isinstance(module, CONVOLUTIONS)
+
+
+def _kind(module: nn.Module, attribute: str, parameter: nn.Parameter) -> Kind | None:
+    """Matrices and kernels are weights; vectors are biases if they are called so outside a normalisation layer."""
+    if parameter.numel() == 1 and not (attribute == "bias" and has_rule(module)):
+        return "weight" if parameter.dim() > 1 else "scalar"
+    if parameter.dim() > 1:
+        return "weight"
+    normalises = "Norm" in type(module).__name__
+    return "bias" if "bias" in attribute and not normalises and parameter.dim() == 1 else None
+
+
+def _fans(module: nn.Module, attribute: str, parameter: nn.Parameter) -> tuple[int, int, tuple[int, ...]]:
+    """Fan-in, fan-out and kernel of the layer; for an unknown layer those of a matrix (outputs, inputs)."""
+    weight = getattr(module, "weight", None) if attribute == "bias" else parameter
+    shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else tuple(parameter.shape)
+    if len(shape) < 2:
+        return 1, shape[0] if shape else 1, ()
+    if is_linear(module) and not isinstance(module, nn.Linear):
+        return shape[0], shape[1], ()
+    if isinstance(module, TRANSPOSED):
+        return shape[0] // module.groups, shape[1] * module.groups, shape[2:]
+    return shape[1], shape[0], shape[2:]

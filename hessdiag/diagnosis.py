@@ -19,9 +19,10 @@ from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, check_choice, plan
 from hessdiag.curvature.probe import Budget, probe
 from hessdiag.curvature.products import Matrix
 from hessdiag.curvature.result import Curvature
+from hessdiag.curvature.sketch import sketch_per_example
 from hessdiag.errors import HessdiagError
 from hessdiag.guard import unharmed
-from hessdiag.losses import LossFunction, check_targets, resolve_loss
+from hessdiag.losses import LossFunction, resolve_loss
 from hessdiag.moments import LayerMoments, Moments, measure_moments
 from hessdiag.problem import Problem
 from hessdiag.report import BlockReport, Heatmap, Report
@@ -86,16 +87,25 @@ def diagnose(
     with unharmed(model, seed=seed):
         few = batch.narrow(0, 2)
         y = few.call(model).detach()
-        check_targets(loss, y, few.targets)
-        problem = Problem(model, batch, resolve_loss(loss, y=y, seed=seed), blocks)
+        problem = Problem(model, batch, resolve_loss(loss, y=y, targets=few.targets, seed=seed), blocks)
         shape = measure_shapes(model, batch, blocks)
         memory = default_memory(device)
-        moments = measure_moments(problem, chunk=shape.chunk(4, memory=memory), seed=seed)
+        problem, moments = _read_right(problem, chunk=shape.chunk(4, memory=memory), seed=seed)
         progress("moments")
         skipped += tuple(moments.misread.items())
-        problem = replace(problem, blocks=_in_execution_order(blocks, moments))
+        problem = replace(problem, blocks=_in_execution_order(problem.blocks, moments, shape.order))
         how = plan(method=method, matrix=matrix, per=per, outputs=shape.outputs, batch_size=batch.size)
-        if how.in_output_space:
+        if how.method == "sketch":
+            curvature, reason = sketch_per_example(
+                problem,
+                rtol=rtol,
+                max_products=max_products,
+                chunk=lambda cotangents: shape.chunk(cotangents, memory=memory),
+                seed=seed,
+                progress=progress,
+            )
+            how = replace(how, reason=f"{how.reason}; {reason}")
+        elif how.in_output_space:
             exact = exact_per_example if per == "example" else exact_per_batch
             curvature = exact(problem, chunk=shape.chunk(shape.outputs, memory=memory))
         else:
@@ -151,9 +161,19 @@ def _check_weights(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.
     return tensors[0].device, dtypes.pop()
 
 
-def _in_execution_order(blocks: Sequence[Block], moments: Moments) -> tuple[Block, ...]:
+def _read_right(problem: Problem, *, chunk: int, seed: int) -> tuple[Problem, Moments]:
+    """Moments; a block whose gradient the hooks do not explain is measured again without a structural rule."""
+    moments = measure_moments(problem, chunk=chunk, seed=seed)
+    if moments.misread:
+        blocks = [replace(b, structured=b.structured and b.name not in moments.misread) for b in problem.blocks]
+        problem = replace(problem, blocks=blocks)
+        moments = measure_moments(problem, chunk=chunk, seed=seed)
+    return problem, moments
+
+
+def _in_execution_order(blocks: Sequence[Block], moments: Moments, order: Sequence[str]) -> tuple[Block, ...]:
     """Blocks that were read right, by the first call of their layers; those never called come last."""
-    place = {owner: number for number, owner in enumerate(moments.layers)}
+    place = {owner: number for number, owner in enumerate(order)}
     kept = [block for block in blocks if block.name not in moments.misread]
     return tuple(sorted(kept, key=lambda block: min(place.get(owner, len(place)) for owner in block.owners)))
 
@@ -224,7 +244,7 @@ class _Scales:
     @classmethod
     def of(cls, block: Block, moments: Moments, weight_sq: float) -> _Scales:
         layers = [moments.layers[owner] for owner in block.owners if owner in moments.layers]
-        if len(layers) != 1:  # never called, or shared by layers whose surroundings differ
+        if not block.structured or len(layers) != 1:  # never called, or shared by layers whose surroundings differ
             return cls()
         layer = layers[0]
         varsigma = scaling.activation_scaling(layer.elements_in, layer.x_gradient_sq, layer.x_sq)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
+from torch.func import functional_call, jvp, vjp, vmap
 
 from hessdiag.batch import Batch
 from hessdiag.blocks import Block, block_parameter, parameter_slots
@@ -33,6 +33,53 @@ class FunctionalModel:
             self.model, {**self._constants, **swapped}, batch.args, dict(batch.kwargs), tie_weights=False
         )
         return batch.check_outputs(y)
+
+
+def functional_jacobians(
+    model: nn.Module, blocks: Sequence[Block], part: Batch, cotangents: Tensor
+) -> dict[str, Tensor]:
+    """cotangent^T ∂y/∂W of every example for blocks of any kind, (B, C, P) each, by reverse mode.
+
+    Vmapped over examples and cotangents where every operation of the model allows it, else one by one.
+
+    Args:
+        model: the model.
+        blocks: the blocks.
+        part: B examples.
+        cotangents: (C, B, *out).
+    """
+    network = FunctionalModel(model)
+    at = {block.name: block_parameter(model, block).detach() for block in blocks}
+
+    def one(args: Any, kwargs: Any, v: Tensor) -> dict[str, Tensor]:
+        single = part.single(args, kwargs, None)
+        _, pull, *_ = vjp(lambda values: network(values, single), at)
+        return cast(dict[str, Tensor], vmap(lambda w: pull(w.unsqueeze(0))[0], randomness="same")(v))
+
+    try:
+        rows = vmap(one, in_dims=(*part.batched_dims()[:2], 1), randomness="same")(
+            part.args, dict(part.kwargs), cotangents
+        )
+        return {name: rows[name].flatten(2) for name in at}
+    except RuntimeError:  # an operation that cannot be vmapped
+        return _jacobians_one_by_one(network, at, part, cotangents)
+
+
+def _jacobians_one_by_one(
+    network: FunctionalModel, at: Mapping[str, Tensor], part: Batch, cotangents: Tensor
+) -> dict[str, Tensor]:
+    found: dict[str, list[Tensor]] = {name: [] for name in at}
+    for b in range(part.size):
+        leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
+        y = network(leaves, part.narrow(b, b + 1))
+        at_leaves = list(leaves.values())
+        rows = [
+            torch.autograd.grad(y, at_leaves, v, retain_graph=True, allow_unused=True) for v in cotangents[:, b : b + 1]
+        ]
+        for number, (name, leaf) in enumerate(leaves.items()):
+            column = [torch.zeros_like(leaf) if row[number] is None else row[number] for row in rows]
+            found[name].append(torch.stack(column).flatten(1))
+    return {name: torch.stack(examples) for name, examples in found.items()}
 
 
 def output_tangent(model: nn.Module, block: Block, batch: Batch) -> Tensor:

@@ -7,15 +7,17 @@ is a Gram matrix J J^T, and for few sites that never takes forming J.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.blocks import CONVOLUTIONS, Block
-from hessdiag.capture import LayerCall
+from hessdiag.batch import Batch
+from hessdiag.blocks import CONVOLUTIONS, Block, owners_of
+from hessdiag.capture import LayerCall, backpropagate, trace
+from hessdiag.functional import functional_jacobians, output_tangent
 
 
 @dataclass(frozen=True)
@@ -25,21 +27,31 @@ class Sites:
     Attributes:
         u: (B, d, T) inputs.
         phi: (B, C, n, T) gradients of C outputs in the layer's outputs.
+        transposed: the weight is stored as (inputs, outputs), which orders the entries of J.
     """
 
     u: Tensor
     phi: Tensor
+    transposed: bool = False
 
     def gram(self) -> Tensor:
-        """J J^T of every example, (B, C, C)."""
+        """J J^T of every example, (B, C, C), by the cheaper of two ways; J is never held whole."""
         B, C, n, T = self.phi.shape
+        d = self.u.shape[1]
         if T == 1:
             rows = self.phi.squeeze(3)
             return torch.bmm(rows, rows.transpose(1, 2)) * self.u.square().sum(dim=(1, 2)).view(B, 1, 1)
-        rows = self.phi.transpose(2, 3).reshape(B, C * T, n)
-        phi = torch.bmm(rows, rows.transpose(1, 2)).view(B, C, T, C, T)
-        u = torch.bmm(self.u.transpose(1, 2), self.u)  # (B, T, T)
-        return torch.einsum("bctes,bts->bce", phi, u)
+        if (C * T) ** 2 * n + T * T * d <= C * n * d * T + C * C * n * d:
+            rows = self.phi.transpose(2, 3).reshape(B, C * T, n)
+            phi = torch.bmm(rows, rows.transpose(1, 2)).view(B, C, T, C, T)
+            u = torch.bmm(self.u.transpose(1, 2), self.u)  # (B, T, T)
+            return torch.einsum("bctes,bts->bce", phi, u)
+        gram = self.phi.new_zeros(B, C, C)
+        channels = max(1, FORMED // max(B * C * d, 1))
+        for start in range(0, n, channels):
+            J = Sites(self.u, self.phi[:, :, start : start + channels]).dense().J
+            gram += torch.bmm(J, J.transpose(1, 2))
+        return gram
 
     def cross(self, other: Sites | Dense) -> Tensor:
         """J of every example here with J of every example there, (B, C, B', C')."""
@@ -52,18 +64,21 @@ class Sites:
 
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""
-        return torch.einsum("bcnt,bdt->cnd", self.phi, self.u).flatten(1)
+        order = "bcnt,bdt->cdn" if self.transposed else "bcnt,bdt->cnd"
+        return torch.einsum(order, self.phi, self.u).flatten(1)
 
     def dense(self) -> Dense:
         """The same with J formed."""
         B, C, n, T = self.phi.shape
         J = torch.bmm(self.phi.reshape(B, C * n, T), self.u.transpose(1, 2))  # (B, C n, d)
+        if self.transposed:
+            return Dense(J.view(B, C, n, -1).transpose(2, 3).flatten(2))
         return Dense(J.view(B, C, -1))
 
     @staticmethod
     def concatenate(parts: list[Sites]) -> Sites:
         """The same layer on more examples."""
-        return Sites(torch.cat([p.u for p in parts]), torch.cat([p.phi for p in parts]))
+        return Sites(torch.cat([p.u for p in parts]), torch.cat([p.phi for p in parts]), parts[0].transposed)
 
 
 @dataclass(frozen=True)
@@ -97,6 +112,49 @@ class Dense:
 
 
 Jacobian = Sites | Dense
+
+FORMED = 2**26  # numbers of J held at once while its Gram matrix is summed up
+
+
+def all_jacobians(
+    model: nn.Module, part: Batch, blocks: Sequence[Block], cotangents_of: Callable[[Tensor], Tensor]
+) -> Iterator[Jacobian | None]:
+    """For each block in turn, cotangent^T ∂y/∂W for C cotangents of every example; None where y does not depend on W.
+
+    Layers with a structural rule share one watched forward pass and C backward passes to all of them; other blocks go
+    through `functional_jacobians`, scalars through one forward-mode pass each.
+
+    Args:
+        model: the model.
+        part: B examples.
+        blocks: the blocks.
+        cotangents_of: makes the cotangents (C, B, *out) from the outputs (B, *out).
+    """
+    seen = trace(model, part, owners_of(block for block in blocks if block.structured))
+    cotangents = cotangents_of(seen.y.detach())
+    phis = backpropagate(seen.y, [call.output_edge for call in seen.calls], cotangents)
+    yield from jacobians_of(model, part, blocks, seen.calls, phis, cotangents)
+
+
+def jacobians_of(
+    model: nn.Module,
+    part: Batch,
+    blocks: Sequence[Block],
+    calls: Sequence[LayerCall],
+    phis: Sequence[Tensor | None],
+    cotangents: Tensor,
+) -> Iterator[Jacobian | None]:
+    """As `all_jacobians`, with the gradients `phis` in the outputs of the watched `calls` already at hand."""
+    others = [block for block in blocks if not block.structured and block.kind != "scalar"]
+    dense = functional_jacobians(model, others, part, cotangents) if others else {}
+    for block in blocks:
+        if block.kind == "scalar":
+            column = output_tangent(model, block, part)  # (B, *out)
+            yield Dense((cotangents * column).flatten(2).sum(dim=2).T.unsqueeze(2))
+        elif block.structured:
+            yield block_jacobian(model, block, calls, phis, examples=part.size)
+        else:
+            yield Dense(dense.pop(block.name))
 
 
 def block_jacobian(
@@ -136,11 +194,12 @@ def weight_jacobian(module: nn.Module, x: Tensor, phi: Tensor, *, examples: int)
     """
     rows = by_site(module, phi, examples=examples)  # (B, C, n, T)
     if not isinstance(module, CONVOLUTIONS):
-        return cheapest(Sites(x.reshape(examples, -1, x.shape[-1]).transpose(1, 2), rows))
+        u = x.reshape(examples, -1, x.shape[-1]).transpose(1, 2)  # (B, d, T)
+        return Sites(u, rows, transposed=not isinstance(module, nn.Linear))
     patches = unfold(module, x)  # (R, d groups, sites)
     u = patches.view(examples, -1, *patches.shape[1:]).transpose(1, 2).flatten(2)  # (B, d groups, T)
     if module.groups == 1:
-        return cheapest(Sites(u, rows))
+        return Sites(u, rows)
     B, C, n, T = rows.shape
     g = module.groups
     per_group = rows.view(B, C, g, n // g, T).transpose(1, 2).reshape(B * g, C * (n // g), T)
@@ -162,15 +221,6 @@ def by_site(module: nn.Module, phi: Tensor, *, examples: int) -> Tensor:
         return flat.transpose(0, 1)
     C, R, n, S = flat.shape
     return flat.reshape(C, examples, R // examples, n, S).permute(1, 0, 3, 2, 4).flatten(3)
-
-
-def cheapest(sites: Sites) -> Jacobian:
-    """The form whose Gram matrix takes fewer multiplications."""
-    _, C, n, T = sites.phi.shape
-    d = sites.u.shape[1]
-    by_sites = (C * T) ** 2 * n + T * T * d
-    by_forming = C * n * d * T + C * C * n * d
-    return sites if T == 1 or by_sites <= by_forming else sites.dense()
 
 
 def unfold(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:

@@ -39,9 +39,26 @@ class Loss(Protocol):
         """Gradient of each example's loss in its own outputs, shape (B, *out)."""
         ...
 
+    @property
+    def has_root(self) -> bool:
+        """Whether S = A Aᵀ is known in closed form."""
+        ...
+
     def hessian_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
         """S v with S the Hessian of each example's loss in its own outputs; `v` and the result are (B, *out)."""
         ...
+
+    def root_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
+        """A v, of `v`'s shape; only where `has_root`."""
+        ...
+
+    def root_transposed_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
+        """Aᵀ v, of `v`'s shape; only where `has_root`."""
+        ...
+
+
+def _no_root(loss: Loss, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
+    raise TypeError(f"the Hessian of {loss.name} has no root in closed form")
 
 
 class RandomQuadratic:
@@ -57,6 +74,7 @@ class RandomQuadratic:
     """
 
     name = "random-quadratic"
+    has_root = False
 
     def __init__(self, R: Tensor) -> None:
         self.R = R
@@ -81,46 +99,76 @@ class RandomQuadratic:
         """(R + Rᵀ) v."""
         return (v.flatten(1) @ self.S).view_as(v)
 
+    root_product = root_transposed_product = _no_root
+
 
 class CrossEntropy:
-    """Log-softmax cross-entropy over dimension 1, averaged over an example's further positions.
+    """Log-softmax cross-entropy, averaged over an example's further positions.
 
     Targets are class indices (B, *positions), where -100 is left out as in torch, or probabilities of y's shape.
+
+    Args:
+        class_dim: dimension of the classes: 1 as in torch, or -1 for sequences (B, T, V).
     """
 
     name = "cross-entropy"
+    has_root = True
     ignore_index = -100
+
+    def __init__(self, class_dim: int = 1) -> None:
+        self.class_dim = class_dim
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """Loss of each example, shape (B,)."""
-        probabilities, weight = self._targets(y, targets)
-        return -(probabilities * F.log_softmax(y, dim=1) * weight).flatten(1).sum(dim=1)
+        t, weight = self._targets(y, targets)
+        return -(t * F.log_softmax(y, dim=self.class_dim) * weight).flatten(1).sum(dim=1)
 
     def gradient(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """p Σt − t at every position, for targets t that may sum to other than 1."""
-        probabilities, weight = self._targets(y, targets)
-        return (F.softmax(y, dim=1) * probabilities.sum(dim=1, keepdim=True) - probabilities) * weight
+        t, weight = self._targets(y, targets)
+        return (self._softmax(y) * self._sum(t) - t) * weight
 
     def hessian_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
         """(diag(p) − p pᵀ) v at every position."""
-        probabilities, weight = self._targets(y, targets)
-        p = F.softmax(y, dim=1)
-        pv = p * v
-        return (pv - p * pv.sum(dim=1, keepdim=True)) * probabilities.sum(dim=1, keepdim=True) * weight
+        t, weight = self._targets(y, targets)
+        pv = self._softmax(y) * v
+        return (pv - self._softmax(y) * self._sum(pv)) * self._sum(t) * weight
+
+    def root_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
+        """A v with S = A Aᵀ: √p∘v − p (√p·v) at every position."""
+        t, weight = self._targets(y, targets)
+        p = self._softmax(y)
+        scale = (self._sum(t) * weight).sqrt()
+        return (p.sqrt() * v - p * self._sum(p.sqrt() * v)) * scale
+
+    def root_transposed_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
+        """Aᵀ v: √p∘v − √p (p·v) at every position."""
+        t, weight = self._targets(y, targets)
+        p = self._softmax(y)
+        scale = (self._sum(t) * weight).sqrt()
+        return p.sqrt() * (v - self._sum(p * v)) * scale
+
+    def _softmax(self, y: Tensor) -> Tensor:
+        return F.softmax(y, dim=self.class_dim)
+
+    def _sum(self, values: Tensor) -> Tensor:
+        return values.sum(dim=self.class_dim, keepdim=True)
 
     def _targets(self, y: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
         """Target probabilities like `y`, and 1 / (number of positions that count) of each example."""
         if targets is None:
             raise HessdiagError("loss 'cross-entropy' needs targets: pass class indices of shape (batch,)")
         if targets.is_floating_point():
-            counted = torch.ones_like(y[:, :1])
+            counted = torch.ones_like(y.narrow(self.class_dim, 0, 1))
             probabilities = targets
         else:
-            kept = targets != self.ignore_index
-            index = torch.where(kept, targets, 0).unsqueeze(1)
-            counted = kept.unsqueeze(1).to(y.dtype)
-            classes = torch.arange(y.shape[1], device=y.device).view(1, -1, *[1] * (y.dim() - 2))
-            probabilities = (index == classes).to(y.dtype) * counted  # (B, C, *positions)
+            kept = (targets != self.ignore_index).unsqueeze(self.class_dim)
+            index = torch.where(kept, targets.unsqueeze(self.class_dim), 0)
+            counted = kept.to(y.dtype)
+            shape = [1] * y.dim()
+            shape[self.class_dim] = -1
+            classes = torch.arange(y.shape[self.class_dim], device=y.device).view(shape)
+            probabilities = (index == classes).to(y.dtype) * counted
         number = counted.flatten(1).sum(dim=1).clamp(min=1)
         return probabilities, (1 / number).view(-1, *[1] * (y.dim() - 1))
 
@@ -132,6 +180,7 @@ class MeanSquaredError:
     """
 
     name = "mse"
+    has_root = True
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """Loss of each example, shape (B,)."""
@@ -145,6 +194,12 @@ class MeanSquaredError:
         """2 v / N."""
         return v * (2 / y[0].numel())
 
+    def root_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
+        """√(2 / N) v."""
+        return v * math.sqrt(2 / y[0].numel())
+
+    root_transposed_product = root_product
+
     def _targets(self, targets: Tensor | None) -> Tensor:
         if targets is None:
             raise HessdiagError("loss 'mse' needs targets: pass a tensor of the outputs' shape")
@@ -153,6 +208,8 @@ class MeanSquaredError:
 
 class CallableLoss:
     """Any `function(outputs, targets) -> scalar`, applied to one example (a batch of 1) at a time."""
+
+    has_root = False
 
     def __init__(self, function: LossFunction) -> None:
         self.function = function
@@ -177,6 +234,8 @@ class CallableLoss:
 
         return self._each(one, y, targets, v)
 
+    root_product = root_transposed_product = _no_root
+
     def _one(self, a: Tensor, t: Tensor | None) -> Tensor:
         loss = self.function(a.unsqueeze(0), None if t is None else t.unsqueeze(0))
         if loss.numel() != 1:
@@ -192,42 +251,49 @@ class CallableLoss:
         return vmap(function, in_dims=in_dims, randomness="same")(y, targets, *more)
 
 
-def resolve_loss(loss: str | LossFunction, *, y: Tensor, seed: int) -> Loss:
-    """The loss that a name or a callable asks for, for outputs like `y`.
+def resolve_loss(loss: str | LossFunction, *, y: Tensor, targets: Tensor | None, seed: int) -> Loss:
+    """The loss that a name or a callable asks for, for outputs like `y` and targets that fit them.
 
     Raises:
-        HessdiagError: the name is not one of `NAMES`.
+        HessdiagError: the name is not one of `NAMES`, or the targets do not fit the outputs.
     """
     if not isinstance(loss, str):
         return CallableLoss(loss)
+    if loss not in NAMES:
+        raise HessdiagError(f"unknown loss {loss!r}: use one of {', '.join(NAMES)}, or a callable(outputs, targets)")
     if loss == "random-quadratic":
         return RandomQuadratic.draw(math.prod(y.shape[1:]), seed=seed, like=y)
-    if loss == "cross-entropy":
-        return CrossEntropy()
-    if loss == "mse":
-        return MeanSquaredError()
-    raise HessdiagError(f"unknown loss {loss!r}: use one of {', '.join(NAMES)}, or a callable(outputs, targets)")
-
-
-def check_targets(loss: str | LossFunction, y: Tensor, targets: Tensor | None) -> None:
-    """Refuse targets that do not fit outputs like `y`, in one sentence."""
-    if loss not in ("cross-entropy", "mse"):
-        return
     if targets is None:
         wanted = "class indices of shape (batch,)" if loss == "cross-entropy" else "a tensor of the outputs' shape"
         raise HessdiagError(f"loss {loss!r} needs targets: pass {wanted}")
-    indices = (y.shape[0], *y.shape[2:])
-    if loss == "mse" or targets.is_floating_point():
-        if targets.shape != y.shape:
-            raise HessdiagError(
-                f"targets have shape {tuple(targets.shape)}, the outputs {tuple(y.shape)}: pass targets of that shape"
-            )
-    elif tuple(targets.shape) != indices:
-        raise HessdiagError(f"targets have shape {tuple(targets.shape)}, expected class indices of shape {indices}")
-    elif bool((((targets < 0) & (targets != CrossEntropy.ignore_index)) | (targets >= y.shape[1])).any()):
+    if loss == "mse":
+        _check_same_shape(y, targets)
+        return MeanSquaredError()
+    return _cross_entropy(y, targets)
+
+
+def _cross_entropy(y: Tensor, targets: Tensor) -> CrossEntropy:
+    """Classes along dimension 1, as in torch, or along the last one of a sequence (B, T, V)."""
+    if targets.is_floating_point():
+        _check_same_shape(y, targets)
+        return CrossEntropy()
+    first, last = (y.shape[0], *y.shape[2:]), tuple(y.shape[:-1])
+    if tuple(targets.shape) not in (first, last):
+        raise HessdiagError(f"targets have shape {tuple(targets.shape)}, expected class indices of shape {first}")
+    chosen = CrossEntropy(1 if tuple(targets.shape) == first else -1)
+    classes = y.shape[chosen.class_dim]
+    if bool((((targets < 0) & (targets != CrossEntropy.ignore_index)) | (targets >= classes)).any()):
         raise HessdiagError(
             f"targets hold class {int(targets.max())} (smallest {int(targets.min())}), but the network has"
-            f" {y.shape[1]} outputs: class indices run from 0 to {y.shape[1] - 1}"
+            f" {classes} outputs: class indices run from 0 to {classes - 1}"
+        )
+    return chosen
+
+
+def _check_same_shape(y: Tensor, targets: Tensor) -> None:
+    if targets.shape != y.shape:
+        raise HessdiagError(
+            f"targets have shape {tuple(targets.shape)}, the outputs {tuple(y.shape)}: pass targets of that shape"
         )
 
 

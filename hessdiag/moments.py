@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.batch import Batch
-from hessdiag.blocks import Block, block_parameter, owners_of
+from hessdiag.blocks import block_parameter, is_linear, owners_of
 from hessdiag.capture import LayerCall, Trace, backpropagate, trace
 from hessdiag.errors import HessdiagError
-from hessdiag.functional import output_tangent
-from hessdiag.jacobian import Dense, Jacobian, block_jacobian
+from hessdiag.jacobian import Jacobian, jacobians_of
 from hessdiag.losses import Loss
 from hessdiag.problem import Problem
 from hessdiag.seeds import stream
 
+MOST_CURVATURE_PROBES = 8  # per example, where the network has many outputs
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
 
@@ -116,7 +116,7 @@ def measure_moments(problem: Problem, *, chunk: int, seed: int) -> Moments:
         HessdiagError: one example's loss depends on another example, as with batch normalisation in training mode.
     """
     model, batch, loss, blocks = problem.model, problem.batch, problem.loss, problem.blocks
-    owners = owners_of(blocks)
+    owners = owners_of(block for block in blocks if block.structured)
     moments = Moments(batch.size)
     gradients = {block.name: _GradientSum() for block in blocks}
     parameters = [block_parameter(model, block) for block in blocks]
@@ -140,9 +140,9 @@ def measure_moments(problem: Problem, *, chunk: int, seed: int) -> Moments:
         curved = backpropagate(seen.y, ends, torch.stack(directions))
         for call, *gradients_of_call in zip(seen.calls, inputs, outputs, curved, strict=True):
             _add_call(moments, model.get_submodule(call.owner), call, gradients_of_call)
-        for block, exact in zip(blocks, truth, strict=True):
-            found = _gradient_jacobian(model, block, part, seen.calls, outputs, own[0])
-            gradients[block.name].add(found, exact)
+        found = jacobians_of(model, part, blocks, seen.calls, outputs, own)
+        for block, jacobian, exact in zip(blocks, found, truth, strict=True):
+            gradients[block.name].add(jacobian, exact)
         done += part.size
     moments.output_sq = output_sum / (batch.size * moments.outputs)
     for block in blocks:
@@ -181,21 +181,6 @@ class _GradientSum:
         return 0.0 if self.total is None else _sum_sq(self.total)
 
 
-def _gradient_jacobian(
-    model: nn.Module,
-    block: Block,
-    part: Batch,
-    calls: Sequence[LayerCall],
-    outputs: Sequence[Tensor | None],
-    own: Tensor,
-) -> Jacobian | None:
-    """Per-example gradients of one block, as the Jacobian of one output (the loss); None where it has no influence."""
-    if block.kind == "scalar":
-        column = output_tangent(model, block, part)  # (B, *out)
-        return Dense((column * own).flatten(1).sum(dim=1).view(-1, 1, 1))
-    return block_jacobian(model, block, calls, outputs, examples=part.size)
-
-
 def _curvature_probes(y: Tensor, size: int, seed: int) -> Tensor:
     """Directions u for every example, (Q, B, *out), such that the sum over Q averages u ~ N(0, 1) exactly or nearly.
 
@@ -203,8 +188,8 @@ def _curvature_probes(y: Tensor, size: int, seed: int) -> Tensor:
     """
     shape = y.shape[1:]
     count = math.prod(shape)
-    wanted = -(-CURVATURE_SAMPLES // size)
-    if count <= wanted:
+    wanted = min(-(-CURVATURE_SAMPLES // size), MOST_CURVATURE_PROBES)
+    if count <= 2 * wanted:
         basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *shape)
         return basis.expand(count, size, *shape)
     generator = stream(seed, "curvature probes")
@@ -236,7 +221,7 @@ def _add_call(
 
 def _channels(module: nn.Module, activation: Tensor) -> int:
     """Size of the channel dimension: the last one of a linear layer's activations, else the second."""
-    return activation.shape[-1 if isinstance(module, nn.Linear) or activation.dim() < 2 else 1]
+    return activation.shape[-1 if is_linear(module) or activation.dim() < 2 else 1]
 
 
 def _check_examples_are_independent(model: nn.Module, seen: Trace, part: Batch, loss: Loss) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from hessdiag.batch import Batch
-from hessdiag.blocks import CONVOLUTIONS, Block, owners_of
+from hessdiag.blocks import CONVOLUTIONS, Block, is_linear, owners_of
 from hessdiag.capture import trace
 
 
@@ -34,11 +35,12 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Layers by path in execution order, outputs per example, and bytes of one number."""
+    """Layers by path, outputs per example, bytes of one number, and all owners of blocks in execution order."""
 
     layers: dict[str, LayerShape]
     outputs: int
     element_size: int
+    order: tuple[str, ...]
 
     def bytes_per_example(self, cotangents: int) -> int:
         """Memory of one example when `cotangents` are back-propagated at once to every layer."""
@@ -54,15 +56,16 @@ class NetworkShape:
 def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> NetworkShape:
     """Run two examples forward and note what every layer reads and writes."""
     few = batch.narrow(0, 2)  # two, because batch normalisation in training mode refuses one
-    seen = trace(model, few, owners_of(blocks))
+    with _noting_order(model, owners_of(blocks)) as order:
+        seen = trace(model, few, owners_of(block for block in blocks if block.structured))
     layers: dict[str, LayerShape] = {}
     for call in seen.calls:
         module = model.get_submodule(call.owner)
         reads, writes = call.x.numel() // few.size, math.prod(call.output_shape) // few.size
         channels = writes
         patch = reads
-        if isinstance(module, nn.Linear):
-            channels, patch = call.output_shape[-1], module.in_features
+        if is_linear(module):
+            channels, patch = call.output_shape[-1], call.x.shape[-1]
         elif isinstance(module, CONVOLUTIONS):
             channels, patch = call.output_shape[1], module.in_channels * math.prod(module.kernel_size)
         sites = writes // max(channels, 1)
@@ -70,7 +73,23 @@ def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> N
         new = LayerShape(reads, writes, sites, patch * sites, writes * patch // groups)
         old = layers.get(call.owner)
         layers[call.owner] = new if old is None else LayerShape(*map(sum, zip(_tuple(old), _tuple(new), strict=True)))
-    return NetworkShape(layers, math.prod(seen.y.shape[1:]), seen.y.element_size())
+    return NetworkShape(layers, math.prod(seen.y.shape[1:]), seen.y.element_size(), tuple(dict.fromkeys(order)))
+
+
+@contextmanager
+def _noting_order(model: nn.Module, owners: Sequence[str]) -> Iterator[list[str]]:
+    """Collect the paths of modules as they are called."""
+    order: list[str] = []
+
+    def note(owner: str) -> Callable[..., None]:
+        return lambda *_: order.append(owner)
+
+    handles = [model.get_submodule(owner).register_forward_pre_hook(note(owner)) for owner in owners]
+    try:
+        yield order
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def default_memory(device: torch.device) -> int:

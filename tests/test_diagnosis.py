@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from networks import BUILDERS, Multiplier, build
+from oracles import ggn_blocks, mean_over_examples
 from torch import Tensor, nn
 
 import hessdiag
@@ -281,11 +282,16 @@ class NeverThroughTheModule(WeightReadElsewhere):
 
 
 @pytest.mark.parametrize("network", [WeightReadElsewhere, NeverThroughTheModule])
-def test_a_weight_that_the_hooks_cannot_follow_is_refused_not_misread(network: type[nn.Module]) -> None:
-    report = hessdiag.diagnose(network().double(), torch.randn(5, 4, dtype=torch.float64))
-    assert [name for name, _ in report.skipped] == ["layer.weight"]
-    assert "also used elsewhere" in report.skipped[0][1]
-    assert "last.weight" in by_name(report)
+def test_a_weight_that_the_hooks_cannot_follow_is_differentiated_as_it_is(network: type[nn.Module]) -> None:
+    model, x = network().double(), torch.randn(5, 4, dtype=torch.float64)
+    report = hessdiag.diagnose(model, x)
+    R = quadratic(3)
+    names = list(report.heatmap.names)
+    dense = mean_over_examples(ggn_blocks, model, x, None, lambda y, t: ((y @ R) * y).sum() / len(y), names)
+    np.testing.assert_allclose(report.heatmap.frobenius_sq, dense, rtol=1e-10)
+    assert report.skipped == ()
+    assert math.isnan(by_name(report)["layer.weight"].gamma)
+    assert by_name(report)["last.weight"].gamma > 0
 
 
 class OverwritesItsInput(nn.Module):

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hessdiag.jacobian import Dense, Sites, cheapest, unfold, weight_jacobian
+from hessdiag.jacobian import Sites, unfold, weight_jacobian
 
 LAYERS = {
     "conv1d": (nn.Conv1d(2, 4, 3, stride=2, padding=1), (2, 9)),
@@ -43,10 +43,11 @@ def test_both_forms_agree(sites: int) -> None:
     torch.testing.assert_close(a.total(), a.dense().total())
 
 
-def test_the_cheaper_form_is_picked() -> None:
-    few, many = (Sites(torch.zeros(1, 30, t), torch.zeros(1, 10, 20, t)) for t in (2, 100))
-    assert isinstance(cheapest(few), Sites)
-    assert isinstance(cheapest(many), Dense)
+@pytest.mark.parametrize("held", [1, 40, 10**6])
+def test_forming_a_part_at_a_time_gives_the_same_gram_matrix(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessdiag.jacobian.FORMED", held)
+    J = Sites(torch.randn(3, 5, 60).double(), torch.randn(3, 2, 7, 60).double())
+    torch.testing.assert_close(J.gram(), J.dense().gram())
 
 
 def test_unfold_is_torch_unfold() -> None:

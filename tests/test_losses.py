@@ -25,6 +25,7 @@ def cases():
         "labels": (CrossEntropy(), y, labels, lambda a, t: F.cross_entropy(a[None], t[None])),
         "probabilities": (CrossEntropy(), y, probabilities, lambda a, t: F.cross_entropy(a[None], t[None])),
         "positions": (CrossEntropy(), dense, some, lambda a, t: F.cross_entropy(a[None], t[None])),
+        "sequence": (CrossEntropy(-1), dense.transpose(1, 2), some, lambda a, t: F.cross_entropy(a.T[None], t[None])),
         "mse": (MeanSquaredError(), y, t, lambda a, t: F.mse_loss(a, t)),
         "callable": (CallableLoss(F.mse_loss), y, t, lambda a, t: F.mse_loss(a, t)),
         "callable without targets": (CallableLoss(lambda y, t: y.exp().mean()), y, None, lambda a, t: a.exp().mean()),
@@ -49,6 +50,16 @@ def test_against_autograd(name: str) -> None:
         torch.testing.assert_close(product[b].flatten(), rows @ v[b].flatten(), rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize("name", ["labels", "probabilities", "positions", "sequence", "mse"])
+def test_the_root_multiplies_to_the_hessian(name: str) -> None:
+    loss, y, targets, _ = cases()[name]
+    v, w = torch.randn_like(y), torch.randn_like(y)
+    there_and_back = loss.root_product(y, targets, loss.root_transposed_product(y, targets, v))
+    torch.testing.assert_close(there_and_back, loss.hessian_product(y, targets, v), rtol=1e-11, atol=1e-14)
+    a = (loss.root_product(y, targets, v) * w).sum()
+    torch.testing.assert_close(a, (v * loss.root_transposed_product(y, targets, w)).sum())
+
+
 def test_the_random_matrix_follows_the_seed_alone() -> None:
     draws = [
         RandomQuadratic.draw(3, seed=s, like=torch.zeros((), dtype=d)).R
@@ -66,11 +77,11 @@ def test_entries_of_the_random_matrix_are_standard_normal() -> None:
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(HessdiagError, match="random-quadratic, cross-entropy, mse, or a callable"):
-        resolve_loss("hinge", y=torch.zeros(1, 2), seed=0)
+        resolve_loss("hinge", y=torch.zeros(1, 2), targets=None, seed=0)
 
 
 def test_a_callable_is_known_by_its_name() -> None:
     def my_loss(y: Tensor, t: Tensor | None) -> Tensor:
         return y.sum()
 
-    assert resolve_loss(my_loss, y=torch.zeros(1, 2), seed=0).name == "my_loss"
+    assert resolve_loss(my_loss, y=torch.zeros(1, 2), targets=None, seed=0).name == "my_loss"

@@ -15,14 +15,12 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hessdiag.batch import Batch
-from hessdiag.blocks import Block, owners_of
-from hessdiag.capture import backpropagate, trace
+from hessdiag.blocks import Block
 from hessdiag.curvature.result import Curvature, Diagonal
-from hessdiag.functional import output_tangent
-from hessdiag.jacobian import Dense, Jacobian, Sites, block_jacobian
+from hessdiag.jacobian import Dense, Jacobian, Sites, all_jacobians
 from hessdiag.losses import hessian_matrix
 from hessdiag.problem import Problem
 from hessdiag.report import Array
@@ -30,10 +28,10 @@ from hessdiag.report import Array
 
 def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
     """Mean over examples of ‖G_ij^(b)‖_F² for all blocks, `chunk` examples at a time."""
-    model, batch, loss, blocks = problem.model, problem.batch, problem.loss, problem.blocks
+    batch, loss, blocks = problem.batch, problem.loss, problem.blocks
     total = torch.zeros(len(blocks), len(blocks), dtype=torch.float64)
     for part in batch.chunks(chunk):
-        y, jacobians = output_jacobians(model, part, blocks)
+        y, jacobians = output_jacobians(problem, part)
         S = hessian_matrix(loss, y, part.targets)  # (B, N, N)
         SK = torch.stack([torch.zeros_like(S) if J is None else torch.matmul(S, J.gram()) for J in jacobians], dim=1)
         rows = SK.flatten(2)  # (B, L, N N)
@@ -44,8 +42,8 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
 
 def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
     """‖G_ij‖_F² of the batch-mean loss for all blocks; `chunk` examples are held against all others at a time."""
-    model, batch, loss, blocks = problem.model, problem.batch, problem.loss, problem.blocks
-    parts = [output_jacobians(model, part, blocks) for part in batch.chunks(chunk)]
+    batch, loss, blocks = problem.batch, problem.loss, problem.blocks
+    parts = [output_jacobians(problem, part) for part in batch.chunks(chunk)]
     S = torch.cat([hessian_matrix(loss, y, p.targets) for (y, _), p in zip(parts, batch.chunks(chunk), strict=True)])
     whole = [_concatenate([jacobians[i] for _, jacobians in parts]) for i in range(len(blocks))]
     B, N, _ = S.shape
@@ -69,20 +67,18 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
     return _curvature((total + total.T) / (2 * B * B), blocks)
 
 
-def output_jacobians(model: nn.Module, part: Batch, blocks: Sequence[Block]) -> tuple[Tensor, list[Jacobian | None]]:
+def output_jacobians(problem: Problem, part: Batch) -> tuple[Tensor, list[Jacobian | None]]:
     """Outputs (B, *out) and, for each block, the Jacobian of all N outputs of each example."""
-    seen = trace(model, part, owners_of(block for block in blocks if block.kind != "scalar"))
-    count = math.prod(seen.y.shape[1:])
-    basis = torch.eye(count, dtype=seen.y.dtype, device=seen.y.device).view(count, 1, *seen.y.shape[1:])
-    cotangents = basis.expand(count, *seen.y.shape)
-    phis = backpropagate(seen.y, [call.output_edge for call in seen.calls], cotangents)
-    jacobians: list[Jacobian | None] = []
-    for block in blocks:
-        if block.kind == "scalar":
-            jacobians.append(Dense(output_tangent(model, block, part).flatten(1).unsqueeze(2)))
-            continue
-        jacobians.append(block_jacobian(model, block, seen.calls, phis, examples=part.size))
-    return seen.y.detach(), jacobians
+    with torch.no_grad():
+        y = part.call(problem.model)
+    return y, list(all_jacobians(problem.model, part, problem.blocks, _unit_cotangents))
+
+
+def _unit_cotangents(y: Tensor) -> Tensor:
+    """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
+    count = math.prod(y.shape[1:])
+    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
+    return basis.expand(count, *y.shape)
 
 
 def _concatenate(parts: Sequence[Jacobian | None]) -> Jacobian | None:

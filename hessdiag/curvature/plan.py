@@ -9,7 +9,7 @@ from hessdiag.errors import HessdiagError
 
 MATRICES = ("ggn", "hessian")
 VIEWS = ("example", "batch")
-METHODS = ("auto", "exact", "probe")
+METHODS = ("auto", "exact", "sketch", "probe")
 
 EXACT_OUTPUTS = 128  # per example: one cotangent an output
 EXACT_BATCH_OUTPUTS = 4096  # per batch: Gram matrices of this side
@@ -20,12 +20,12 @@ class Plan:
     """The algorithm and the reason for it.
 
     Attributes:
-        method: `"exact"` or `"probe"`, as reported.
+        method: `"exact"`, `"sketch"` or `"probe"`, as reported.
         in_output_space: Gram matrices of output Jacobians, else products in weight space.
         reason: one clause for the report.
     """
 
-    method: Literal["exact", "probe"]
+    method: Literal["exact", "sketch", "probe"]
     in_output_space: bool
     reason: str
 
@@ -41,6 +41,13 @@ def plan(*, method: str, matrix: str, per: str, outputs: int, batch_size: int) -
     check_choice("per", per, VIEWS)
     if method == "probe":
         return Plan("probe", False, "asked for")
+    if method == "sketch":
+        if matrix == "hessian" or per == "batch":
+            raise HessdiagError(
+                f"method 'sketch' is for the Gauss-Newton matrix of each example, not matrix {matrix!r}, per {per!r}:"
+                " use method 'probe'"
+            )
+        return Plan("sketch", True, "asked for")
     if matrix == "hessian":
         if method == "exact":
             return Plan("exact", False, "asked for: products with every unit vector")
@@ -51,6 +58,8 @@ def plan(*, method: str, matrix: str, per: str, outputs: int, batch_size: int) -
         return Plan("exact", True, "asked for: Gram matrices in output space")
     if side <= limit:
         return Plan("exact", True, f"{what} <= {limit}: Gram matrices in output space")
+    if per == "example":
+        return Plan("sketch", True, f"{what} > {limit}: sketches in output space")
     return Plan("probe", False, f"{what} > {limit}: products in weight space")
 
 

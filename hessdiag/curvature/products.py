@@ -45,12 +45,10 @@ class Products:
         """
 
         def one(args: tuple[Any, ...], kwargs: dict[str, Any], target: Tensor | None, r: Tensor) -> Tensor:
-            single = Batch(_unsqueeze(args), _unsqueeze(kwargs), _unsqueeze(target), 1)
-            return self._norms(column, rows, r, single)
+            return self._norms(column, rows, r, part.single(args, kwargs, target))
 
         inner = vmap(one, in_dims=(None, None, None, 0), randomness="same")
-        dims = (_dims(part.args), _dims(dict(part.kwargs)), _dims(part.targets), 0)
-        outer = vmap(inner, in_dims=dims, randomness="same")
+        outer = vmap(inner, in_dims=(*part.batched_dims(), 0), randomness="same")
         return outer(part.args, dict(part.kwargs), part.targets, probes)
 
     def batch_column_norms(self, column: Block, rows: Sequence[Block], probes: Tensor, batch: Batch) -> Tensor:
@@ -92,19 +90,3 @@ class Products:
         curved = self.loss.hessian_product(y, batch.targets, moved)
         _, pull, *_ = vjp(lambda values: self.network(values, batch), self._values(rows))
         return cast(dict[str, Tensor], pull(curved)[0])
-
-
-def _unsqueeze(values: Any) -> Any:
-    if isinstance(values, tuple):
-        return tuple(_unsqueeze(v) for v in values)
-    if isinstance(values, dict):
-        return {key: _unsqueeze(v) for key, v in values.items()}
-    return values.unsqueeze(0) if isinstance(values, Tensor) else values
-
-
-def _dims(values: Any) -> Any:
-    if isinstance(values, tuple):
-        return tuple(_dims(v) for v in values)
-    if isinstance(values, dict):
-        return {key: _dims(v) for key, v in values.items()}
-    return 0 if isinstance(values, Tensor) else None

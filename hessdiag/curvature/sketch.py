@@ -1,0 +1,230 @@
+"""Gauss-Newton blocks of networks with many outputs, from random output directions.
+
+With K_l = J_l J_l^T and S the Hessian of the loss in the outputs, ‖G_ij‖_F² = tr(S K_j S K_i). Let z_1..z_m be
+directions whose weighted outer products average to the identity. Back-propagating z_k and S z_k once gives
+X_l[k, m] = z_k^T K_l S z_m for *every* block l, and
+
+    tr(S K_j S K_i) = E Σ_{k≠m} w_km X_i[k, m] X_j[m, k],
+
+so that the number of backward passes does not depend on the number of blocks. Where S = A A^T (cross-entropy, squared
+error) A z_k alone are sent back, and X_l is the Gram matrix of A^T K_l A.
+
+*Plain*: all directions are Gaussian. Right for high effective rank, where the error falls like 1/q.
+
+*Deflated*: deep ReLU networks at initialisation have K_l of rank 1 to 3, and q plain directions leave an error of
+1/√q. First find the range: forward-mode passes with random weight tangents give samples of N(0, K), Q = orth of them
+(Halko, Martinsson & Tropp, arXiv 0909.4061). Then Q is treated exactly and only (I − QQ^T)ω is random. Any Q that is
+independent of the ω leaves the estimate unbiased.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import jvp
+
+from hessdiag.batch import Batch
+from hessdiag.blocks import block_parameter
+from hessdiag.curvature.pairs import PairSum
+from hessdiag.curvature.result import Curvature, Diagonal
+from hessdiag.functional import FunctionalModel
+from hessdiag.jacobian import all_jacobians
+from hessdiag.problem import Problem
+from hessdiag.report import Array, Ended
+from hessdiag.seeds import stream
+
+PILOT = 8  # directions of the pilot, and of the range finder
+MOST_BASIS = 32
+LOW_RANK = 10.0  # effective rank under which deflation pays: a basis of 8 catches most of it
+
+
+def sketch_per_example(
+    problem: Problem,
+    *,
+    rtol: float,
+    max_products: int,
+    chunk: Callable[[int], int],
+    seed: int,
+    progress: Callable[[str], None] = lambda step: None,
+) -> tuple[Curvature, str]:
+    """Mean over examples of ‖G_ij^(b)‖_F² for all blocks, and a clause about how it was sampled.
+
+    Args:
+        problem: what to measure.
+        rtol: relative standard error of the weight blocks' diagonal at which sampling stops.
+        max_products: directions that may be sent back in all, per example.
+        chunk: `chunk(m)` examples are measured at once when m cotangents are sent back.
+        seed: of the directions.
+        progress: called after each round.
+    """
+    generator = stream(seed, "sketches")
+    outputs = _outputs(problem)
+    pilot = _round(problem, problem.batch.narrow(0, chunk(PILOT)), _Directions(PILOT), chunk, generator)
+    ranks = pilot.effective_ranks()
+    deflated = float(np.nanmedian(ranks)) < LOW_RANK
+    scales = pilot.trace_scales() if deflated else None
+    random = max(PILOT, 4)
+    spent, basis, rounds = PILOT, PILOT, []
+    while True:
+        directions = _Directions(random, min(basis, outputs) if deflated else 0, scales)
+        rounds.append(_round(problem, problem.batch, directions, chunk, generator))
+        spent += directions.cost
+        progress("sketches")
+        total = _combine(rounds)
+        worst = total.worst_relative_error(problem)
+        if worst <= rtol or spent >= max_products:
+            break
+        basis = min(2 * basis, MOST_BASIS)
+        # The error falls at best like 1/q; never more than 4 times the directions at once.
+        wanted = math.ceil(random * min(max(1.2 * worst / rtol - 1, 0.5), 4.0))
+        random = max(4, min(wanted, max_products - spent - (2 * PILOT if deflated else 0)))
+        if spent + random + (2 * PILOT if deflated else 0) > max_products and spent > max_products // 2:
+            break
+    ended: Ended = "rtol" if worst <= rtol else "budget"
+    how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {np.nanmedian(ranks):.1f}"
+    return total.curvature(problem, spent, ended), how
+
+
+def _outputs(problem: Problem) -> int:
+    """N, outputs per example."""
+    with torch.no_grad():
+        return math.prod(problem.batch.narrow(0, 2).call(problem.model).shape[1:])
+
+
+@dataclass(frozen=True)
+class _Directions:
+    """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones."""
+
+    random: int
+    fixed: int = 0
+    scales: list[float] | None = None
+
+    @property
+    def cost(self) -> int:
+        """Passes through the network, forward-mode ones included."""
+        return self.random + 2 * self.fixed
+
+
+@dataclass
+class _Round:
+    """Estimates of all L x L norms (weights, then other blocks on the diagonal) with unbiased variances."""
+
+    value: Array
+    variance: Array
+    weight: float
+    traces: Array
+    traces_sq: Array
+    norms_sq: Array
+
+    def effective_ranks(self) -> Array:
+        """(tr K)² / ‖K‖² of every block, both estimated without bias from pairs of directions."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.norms_sq > 0, self.traces_sq / self.norms_sq, np.nan)
+
+    def trace_scales(self) -> list[float]:
+        """1 / √tr(K_l): gives every block equal weight in the range finder."""
+        return [1 / math.sqrt(t) if t > 0 else 0.0 for t in self.traces]
+
+
+@dataclass
+class _Total:
+    value: Array
+    variance: Array
+
+    def worst_relative_error(self, problem: Problem) -> float:
+        """Largest relative standard error among the weight blocks that are not zero."""
+        own = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
+        value, error = np.diagonal(self.value)[own], np.sqrt(np.maximum(np.diagonal(self.variance)[own], 0))
+        return float(max((e / v for v, e in zip(value, error, strict=True) if v > 0), default=0.0))
+
+    def curvature(self, problem: Problem, products: int, ended: Ended) -> Curvature:
+        """Diagonal of all blocks, map of the weights."""
+        stderr = np.sqrt(np.maximum(self.variance, 0))
+        diagonal = {
+            block.name: Diagonal(float(max(self.value[i, i], 0)), float(stderr[i, i]), products, ended)
+            for i, block in enumerate(problem.blocks)
+        }
+        own = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
+        return Curvature(diagonal, np.maximum(self.value[own][:, own], 0), stderr[own][:, own])
+
+
+def _combine(rounds: list[_Round]) -> _Total:
+    """Independent rounds, weighted by their numbers of pairs: weights fixed beforehand keep the mean unbiased."""
+    weight = sum(r.weight for r in rounds)
+    value = sum((r.weight * r.value for r in rounds), np.zeros(())) / weight
+    variance = sum((r.weight**2 * r.variance for r in rounds), np.zeros(())) / weight**2
+    return _Total(np.asarray(value), np.asarray(variance))
+
+
+def _round(
+    problem: Problem, batch: Batch, directions: _Directions, chunk: Callable[[int], int], generator: torch.Generator
+) -> _Round:
+    """One independent set of directions for every example of a batch."""
+    sums = PairSum(len(problem.blocks), directions.fixed)
+    for part in batch.chunks(max(1, chunk(directions.random + directions.fixed))):
+        sums.add(*_grams(problem, part, directions, generator))
+    value, variance = sums.mean()
+    return _Round(value, variance, float(directions.random**2), *sums.rank_statistics())
+
+
+def _grams(problem: Problem, part: Batch, directions: _Directions, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """X_l[k, m] = z_k^T K_l S z_m and z_k^T K_l z_m for all blocks, (B, L, m, m), the deflation basis first."""
+    loss = problem.loss
+    with torch.no_grad():
+        y = part.call(problem.model)
+    basis = _range(problem, part, y, directions, generator)  # (r, B, *out)
+    omega = torch.randn(directions.random, *y.shape, generator=generator).to(y)
+    if len(basis):
+        flat = basis.flatten(2)  # (r, B, N)
+        along = torch.einsum("rbn,qbn->qrb", flat, omega.flatten(2))
+        omega = omega - torch.einsum("qrb,rbn->qbn", along, flat).view_as(omega)
+    z = torch.cat([basis, omega])  # (m, B, *out)
+    if loss.has_root:
+        X = _jacobian_grams(problem, part, torch.stack([loss.root_product(y, part.targets, v) for v in z]))
+        return X, X
+    curved = torch.stack([loss.hessian_product(y, part.targets, v) for v in z])
+    both = _jacobian_grams(problem, part, torch.cat([z, curved]))
+    return both[:, :, : len(z), len(z) :], both[:, :, : len(z), : len(z)]
+
+
+def _jacobian_grams(problem: Problem, part: Batch, cotangents: Tensor) -> Tensor:
+    """Gram matrices of cotangent^T J_l of every block, (B, L, m, m)."""
+    grams = []
+    for jacobian in all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents):
+        if jacobian is None:
+            size = len(cotangents)
+            grams.append(cotangents.new_zeros(part.size, size, size))
+        else:
+            grams.append(jacobian.gram())
+    return torch.stack(grams, dim=1).detach()
+
+
+def _range(problem: Problem, part: Batch, y: Tensor, directions: _Directions, generator: torch.Generator) -> Tensor:
+    """An orthonormal basis of where the blocks move the outputs, (r, B, *out); empty without deflation.
+
+    One weight tangent serves all examples: for each of them J r is a sample of N(0, Σ K_l).
+    """
+    if not directions.fixed:
+        return y.new_zeros(0, *y.shape)
+    assert directions.scales is not None
+    network = FunctionalModel(problem.model)
+    at = {block.name: block_parameter(problem.model, block).detach() for block in problem.blocks}
+    samples = []
+    for _ in range(directions.fixed):
+        moved = {
+            block.name: torch.randn(block.shape, generator=generator).to(y) * scale
+            for block, scale in zip(problem.blocks, directions.scales, strict=True)
+        }
+        with torch.no_grad():
+            tangent = jvp(lambda values: network(values, part), (at,), (moved,))[1]
+        if problem.loss.has_root:
+            tangent = problem.loss.root_transposed_product(y, part.targets, tangent)
+        samples.append(tangent.flatten(1))  # (B, N)
+    Q = torch.linalg.qr(torch.stack(samples, dim=2)).Q  # (B, N, r)
+    basis: Tensor = Q.permute(2, 0, 1).reshape(Q.shape[2], *y.shape)
+    return basis

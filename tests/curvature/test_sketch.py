@@ -1,0 +1,104 @@
+"""Sketched blocks against exact ones on networks where both run, and the coverage of their error bars."""
+
+import numpy as np
+import pytest
+import torch
+from networks import BUILDERS, build
+from torch import nn
+
+import hessdiag
+
+
+def deep_relu(outputs: int = 40):
+    """Low effective rank: everything ends up along one direction."""
+    layers = [nn.Linear(20, 30), nn.ReLU()]
+    for _ in range(6):
+        layers += [nn.Linear(30, 30), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(30, outputs)).double()
+    return hessdiag.init.apply(model, "fan-in"), torch.randn(3, 20, dtype=torch.float64)
+
+
+def linear(outputs: int = 40):
+    """High effective rank."""
+    return nn.Sequential(nn.Linear(60, 50), nn.Linear(50, outputs)).double(), torch.randn(3, 60, dtype=torch.float64)
+
+
+def loss_options(loss: str, batch: int, outputs: int):
+    targets = {"random-quadratic": None, "mse": torch.randn(batch, outputs).double()}
+    return {"loss": loss, "targets": targets.get(loss, torch.randint(outputs, (batch,)))}
+
+
+@pytest.mark.parametrize("loss", ["random-quadratic", "cross-entropy", "mse"])
+@pytest.mark.parametrize("network", [deep_relu, linear])
+def test_sketched_values_are_within_four_standard_errors(network, loss: str) -> None:
+    model, x = network()
+    options = loss_options(loss, 3, 40)
+    exact = hessdiag.diagnose(model, x, method="exact", **options)
+    report = hessdiag.diagnose(model, x, method="sketch", **options)
+    assert report.method == "sketch"
+    error = np.abs(report.heatmap.frobenius_sq - exact.heatmap.frobenius_sq)
+    assert (error <= 4 * report.heatmap.stderr + 1e-9 * exact.heatmap.frobenius_sq).all()
+    for sketched, known in zip(report.blocks, exact.blocks, strict=True):
+        gap = abs(sketched.avg_sq_singular_value - known.avg_sq_singular_value)
+        assert gap <= 4 * sketched.stderr + 1e-9 * known.avg_sq_singular_value
+        if sketched.kind == "weight":
+            assert sketched.ended == "rtol"
+            assert sketched.stderr <= 0.05 * sketched.avg_sq_singular_value
+
+
+@pytest.mark.parametrize("network", BUILDERS)
+def test_every_network_is_sketched(network: str) -> None:
+    model, x = build(network)
+    exact = hessdiag.diagnose(model, x, method="exact").heatmap
+    sketched = hessdiag.diagnose(model, x, method="sketch", max_products=60).heatmap
+    off = np.abs(sketched.frobenius_sq - exact.frobenius_sq)
+    assert (off <= 5 * sketched.stderr + 1e-9 * exact.frobenius_sq.max()).all()
+
+
+def test_the_pilot_decides_for_deflation_where_the_rank_is_low() -> None:
+    for network, word in ((deep_relu, "deflated"), (linear, "plain")):
+        model, x = network()
+        report = hessdiag.diagnose(model, x, **loss_options("mse", 3, 40), method="sketch")
+        assert word in report.method_reason
+
+
+def test_deflation_needs_few_directions_for_a_small_error() -> None:
+    model, x = deep_relu()
+    report = hessdiag.diagnose(model, x, **loss_options("mse", 3, 40), method="sketch")
+    assert max(block.products for block in report.weights) <= 40
+    assert all(block.stderr <= 0.01 * block.avg_sq_singular_value for block in report.weights[:6])
+
+
+@pytest.mark.parametrize("loss", ["random-quadratic", "mse"])
+@pytest.mark.parametrize("network", [deep_relu, linear])
+def test_95_percent_intervals_cover(network, loss: str) -> None:
+    """Over blocks and seeds together, at the budget that the tool itself picks."""
+    model, x = network()
+    R = torch.randn(40, 40, dtype=torch.float64)
+
+    def quadratic(y, t):  # a callable, so that the seed changes the sketches alone
+        return ((y @ R) * y).sum()
+
+    options = {"loss": quadratic} if loss == "random-quadratic" else loss_options("mse", 3, 40)
+    exact = hessdiag.diagnose(model, x, method="exact", **options)
+    covered = trials = 0
+    for seed in range(150):
+        report = hessdiag.diagnose(model, x, method="sketch", seed=seed, **options)
+        for sketched, known in zip(report.weights, exact.weights, strict=True):
+            gap = abs(sketched.avg_sq_singular_value - known.avg_sq_singular_value)
+            covered += gap <= 1.96 * sketched.stderr + 1e-9 * known.avg_sq_singular_value
+            trials += 1
+    print(covered / trials)
+    assert covered / trials >= 0.92
+
+
+def test_sketches_of_a_batch_or_a_hessian_are_refused() -> None:
+    model, x = build("mlp")
+    for options in ({"per": "batch"}, {"matrix": "hessian"}):
+        with pytest.raises(hessdiag.HessdiagError, match="method 'sketch' is for the Gauss-Newton matrix of each"):
+            hessdiag.diagnose(model, x, method="sketch", **options)
+
+
+def test_many_outputs_are_sketched_without_being_asked_for() -> None:
+    model, x = linear(outputs=200)
+    assert hessdiag.diagnose(model, x).method == "sketch"
