@@ -7,15 +7,22 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from hessdiag.errors import HessdiagError
 
 
 @contextmanager
 def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
     """Measure inside this context: gradients on, TF32 off, random state forked; buffers and `.grad` are put back.
 
-    Weights need no copy: nothing in hessdiag writes to them. Buffers do, because a forward pass in training mode
-    updates running statistics.
+    Weights need no copy: nothing in hessdiag writes to them, and a model whose own forward does is refused. Buffers do,
+    because a forward pass in training mode updates running statistics.
+
+    Raises:
+        HessdiagError: the model's forward pass changed one of its parameters.
     """
+    versions = {name: parameter._version for name, parameter in model.named_parameters()}
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
@@ -23,6 +30,9 @@ def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
         stack.enter_context(torch.random.fork_rng(devices=devices))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_without_tf32())
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only attention kernel with second derivatives
+        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # cuDNN's have none
         torch.manual_seed(seed)
         try:
             yield
@@ -34,6 +44,11 @@ def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
             for parameter, saved_grad in grads:
                 if parameter.grad is not saved_grad:
                     parameter.grad = saved_grad
+    for name, parameter in model.named_parameters():
+        if parameter._version != versions.get(name, parameter._version):
+            raise HessdiagError(
+                f"the model's forward pass changes its own parameter {name!r}: measure a copy in eval mode"
+            )
 
 
 @contextmanager

@@ -113,7 +113,8 @@ def measure_moments(problem: Problem, *, chunk: int, seed: int) -> Moments:
     """Second moments of every block's surroundings, `chunk` examples at a time.
 
     Raises:
-        HessdiagError: one example's loss depends on another example, as with batch normalisation in training mode.
+        HessdiagError: the model is random, or one example's loss depends on another example, as with batch
+            normalisation in training mode.
     """
     model, batch, loss, blocks = problem.model, problem.batch, problem.loss, problem.blocks
     owners = owners_of(block for block in blocks if block.structured)
@@ -126,7 +127,7 @@ def measure_moments(problem: Problem, *, chunk: int, seed: int) -> Moments:
         seen = trace(model, part, owners, keep_outputs=True)
         y = seen.y.detach()
         if done == 0:
-            _check_examples_are_independent(model, seen, part, loss)
+            _check_repeatable_and_independent(model, seen, part, loss)
             moments.outputs = math.prod(y.shape[1:])
             probes = _curvature_probes(y, batch.size, seed)
         output_sum += _sum_sq(y)
@@ -224,17 +225,22 @@ def _channels(module: nn.Module, activation: Tensor) -> int:
     return activation.shape[-1 if is_linear(module) or activation.dim() < 2 else 1]
 
 
-def _check_examples_are_independent(model: nn.Module, seen: Trace, part: Batch, loss: Loss) -> None:
-    """Back-propagate the loss of the first example alone: it must not reach what layers wrote for the others."""
+def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch, loss: Loss) -> None:
+    """A second forward pass gives the same, and the first example's loss reaches nothing written for the others."""
     for call in seen.calls:
         if call.output_shape[0] % part.size or call.x.shape[0] % part.size:
             raise HessdiagError(
                 f"layer {call.owner!r} gave a tensor of shape {tuple(call.output_shape)} for {part.size} examples:"
                 " its first dimension must run over the examples"
             )
+    y = seen.y.detach()
+    if not torch.allclose(part.call(model).detach(), y, rtol=1e-4, atol=0, equal_nan=True):
+        raise HessdiagError(
+            "two forward passes of the same batch differ: dropout or another random layer is active,"
+            " call model.eval() first"
+        )
     if part.size == 1:
         return
-    y = seen.y.detach()
     alone = loss.gradient(y, part.targets)
     alone[1:] = 0
     edges = [call.output_edge for call in seen.calls]

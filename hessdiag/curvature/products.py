@@ -1,4 +1,4 @@
-"""Hessian- and Gauss-Newton-vector products restricted to one block of columns, in weight space, with torch.func.
+"""Hessian- and Gauss-Newton-vector products restricted to one block of columns, in weight space.
 
 One product H[:, j] r gives the norms ‖H_ij r‖² of a whole column of blocks. Everything but the blocks concerned is a
 constant, and products are vmapped: over probes, and in the per-example view over examples too, each with its own probe.
@@ -6,30 +6,46 @@ constant, and products are vmapped: over probes, and in the per-example view ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad, jvp, vjp, vmap
+from torch.func import vmap
 
 from hessdiag.batch import Batch
 from hessdiag.blocks import Block, block_parameter
+from hessdiag.curvature.ladder import PRODUCTS, RUNGS, asymmetry
+from hessdiag.errors import HessdiagError
 from hessdiag.functional import FunctionalModel
 from hessdiag.problem import Problem
 
 Matrix = Literal["hessian", "ggn"]
-ColumnNorms = Callable[[Tensor, Batch], Tensor]
+
+TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the symmetry check
 
 
 class Products:
-    """Products with the Hessian or the Gauss-Newton matrix of a model's loss."""
+    """Products with the Hessian or the Gauss-Newton matrix of a model's loss.
 
-    def __init__(self, problem: Problem, matrix: Matrix) -> None:
+    Attributes:
+        rung: which of `hessdiag.curvature.ladder.RUNGS` runs.
+        passed_over: for each faster rung, why not that one.
+    """
+
+    def __init__(self, problem: Problem, matrix: Matrix, *, seed: int = 0) -> None:
         self.network = FunctionalModel(problem.model)
         self.model = problem.model
         self.loss = problem.loss
         self.matrix = matrix
+        self.passed_over: dict[str, str] = {}
+        self.rung = self._climb(problem, seed)
+
+    @property
+    def reason(self) -> str:
+        """The rung, and what spoke against faster ones, as a clause."""
+        against = "".join(f"; not {rung}: {why}" for rung, why in self.passed_over.items())
+        return f"{self.rung}{against}"
 
     def column_norms(self, column: Block, rows: Sequence[Block], probes: Tensor, part: Batch) -> Tensor:
         """‖H_ij r‖² per example, of each example's own matrix.
@@ -43,6 +59,9 @@ class Products:
         Returns:
             (B, M, len(rows)).
         """
+        if self.rung == RUNGS[2]:
+            each = [self.batch_column_norms(column, rows, p, part.narrow(b, b + 1)) for b, p in enumerate(probes)]
+            return torch.stack(each)
 
         def one(args: tuple[Any, ...], kwargs: dict[str, Any], target: Tensor | None, r: Tensor) -> Tensor:
             return self._norms(column, rows, r, part.single(args, kwargs, target))
@@ -53,40 +72,50 @@ class Products:
 
     def batch_column_norms(self, column: Block, rows: Sequence[Block], probes: Tensor, batch: Batch) -> Tensor:
         """‖H_ij r‖² of the batch-mean loss; `probes` is (M, *shape of block j), the result (M, len(rows))."""
+        if self.rung == RUNGS[2]:
+            return torch.stack([self._norms(column, rows, r, batch) for r in probes])
         return vmap(lambda r: self._norms(column, rows, r, batch), randomness="same")(probes)
 
+    def batch_column(self, column: Block, rows: Sequence[Block], probes: Tensor, batch: Batch) -> list[Tensor]:
+        """The products H_ij r themselves, with the batch-mean loss: (M, P_i) for each row block i.
+
+        With a batch of one example they are those of that example's own matrix.
+        """
+        if self.rung == RUNGS[2]:
+            each = [self._parts(column, rows, r, batch) for r in probes]
+            return [torch.stack(row) for row in zip(*each, strict=True)]
+        return list(vmap(lambda r: tuple(self._parts(column, rows, r, batch)), randomness="same")(probes))
+
     def _norms(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> Tensor:
-        product = self._hessian if self.matrix == "hessian" else self._ggn
-        parts = product(column, rows, r, batch)
-        return torch.stack([(parts[row.name] / batch.size).square().sum() for row in rows])
+        return torch.stack([part.square().sum() for part in self._parts(column, rows, r, batch)])
+
+    def _parts(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> list[Tensor]:
+        at = self._values((*rows, column))
+        parts = PRODUCTS[self.matrix][self.rung](self.network, self.loss, at, {column.name: r}, batch)
+        return [parts[row.name].flatten() / batch.size for row in rows]
 
     def _values(self, blocks: Sequence[Block]) -> dict[str, Tensor]:
         return {block.name: block_parameter(self.model, block).detach() for block in blocks}
 
-    def _hessian(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Forward over reverse mode: the tangent of the gradient of the summed loss.
-
-        Float targets go in as primals with zero tangents: some losses crash otherwise (pytorch#123996).
-        """
-        float_targets = batch.targets is not None and batch.targets.is_floating_point()
-
-        def gradient(moved: Tensor, targets: Tensor | None) -> dict[str, Tensor]:
-            def total(values: dict[str, Tensor]) -> Tensor:
-                return self.loss.value(self.network(values, batch), targets).sum()
-
-            return cast(dict[str, Tensor], grad(total)(self._values(rows) | {column.name: moved}))
-
-        at = block_parameter(self.model, column).detach()
-        if float_targets:
-            assert batch.targets is not None
-            primals, tangents = (at, batch.targets), (r, torch.zeros_like(batch.targets))
-            return cast(dict[str, Tensor], jvp(gradient, primals, tangents)[1])
-        return cast(dict[str, Tensor], jvp(lambda moved: gradient(moved, batch.targets), (at,), (r,))[1])
-
-    def _ggn(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """J_i^T S J_j r: forward mode, the loss's Hessian product, reverse mode."""
-        at = block_parameter(self.model, column).detach()
-        y, moved, *_ = jvp(lambda w: self.network({column.name: w}, batch), (at,), (r,))
-        curved = self.loss.hessian_product(y, batch.targets, moved)
-        _, pull, *_ = vjp(lambda values: self.network(values, batch), self._values(rows))
-        return cast(dict[str, Tensor], pull(curved)[0])
+    def _climb(self, problem: Problem, seed: int) -> str:
+        """The first rung that runs on one example, vmapped as it will be, and whose product is symmetric."""
+        few = problem.batch.narrow(0, 1)
+        at = self._values(problem.blocks)
+        if not at:
+            return RUNGS[0]
+        tolerance = TOLERANCE[next(iter(at.values())).dtype]
+        for rung in RUNGS:
+            self.rung = rung
+            try:
+                found = asymmetry(PRODUCTS[self.matrix][rung], self.network, self.loss, at, few, seed)
+                first = problem.blocks[0]
+                probe = torch.ones_like(at[first.name])[None, None]
+                self.column_norms(first, [first], probe, few)
+            except (RuntimeError, NotImplementedError) as error:
+                self.passed_over[rung] = " ".join(str(error).split())[:120] or type(error).__name__
+                continue
+            if found <= tolerance:
+                return rung
+            self.passed_over[rung] = f"its products are not symmetric (off by {found:.0e})"
+        why = "; ".join(f"{rung}: {reason}" for rung, reason in self.passed_over.items())
+        raise HessdiagError(f"no way to a right {self.matrix} product of this model ({why}): try matrix='ggn', exact")
