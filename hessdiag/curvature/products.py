@@ -57,10 +57,20 @@ class Products:
         """‖H_ij r‖² of the batch-mean loss; `probes` is (M, *shape of block j), the result (M, len(rows))."""
         return vmap(lambda r: self._norms(column, rows, r, batch), randomness="same")(probes)
 
+    def batch_column(self, column: Block, rows: Sequence[Block], probes: Tensor, batch: Batch) -> list[Tensor]:
+        """The products H_ij r themselves, with the batch-mean loss: (M, P_i) for each row block i.
+
+        With a batch of one example they are those of that example's own matrix.
+        """
+        return list(vmap(lambda r: tuple(self._parts(column, rows, r, batch)), randomness="same")(probes))
+
     def _norms(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> Tensor:
+        return torch.stack([part.square().sum() for part in self._parts(column, rows, r, batch)])
+
+    def _parts(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> list[Tensor]:
         product = self._hessian if self.matrix == "hessian" else self._ggn
         parts = product(column, rows, r, batch)
-        return torch.stack([(parts[row.name] / batch.size).square().sum() for row in rows])
+        return [parts[row.name].flatten() / batch.size for row in rows]
 
     def _values(self, blocks: Sequence[Block]) -> dict[str, Tensor]:
         return {block.name: block_parameter(self.model, block).detach() for block in blocks}
