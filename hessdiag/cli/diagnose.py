@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Init = Annotated[str, typer.Option(help="fan-in, fan-out, arithmetic or geometric  [default: as built]")]
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the report; - prints it in place of the table")]
 Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
+Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, table and figures as one web page")]
 Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw heatmap and layers, as png and svg")]
 MaxSpread = Annotated[
     float, typer.Option(help="exit with 1 if the largest σ² of a weight is more than X times the least")
@@ -42,13 +43,14 @@ def diagnose(
     seed: options.Seed = 0,
     json: Json = "",
     csv: Csv = "",
+    html: Html = "",
     plots: Plots = "",
     max_spread: MaxSpread = 0.0,
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random inputs, and print the table."""
     from hessdiag.study import AS_BUILT, diagnose_random
 
-    for path in (json if json != "-" else "", csv):
+    for path in (json if json != "-" else "", csv, html):
         _check_folder(path)
     source = options.model_source(model, in_channels, input_size)
     with progress_bar(f"measuring {model}", None) as step:
@@ -72,6 +74,9 @@ def diagnose(
         report.to_json(json)
     if csv:
         report.to_csv(csv)
+    if html:
+        report.to_html(html)
+        say(f"wrote {html}")
     if plots:
         _draw(report, Path(plots))
     if max_spread and not report.spread["avg_sq_singular_value"] <= max_spread:
@@ -83,6 +88,8 @@ def _check_folder(path: str) -> None:
     """Refuse before measuring what could not be saved after it."""
     if path and not Path(path).parent.is_dir():
         raise HessdiagError(f"cannot write {path!r}: there is no folder {str(Path(path).parent)!r}")
+    if path and Path(path).is_dir():
+        raise HessdiagError(f"cannot write {path!r}: it is a folder; name a file in it")
 
 
 def _draw(report: Report, folder: Path) -> None:
