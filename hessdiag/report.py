@@ -215,6 +215,18 @@ class Report:
             write_text(path, text)
         return text
 
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """One HTML page that needs nothing else: verdict, table, figures, definitions, and `to_json` inside.
+
+        The same report gives the same bytes. Also written to `path` when one is given.
+        """
+        from hessdiag.html import render
+
+        text = render(self)
+        if path is not None:
+            write_text(path, text)
+        return text
+
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> Report:
         """Read a report back from JSON text or from a file that holds it.

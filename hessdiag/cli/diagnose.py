@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Init = Annotated[str, typer.Option(help="fan-in, fan-out, arithmetic or geometric  [default: as built]")]
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the report; - prints it in place of the table")]
 Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
+Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, table and figures as one web page")]
 Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw heatmap and layers, as png and svg")]
 MaxSpread = Annotated[
     float | None,
@@ -43,13 +44,14 @@ def diagnose(
     seed: options.Seed = 0,
     json: Json = "",
     csv: Csv = "",
+    html: Html = "",
     plots: Plots = "",
     max_spread: MaxSpread = None,
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random inputs, and print the table."""
     from hessdiag.study import AS_BUILT, diagnose_random
 
-    for path in (json if json != "-" else "", csv):
+    for path in (json if json != "-" else "", csv, html):
         _check_file(path)
     _check_plots(plots)
     if max_spread is not None and not max_spread >= 1:
@@ -76,6 +78,9 @@ def diagnose(
         report.to_json(json)
     if csv:
         report.to_csv(csv)
+    if html:
+        report.to_html(html)
+        say(f"wrote {html}")
     if plots:
         _draw(report, Path(plots))
     if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:
