@@ -96,7 +96,7 @@ def diagnose(
         problem = replace(problem, blocks=_in_execution_order(problem.blocks, moments, shape.order))
         how = plan(method=method, matrix=matrix, per=per, outputs=shape.outputs, batch_size=batch.size)
         if how.method == "sketch":
-            curvature, reason = sketch_per_example(
+            curvature = sketch_per_example(
                 problem,
                 rtol=rtol,
                 max_products=max_products,
@@ -104,7 +104,6 @@ def diagnose(
                 seed=seed,
                 progress=progress,
             )
-            how = replace(how, reason=f"{how.reason}; {reason}")
         elif how.in_output_space:
             exact = exact_per_example if per == "example" else exact_per_batch
             curvature = exact(problem, chunk=shape.chunk(shape.outputs, memory=memory))
@@ -131,7 +130,7 @@ def diagnose(
         matrix=matrix,
         per=per,
         method=how.method,
-        method_reason=how.reason,
+        method_reason="; ".join(filter(None, (how.reason, curvature.how))),
         seed=seed,
         batch_size=batch.size,
         outputs=shape.outputs,

@@ -21,16 +21,22 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
     target = Path(path)
     temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        if target.exists() and not target.is_file():  # a pipe or /dev/stdout is written to, never replaced
+            target.write_bytes(content)
+            return target
+        real = Path(os.path.realpath(target))  # a link stays one
+        handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)  # mkstemp's own mode is private to the user
-        os.replace(temporary, target)
-    except OSError as error:
+        os.replace(temporary, real)
+    except BaseException as error:  # an interrupt leaves nothing behind either
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise HessdiagError(
             f"cannot write {str(target)!r} ({error.strerror}): name a file in an existing, writable folder"
         ) from error

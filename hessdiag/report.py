@@ -11,7 +11,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -91,6 +92,12 @@ class BlockReport:
             value = getattr(self, f.name)
             if isinstance(value, float) and math.isnan(value):
                 object.__setattr__(self, f.name, math.nan)
+
+    def __eq__(self, other: object) -> bool:
+        # As tuples, for the above: the generated method compares field by field from Python 3.13 on.
+        if not isinstance(other, BlockReport):
+            return NotImplemented
+        return tuple(vars(self).values()) == tuple(vars(other).values())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -208,6 +215,18 @@ class Report:
             write_text(path, text)
         return text
 
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """One HTML page that needs nothing else: verdict, table, figures, definitions, and `to_json` inside.
+
+        The same report gives the same bytes. Also written to `path` when one is given.
+        """
+        from hessdiag.html import render
+
+        text = render(self)
+        if path is not None:
+            write_text(path, text)
+        return text
+
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> Report:
         """Read a report back from JSON text or from a file that holds it.
@@ -216,11 +235,12 @@ class Report:
             HessdiagError: the text is not JSON, or of another schema.
         """
         record = loads(source, SCHEMA)
-        record.pop("spread")
-        record["blocks"] = tuple(BlockReport(**_block_types(block)) for block in record["blocks"])
-        record["heatmap"] = _heatmap_from(record["heatmap"])
-        record["skipped"] = tuple((name, reason) for name, reason in record["skipped"])
-        return cls(**record)
+        with complete(SCHEMA):
+            record.pop("spread")
+            record["blocks"] = tuple(BlockReport(**_block_types(block)) for block in record["blocks"])
+            record["heatmap"] = _heatmap_from(record["heatmap"])
+            record["skipped"] = tuple((name, reason) for name, reason in record["skipped"])
+            return cls(**record)
 
 
 SPREAD_KEYS = ("gamma", "nu", "avg_sq_singular_value")
@@ -258,9 +278,11 @@ def loads(source: str | os.PathLike[str], schema: str) -> dict[str, Any]:
     is_text = isinstance(source, str) and source.lstrip().startswith("{")
     where = "the JSON text" if is_text else repr(str(source))
     try:
-        text = str(source) if is_text else Path(source).read_text()
+        text = str(source) if is_text else Path(source).read_text(encoding="utf-8")
     except OSError as error:
         raise HessdiagError(f"cannot read {where} ({error.strerror}): name a file that hessdiag wrote") from error
+    except ValueError as error:  # bytes that are no text
+        raise HessdiagError(f"{where} is not a text file: name a file that hessdiag wrote") from error
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
@@ -269,6 +291,17 @@ def loads(source: str | os.PathLike[str], schema: str) -> dict[str, Any]:
     if found != schema:
         raise HessdiagError(f"{where} has schema {found!r}, expected {schema!r}")
     return dict(record)
+
+
+@contextmanager
+def complete(schema: str) -> Iterator[None]:
+    """Refuse a record of the right schema in which something is missing, unknown or of another type."""
+    try:
+        yield
+    except HessdiagError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HessdiagError(f"the {schema} record is damaged ({error}): write it anew with hessdiag") from error
 
 
 def to_array(nested: Any) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 
 from hessdiag.errors import HessdiagError
 from hessdiag.files import write_text
-from hessdiag.report import Array, Report, dumps, loads, normalize, spread, to_array
+from hessdiag.report import Array, Report, complete, dumps, loads, normalize, spread, to_array
 
 SCHEMA = "hessdiag.setups/1"
 
@@ -108,7 +108,7 @@ class Setups:
                         f"set-ups differ in {key}: {getattr(first, key)!r} and {getattr(report, key)!r};"
                         " collect one experiment at a time"
                     )
-            if report.heatmap.names != first.heatmap.names:
+            if (report.heatmap.names, report.heatmap.numel) != (first.heatmap.names, first.heatmap.numel):
                 raise HessdiagError("set-ups have different blocks: collect reports of one network at a time")
         maps = np.stack([report.heatmap.frobenius_sq for report in reports])  # (S, L, L)
         noise = np.stack([report.heatmap.stderr for report in reports])  # (S, L, L)
@@ -144,13 +144,14 @@ class Setups:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Setups:
         """The inverse of `to_record`, for records nested in a larger file."""
-        typed = {key: value for key, value in record.items() if key != "schema"}
-        typed["names"] = tuple(record["names"])
-        typed["numel"] = tuple(record["numel"])
-        typed["columns"] = {key: to_array(rows) for key, rows in record["columns"].items()}
-        for key in ("frobenius_sq", "frobenius_sq_stderr", "estimator_stderr"):
-            typed[key] = to_array(record[key])
-        return cls(**typed)
+        with complete(SCHEMA):
+            typed = {key: value for key, value in record.items() if key != "schema"}
+            typed["names"] = tuple(record["names"])
+            typed["numel"] = tuple(record["numel"])
+            typed["columns"] = {key: to_array(rows) for key, rows in record["columns"].items()}
+            for key in ("frobenius_sq", "frobenius_sq_stderr", "estimator_stderr"):
+                typed[key] = to_array(record[key])
+            return cls(**typed)
 
 
 STUDY_SCHEMA = "hessdiag.study/1"
@@ -166,4 +167,6 @@ def study_to_json(panels: Iterable[Setups], path: str | os.PathLike[str] | None 
 
 def study_from_json(source: str | os.PathLike[str]) -> tuple[Setups, ...]:
     """Read back what `study_to_json` wrote."""
-    return tuple(Setups.from_record(record) for record in loads(source, STUDY_SCHEMA)["panels"])
+    record = loads(source, STUDY_SCHEMA)
+    with complete(STUDY_SCHEMA):
+        return tuple(Setups.from_record(panel) for panel in record["panels"])

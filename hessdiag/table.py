@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
+from hessdiag.digits import short
 from hessdiag.report import BlockReport, Report
 
 WIDTH = 120
+COLUMNS = ("block", "shape", "ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/σ²", "relative")
 
 
 def render(report: Report) -> str:
     """The table with what was measured above it, and the spread and what was skipped below."""
     stream = io.StringIO()
-    console = Console(file=stream, width=WIDTH, color_system=None, legacy_windows=False)
+    console = Console(
+        file=stream,
+        width=WIDTH,
+        color_system=None,
+        legacy_windows=False,
+        markup=False,  # a name may hold brackets
+        emoji=False,
+        force_jupyter=False,  # a notebook gets the text too
+    )
     for line in heading(report):
-        console.print(line, markup=False, highlight=False)
+        console.print(line, highlight=False)
     console.print(block_table(report))
     for line in footing(report):
-        console.print(line, markup=False, highlight=False)
+        console.print(line, highlight=False)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
@@ -39,15 +50,32 @@ def heading(report: Report) -> list[str]:
 
 
 def block_table(report: Report) -> Table:
-    """One row a block."""
+    """One row a block; names get the room that shapes and numbers leave."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
-    table.add_column("block", max_width=26, overflow="ellipsis", no_wrap=True)
-    table.add_column("shape", no_wrap=True)
-    for title in ("ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/σ²", "relative"):
+    for title in COLUMNS[:2]:
+        table.add_column(title, no_wrap=True)
+    for title in COLUMNS[2:]:
         table.add_column(title, justify="right", no_wrap=True)
-    for block in report.blocks:
-        table.add_row(*_cells(block))
+    rows = [cells(block) for block in report.blocks]
+    taken = sum(2 + max(map(len, column)) for column in zip(COLUMNS[1:], *(row[1:] for row in rows), strict=True))
+    names = fit_names([block.name for block in report.blocks], WIDTH - taken)
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(name, *row[1:])
     return table
+
+
+def fit_names(names: Sequence[str], width: int) -> list[str]:
+    """Long names with a part left out, in the place that leaves most of them distinct, as near to the front as can be.
+
+    >>> fit_names(["encoder.layers.0.weight", "encoder.layers.1.weight"], 10)
+    ['….0.weight', '….1.weight']
+    """
+
+    def cut(name: str, head: int) -> str:
+        return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
+
+    best = max(range(width), key=lambda head: len({cut(name, head) for name in names}))
+    return [cut(name, best) for name in names]
 
 
 def footing(report: Report) -> list[str]:
@@ -55,42 +83,38 @@ def footing(report: Report) -> list[str]:
     spread = report.spread
     lines = [
         "",
-        f"spread over weight blocks, max/min:  γ {_short(spread['gamma'])}   ν {_short(spread['nu'])}"
-        f"   σ² {_short(spread['avg_sq_singular_value'])}",
+        f"spread over weight blocks, max/min:  γ {short(spread['gamma'])}   ν {short(spread['nu'])}"
+        f"   σ² {short(spread['avg_sq_singular_value'])}",
     ]
     if report.method == "probe":
-        lines.append(_sampling(report))
+        lines.append(sampling(report))
     if report.skipped:
         lines.append("not measured:")
         lines += [f"  {name}: {reason}" for name, reason in report.skipped]
     return lines
 
 
-def _sampling(report: Report) -> str:
-    short = [block.name for block in report.blocks if block.ended == "budget"]
+def sampling(report: Report) -> str:
+    """What ended the random probing."""
+    unfinished = [block.name for block in report.blocks if block.ended == "budget"]
     most = max((block.products for block in report.blocks), default=0)
-    if short:
-        return f"sampling: budget of {most} products spent before rtol {report.rtol:g} on {', '.join(short)}"
+    if unfinished:
+        return f"sampling: budget of {most} products spent before rtol {report.rtol:g} on {', '.join(unfinished)}"
     return f"sampling: rtol {report.rtol:g} reached with at most {most} products a block"
 
 
-def _cells(block: BlockReport) -> list[str]:
+def cells(block: BlockReport) -> list[str]:
+    """The texts of one row, in the order of `COLUMNS`."""
     error = 100 * block.stderr / block.avg_sq_singular_value if block.avg_sq_singular_value > 0 else math.nan
     return [
         block.name,
         "×".join(map(str, block.shape)) or "1",
-        _short(block.activation_scaling),
-        _short(block.gamma),
-        _short(block.gamma_curvature),
-        _short(block.nu),
-        _short(block.avg_sq_singular_value),
-        "exact" if block.ended == "exact" else _short(error),
-        _short(block.ratio),
-        _short(block.relative_ratio),
+        short(block.activation_scaling),
+        short(block.gamma),
+        short(block.gamma_curvature),
+        short(block.nu),
+        short(block.avg_sq_singular_value),
+        "exact" if block.ended == "exact" else short(error),
+        short(block.ratio),
+        short(block.relative_ratio),
     ]
-
-
-def _short(value: float) -> str:
-    if math.isnan(value):
-        return "–"
-    return f"{value:.3g}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.1e}"

@@ -9,7 +9,6 @@ from hessdiag.cli.reproduce import reproduce
 app = typer.Typer(
     name="hessdiag",
     help="Are the layers of a network balanced? Curvature blocks, weight-gradient ratios and the scaling calculus.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

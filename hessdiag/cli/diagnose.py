@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 Init = Annotated[str, typer.Option(help="fan-in, fan-out, arithmetic or geometric  [default: as built]")]
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the report; - prints it in place of the table")]
 Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
+Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, table and figures as one web page")]
 Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw heatmap and layers, as png and svg")]
 MaxSpread = Annotated[
-    float, typer.Option(help="exit with 1 if the largest σ² of a weight is more than X times the least")
+    float | None,
+    typer.Option(metavar="X", help="exit with 1 if the largest σ² of a weight is more than X times the least"),
 ]
 Rtol = Annotated[float, typer.Option(help="relative standard error at which probing stops")]
 MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that probing may spend on a block")]
@@ -42,14 +44,18 @@ def diagnose(
     seed: options.Seed = 0,
     json: Json = "",
     csv: Csv = "",
+    html: Html = "",
     plots: Plots = "",
-    max_spread: MaxSpread = 0.0,
+    max_spread: MaxSpread = None,
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random inputs, and print the table."""
     from hessdiag.study import AS_BUILT, diagnose_random
 
-    for path in (json if json != "-" else "", csv):
-        _check_folder(path)
+    for path in (json if json != "-" else "", csv, html):
+        _check_file(path)
+    _check_plots(plots)
+    if max_spread is not None and not max_spread >= 1:
+        raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
     source = options.model_source(model, in_channels, input_size)
     with progress_bar(f"measuring {model}", None) as step:
         report = diagnose_random(
@@ -72,17 +78,30 @@ def diagnose(
         report.to_json(json)
     if csv:
         report.to_csv(csv)
+    if html:
+        report.to_html(html)
+        say(f"wrote {html}")
     if plots:
         _draw(report, Path(plots))
-    if max_spread and not report.spread["avg_sq_singular_value"] <= max_spread:
+    if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:
         say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
         raise typer.Exit(1)
 
 
-def _check_folder(path: str) -> None:
+def _check_file(path: str) -> None:
     """Refuse before measuring what could not be saved after it."""
     if path and not Path(path).parent.is_dir():
         raise HessdiagError(f"cannot write {path!r}: there is no folder {str(Path(path).parent)!r}")
+    if path and Path(path).is_dir():
+        raise HessdiagError(f"cannot write {path!r}: it is a folder, name a file in it")
+
+
+def _check_plots(path: str) -> None:
+    """As `_check_file`, for a folder that is made only when there is something to draw."""
+    if path:
+        nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
+        if not nearest.is_dir():
+            raise HessdiagError(f"--plots {path!r}: {str(nearest)!r} is a file, name a folder")
 
 
 def _draw(report: Report, folder: Path) -> None:

@@ -23,7 +23,7 @@ Per = Annotated[str, typer.Option(help="example: each example's own matrix, aver
 Method = Annotated[str, typer.Option(help="auto, exact or probe")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Dtype = Annotated[str, typer.Option(help="float32 or float64")]
-Seed = Annotated[int, typer.Option(help="of weights, inputs, loss and probes")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, inputs, loss and probes")]
 
 
 def model_source(model: str, in_channels: int, input_size: str = "") -> ModelSource:
@@ -33,7 +33,23 @@ def model_source(model: str, in_channels: int, input_size: str = "") -> ModelSou
     from hessdiag.models import resolve_model
 
     source = resolve_model(model, in_channels=in_channels)
-    return replace(source, input_size=parse_size(input_size)) if input_size else source
+    if not input_size:
+        return source
+    source = replace(source, input_size=parse_size(input_size))
+    _check_input_size(source)
+    return source
+
+
+def _check_input_size(source: ModelSource) -> None:
+    """Refuse sizes that the network cannot read, from a forward pass without numbers."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            source.build()(torch.empty(2, *source.input_size))
+    except RuntimeError as error:
+        size, why = ",".join(map(str, source.input_size)), str(error).splitlines()[0]
+        raise HessdiagError(f"--input-size {size}: {source.name} cannot read such inputs ({why})") from error
 
 
 def parse_size(text: str) -> tuple[int, ...]:

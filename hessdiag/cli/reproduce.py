@@ -13,7 +13,6 @@ from hessdiag.errors import HessdiagError
 
 reproduce = typer.Typer(
     help="Measure and draw the paper's figures; numbers and figures go to --out.",
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 

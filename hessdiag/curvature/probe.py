@@ -1,19 +1,15 @@
-"""Block norms from random probes: Σ_k ‖H e_k‖² for small blocks, Hutchinson's estimator for the others.
+"""Block norms from random probes: Σ_k ‖H e_k‖² for small blocks, Hutchinson's estimator or XSymRowNorm for the others.
 
 For r with independent entries of mean 0 and variance 1, E‖H_ij r‖² = ‖H_ij‖_F². The entries are signs (Rademacher),
 whose estimate never varies more than a Gaussian one's. Each example has its own probes, so that noise averages out
-over examples, and the standard error comes from the spread between the probes *of one example*: the spread between
-examples is no noise of the estimator.
-
-Optional stopping biases a mean and its error bar. Hence a pilot of a fixed size, a number of further probes computed
-once from it, and few looks after that.
+over examples; few products for each are then enough, and Hutchinson's estimator it is. A single matrix (of the batch,
+or of one example) needs many, and their vectors, kept, say far more than their norms do: XSymRowNorm.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,38 +17,19 @@ from torch import Tensor
 
 from hessdiag.batch import Batch
 from hessdiag.blocks import Block, block_parameter
+from hessdiag.curvature.estimate import Column
 from hessdiag.curvature.products import Matrix, Products
 from hessdiag.curvature.result import Curvature, Diagonal
+from hessdiag.curvature.stopping import LEAVE_ONE_OUT_PRODUCTS, Budget, deflate_until, sample_until
 from hessdiag.problem import Problem
-from hessdiag.report import Array, Ended
+from hessdiag.report import Array
 from hessdiag.seeds import stream
 
-PILOT_SAMPLES = 64  # probes, over all examples, before the noise is judged
-MARGIN = 1.2  # more probes than the pilot's noise asks for, so that a second look rarely comes
+__all__ = ["Budget", "probe", "symmetrize"]
+
+KEPT_BYTES = 2**30  # of product vectors of one column; the same on all devices, so that results are too
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How long to sample: to a relative standard error `rtol` of the diagonal, within `max_products` a block.
-
-    `exhaustive` asks for Σ_k ‖H e_k‖² whatever it costs.
-    """
-
-    rtol: float
-    max_products: int
-    exhaustive: bool = False
-
-
-@dataclass(frozen=True)
-class Column:
-    """Estimates of ‖H_ij‖_F² for one j and several i, and how they came about."""
-
-    frobenius_sq: Array
-    stderr: Array
-    products: int
-    ended: Ended
 
 
 def probe(
@@ -77,7 +54,8 @@ def probe(
         progress: called with the name of each block that is done.
     """
     weights = problem.weights
-    sampler = _Sampler(Products(problem, matrix), problem.batch, per, budget, memory)
+    products = Products(problem, matrix, seed=seed)
+    sampler = _Sampler(products, problem.batch, per, budget, memory)
     columns = {}
     for block in problem.blocks:
         rows = weights if block.kind == "weight" else [block]
@@ -92,7 +70,7 @@ def probe(
     # Column j holds the estimates of (i, j), row i of the stack: transpose.
     values = np.array([columns[b.name].frobenius_sq for b in weights]).reshape(size, size).T
     errors = np.array([columns[b.name].stderr for b in weights]).reshape(size, size).T
-    return Curvature(diagonal, *symmetrize(values, errors))
+    return Curvature(diagonal, *symmetrize(values, errors), how=products.reason)
 
 
 def symmetrize(values: Array, errors: Array) -> tuple[Array, Array]:
@@ -110,40 +88,6 @@ def symmetrize(values: Array, errors: Array) -> tuple[Array, Array]:
     return value, np.where(off, np.where(here | there, 0.0, error), errors)
 
 
-def sample_until(
-    draw: Callable[[int], Array], *, examples: int, focus: int, numel: int, budget: Budget
-) -> Column | None:
-    """Sample until the focused row is known to `rtol`, or the budget is spent.
-
-    Args:
-        draw: `draw(m)` gives (B, m, rows) new squared norms.
-        examples: B.
-        focus: the row that `rtol` is asked of.
-        numel: entries of the column block; `None` is returned when all unit vectors would cost no more.
-        budget: when to stop.
-    """
-    wanted = min(max(2, -(-PILOT_SAMPLES // examples)), max(budget.max_products, 2))
-    if numel <= wanted:
-        return None
-    count, total, squares = 0, np.zeros(0), np.zeros(0)
-    while True:
-        new = draw(wanted - count)
-        total = total + new.sum(axis=1) if count else new.sum(axis=1)  # (B, rows)
-        squares = squares + (new**2).sum(axis=1) if count else (new**2).sum(axis=1)
-        count = wanted
-        mean = total / count
-        within = np.maximum(squares / count - mean**2, 0) * count / (count - 1)  # (B, rows)
-        value = mean.mean(axis=0)
-        stderr = np.sqrt(within.sum(axis=0) / count) / examples
-        relative = stderr[focus] / value[focus] if value[focus] > 0 else 0.0
-        if relative <= budget.rtol or count >= budget.max_products:
-            return Column(value, stderr, count, "rtol" if relative <= budget.rtol else "budget")
-        wanted = max(count + 1, math.ceil(MARGIN * count * (relative / budget.rtol) ** 2))
-        if numel <= wanted - count and numel <= budget.max_products:
-            return None
-        wanted = min(wanted, budget.max_products)
-
-
 @dataclass(frozen=True)
 class _Sampler:
     """Draws probes for one block after another and measures the column of blocks that each gives."""
@@ -159,17 +103,51 @@ class _Sampler:
         return self.batch.size if self.per == "example" else 1
 
     def column(self, block: Block, rows: Sequence[Block], generator: torch.Generator) -> Column:
-        def draw(count: int) -> Array:
-            shape = (self.examples, count, *block.shape)
-            signs = torch.randint(0, 2, shape, generator=generator, dtype=torch.int8).mul_(2).sub_(1)
-            return self.norms(block, rows, signs)
+        sampled = None if self.budget.exhaustive else self.sample(block, rows, generator)
+        return self.unit_vectors(block, rows) if sampled is None else sampled
 
-        if not self.budget.exhaustive:
-            focus = list(rows).index(block)
-            sampled = sample_until(draw, examples=self.examples, focus=focus, numel=block.numel, budget=self.budget)
-            if sampled is not None:
-                return sampled
-        return self.unit_vectors(block, rows)
+    def sample(self, block: Block, rows: Sequence[Block], generator: torch.Generator) -> Column | None:
+        """By XSymRowNorm as far as its vectors may be kept, else by Hutchinson's estimator; `None`: unit vectors."""
+        vectors = self.kept_vectors(block, rows)
+        room = min(self.budget.max_products, 2 * vectors)
+        if self.examples > 1 or room < LEAVE_ONE_OUT_PRODUCTS:
+            return self.hutchinson(block, rows, generator, self.budget)
+        deflated = self.leave_one_out(block, rows, generator, replace(self.budget, max_products=room))
+        if deflated is None or deflated.ended == "rtol" or self.budget.max_products - room < LEAVE_ONE_OUT_PRODUCTS:
+            return deflated
+        rest = replace(self.budget, max_products=self.budget.max_products - deflated.products)
+        sampled = self.hutchinson(block, rows, generator, rest)
+        if sampled is None:
+            return None
+        focus = list(rows).index(block)
+        better = min(deflated, sampled, key=lambda column: column.relative(focus))
+        return replace(better, products=deflated.products + sampled.products)
+
+    def kept_vectors(self, block: Block, rows: Sequence[Block]) -> int:
+        """How many probes' products, and as many of the basis, fit `KEPT_BYTES`."""
+        each = 2 * sum(row.numel for row in rows) * block_parameter(self.products.model, block).element_size()
+        return KEPT_BYTES // (each + 3 * 8 * block.numel)  # probes, images and basis in float64
+
+    def hutchinson(
+        self, block: Block, rows: Sequence[Block], generator: torch.Generator, budget: Budget
+    ) -> Column | None:
+        def draw(count: int) -> Array:
+            return self.norms(block, rows, _signs((self.examples, count, *block.shape), generator))
+
+        eps = torch.finfo(block_parameter(self.products.model, block).dtype).eps
+        focus = list(rows).index(block)
+        return sample_until(draw, examples=self.examples, focus=focus, numel=block.numel, budget=budget, eps=eps)
+
+    def leave_one_out(
+        self, block: Block, rows: Sequence[Block], generator: torch.Generator, budget: Budget
+    ) -> Column | None:
+        return deflate_until(
+            lambda count: _signs((count, block.numel), generator),
+            lambda vectors: self.vectors(block, rows, vectors.reshape(-1, *block.shape)),
+            focus=list(rows).index(block),
+            numel=block.numel,
+            budget=budget,
+        )
 
     def unit_vectors(self, block: Block, rows: Sequence[Block]) -> Column:
         """Σ_k ‖H e_k‖², exact."""
@@ -180,13 +158,12 @@ class _Sampler:
             probes[torch.arange(len(units)), units] = 1
             shared = probes.view(1, len(units), *block.shape).expand(self.examples, -1, *block.shape)
             value += self.norms(block, rows, shared).sum(axis=1).mean(axis=0)
-        return Column(value, np.zeros(len(rows)), block.numel, "exact")
+        return Column.exact(value, block.numel)
 
     def norms(self, block: Block, rows: Sequence[Block], probes: Tensor) -> Array:
         """Probes (B, M, *shape) to squared norms (B, M, rows), in chunks that fit the memory."""
         like = block_parameter(self.products.model, block)
-        per_product = 3 * like.element_size() * sum(row.numel for row in (*rows, block))  # probe, tangent, gradients
-        pairs = max(1, self.memory // per_product)
+        pairs = self.pairs_at_once(block, rows)
         at_once = min(probes.shape[1], pairs)
         pieces = []
         chunk = max(1, pairs // at_once)
@@ -202,3 +179,19 @@ class _Sampler:
                 row.append(norms.detach())
             pieces.append(torch.cat(row, dim=1))
         return np.asarray(torch.cat(pieces).double().cpu().numpy())
+
+    def vectors(self, block: Block, rows: Sequence[Block], probes: Tensor) -> list[Tensor]:
+        """Probes (M, *shape) to products (M, P_i) of the one matrix, in chunks that fit the memory."""
+        like = block_parameter(self.products.model, block)
+        chunks = torch.split(probes, self.pairs_at_once(block, rows))
+        parts = [self.products.batch_column(block, rows, chunk.to(like), self.batch) for chunk in chunks]
+        return [torch.cat(row).detach() for row in zip(*parts, strict=True)]
+
+    def pairs_at_once(self, block: Block, rows: Sequence[Block]) -> int:
+        """Products that fit the memory of one chunk, at least 1."""
+        numbers = 3 * sum(row.numel for row in (*rows, block))  # probe, tangent, gradients
+        return max(1, self.memory // (numbers * block_parameter(self.products.model, block).element_size()))
+
+
+def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.randint(0, 2, shape, generator=generator, dtype=torch.int8).mul_(2).sub_(1)

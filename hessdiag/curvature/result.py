@@ -32,8 +32,10 @@ class Curvature:
     Attributes:
         diagonal: by block name, of all kinds.
         frobenius_sq, stderr: (L, L) arrays over the weight blocks, in the order they were asked for.
+        how: a clause on what the algorithm chose on its way, for the report.
     """
 
     diagonal: Mapping[str, Diagonal]
     frobenius_sq: Array
     stderr: Array
+    how: str = ""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -51,8 +51,8 @@ def sketch_per_example(
     chunk: Callable[[int], int],
     seed: int,
     progress: Callable[[str], None] = lambda step: None,
-) -> tuple[Curvature, str]:
-    """Mean over examples of ‖G_ij^(b)‖_F² for all blocks, and a clause about how it was sampled.
+) -> Curvature:
+    """Mean over examples of ‖G_ij^(b)‖_F² for all blocks.
 
     Args:
         problem: what to measure.
@@ -87,7 +87,7 @@ def sketch_per_example(
             break
     ended: Ended = "rtol" if worst <= rtol else "budget"
     how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {np.nanmedian(ranks):.1f}"
-    return total.curvature(problem, spent, ended), how
+    return replace(total.curvature(problem, spent, ended), how=how)
 
 
 def _outputs(problem: Problem) -> int:

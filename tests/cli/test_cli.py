@@ -1,0 +1,390 @@
+"""The command line: results on stdout, messages on stderr, one line and status 2 for what cannot be."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import hessdiag
+from hessdiag.__main__ import main
+from hessdiag.report import Report
+from hessdiag.setups import Setups, study_from_json
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Outcome]:
+    """Run a command line in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(line: str) -> Outcome:
+        status = main(line.split())
+        return Outcome(status, *capsys.readouterr())
+
+    return run
+
+
+def in_process(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hessdiag", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", **options)
+
+
+@pytest.mark.parametrize("command", ["", "describe", "diagnose", "reproduce", "reproduce ratios", "reproduce heatmaps"])
+def test_help_is_on_stdout(command: str, run) -> None:
+    status, out, err = run(f"{command} --help")
+    assert (status, err) == (0, "")
+    assert out.startswith(f"Usage: hessdiag {command}".rstrip())
+
+
+def test_help_needs_neither_torch_nor_matplotlib() -> None:
+    code = """
+import sys
+from hessdiag.__main__ import main
+for command in ([], ["diagnose"], ["describe"], ["reproduce", "ratios"]):
+    assert main([*command, "--help"]) == 0
+heavy = {"torch", "numpy", "pandas", "matplotlib", "seaborn"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--init",
+        "--in-channels",
+        "--input-size",
+        "--batch-size",
+        "--loss",
+        "--matrix",
+        "--per",
+        "--method",
+        "--rtol",
+        "--max-products",
+        "--device",
+        "--dtype",
+        "--seed",
+        "--json",
+        "--csv",
+        "--plots",
+        "--max-spread",
+    ],
+)
+def test_help_of_diagnose_has_every_option(option: str, run) -> None:
+    assert f" {option} " in run("diagnose --help").out
+
+
+def test_diagnose_prints_the_table_and_nothing_else(run) -> None:
+    status, out, err = run("diagnose mlp:6-5-3 --batch-size 4")
+    assert (status, err) == (0, "")
+    assert out.startswith("mlp:6-5-3, init as built: Gauss-Newton of each example, averaged\n")
+    assert all(name in out for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"))
+
+
+def test_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
+    done = in_process("diagnose", "mlp:6-5-3", "--json", "-", "--max-spread", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert Report.from_json(done.stdout).model == "mlp:6-5-3"
+    assert done.stderr.startswith("hessdiag: spread of σ² is ")
+    assert done.stderr.count("\n") == 1
+    refused = in_process("diagnose", "mlp:6", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_reach_the_measurement(run) -> None:
+    line = "diagnose mlp:6-5-3 --init geometric --batch-size 7 --loss mse --matrix hessian --per batch"
+    line += " --method probe --rtol 0.3 --max-products 5 --device cpu --dtype float64 --seed 11 --json -"
+    report = Report.from_json(run(line).out)
+    assert (report.init, report.batch_size, report.loss, report.matrix) == ("geometric", 7, "mse", "hessian")
+    assert (report.per, report.method, report.rtol) == ("batch", "probe", 0.3)
+    assert (report.device, report.dtype, report.seed) == ("cpu", "float64", 11)
+    assert max(block.products for block in report.blocks) == 5
+
+
+def test_the_same_seed_gives_the_same_numbers_as_the_library(run) -> None:
+    line = "diagnose mlp:6-5-3 --seed 4 --batch-size 8 --init fan-in --json -"
+    first, again, other = run(line), run(line), run(line.replace("4", "5", 1))
+    assert first.out == again.out != other.out
+    source = hessdiag.models.resolve_model("mlp:6-5-3")
+    setups = hessdiag.measure_setups(source, setups=1, batch_size=8, init="fan-in", seed=4)
+    gammas = [block.gamma for block in Report.from_json(first.out).weights]
+    assert setups.columns["gamma"][0].tolist() == gammas
+
+
+def test_json_on_stdout_is_pure_and_strict(run) -> None:
+    status, out, err = run("diagnose mlp:6-5-3 --json -")
+    assert (status, err) == (0, "")
+    record = json.loads(out, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
+    assert record["schema"] == "hessdiag.report/1"
+    assert out.endswith("}\n")
+
+
+def test_files_hold_what_the_table_shows(run, tmp_path: Path) -> None:
+    status, out, err = run("diagnose mlp:6-5-3 --json a.json --csv a.csv")
+    assert (status, err) == (0, "")
+    report = Report.from_json(tmp_path / "a.json")
+    assert out == repr(report) + "\n"
+    assert (tmp_path / "a.csv").read_text() == report.to_csv()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.json"]
+
+
+def test_an_old_file_is_replaced(run, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("old")
+    run("diagnose mlp:4-3 --json a.json")
+    assert Report.from_json(tmp_path / "a.json").model == "mlp:4-3"
+
+
+def assert_figures(folder: Path, *names: str) -> None:
+    for name in names:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n")
+        assert "<svg" in (folder / f"{name}.svg").read_text()
+
+
+def test_plots_are_drawn_into_a_new_folder(run, tmp_path: Path) -> None:
+    status, out, err = run("diagnose mlp:6-5-3 --json - --plots figures/new")
+    assert status == 0
+    Report.from_json(out)
+    assert_figures(tmp_path / "figures" / "new", "heatmap", "layers")
+    drawn = {line.removeprefix("drew ") for line in err.splitlines()}
+    assert drawn == {f"figures/new/{name}.{kind}" for name in ("heatmap", "layers") for kind in ("png", "svg")}
+
+
+@pytest.mark.parametrize(("limit", "status"), [(1e9, 0), (1.0, 1)])
+def test_max_spread_is_a_gate(limit: float, status: int, run) -> None:
+    outcome = run(f"diagnose mlp:6-5-3 --max-spread {limit:g}")
+    assert outcome.status == status
+    assert "fc1.weight" in outcome.out
+    if status:
+        assert outcome.err.startswith("hessdiag: spread of σ² is ")
+        assert outcome.err.endswith("over --max-spread 1\n")
+        assert outcome.err.count("\n") == 1
+    else:
+        assert outcome.err == ""
+
+
+def test_the_gate_is_passed_at_the_spread_itself(run) -> None:
+    spread = Report.from_json(run("diagnose mlp:6-5-3 --json -").out).spread["avg_sq_singular_value"]
+    assert run(f"diagnose mlp:6-5-3 --max-spread {spread!r}").status == 0
+    assert run(f"diagnose mlp:6-5-3 --max-spread {math.nextafter(spread, 0)!r}").status == 1
+
+
+def test_a_failed_gate_still_saves_the_files(run, tmp_path: Path) -> None:
+    assert run("diagnose mlp:6-5-3 --max-spread 1 --json a.json").status == 1
+    assert Report.from_json(tmp_path / "a.json").blocks
+
+
+def test_an_undefined_spread_does_not_pass_the_gate(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessdiag.report.spread", lambda values: float("nan"))
+    assert run("diagnose mlp:6-5-3 --max-spread 1e9").status == 1
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_lenet_of_other_channels(channels: int, run) -> None:
+    report = Report.from_json(run(f"diagnose lenet --in-channels {channels} --batch-size 2 --json -").out)
+    assert report.blocks[0].shape == (6, channels, 5, 5)
+
+
+@pytest.mark.parametrize("size", ["12", "3,2,2", "3x2x2", "2, 6"])
+def test_input_size(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "mlp:12-3", "--input-size", size, "--batch-size", "2", "--json", "-"]) == 0
+    assert Report.from_json(capsys.readouterr().out).blocks[0].shape == (3, 12)
+
+
+def test_input_size_reaches_the_layers(run) -> None:
+    report = Report.from_json(run("diagnose lenet --input-size 3,31,32 --batch-size 2 --json -").out)
+    assert report.blocks[0].sites_in == 31 * 32
+    refused = run("diagnose lenet --input-size 3,33,32")  # 6 x 5 sites before the first linear layer, not 5 x 5
+    assert refused.status == 2
+    assert refused.err.startswith("hessdiag: --input-size 3,33,32: lenet cannot read such inputs (")
+
+
+@pytest.mark.parametrize("asked", ["auto", "cpu"])
+def test_device(asked: str, run) -> None:
+    expected = "cuda" if asked == "auto" and torch.cuda.is_available() else "cpu"
+    assert Report.from_json(run(f"diagnose mlp:4-3 --device {asked} --json -").out).device == expected
+
+
+def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessdiag.diagnosis.measure_moments", lambda *_, **__: pytest.fail("measured"))
+    status, out, err = run("describe lenet --batch-size 16")
+    assert (status, err) == (0, "")
+    assert "conv1.weight  weight  Conv2d  6×3×5×5" in out
+    assert "5 blocks, 61,770 parameters, 10 outputs, batch 16" in out
+    assert "method exact" in out
+    assert "method probe (Hessian products in weight space)" in run("describe lenet --matrix hessian").out
+    assert "6×1×5×5" in run("describe lenet --in-channels 1").out
+
+
+MALFORMED = [
+    "",
+    "nothing",
+    "--version",
+    "diagnose",
+    "diagnose lenet mlp:4-3",
+    "diagnose LeNet",
+    "diagnose resnet",
+    "diagnose mlp:",
+    "diagnose mlp:4",
+    "diagnose mlp:4-0-3",
+    "diagnose mlp:4-x",
+    "diagnose lenet --in-channels 0",
+    "diagnose lenet --in-channels 1.5",
+    "diagnose lenet --in-channels 1 --input-size 3,32,32",
+    "diagnose lenet --input-size 3,8,8",
+    "diagnose mlp:4-3 --input-size 3,,2",
+    "diagnose mlp:4-3 --input-size -4",
+    "diagnose mlp:4-3 --input-size 0",
+    "diagnose mlp:4-3 --input-size four",
+    "diagnose mlp:4-3 --input-size 5",
+    "diagnose mlp:4-3 --batch-size 0",
+    "diagnose mlp:4-3 --batch-size -2",
+    "diagnose mlp:4-3 --batch-size many",
+    "diagnose mlp:4-3 --loss huber",
+    "diagnose mlp:4-3 --matrix fisher",
+    "diagnose mlp:4-3 --per image",
+    "diagnose mlp:4-3 --method guess",
+    "diagnose mlp:4-3 --init xavier",
+    "diagnose mlp:4-3 --device tpu",
+    "diagnose mlp:4-3 --dtype float16",
+    "diagnose mlp:4-3 --rtol 0",
+    "diagnose mlp:4-3 --rtol -0.1",
+    "diagnose mlp:4-3 --rtol nan",
+    "diagnose mlp:4-3 --rtol inf",
+    "diagnose mlp:4-3 --rtol 5%",
+    "diagnose mlp:4-3 --max-products 1",
+    "diagnose mlp:4-3 --seed x",
+    "diagnose mlp:4-3 --seed -1",
+    "diagnose mlp:4-3 --seed 99999999999999999999",
+    "diagnose mlp:4-3 --max-spread -1",
+    "diagnose mlp:4-3 --max-spread 0",
+    "diagnose mlp:4-3 --max-spread nan",
+    "diagnose mlp:4-3 --json no/such/folder.json",
+    "diagnose mlp:4-3 --json .",
+    "diagnose mlp:4-3 --json taken/a.json",
+    "diagnose mlp:4-3 --csv no/such/folder.csv",
+    "diagnose mlp:4-3 --plots taken",
+    "diagnose mlp:4-3 --plots taken/deeper",
+    "diagnose mlp:4-3 --json",
+    "diagnose mlp:4-3 --jsn a.json",
+    "diagnose mlp:4-3 --loss huber --json a.json --csv a.csv --plots figures",
+    "describe",
+    "describe mlp:4",
+    "describe mlp:4-3 --batch-size 0",
+    "describe mlp:4-3 --method guess",
+    "describe mlp:4-3 --matrix fisher",
+    "describe mlp:4-3 --input-size 5",
+    "reproduce",
+    "reproduce table9",
+    "reproduce ratios --out taken",
+    "reproduce ratios --quick --out taken/deeper",
+    "reproduce heatmaps --seed x",
+    "reproduce ratios --device tpu --out .",
+]
+
+
+@pytest.mark.parametrize("line", MALFORMED)
+def test_a_malformed_command_line_gets_one_line_and_status_2(line: str, run, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    status, out, err = run(line)
+    assert (status, out) == (2, "")
+    assert err.startswith("hessdiag: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert len(err) < 300
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_is_refused_where_there_is_none(run) -> None:
+    assert run("diagnose mlp:4-3 --device cuda").err == (
+        "hessdiag: --device cuda: torch finds no CUDA device here; use --device cpu\n"
+    )
+
+
+def test_an_interrupt_has_its_own_status(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hessdiag.study.diagnose_random", interrupt)
+    status, out, err = run("diagnose mlp:4-3")
+    assert (status, out) == (130, "")
+    assert "Traceback" not in err
+
+
+def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessdiag.study.diagnose_random", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run("diagnose mlp:4-3")
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Smaller than --quick."""
+    for name in ("ratios", "heatmaps"):
+        monkeypatch.setattr(f"hessdiag.experiments.{name}.QUICK_SETUPS", 2)
+        monkeypatch.setattr(f"hessdiag.experiments.{name}.QUICK_BATCH_SIZE", 4)
+
+
+@pytest.mark.usefixtures("few")
+def test_reproduce_ratios(run, tmp_path: Path) -> None:
+    status, out, err = run("reproduce ratios --quick --out new/folder --seed 3")
+    assert status == 0
+    folder = tmp_path / "new" / "folder"
+    assert sorted(path.name for path in folder.iterdir()) == ["ratios.json", "ratios.png", "ratios.svg"]
+    assert_figures(folder, "ratios")
+    assert err.splitlines() == [f"wrote new/folder/ratios.{kind}" for kind in ("json", "png", "svg")]
+    setups = Setups.from_json(folder / "ratios.json")
+    assert (len(setups), setups.batch_size, setups.seed) == (2, 4, 3)
+    assert (setups.model, setups.init, setups.matrix, setups.per) == ("lenet", "geometric", "ggn", "example")
+    assert "γ/σ² over 2 set-ups" in out
+    medians = [float(line.split()[1]) for line in out.splitlines()[1:]]
+    np.testing.assert_allclose(medians, np.median(setups.columns["ratio"], axis=0), atol=0.005)
+
+
+@pytest.mark.usefixtures("few")
+def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hessdiag.experiments import heatmaps
+
+    coarse = {"rtol": 0.5, "max_products": 2}
+    measure = heatmaps.measure_setups
+    monkeypatch.setattr(heatmaps, "QUICK_SETUPS", 1)
+    monkeypatch.setattr(heatmaps, "measure_setups", lambda *a, **options: measure(*a, **(options | coarse)))
+    status, out, err = run("reproduce heatmaps --quick --out .")
+    assert status == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["heatmaps.json", "heatmaps.png", "heatmaps.svg"]
+    assert_figures(tmp_path, "heatmaps")
+    assert [line.removeprefix("wrote ") for line in err.splitlines()] == [
+        f"heatmaps.{kind}" for kind in ("json", "png", "svg")
+    ]
+    panels = study_from_json(tmp_path / "heatmaps.json")
+    inits = ["fan-in", "fan-out", "arithmetic", "geometric"]
+    assert [(panel.matrix, panel.init) for panel in panels] == [(m, i) for m in ("hessian", "ggn") for i in inits]
+    assert all(len(panel) == 1 and panel.seed == 0 for panel in panels)
+    assert [line.split()[:2] for line in out.splitlines()[1:]] == [[p.matrix, p.init] for p in panels]
+    spreads = [float(line.split()[2]) for line in out.splitlines()[1:]]
+    np.testing.assert_allclose(spreads, [panel.spread for panel in panels], rtol=0.005)
+
+
+def test_the_scale_of_the_paper_is_the_default() -> None:
+    from hessdiag.experiments import heatmaps, ratios
+
+    for experiment in (ratios, heatmaps):
+        assert (experiment.SETUPS, experiment.BATCH_SIZE) == (100, 1024)
+    assert (ratios.steps(quick=False), heatmaps.steps(quick=False)) == (100, 800)
+    assert ratios.steps(quick=True) < 20

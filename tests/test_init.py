@@ -1,0 +1,172 @@
+"""Second moments of freshly initialised weights against the formulas, written out by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from hessdiag import init
+from hessdiag.errors import HessdiagError
+from hessdiag.models import StridedLeNet, mlp
+
+SCHEMES = ("fan-in", "fan-out", "arithmetic", "geometric")
+
+# (layer, n, n', k²): channels that one output reads, channels that one input feeds, entries of the kernel.
+LAYERS = {
+    "linear": (lambda: nn.Linear(300, 100), 300, 100, 1),
+    "conv1d": (lambda: nn.Conv1d(40, 80, 9), 40, 80, 9),
+    "conv2d": (lambda: nn.Conv2d(16, 64, 5), 16, 64, 25),
+    "conv2d rectangular": (lambda: nn.Conv2d(30, 60, (1, 7)), 30, 60, 7),
+    "conv2d groups": (lambda: nn.Conv2d(64, 32, 5, groups=4), 16, 8, 25),
+    "depthwise": (lambda: nn.Conv2d(100, 400, 7, groups=100), 1, 4, 49),
+    "conv3d": (lambda: nn.Conv3d(10, 20, 4), 10, 20, 64),
+}
+
+
+def by_hand(scheme: str, n: float, m: float, k_sq: float) -> float:
+    """E[W²] of a network of this one layer: a convolution's k is the typical one, so that c = 2 / k."""
+    return {
+        "fan-in": 2 / (n * k_sq),
+        "fan-out": 2 / (m * k_sq),
+        "arithmetic": 2 / ((n + m) / 2 * k_sq),
+        "geometric": 2 / (k_sq * (n * m) ** 0.5),
+    }[scheme]
+
+
+def assert_second_moment(weight: torch.Tensor, expected: float) -> None:
+    """Within four standard errors of the mean of P squared normal numbers."""
+    weight = weight.detach().double()
+    P = weight.numel()
+    assert float(weight.square().mean()) == pytest.approx(expected, rel=4 * math.sqrt(2 / P))
+    assert abs(float(weight.mean())) < 4 * math.sqrt(expected / P)
+
+
+def source(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_there_are_four_schemes() -> None:
+    assert tuple(init.SCHEMES) == SCHEMES
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_second_moments_are_those_of_the_formula(scheme: str, layer: str) -> None:
+    make, n, m, k_sq = LAYERS[layer]
+    model = nn.Sequential(make())
+    assert init.apply(model, scheme, generator=source(0)) is model
+    assert_second_moment(model[0].weight, by_hand(scheme, n, m, k_sq))
+
+
+@pytest.mark.parametrize("layer", ["linear", "conv1d", "conv2d", "conv2d rectangular", "conv3d"])
+@pytest.mark.parametrize(
+    ("mine", "torchs"),
+    [
+        (init.fan_in_, lambda w, g: nn.init.kaiming_normal_(w, mode="fan_in", nonlinearity="relu", generator=g)),
+        (init.fan_out_, lambda w, g: nn.init.kaiming_normal_(w, mode="fan_out", nonlinearity="relu", generator=g)),
+        (init.arithmetic_mean_, lambda w, g: nn.init.xavier_normal_(w, gain=math.sqrt(2), generator=g)),
+    ],
+)
+def test_torch_draws_the_same_numbers(mine, torchs, layer: str) -> None:
+    weight = LAYERS[layer][0]().weight.detach().double()
+    expected = torchs(weight.clone(), source(3))
+    torch.testing.assert_close(mine(weight, generator=source(3)), expected, rtol=1e-12, atol=0)
+
+
+def test_torch_counts_grouped_fan_out_differently() -> None:
+    """Of four groups, one input channel feeds a quarter of the outputs; torch counts them all."""
+    layer = nn.Conv2d(64, 32, 5, groups=4)
+    mine = init.fan_out_(layer.weight.detach().clone(), groups=4, generator=source(0))
+    torchs = nn.init.kaiming_normal_(layer.weight.detach().clone(), mode="fan_out", generator=source(0))
+    torch.testing.assert_close(mine, 2 * torchs)
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_jax_has_the_square_of_the_kernel_in_its_geometric_mean(k: int) -> None:
+    weight = torch.empty(40, 60, k, k, dtype=torch.float64)
+    jax = 2 / (k**2 * math.sqrt(40 * 60))  # variance_scaling(2, "fan_geo_avg")
+    mine = init.geometric_mean_(weight, c=2.0, generator=source(0))
+    assert_second_moment(mine / math.sqrt(k), jax)
+    assert_second_moment(mine, 2 / (k * math.sqrt(40 * 60)))
+
+
+@pytest.mark.parametrize("c", [0.4, 2.0])
+def test_the_constant_scales_the_geometric_mean(c: float) -> None:
+    weight = init.geometric_mean_(torch.empty(300, 200), c=c, generator=source(0))
+    assert_second_moment(weight, c / math.sqrt(300 * 200))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_generator_makes_it_repeatable(scheme: str) -> None:
+    def weights(seed: int) -> torch.Tensor:
+        model = init.apply(mlp([4, 3, 2]), scheme, generator=source(seed))
+        return nn.utils.parameters_to_vector(model.parameters())
+
+    before = torch.get_rng_state()
+    first = init.apply(mlp([4, 3, 2]), scheme)  # with torch's own random state
+    assert not torch.equal(torch.get_rng_state(), before)
+    del first
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_given_generator_alone_is_used(scheme: str) -> None:
+    model = mlp([4, 3, 2])
+    before = torch.get_rng_state()
+    init.apply(model, scheme, generator=source(0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_biases_become_zero_and_other_parameters_stay(scheme: str) -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.GroupNorm(1, 3), nn.PReLU(), nn.Flatten(), nn.Linear(12, 2))
+    nn.init.constant_(model[1].bias, 7.0)
+    old = model[0].weight.detach().clone()
+    init.apply(model, scheme)
+    assert not model[0].bias.any()
+    assert not model[4].bias.any()
+    assert not torch.equal(model[0].weight, old)
+    assert model[1].bias.tolist() == [7.0] * 3
+    assert model[1].weight.tolist() == [1.0] * 3
+    assert model[2].weight.tolist() == [0.25]
+    assert all(p.requires_grad and p.grad_fn is None for p in model.parameters())
+
+
+def test_lenet_has_two_fifths_in_every_layer() -> None:
+    model = StridedLeNet()
+    init.apply(model, "geometric", generator=source(0))
+    sizes = {"conv1": (3, 6, 5), "conv2": (6, 16, 5), "fc1": (400, 120, 1), "fc2": (120, 84, 1), "fc3": (84, 10, 1)}
+    for name, (n, m, k) in sizes.items():
+        assert_second_moment(model.get_submodule(name).weight, 0.4 / (k * math.sqrt(n * m)))
+
+
+@pytest.mark.parametrize(
+    ("model", "typical"),
+    [
+        (lambda: StridedLeNet(), 5.0),
+        (lambda: mlp([4, 3, 2]), 1.0),
+        (lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 7)), 3.0),
+        (lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 7)), 7.0),
+        (lambda: nn.Conv2d(1, 1, (1, 9)), 3.0),
+    ],
+)
+def test_the_typical_kernel_is_the_commonest_the_larger_of_two(model, typical: float) -> None:
+    assert init.typical_kernel(model()) == typical
+
+
+@pytest.mark.parametrize("scheme", ["geo", "", "fan_in", "Fan-In"])
+def test_an_unknown_scheme_is_refused_before_anything_changes(scheme: str) -> None:
+    model = mlp([4, 3])
+    old = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(HessdiagError, match=f"unknown initialisation '{scheme}': use one of fan-in, fan-out, arith"):
+        init.apply(model, scheme)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), old, strict=True))
+
+
+@pytest.mark.parametrize("scheme", init.SCHEMES.values())
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_a_vector_has_no_fans(scheme, shape: tuple[int, ...]) -> None:
+    with pytest.raises(HessdiagError, match="no fan-in: pass at least two dimensions"):
+        scheme(torch.zeros(shape))
