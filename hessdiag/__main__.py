@@ -5,6 +5,8 @@ import sys
 from hessdiag.cli import app
 from hessdiag.errors import HessdiagError
 
+OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate")
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 fine, 1 a gate failed, 2 bad input, 130 interrupted."""
@@ -16,6 +18,8 @@ def main(arguments: list[str] | None = None) -> int:
         print("hessdiag: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
+        if isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY):
+            return _refuse("out of memory: use a smaller --batch-size or model")
         format_message = getattr(error, "format_message", None)  # a usage error of the command-line library
         if format_message is None:
             raise

@@ -50,6 +50,8 @@ class Batch:
         (size,) = sizes.pop()
         if size == 0:
             raise HessdiagError("the batch is empty: pass at least one example")
+        args = tuple(map(_plain, args))
+        kwargs = {key: _plain(value) for key, value in kwargs.items()}
         for value in tensors:
             if value.is_floating_point() and not bool(value.isfinite().all()):
                 raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
@@ -117,3 +119,11 @@ class Batch:
 
         kwargs = {key: move(value) for key, value in self.kwargs.items()}
         return Batch(tuple(map(move, self.args)), kwargs, move(self.targets), self.size)
+
+
+def _plain(value: Any) -> Any:
+    """A copy of a tensor made under `torch.inference_mode`, which autograd refuses; else the value itself."""
+    if isinstance(value, Tensor) and value.is_inference():
+        with torch.inference_mode(False):
+            return value.clone()
+    return value

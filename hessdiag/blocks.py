@@ -145,8 +145,8 @@ def has_rule(module: nn.Module) -> bool:
 
 def _kind(module: nn.Module, attribute: str, parameter: nn.Parameter) -> Kind | None:
     """Matrices and kernels are weights; vectors are biases if they are called so outside a normalisation layer."""
-    if parameter.numel() == 1 and not (attribute == "bias" and has_rule(module)):
-        return "weight" if parameter.dim() > 1 else "scalar"
+    if parameter.numel() == 1 and not has_rule(module):
+        return "scalar"
     if parameter.dim() > 1:
         return "weight"
     normalises = "Norm" in type(module).__name__

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 
@@ -15,6 +13,7 @@ from hessdiag.blocks import Block, find_blocks
 from hessdiag.curvature.plan import Plan, plan
 from hessdiag.guard import unharmed
 from hessdiag.shapes import NetworkShape, measure_shapes
+from hessdiag.table import plain_text
 
 PRODUCT_COST = 4.0  # gradients: forward, reverse, and a tangent of each
 
@@ -42,8 +41,6 @@ class Description:
     sites: tuple[int, ...]
 
     def __repr__(self) -> str:
-        stream = io.StringIO()
-        console = Console(file=stream, width=120, color_system=None, legacy_windows=False)
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
         table.add_column("block", max_width=36, overflow="ellipsis", no_wrap=True)
         for title in ("kind", "layer", "shape"):
@@ -54,7 +51,6 @@ class Description:
             numbers = (block.numel, block.fan_in, block.fan_out, sites)
             shape = "×".join(map(str, block.shape)) or "1"
             table.add_row(block.name, block.kind, block.layer, shape, *(f"{n:,}" for n in numbers))
-        console.print(table)
         total = sum(block.numel for block in self.blocks)
         lines = [
             "",
@@ -65,9 +61,7 @@ class Description:
         )
         if self.skipped:
             lines += ["not measured:", *(f"  {name}: {reason}" for name, reason in self.skipped)]
-        for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+        return plain_text([table, *lines])
 
 
 def describe(

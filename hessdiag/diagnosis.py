@@ -85,9 +85,8 @@ def diagnose(
     device, dtype = _check_weights(model, batch)
     blocks, skipped = find_blocks(model)
     with unharmed(model, seed=seed):
-        few = batch.narrow(0, 2)
-        y = few.call(model).detach()
-        problem = Problem(model, batch, resolve_loss(loss, y=y, targets=few.targets, seed=seed), blocks)
+        y = batch.narrow(0, 2).call(model).detach()
+        problem = Problem(model, batch, resolve_loss(loss, y=y, targets=batch.targets, seed=seed), blocks)
         shape = measure_shapes(model, batch, blocks)
         memory = default_memory(device)
         problem, moments = _read_right(problem, chunk=shape.chunk(4, memory=memory), seed=seed)
@@ -143,12 +142,15 @@ def diagnose(
 
 def _check_weights(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.dtype]:
     """The one device and dtype that all weights and inputs share."""
-    for name, parameter in model.named_parameters():
-        if not nn.parameter.is_lazy(parameter) and not bool(parameter.isfinite().all()):
-            raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
-    tensors = [p for p in model.parameters() if not nn.parameter.is_lazy(p)]
+    lazy = [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]
+    if lazy:
+        raise HessdiagError(f"parameter {lazy[0]!r} has no shape yet: run the model once before measuring it")
+    tensors = list(model.parameters())
     if not tensors:
         raise HessdiagError(f"the model {type(model).__name__} has no parameters: there is nothing to measure")
+    for name, parameter in model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
     inputs = [v for v in (*batch.args, *batch.kwargs.values()) if isinstance(v, Tensor)]
     devices = {str(t.device) for t in (*tensors, *inputs)}
     if len(devices) > 1:

@@ -25,6 +25,11 @@ class FunctionalModel:
         self._slots = {name: [f"{p}.{a}" if p else a for p, a in s] for name, s in parameter_slots(model).items()}
         held = dict(model.named_parameters(remove_duplicate=False))
         self._constants = {slot: held[slots[0]].detach() for slots in self._slots.values() for slot in slots}
+        # Buffers too: a forward pass that binds a new tensor to one would leave a dead functorch wrapper behind.
+        for path, module in model.named_modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    self._constants[f"{path}.{name}" if path else name] = buffer.detach().clone()
 
     def __call__(self, values: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Outputs (B, *out) with the named parameters set to `values`."""

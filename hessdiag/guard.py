@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,11 +24,13 @@ def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
         HessdiagError: the model's forward pass changed one of its parameters.
     """
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
+    held = [(module, dict(module._buffers)) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=devices))
+        stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_without_tf32())
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only attention kernel with second derivatives
@@ -37,6 +40,8 @@ def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
         try:
             yield
         finally:
+            for module, names in held:  # a forward pass may bind a new tensor to the name
+                module._buffers.update(names)
             with torch.no_grad():
                 for buffer, saved in buffers:
                     if not torch.equal(buffer, saved):  # leave untouched buffers' version counters alone
@@ -54,9 +59,20 @@ def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
 @contextmanager
 def _without_tf32() -> Iterator[None]:
     """TF32 convolutions are on by default on CUDA and cost three digits."""
-    saved = (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    backends: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
+    saved = [_tf32_setting(backend) for backend in backends]
+    for backend, (name, _) in zip(backends, saved, strict=True):
+        setattr(backend, name, False if name == "allow_tf32" else "ieee")
     try:
         yield
     finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = saved
+        for backend, (name, value) in zip(backends, saved, strict=True):
+            setattr(backend, name, value)
+
+
+def _tf32_setting(backend: Any) -> tuple[str, Any]:
+    """Name and value of the setting; once the newer one was used, torch refuses to read the older."""
+    try:
+        return "allow_tf32", backend.allow_tf32
+    except RuntimeError:
+        return "fp32_precision", backend.fp32_precision

@@ -252,7 +252,7 @@ class CallableLoss:
 
 
 def resolve_loss(loss: str | LossFunction, *, y: Tensor, targets: Tensor | None, seed: int) -> Loss:
-    """The loss that a name or a callable asks for, for outputs like `y` and targets that fit them.
+    """The loss that a name or a callable asks for, for outputs like `y` (of any number of examples) and all targets.
 
     Raises:
         HessdiagError: the name is not one of `NAMES`, or the targets do not fit the outputs.
@@ -277,7 +277,7 @@ def _cross_entropy(y: Tensor, targets: Tensor) -> CrossEntropy:
     if targets.is_floating_point():
         _check_same_shape(y, targets)
         return CrossEntropy()
-    first, last = (y.shape[0], *y.shape[2:]), tuple(y.shape[:-1])
+    first, last = (len(targets), *y.shape[2:]), (len(targets), *y.shape[1:-1])
     if tuple(targets.shape) not in (first, last):
         raise HessdiagError(f"targets have shape {tuple(targets.shape)}, expected class indices of shape {first}")
     chosen = CrossEntropy(1 if tuple(targets.shape) == first else -1)
@@ -291,7 +291,7 @@ def _cross_entropy(y: Tensor, targets: Tensor) -> CrossEntropy:
 
 
 def _check_same_shape(y: Tensor, targets: Tensor) -> None:
-    if targets.shape != y.shape:
+    if targets.shape[1:] != y.shape[1:]:
         raise HessdiagError(
             f"targets have shape {tuple(targets.shape)}, the outputs {tuple(y.shape)}: pass targets of that shape"
         )

@@ -236,7 +236,7 @@ def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch
     y = seen.y.detach()
     if not torch.allclose(part.call(model).detach(), y, rtol=1e-4, atol=0, equal_nan=True):
         raise HessdiagError(
-            "two forward passes of the same batch differ: dropout or another random layer is active,"
+            "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
             " call model.eval() first"
         )
     if part.size == 1:

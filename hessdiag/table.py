@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +18,11 @@ COLUMNS = ("block", "shape", "ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/�
 
 def render(report: Report) -> str:
     """The table with what was measured above it, and the spread and what was skipped below."""
+    return plain_text([*heading(report), block_table(report), *footing(report)])
+
+
+def plain_text(parts: Iterable[str | Table]) -> str:
+    """Lines and tables as they print in a terminal of `WIDTH` columns, without colour, markup or emoji."""
     stream = io.StringIO()
     console = Console(
         file=stream,
@@ -28,11 +33,8 @@ def render(report: Report) -> str:
         emoji=False,
         force_jupyter=False,  # a notebook gets the text too
     )
-    for line in heading(report):
-        console.print(line, highlight=False)
-    console.print(block_table(report))
-    for line in footing(report):
-        console.print(line, highlight=False)
+    for part in parts:
+        console.print(part, highlight=False)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 

@@ -5,6 +5,8 @@ import os
 import pytest
 import torch
 
+torch.set_num_threads(1)  # tensors in tests are small: threads would only wait for one another
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:

@@ -89,8 +89,26 @@ class Unused(nn.Module):
         return self.used(x)
 
 
-def _sequential(*layers: nn.Module) -> Callable[[], nn.Module]:
-    return lambda: nn.Sequential(*layers)
+class Recurrent(nn.Module):
+    """An LSTM's last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.last = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.cell(x)[0][:, -1])
+
+
+class Attention(nn.Module):
+    """Self-attention: three projections in one weight, and an output layer whose forward is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend, self.last = nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.attend(x, x, x, need_weights=False)[0].mean(1))
 
 
 BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -159,10 +177,19 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "multiplier": (lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), Multiplier(), nn.Linear(5, 3)), (4,)),
     "prelu": (lambda: nn.Sequential(nn.Linear(4, 5), nn.PReLU(), nn.Linear(5, 3)), (4,)),
     "unused": (Unused, (4,)),
+    "lstm": (Recurrent, (3, 3)),
+    "attention": (Attention, (3, 4)),
+    "layernorm": (lambda: nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 3)), (4,)),
+    "conv transpose": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 2)),
+        (2, 2, 2),
+    ),
+    "softplus": (lambda: nn.Sequential(nn.Conv1d(2, 3, 2), nn.Softplus(), nn.Flatten(), nn.Linear(9, 2)), (2, 4)),
     "tanh": (lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), (4,)),
 }
 
-PIECEWISE_LINEAR = [name for name in BUILDERS if name not in ("tanh", "groupnorm", "prelu", "called twice", "tied")]
+CURVED = ("tanh", "groupnorm", "prelu", "called twice", "tied", "lstm", "attention", "layernorm", "softplus")
+PIECEWISE_LINEAR = [name for name in BUILDERS if name not in CURVED]
 
 
 def build(name: str, *, batch: int = 5, device: str = "cpu") -> tuple[nn.Module, Tensor]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 LossOfBatch = Callable[[Tensor, Tensor | None], Tensor]
 Blocks = list[list[Tensor]]
@@ -23,6 +24,11 @@ def hessian_blocks(
 ) -> list[list[Tensor]]:
     """All blocks of the Hessian of `loss(model(x), t)`."""
     at = [model.get_parameter(name) for name in names]
+    with sdpa_kernel(SDPBackend.MATH):
+        return _hessian_blocks(model, x, t, loss, at)
+
+
+def _hessian_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, at: list[Tensor]) -> Blocks:
     grads = torch.autograd.grad(loss(model(x), t), at, create_graph=True, allow_unused=True)
     blocks = []
     for a, g in zip(at, grads, strict=True):
@@ -38,7 +44,8 @@ def ggn_blocks(
 ) -> list[list[Tensor]]:
     """All blocks of the generalised Gauss-Newton matrix J^T S J of `loss(model(x), t)`."""
     at = [model.get_parameter(name) for name in names]
-    y = model(x)
+    with sdpa_kernel(SDPBackend.MATH):
+        y = model(x)
     J = dense_rows(list(y.flatten()), at)  # (B N, P) each
     z = y.detach().requires_grad_()
     (g,) = torch.autograd.grad(loss(z, t), z, create_graph=True)

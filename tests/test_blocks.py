@@ -71,10 +71,11 @@ def test_a_scalar_of_the_model_itself() -> None:
     ("layer", "reasons"),
     [
         (nn.LayerNorm(4), {"0.weight": "vector of 4 in LayerNorm", "0.bias": "vector of 4 in LayerNorm"}),
-        (nn.Embedding(5, 3), {"0.weight": "5x3 tensor in Embedding"}),
         (nn.PReLU(3), {"0.weight": "vector of 3 in PReLU"}),
-        (nn.Bilinear(2, 3, 4, bias=False), {"0.weight": "4x2x3 tensor in Bilinear"}),
-        (nn.ConvTranspose2d(2, 3, 2, bias=False), {"0.weight": "2x3x2x2 tensor in ConvTranspose2d"}),
+        (
+            nn.InstanceNorm2d(3, affine=True),
+            {"0.weight": "vector of 3 in InstanceNorm2d", "0.bias": "vector of 3 in InstanceNorm2d"},
+        ),
         (nn.BatchNorm2d(3, affine=False), {}),
     ],
 )
@@ -119,23 +120,37 @@ def test_a_submodule_under_two_names_counts_once() -> None:
     assert parameter_slots(model)["layer.weight"] == [("layer", "weight")]
 
 
-def test_a_weight_tied_to_an_embedding_is_listed_with_both_places() -> None:
+@pytest.mark.parametrize(
+    ("layer", "fans"),
+    [
+        (nn.Embedding(5, 3), (3, 5, ())),
+        (nn.Bilinear(2, 3, 4, bias=False), (2, 4, (3,))),
+        (nn.ConvTranspose2d(4, 6, 2, groups=2, bias=False), (2, 6, (2, 2))),
+    ],
+)
+def test_a_matrix_without_a_rule_is_a_block_all_the_same(layer: nn.Module, fans: tuple) -> None:
+    (block,) = blocks_of(nn.Sequential(layer)).values()
+    assert not block.structured
+    assert (block.kind, block.fan_in, block.fan_out, block.kernel) == ("weight", *fans)
+
+
+def test_recurrent_weights_and_biases_are_blocks() -> None:
+    found = blocks_of(nn.LSTM(3, 2))
+    assert {name: block.kind for name, block in found.items()} == {
+        "weight_ih_l0": "weight",
+        "weight_hh_l0": "weight",
+        "bias_ih_l0": "bias",
+        "bias_hh_l0": "bias",
+    }
+    assert not any(block.structured for block in found.values())
+
+
+def test_a_weight_tied_to_an_embedding_is_one_block_without_a_rule() -> None:
     model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
     model[1].weight = model[0].weight
-    assert not blocks_of(model)
-    assert reasons_of(model) == {"0.weight": "shared by modules of different kinds: 0.weight, 1.weight"}
-
-
-def test_a_weight_tied_to_a_bias_is_listed() -> None:
-    layer = nn.Linear(1, 1)
-    layer.bias = nn.Parameter(torch.zeros(1))
-    model = nn.Sequential(layer, nn.LayerNorm(1))
-    model[1].weight = layer.bias
-    assert "shared by modules of different kinds: 0.bias, 1.weight" in reasons_of(model)["0.bias"]
-    model[0].bias = nn.Parameter(torch.zeros(1, 1))
-    other = nn.Sequential(nn.Linear(1, 1), model[0])
-    other[0].weight = model[0].bias
-    assert "shared by modules of different kinds: 0.weight, 1.bias" in reasons_of(other)["0.weight"]
+    (block,) = blocks_of(model).values()
+    assert block.owners == ("0", "1")
+    assert not block.structured
 
 
 class EveryKind(nn.Module):
