@@ -10,7 +10,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from reports import build_block, build_map, build_report
+from synthetic import build_block, build_map, build_report
 
 from hessdiag.report import BlockReport, Report
 from hessdiag.setups import COLUMNS, Setups
