@@ -86,7 +86,7 @@ def diagnose(
     with unharmed(model, seed=seed):
         few = batch.narrow(0, 2)
         y = few.call(model).detach()
-        check_targets(loss, y, few.targets)
+        check_targets(loss, y[:1].expand(batch.size, *y.shape[1:]), batch.targets)
         problem = Problem(model, batch, resolve_loss(loss, y=y, seed=seed), blocks)
         shape = measure_shapes(model, batch, blocks)
         memory = default_memory(device)
