@@ -81,16 +81,21 @@ def diagnose(
             max_products=max_products,
             progress=step,
         )
+    _save(report, json=json, csv=csv, plots=plots)
+    print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
+    if max_spread and not report.spread["avg_sq_singular_value"] <= max_spread:
+        say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
+        raise typer.Exit(1)
+
+
+def _save(report: Report, *, json: str, csv: str, plots: str) -> None:
+    """Before anything is printed, so that a failure leaves nothing on stdout."""
     if json not in ("", "-"):
         report.to_json(json)
     if csv:
         report.to_csv(csv)
     if plots:
         _draw(report, Path(plots))
-    print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
-    if max_spread and not report.spread["avg_sq_singular_value"] <= max_spread:
-        say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
-        raise typer.Exit(1)
 
 
 def _check_file(path: str) -> None:
