@@ -1,6 +1,7 @@
 """`hessdiag` and `python -m hessdiag`: run a command, and turn what goes wrong into one line and an exit status."""
 
 import sys
+import warnings
 
 from hessdiag.cli import app
 from hessdiag.errors import HessdiagError
@@ -10,20 +11,23 @@ OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 fine, 1 a gate failed, 2 bad input, 130 interrupted."""
-    try:
-        result = app(arguments, prog_name="hessdiag", standalone_mode=False)
-    except HessdiagError as error:
-        return _refuse(str(error))
-    except KeyboardInterrupt:
-        print("hessdiag: interrupted", file=sys.stderr)
-        return 130
-    except Exception as error:
-        if isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY):
-            return _refuse("out of memory: use a smaller --batch-size or model")
-        format_message = getattr(error, "format_message", None)  # a usage error of the command-line library
-        if format_message is None:
-            raise
-        return _refuse(f"{format_message()} (see hessdiag --help)")
+    with warnings.catch_warnings():
+        if not sys.warnoptions:  # asked for with python -W, they are shown
+            warnings.simplefilter("ignore")
+        try:
+            result = app(arguments, prog_name="hessdiag", standalone_mode=False)
+        except HessdiagError as error:
+            return _refuse(str(error))
+        except KeyboardInterrupt:
+            print("hessdiag: interrupted", file=sys.stderr)
+            return 130
+        except Exception as error:
+            if isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY):
+                return _refuse("out of memory: use a smaller --batch-size or model")
+            format_message = getattr(error, "format_message", None)  # a usage error of the command-line library
+            if format_message is None:
+                raise
+            return _refuse(f"{format_message()} (see hessdiag --help)")
     return result if isinstance(result, int) else 0
 
 

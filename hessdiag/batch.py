@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -59,14 +59,17 @@ class Batch:
 
     def narrow(self, start: int, stop: int) -> Batch:
         """Examples `start` up to `stop`."""
-
-        def cut(value: Any) -> Any:
-            return value[start:stop] if isinstance(value, Tensor) else value
-
         stop = min(stop, self.size)
-        args = tuple(cut(value) for value in self.args)
-        kwargs = {key: cut(value) for key, value in self.kwargs.items()}
-        return Batch(args, kwargs, cut(self.targets), stop - start)
+        return replace(self._map(lambda value: value[start:stop]), size=stop - start)
+
+    @property
+    def inputs(self) -> tuple[Any, ...] | Mapping[str, Any]:
+        """The arguments as `of` takes them."""
+        return self.kwargs or self.args
+
+    def detached(self) -> Batch:
+        """The batch outside any autograd graph."""
+        return self._map(lambda value: value.detach())
 
     def single(self, args: Any, kwargs: Any, targets: Tensor | None) -> Batch:
         """One example as a batch, from tensors that a vmap over examples has taken apart."""
@@ -111,14 +114,16 @@ class Batch:
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """The batch on another device, its floating-point tensors in another dtype."""
+        return self._map(lambda value: value.to(device, dtype) if value.is_floating_point() else value.to(device))
 
-        def move(value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            return value.to(device, dtype) if value.is_floating_point() else value.to(device)
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """A function applied to every tensor."""
 
-        kwargs = {key: move(value) for key, value in self.kwargs.items()}
-        return Batch(tuple(map(move, self.args)), kwargs, move(self.targets), self.size)
+        def each(value: Any) -> Any:
+            return function(value) if isinstance(value, Tensor) else value
+
+        kwargs = {key: each(value) for key, value in self.kwargs.items()}
+        return Batch(tuple(map(each, self.args)), kwargs, each(self.targets), self.size)
 
 
 def _plain(value: Any) -> Any:

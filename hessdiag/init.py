@@ -17,12 +17,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from hessdiag.blocks import CONVOLUTIONS, STRUCTURED
+from hessdiag.custom_init import apply_function
 from hessdiag.errors import HessdiagError
+from hessdiag.importing import load_function
+from hessdiag.suggestions import did_you_mean
 
 Fans = tuple[float, float, float]
 
@@ -82,15 +86,30 @@ def typical_kernel(model: nn.Module) -> float:
 
 
 def apply(model: nn.Module, scheme: str, *, generator: torch.Generator | None = None) -> nn.Module:
-    """Initialise every linear and convolutional layer of a model by a named scheme; biases are set to zero.
+    """Initialise every linear and convolutional layer of a model; see `resolve`."""
+    return resolve(scheme)(model, generator=generator)
 
-    The constant of the geometric mean is c = 2 / `typical_kernel(model)`.
+
+def resolve(scheme: str) -> Callable[..., nn.Module]:
+    """A function `(model, *, generator=None)` that initialises a model in place.
+
+    Args:
+        scheme: a name of `SCHEMES`, for which biases are set to zero and the constant of the geometric mean is
+            c = 2 / `typical_kernel(model)`; or `package.module:function` or `./file.py:function`, see
+            `hessdiag.custom_init`.
 
     Raises:
-        HessdiagError: there is no scheme of that name.
+        HessdiagError: there is no such scheme or function.
     """
-    if scheme not in SCHEMES:
-        raise HessdiagError(f"unknown initialisation {scheme!r}: use one of {', '.join(SCHEMES)}")
+    if scheme in SCHEMES:
+        return partial(_apply_scheme, scheme=scheme)
+    if ":" in scheme:
+        return partial(apply_function, function=load_function(scheme, what="--init"))
+    hint = did_you_mean(scheme, SCHEMES, otherwise=f"use one of {', '.join(SCHEMES)}, or ./file.py:function")
+    raise HessdiagError(f"unknown initialisation {scheme!r}: {hint}")
+
+
+def _apply_scheme(model: nn.Module, *, scheme: str, generator: torch.Generator | None = None) -> nn.Module:
     options = {"c": 2 / typical_kernel(model)} if scheme == "geometric" else {}
     for module in model.modules():
         if isinstance(module, STRUCTURED):

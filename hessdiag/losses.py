@@ -21,6 +21,7 @@ from hessdiag.seeds import stream
 LossFunction = Callable[[Tensor, "Tensor | None"], Tensor]
 
 NAMES = ("random-quadratic", "cross-entropy", "mse")
+MOST_OUTPUTS = 2**14  # of a random quadratic: 2 GiB
 
 
 class Loss(Protocol):
@@ -82,7 +83,16 @@ class RandomQuadratic:
 
     @classmethod
     def draw(cls, outputs: int, *, seed: int, like: Tensor) -> RandomQuadratic:
-        """R for a network with `outputs` outputs per example, with the device and dtype of `like`."""
+        """R for a network with `outputs` outputs per example, with the device and dtype of `like`.
+
+        Raises:
+            HessdiagError: there are so many outputs, as of a language model, that R would not fit into memory.
+        """
+        if outputs > MOST_OUTPUTS:
+            raise HessdiagError(
+                f"loss 'random-quadratic' needs a matrix of {outputs} x {outputs} numbers for this network's outputs:"
+                " use loss 'cross-entropy' or 'mse'"
+            )
         generator = stream(seed, "loss")
         return cls(torch.randn(outputs, outputs, generator=generator, dtype=torch.float64).to(like))
 

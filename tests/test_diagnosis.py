@@ -385,3 +385,9 @@ def test_the_seed_draws_the_loss() -> None:
     reports = [hessdiag.diagnose(model, x, seed=seed) for seed in (0, 0, 1)]
     assert reports[0] == reports[1]
     assert reports[0].blocks[0].gamma != reports[2].blocks[0].gamma
+
+
+def test_a_wrong_class_anywhere_in_the_batch_is_refused() -> None:
+    model, x = torch.nn.Linear(4, 2), torch.ones(4, 4)
+    with pytest.raises(hessdiag.HessdiagError, match="targets hold class 2"):
+        hessdiag.diagnose(model, x, torch.tensor([0, 1, 1, 2]), loss="cross-entropy")

@@ -85,3 +85,8 @@ def test_a_callable_is_known_by_its_name() -> None:
         return y.sum()
 
     assert resolve_loss(my_loss, y=torch.zeros(1, 2), targets=None, seed=0).name == "my_loss"
+
+
+def test_a_random_quadratic_of_a_language_model_is_refused() -> None:
+    with pytest.raises(HessdiagError, match="use loss 'cross-entropy' or 'mse'"):
+        RandomQuadratic.draw(3_000_000, seed=0, like=torch.ones(1))

@@ -6,7 +6,8 @@ import torch
 
 from hessdiag.errors import HessdiagError
 from hessdiag.models import resolve_model
-from hessdiag.study import diagnose_random, measure_setups, random_batch, random_network
+from hessdiag.preparation import prepare, random_network
+from hessdiag.study import diagnose_random, measure_setups
 
 SOURCE = resolve_model("mlp:6-5-4")
 
@@ -29,10 +30,10 @@ def test_a_later_set_up_is_the_first_of_a_later_seed() -> None:
 def test_weights_inputs_and_loss_are_drawn_apart() -> None:
     report = diagnose_random(SOURCE, batch_size=4, init="fan-out", seed=3)
     assert (report.model, report.init, report.data, report.seed) == ("mlp:6-5-4", "fan-out", "random normal", 3)
-    model = random_network(SOURCE, init="fan-out", seed=3)
-    inputs, targets = random_batch(model, SOURCE, batch_size=4, loss="random-quadratic", seed=3)
+    prepared = prepare(SOURCE, batch_size=4, init="fan-out", seed=3)
+    (inputs,), targets = prepared.batch.args, prepared.batch.targets
     assert targets is None
-    weight = next(model.parameters()).detach().flatten()[:24]
+    weight = next(prepared.module.parameters()).detach().flatten()[:24]
     assert abs(float(torch.corrcoef(torch.stack([weight, inputs.flatten()]))[0, 1])) < 0.9
 
 
@@ -40,7 +41,7 @@ def test_weights_inputs_and_loss_are_drawn_apart() -> None:
 def test_random_targets_fit_the_outputs(loss: str, shape: tuple[int, ...]) -> None:
     report = diagnose_random(SOURCE, batch_size=4, loss=loss)
     assert report.loss == loss
-    _, targets = random_batch(random_network(SOURCE, init="fan-in", seed=0), SOURCE, batch_size=4, loss=loss, seed=0)
+    targets = prepare(SOURCE, batch_size=4, loss=loss, seed=0).batch.targets
     assert targets is not None
     assert targets.shape == shape
 

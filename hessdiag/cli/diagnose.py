@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +17,6 @@ from hessdiag.errors import HessdiagError
 if TYPE_CHECKING:
     from hessdiag.report import Report
 
-Init = Annotated[str, typer.Option(help="fan-in, fan-out, arithmetic or geometric  [default: as built]")]
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the report; - prints it in place of the table")]
 Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
 Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, table and figures as one web page")]
@@ -29,9 +31,12 @@ MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that prob
 
 def diagnose(
     model: options.Model,
-    init: Init = "",
-    in_channels: options.InChannels = 3,
+    arg: options.Arg = None,
+    init: options.Init = "",
+    weights: options.Weights = "",
+    in_channels: options.InChannels = None,
     input_size: options.InputSize = "",
+    data: options.Data = "",
     batch_size: options.BatchSize = 64,
     loss: options.Loss = "random-quadratic",
     matrix: options.Matrix = "ggn",
@@ -48,32 +53,48 @@ def diagnose(
     plots: Plots = "",
     max_spread: MaxSpread = None,
 ) -> None:
-    """Measure γ, ν and σ² of every layer of MODEL on random inputs, and print the table."""
-    from hessdiag.study import AS_BUILT, diagnose_random
-
+    """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
     for path in (json if json != "-" else "", csv, html):
         _check_file(path)
     _check_plots(plots)
     if max_spread is not None and not max_spread >= 1:
         raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
-    source = options.model_source(model, in_channels, input_size)
-    with progress_bar(f"measuring {model}", None) as step:
-        report = diagnose_random(
+    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg)
+    prepared = options.prepare(
+        source,
+        init=init,
+        weights=weights,
+        data=data,
+        batch_size=batch_size,
+        loss=loss,
+        seed=seed,
+        device=options.resolve_device(device),
+        dtype=options.resolve_dtype(dtype),
+    )
+    from hessdiag.study import diagnose_prepared
+
+    with progress_bar(f"measuring {model}", None) as step, redirect_stdout(sys.stderr):
+        report = diagnose_prepared(
+            prepared,
             source,
-            batch_size=batch_size,
-            init=init or AS_BUILT,
-            seed=seed,
-            device=options.resolve_device(device),
-            dtype=options.resolve_dtype(dtype),
             loss=loss,
             matrix=matrix,
             per=per,
             method=method,
             rtol=rtol,
+            seed=seed,
             max_products=max_products,
             progress=step,
         )
+    _save(report, json=json, csv=csv, html=html, plots=plots)
     print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
+    if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:
+        say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
+        raise typer.Exit(1)
+
+
+def _save(report: Report, *, json: str, csv: str, html: str, plots: str) -> None:
+    """Before anything is printed, so that a failure leaves nothing on stdout."""
     if json not in ("", "-"):
         report.to_json(json)
     if csv:
@@ -83,17 +104,17 @@ def diagnose(
         say(f"wrote {html}")
     if plots:
         _draw(report, Path(plots))
-    if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:
-        say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
-        raise typer.Exit(1)
 
 
 def _check_file(path: str) -> None:
     """Refuse before measuring what could not be saved after it."""
-    if path and not Path(path).parent.is_dir():
-        raise HessdiagError(f"cannot write {path!r}: there is no folder {str(Path(path).parent)!r}")
+    folder = Path(path).parent
+    if path and not folder.is_dir():
+        raise HessdiagError(f"cannot write {path!r}: there is no folder {str(folder)!r}")
     if path and Path(path).is_dir():
         raise HessdiagError(f"cannot write {path!r}: it is a folder, name a file in it")
+    if path and not os.access(folder, os.W_OK):
+        raise HessdiagError(f"cannot write {path!r}: the folder {str(folder)!r} is not writable")
 
 
 def _check_plots(path: str) -> None:

@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import ast
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hessdiag.cli.progress import say
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
     import torch
 
     from hessdiag.models import ModelSource
+    from hessdiag.preparation import Prepared
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="lenet, or widths as in mlp:784-384-64-10")]
-InChannels = Annotated[int, typer.Option(help="input channels of lenet")]
-InputSize = Annotated[str, typer.Option(help="shape of one input, as in 3,32,32  [default: the model's own]")]
+MOST_DIGITS = 10
+MODELS = (
+    "lenet, mlp:784-384-64-10, package.module:factory, ./file.py:factory, hf:CONFIG.json, timm:NAME or torchvision:NAME"
+)
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS)]
+Arg = Annotated[
+    list[str] | None,
+    typer.Option("--arg", metavar="KEY=VALUE", help="argument of the factory, a Python literal or text; repeatable"),
+]
+Init = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME|MOD:FN", help="fan-in, fan-out, arithmetic, geometric or ./file.py:function  [default: as built]"
+    ),
+]
+Weights = Annotated[
+    str, typer.Option(metavar="FILE", help="load weights: .safetensors, or a state_dict that torch.save wrote")
+]
+Data = Annotated[
+    str,
+    typer.Option(metavar="MOD:FN", help="function that returns inputs or (inputs, targets)  [default: random]"),
+]
+InChannels = Annotated[int | None, typer.Option(help="input channels of lenet  [default: 3]")]
+InputSize = Annotated[
+    str, typer.Option(help="shape of one input, as in 3,32,32; for text, tokens  [default: the model's own]")
+]
 BatchSize = Annotated[int, typer.Option(help="examples")]
 Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")]
 Matrix = Annotated[str, typer.Option(help="ggn or hessian")]
@@ -26,30 +54,51 @@ Dtype = Annotated[str, typer.Option(help="float32 or float64")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, inputs, loss and probes")]
 
 
-def model_source(model: str, in_channels: int, input_size: str = "") -> ModelSource:
-    """The network to build, with the input size that was asked for."""
-    from dataclasses import replace
-
+def model_source(model: str, *, in_channels: int | None, input_size: str, arg: list[str] | None) -> ModelSource:
+    """The network that MODEL and its options ask for."""
     from hessdiag.models import resolve_model
 
-    source = resolve_model(model, in_channels=in_channels)
-    if not input_size:
-        return source
-    source = replace(source, input_size=parse_size(input_size))
-    _check_input_size(source)
-    return source
+    size = parse_size(input_size) if input_size else None
+    return resolve_model(model, in_channels=in_channels, arguments=parse_arguments(arg or []), input_size=size)
 
 
-def _check_input_size(source: ModelSource) -> None:
-    """Refuse sizes that the network cannot read, from a forward pass without numbers."""
-    import torch
+def prepare(source: ModelSource, *, weights: str, data: str, init: str, **settings: Any) -> Prepared:
+    """Network and batch, from the texts of `--weights`, `--data` and `--init`; prints of the model go to stderr."""
+    if init and weights:
+        raise HessdiagError("--init and --weights both say what the weights are: pass one of them")
+    from hessdiag import preparation
+    from hessdiag.importing import load_function
+    from hessdiag.models.weights import read_checkpoint
 
-    try:
-        with torch.device("meta"):
-            source.build()(torch.empty(2, *source.input_size))
-    except RuntimeError as error:
-        size, why = ",".join(map(str, source.input_size)), str(error).splitlines()[0]
-        raise HessdiagError(f"--input-size {size}: {source.name} cannot read such inputs ({why})") from error
+    with redirect_stdout(sys.stderr):
+        return preparation.prepare(
+            source,
+            init=init or preparation.AS_BUILT,
+            checkpoint=read_checkpoint(weights) if weights else None,
+            data=load_function(data, what="--data") if data else None,
+            say=say,
+            **settings,
+        )
+
+
+def parse_arguments(texts: list[str]) -> dict[str, Any]:
+    """`KEY=VALUE` texts as keyword arguments: values are Python literals, or else text.
+
+    >>> parse_arguments(["depth=3", "sizes=[4, 5]", "norm=layer"])
+    {'depth': 3, 'sizes': [4, 5], 'norm': 'layer'}
+    """
+    arguments: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise HessdiagError(f"--arg {text!r}: write a name and a value, as in --arg depth=3")
+        if key in arguments:
+            raise HessdiagError(f"--arg {text!r}: {key} was given twice")
+        try:
+            arguments[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # what it raises for other texts
+            arguments[key] = value
+    return arguments
 
 
 def parse_size(text: str) -> tuple[int, ...]:
@@ -58,8 +107,8 @@ def parse_size(text: str) -> tuple[int, ...]:
     >>> parse_size("3,32,32")
     (3, 32, 32)
     """
-    parts = text.replace("x", ",").split(",")
-    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+    parts = [part.strip() for part in text.replace("x", ",").split(",")]
+    if not all(part.isdecimal() and len(part) < MOST_DIGITS and int(part) > 0 for part in parts):
         raise HessdiagError(f"--input-size {text!r}: write positive sizes as in 3,32,32")
     return tuple(int(part) for part in parts)
 

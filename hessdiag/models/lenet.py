@@ -16,6 +16,7 @@ class StridedLeNet(nn.Module):
 
     def __init__(self, in_channels: int = 3, classes: int = 10) -> None:
         super().__init__()
+        self.input_size = (in_channels, 32, 32)
         self.conv1 = nn.Conv2d(in_channels, 6, 5, stride=2, bias=False)
         self.conv2 = nn.Conv2d(6, 16, 5, stride=2, bias=False)
         self.fc1 = nn.Linear(16 * 5 * 5, 120, bias=False)

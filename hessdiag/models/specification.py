@@ -1,58 +1,97 @@
-"""From what a user types for MODEL to a network: `lenet`, `mlp:784-384-64-10`."""
+"""From what a user types for MODEL to a network that can be built."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from torch import nn
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from hessdiag.errors import HessdiagError
+from hessdiag.importing import NamedFunction, load_function
+from hessdiag.models.catalogues import timm_source, torchvision_source
+from hessdiag.models.factory import factory_source
+from hessdiag.models.huggingface import huggingface_source
 from hessdiag.models.lenet import StridedLeNet
 from hessdiag.models.mlp import mlp
+from hessdiag.models.source import ModelSource
+from hessdiag.suggestions import did_you_mean
+
+LIBRARIES = {"hf": huggingface_source, "timm": timm_source, "torchvision": torchvision_source}
+FORMS = {
+    "lenet": "lenet",
+    "mlp": "mlp:784-384-64-10",
+    "hf": "hf:CONFIG.json",
+    "timm": "timm:NAME",
+    "torchvision": "torchvision:NAME",
+}
+EVERY_FORM = f"use {', '.join(FORMS.values())}, package.module:function or ./file.py:function"
+MOST_DIGITS = 9
 
 
-@dataclass(frozen=True)
-class ModelSource:
-    """A named network that can be built afresh.
-
-    Attributes:
-        name: as typed.
-        build: makes a new network, with weights from torch's global random state.
-        input_size: shape of one input example.
-    """
-
-    name: str
-    build: Callable[[], nn.Module]
-    input_size: tuple[int, ...]
-
-
-def resolve_model(specification: str, *, in_channels: int = 3) -> ModelSource:
-    """The network that a specification names.
+def resolve_model(
+    specification: str,
+    *,
+    in_channels: int | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    input_size: tuple[int, ...] | None = None,
+) -> ModelSource:
+    """The network that a specification names; nothing is built yet, and nothing is ever downloaded.
 
     Args:
-        specification: `"lenet"` or `"mlp:"` and the widths, such as `"mlp:784-384-64-10"`.
-        in_channels: input channels of image networks.
+        specification: `"lenet"`, `"mlp:784-384-64-10"` (widths), `"package.module:factory"`, `"./file.py:factory"`,
+            `"hf:CONFIG.json"`, `"timm:NAME"` or `"torchvision:NAME"`.
+        in_channels: input channels of lenet.
+        arguments: keyword arguments of the function that builds the network.
+        input_size: shape of one example, in place of the network's own.
 
     Raises:
-        HessdiagError: nothing goes by that name; the nearest right specification is offered.
+        HessdiagError: nothing goes by that name (the nearest right specification is offered), or the network does not
+            take the arguments.
     """
-    head, _, tail = specification.partition(":")
+    head, colon, tail = specification.partition(":")
+    given = _arguments(specification, arguments, in_channels)
     if specification == "lenet":
-        if in_channels < 1:
-            raise HessdiagError(f"--in-channels {in_channels}: a network needs at least 1 input channel")
-        return ModelSource("lenet", lambda: StridedLeNet(in_channels), (in_channels, 32, 32))
+        return factory_source(NamedFunction("model", "lenet", StridedLeNet), arguments=given, input_size=input_size)
     if head == "mlp":
         widths = _widths(specification, tail)
-        return ModelSource(specification, lambda: mlp(widths), (widths[0],))
-    near = difflib.get_close_matches(head, ["lenet", "mlp"], n=1, cutoff=0.4)
-    hint = {"lenet": "lenet", "mlp": "mlp:784-384-64-10"}[near[0]] if near else "lenet or mlp:784-384-64-10"
-    raise HessdiagError(f"unknown model {specification!r}: did you mean {hint}?")
+
+        def perceptron(*, bias: bool = True) -> Any:
+            return mlp(widths, bias=bias), widths[0]
+
+        return factory_source(NamedFunction("model", specification, perceptron), arguments=given, input_size=input_size)
+    if head in LIBRARIES:
+        return LIBRARIES[head](specification, arguments=given, input_size=input_size)
+    if head == "lenet":
+        raise HessdiagError(f"model {specification!r}: write lenet alone, and pass options as in --arg classes=100")
+    if colon:
+        return factory_source(load_function(specification, what="model"), arguments=given, input_size=input_size)
+    raise HessdiagError(f"unknown model {specification!r}: {_nearest_form(specification)}")
+
+
+def _arguments(specification: str, arguments: Mapping[str, Any] | None, in_channels: int | None) -> Mapping[str, Any]:
+    """With `in_channels` among them."""
+    if in_channels is None:
+        return dict(arguments or {})
+    if specification != "lenet":
+        raise HessdiagError(f"--in-channels is for lenet: shape the inputs of {specification!r} with --input-size")
+    if in_channels < 1:
+        raise HessdiagError(f"--in-channels {in_channels}: a network needs at least 1 input channel")
+    return dict(arguments or {}) | {"in_channels": in_channels}
+
+
+def _nearest_form(specification: str) -> str:
+    """What to type instead of a name that stands alone."""
+    if specification.endswith(".py") or Path(specification).is_file():
+        return f"add the function that builds the network, as in {specification}:build"
+    if specification in FORMS:
+        return f"write it as in {FORMS[specification]}"
+    near = did_you_mean(specification, FORMS)
+    return f"{near} {EVERY_FORM}" if near else EVERY_FORM
 
 
 def _widths(specification: str, text: str) -> list[int]:
     parts = text.split("-")
-    if len(parts) < 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
+    whole = all(part.isdecimal() and len(part) <= MOST_DIGITS and int(part) > 0 for part in parts)
+    if len(parts) < 2 or not whole:
         raise HessdiagError(f"model {specification!r}: write the widths as in mlp:784-384-64-10 (input to output)")
     return [int(part) for part in parts]

@@ -1,0 +1,118 @@
+"""Every kind of MODEL, and the options that go with it, from the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from hessdiag.__main__ import main
+from hessdiag.models import mlp
+
+NETS = """
+import torch
+from torch import nn
+def build(width=5, act="relu"):
+    print("building")
+    layer = {"relu": nn.ReLU, "tanh": nn.Tanh}[act]
+    return nn.Sequential(nn.Linear(4, width), layer(), nn.Linear(width, 3)), 4
+class Noisy(nn.Module):
+    input_size = (4,)
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+    def forward(self, x):
+        import warnings
+        warnings.warn("from forward")
+        print("forward")
+        return self.layer(x)
+def ones(weight): return torch.ones_like(weight)
+def batches():
+    while True:
+        yield torch.ones(6, 4), torch.zeros(6, dtype=torch.long)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "nets_cli.py").write_text(NETS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "nets_cli", raising=False)
+    return tmp_path
+
+
+def report(*arguments: str, capsys: pytest.CaptureFixture[str]) -> dict:
+    assert main(["diagnose", *arguments, "--batch-size", "3", "--json", "-"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("model", ["nets_cli:build", "./nets_cli.py:build"])
+def test_factories_with_arguments(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(model, "--arg", "width=7", "--arg", "act=tanh", capsys=capsys)
+    assert found["model"] == model
+    assert found["blocks"][0]["shape"] == [7, 4]
+    assert found["init"] == "as built"
+    assert found["data"] == "random normal"
+
+
+def test_initialisation_and_data_by_reference(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--init", "nets_cli:ones", "--data", "./nets_cli.py:batches", "--loss", "cross-entropy")
+    found = report("nets_cli:build", *options, capsys=capsys)
+    assert found["init"] == "nets_cli:ones"
+    assert found["data"] == "./nets_cli.py:batches"
+    assert found["batch_size"] == 3
+    assert found["blocks"][0]["weight_sq"] == 1
+
+
+def test_weights_are_loaded_and_unwrapping_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained = mlp([4, 3, 2])
+    torch.save({"state_dict": {f"module.{k}": v for k, v in trained.state_dict().items()}}, folder / "last.pt")
+    assert main(["diagnose", "mlp:4-3-2", "--weights", "last.pt", "--dtype", "float64", "--json", "-"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    weight = trained.get_parameter("fc1.weight").detach().double()
+    assert found["blocks"][0]["weight_sq"] == pytest.approx(float(weight.square().mean()), rel=1e-12)
+    assert found["init"] == "loaded from last.pt"
+    assert err.splitlines() == [
+        "hessdiag: --weights last.pt: took what is under 'state_dict'",
+        "hessdiag: --weights last.pt: left out the prefix 'module.'",
+    ]
+
+
+@pytest.mark.parametrize("command", ["describe", "diagnose"])
+def test_both_commands_take_the_same_options(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save(mlp([4, 3, 2]).state_dict(), folder / "w.pt")
+    for options in (
+        ["mlp:4-3-2", "--weights", "w.pt", "--arg", "bias=True", "--input-size", "2,2"],
+        ["nets_cli:build", "--arg", "width=7", "--init", "geometric", "--data", "nets_cli:batches"],
+        ["lenet", "--in-channels", "1", "--dtype", "float64", "--seed", "3", "--device", "cpu", "--loss", "mse"],
+    ):
+        assert main([command, *options, "--batch-size", "2"]) == 0
+        assert "weight" in capsys.readouterr().out
+
+
+def test_what_a_model_prints_or_warns_does_not_reach_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "nets_cli:Noisy", "--json", "-", "--batch-size", "2"]) == 0
+    out, err = capsys.readouterr()
+    json.loads(out)
+    assert set(err.splitlines()) == {"forward"}
+
+
+def test_huggingface_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"model_type": "vit", "architectures": ["ViTForImageClassification"], "image_size": 8, "patch_size": 4}
+    config |= {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
+    (folder / "config.json").write_text(json.dumps(config))
+    found = report("hf:config.json", "--arg", "num_hidden_layers=1", "--loss", "cross-entropy", capsys=capsys)
+    assert found["model"] == "hf:config.json"
+    assert found["blocks"][-1]["name"] == "classifier.bias"
+
+
+def test_the_installed_command_finds_modules_of_the_current_folder(folder: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    code = "import sys; sys.path[:] = [p for p in sys.path if p]; from hessdiag.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "describe", "nets_cli:build"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "building\n")
