@@ -38,9 +38,13 @@ from hessdiag.problem import Problem
 from hessdiag.report import Array, Ended
 from hessdiag.seeds import stream
 
-PILOT = 8  # directions of the pilot, and of the range finder
-MOST_BASIS = 32
-LOW_RANK = 10.0  # effective rank under which deflation pays: a basis of 8 catches most of it
+PILOT = 8  # directions of the pilot
+BASIS = 16  # of the range finder: what it leaves must be small, or the error bars have heavy tails
+MOST_BASIS = 64
+LOW_RANK = 10.0  # effective rank under which deflation pays: a basis of 16 catches most of it
+RANDOM = 12  # directions of the first round
+FEWEST = 6  # directions that still tell their own noise
+MARGIN = 1.2  # more directions than the noise asks for, so that another look rarely comes
 
 
 def sketch_per_example(
@@ -68,8 +72,8 @@ def sketch_per_example(
     ranks = pilot.effective_ranks()
     deflated = float(np.nanmedian(ranks)) < LOW_RANK
     scales = pilot.trace_scales() if deflated else None
-    random = max(PILOT, 4)
-    spent, basis, rounds = PILOT, PILOT, []
+    random, spent, basis = RANDOM, PILOT, BASIS
+    rounds: list[_Round] = []
     while True:
         directions = _Directions(random, min(basis, outputs) if deflated else 0, scales)
         rounds.append(_round(problem, problem.batch, directions, chunk, generator))
@@ -77,14 +81,13 @@ def sketch_per_example(
         progress("sketches")
         total = _combine(rounds)
         worst = total.worst_relative_error(problem)
-        if worst <= rtol or spent >= max_products:
-            break
         basis = min(2 * basis, MOST_BASIS)
-        # The error falls at best like 1/q; never more than 4 times the directions at once.
-        wanted = math.ceil(random * min(max(1.2 * worst / rtol - 1, 0.5), 4.0))
-        random = max(4, min(wanted, max_products - spent - (2 * PILOT if deflated else 0)))
-        if spent + random + (2 * PILOT if deflated else 0) > max_products and spent > max_products // 2:
+        room = max_products - spent - (2 * min(basis, outputs) if deflated else 0)
+        if worst <= rtol or room < FEWEST:
             break
+        # The error falls at best like 1/q; never more than 4 times the directions at once.
+        wanted = math.ceil(random * min(max(MARGIN * worst / rtol - 1, 0.5), 4.0))
+        random = max(FEWEST, min(wanted, room))
     ended: Ended = "rtol" if worst <= rtol else "budget"
     how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {np.nanmedian(ranks):.1f}"
     return replace(total.curvature(problem, spent, ended), how=how)
@@ -169,6 +172,8 @@ def _round(
     for part in batch.chunks(max(1, chunk(directions.random + directions.fixed))):
         sums.add(*_grams(problem, part, directions, generator))
     value, variance = sums.mean()
+    q = directions.random
+    variance *= (q + 1) / (q - 3)  # that variance is itself estimated from q directions, and its tails are heavy
     return _Round(value, variance, float(directions.random**2), *sums.rank_statistics())
 
 

@@ -210,7 +210,7 @@ def test_input_size_reaches_the_layers(run) -> None:
     assert report.blocks[0].sites_in == 31 * 32
     refused = run("diagnose lenet --input-size 3,33,32")  # 6 x 5 sites before the first linear layer, not 5 x 5
     assert refused.status == 2
-    assert refused.err.startswith("hessdiag: --input-size 3,33,32: lenet cannot read such inputs (")
+    assert refused.err.startswith("hessdiag: model 'lenet' cannot read inputs of shape 64×3×33×32 (")
 
 
 @pytest.mark.parametrize("asked", ["auto", "cpu"])
@@ -321,14 +321,14 @@ def test_an_interrupt_has_its_own_status(run, monkeypatch: pytest.MonkeyPatch) -
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hessdiag.study.diagnose_random", interrupt)
+    monkeypatch.setattr("hessdiag.study.diagnose_prepared", interrupt)
     status, out, err = run("diagnose mlp:4-3")
     assert (status, out) == (130, "")
     assert "Traceback" not in err
 
 
 def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.study.diagnose_random", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("hessdiag.study.diagnose_prepared", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("diagnose mlp:4-3")
 

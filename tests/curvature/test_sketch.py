@@ -62,34 +62,33 @@ def test_the_pilot_decides_for_deflation_where_the_rank_is_low() -> None:
         assert word in report.method_reason
 
 
-def test_deflation_needs_few_directions_for_a_small_error() -> None:
+def test_deflation_is_sharper_where_the_rank_is_low(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = deep_relu()
-    report = hessdiag.diagnose(model, x, **loss_options("mse", 3, 40), method="sketch")
-    assert max(block.products for block in report.weights) <= 40
-    assert all(block.stderr <= 0.01 * block.avg_sq_singular_value for block in report.weights[:6])
+    options = {**loss_options("cross-entropy", 3, 40), "method": "sketch", "max_products": 60}
+    deflated = hessdiag.diagnose(model, x, **options).weights[0]
+    monkeypatch.setattr("hessdiag.curvature.sketch.LOW_RANK", 0.0)
+    plain = hessdiag.diagnose(model, x, **options).weights[0]
+    assert plain.ended == "budget"
+    assert deflated.ended == "rtol"
+    assert 4 * deflated.stderr < plain.stderr
 
 
-@pytest.mark.parametrize("loss", ["random-quadratic", "mse"])
+@pytest.mark.parametrize("loss", ["cross-entropy", "mse"])
 @pytest.mark.parametrize("network", [deep_relu, linear])
 def test_95_percent_intervals_cover(network, loss: str) -> None:
     """Over blocks and seeds together, at the budget that the tool itself picks."""
     model, x = network()
-    R = torch.randn(40, 40, dtype=torch.float64)
-
-    def quadratic(y, t):  # a callable, so that the seed changes the sketches alone
-        return ((y @ R) * y).sum()
-
-    options = {"loss": quadratic} if loss == "random-quadratic" else loss_options("mse", 3, 40)
+    options = loss_options(loss, 3, 40)
     exact = hessdiag.diagnose(model, x, method="exact", **options)
     covered = trials = 0
-    for seed in range(150):
+    for seed in range(50):
         report = hessdiag.diagnose(model, x, method="sketch", seed=seed, **options)
         for sketched, known in zip(report.weights, exact.weights, strict=True):
             gap = abs(sketched.avg_sq_singular_value - known.avg_sq_singular_value)
             covered += gap <= 1.96 * sketched.stderr + 1e-9 * known.avg_sq_singular_value
             trials += 1
-    print(covered / trials)
-    assert covered / trials >= 0.92
+    assert trials >= 100
+    assert covered / trials >= 0.9  # trials of one seed share their directions
 
 
 def test_sketches_of_a_batch_or_a_hessian_are_refused() -> None:

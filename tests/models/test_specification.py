@@ -8,24 +8,30 @@ from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, resolve_model
 
 
+def read(specification: str, **options):
+    """The network and the shape of one example that it reads."""
+    network = resolve_model(specification, **options).build()
+    return network.module, tuple(network.inputs(1, torch.Generator()).shape[1:])
+
+
 def test_lenet() -> None:
-    source = resolve_model("lenet")
-    assert (source.name, source.input_size) == ("lenet", (3, 32, 32))
-    assert isinstance(source.build(), StridedLeNet)
+    model, size = read("lenet")
+    assert isinstance(model, StridedLeNet)
+    assert size == (3, 32, 32)
 
 
 @pytest.mark.parametrize("channels", [1, 4])
 def test_lenet_of_other_channels(channels: int) -> None:
-    source = resolve_model("lenet", in_channels=channels)
-    assert source.input_size == (channels, 32, 32)
-    assert source.build()(torch.zeros(2, channels, 32, 32)).shape == (2, 10)
+    model, size = read("lenet", in_channels=channels)
+    assert size == (channels, 32, 32)
+    assert model(torch.zeros(2, *size)).shape == (2, 10)
 
 
 @pytest.mark.parametrize(("specification", "widths"), [("mlp:5-2", [5, 2]), ("mlp:784-384-64-10", [784, 384, 64, 10])])
 def test_mlp(specification: str, widths: list[int]) -> None:
-    source = resolve_model(specification)
-    assert (source.name, source.input_size) == (specification, (widths[0],))
-    layers = [m for m in source.build().modules() if isinstance(m, nn.Linear)]
+    model, size = read(specification)
+    assert size == (widths[0],)
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
     assert [layer.in_features for layer in layers] == widths[:-1]
     assert [layer.out_features for layer in layers] == widths[1:]
 
@@ -36,7 +42,7 @@ def test_every_build_is_a_new_network_from_torchs_random_state(specification: st
 
     def weights(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
-        return nn.utils.parameters_to_vector(source.build().parameters())
+        return nn.utils.parameters_to_vector(source.build().module.parameters())
 
     assert torch.equal(weights(0), weights(0))
     assert not torch.equal(weights(0), weights(1))
@@ -45,20 +51,19 @@ def test_every_build_is_a_new_network_from_torchs_random_state(specification: st
 @pytest.mark.parametrize(
     ("specification", "hint"),
     [
-        ("LeNet", "did you mean lenet?"),
+        ("LeNet", "did you mean lenet? use lenet, mlp:784-384-64-10, hf:CONFIG.json"),
         ("lenet5", "did you mean lenet?"),
-        ("lenet:3", "did you mean lenet?"),
-        ("lnet", "did you mean lenet?"),
-        ("mlpp:3-2", "did you mean mlp:784-384-64-10?"),
-        ("MLP:3-2", "did you mean lenet or mlp:784-384-64-10?"),
-        ("zzz", "did you mean lenet or mlp:784-384-64-10?"),
-        ("", "did you mean lenet or mlp:784-384-64-10?"),
+        ("lenet:3", "write lenet alone, and pass options as in --arg classes=100"),
+        ("mlpp:3-2", "there is no module 'mlpp'; did you mean mlp"),
+        ("zzz", "use lenet, mlp:784-384-64-10, hf:CONFIG.json, timm:NAME, torchvision:NAME"),
+        ("", "use lenet, mlp:784-384-64-10"),
     ],
 )
 def test_the_nearest_specification_is_offered(specification: str, hint: str) -> None:
     with pytest.raises(HessdiagError) as caught:
         resolve_model(specification)
-    assert str(caught.value) == f"unknown model {specification!r}: {hint}"
+    assert f"model {specification!r}: " in str(caught.value)
+    assert hint in str(caught.value)
 
 
 @pytest.mark.parametrize(
