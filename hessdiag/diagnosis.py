@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import metadata
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag import scaling
 from hessdiag.batch import Batch, Inputs
-from hessdiag.blocks import Block, block_parameter, find_blocks
-from hessdiag.curvature.exact import exact_per_batch, exact_per_example
+from hessdiag.blocks import Block, find_blocks
+from hessdiag.comparison import compare
+from hessdiag.curvature.measurement import measure_curvature
 from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, check_choice, plan
-from hessdiag.curvature.probe import Budget, probe
 from hessdiag.curvature.products import Matrix
-from hessdiag.curvature.result import Curvature
-from hessdiag.curvature.sketch import sketch_per_example
+from hessdiag.curvature.stopping import Budget
 from hessdiag.errors import HessdiagError
 from hessdiag.guard import unharmed
 from hessdiag.losses import LossFunction, resolve_loss
-from hessdiag.moments import LayerMoments, Moments, measure_moments
+from hessdiag.moments import Moments, measure_moments
 from hessdiag.problem import Problem
-from hessdiag.report import BlockReport, Heatmap, Report
+from hessdiag.report import Heatmap, Report
 from hessdiag.shapes import default_memory, measure_shapes
 
 Progress = Callable[[str], None]
@@ -94,33 +92,21 @@ def diagnose(
         skipped += tuple(moments.misread.items())
         problem = replace(problem, blocks=_in_execution_order(problem.blocks, moments, shape.order))
         how = plan(method=method, matrix=matrix, per=per, outputs=shape.outputs, batch_size=batch.size)
-        if how.method == "sketch":
-            curvature = sketch_per_example(
-                problem,
-                rtol=rtol,
-                max_products=max_products,
-                chunk=lambda cotangents: shape.chunk(cotangents, memory=memory),
-                seed=seed,
-                progress=progress,
-            )
-        elif how.in_output_space:
-            exact = exact_per_example if per == "example" else exact_per_batch
-            curvature = exact(problem, chunk=shape.chunk(shape.outputs, memory=memory))
-        else:
-            budget = Budget(rtol, max_products, exhaustive=how.method == "exact")
-            curvature = probe(
-                problem,
-                matrix=cast(Matrix, matrix),
-                per=per,
-                budget=budget,
-                seed=seed,
-                memory=memory,
-                progress=progress,
-            )
+        curvature = measure_curvature(
+            problem,
+            how,
+            shape,
+            matrix=cast(Matrix, matrix),
+            per=per,
+            budget=Budget(rtol, max_products, exhaustive=how.method == "exact"),
+            seed=seed,
+            memory=memory,
+            progress=progress,
+        )
     names = tuple(block.name for block in problem.weights)
     numel = tuple(block.numel for block in problem.weights)
     return Report(
-        blocks=_block_reports(problem, moments, curvature, per),
+        blocks=compare(problem, moments, curvature, per),
         heatmap=Heatmap(names=names, numel=numel, frobenius_sq=curvature.frobenius_sq, stderr=curvature.stderr),
         skipped=skipped,
         model=type(model).__name__,
@@ -177,104 +163,3 @@ def _in_execution_order(blocks: Sequence[Block], moments: Moments, order: Sequen
     place = {owner: number for number, owner in enumerate(order)}
     kept = [block for block in blocks if block.name not in moments.misread]
     return tuple(sorted(kept, key=lambda block: min(place.get(owner, len(place)) for owner in block.owners)))
-
-
-def _block_reports(problem: Problem, moments: Moments, curvature: Curvature, per: str) -> tuple[BlockReport, ...]:
-    """Put theory and measurement of every block side by side."""
-    size = problem.batch.size if per == "batch" else 1
-    rows = []
-    for block in problem.blocks:
-        weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
-        scales = _Scales.of(block, moments, weight_sq)
-        gradient_sq = (moments.batch_gradient_sq if per == "batch" else moments.gradient_sq)[block.name]
-        measured = curvature.diagonal[block.name]
-        sigma = measured.frobenius_sq / block.numel
-        gamma = scales.gamma / size
-        rows.append(
-            BlockReport(
-                name=block.name,
-                kind=block.kind,
-                layer=block.layer,
-                shape=block.shape,
-                numel=block.numel,
-                fan_in=block.fan_in,
-                fan_out=block.fan_out,
-                kernel=block.kernel,
-                groups=block.groups,
-                sites_in=scales.sites_in,
-                sites_out=scales.sites_out,
-                activation_scaling=scales.activation_scaling,
-                gamma=gamma,
-                gamma_intrinsic=scales.gamma_intrinsic / size,
-                gamma_curvature=scales.gamma_curvature / size,
-                nu=scaling.nu(gradient_sq=gradient_sq, weight_sq=weight_sq),
-                weight_sq=weight_sq,
-                avg_sq_singular_value=sigma,
-                stderr=measured.stderr / block.numel,
-                ratio=gamma / sigma if sigma > 0 else math.nan,
-                relative_ratio=math.nan,
-                products=measured.products,
-                ended=measured.ended,
-            )
-        )
-    usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])
-    return tuple(replace(row, relative_ratio=row.ratio / usual) for row in rows)
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Of the positive finite values; NaN when there is none.
-
-    >>> geometric_mean([1.0, 4.0, math.nan])
-    2.0
-    """
-    logarithms = [math.log(value) for value in values if value > 0 and math.isfinite(value)]
-    return math.exp(sum(logarithms) / len(logarithms)) if logarithms else math.nan
-
-
-@dataclass(frozen=True)
-class _Scales:
-    """Per-example scaling factors of one block; NaN where the theory has none or the layer was never called."""
-
-    sites_in: int = 0
-    sites_out: int = 0
-    activation_scaling: float = math.nan
-    gamma: float = math.nan
-    gamma_intrinsic: float = math.nan
-    gamma_curvature: float = math.nan
-
-    @classmethod
-    def of(cls, block: Block, moments: Moments, weight_sq: float) -> _Scales:
-        layers = [moments.layers[owner] for owner in block.owners if owner in moments.layers]
-        if not block.structured or len(layers) != 1:  # never called, or shared by layers whose surroundings differ
-            return cls()
-        layer = layers[0]
-        varsigma = scaling.activation_scaling(layer.elements_in, layer.x_gradient_sq, layer.x_sq)
-        intrinsic = math.nan
-        if block.kind == "weight" or layer.multiplies:
-            intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
-        return cls(
-            layer.sites_in,
-            layer.sites_out,
-            varsigma,
-            _gamma(block, layer, layer.out_gradient_sq),
-            intrinsic,
-            _gamma(block, layer, layer.out_curvature_sq * moments.output_sq),
-        )
-
-
-def _gamma(block: Block, layer: LayerMoments, delta_sq: float) -> float:
-    """Extrinsic γ of a block, with E[Δx_{l+1}²] given."""
-    if block.kind == "bias":
-        return scaling.gamma_bias(sites_out=layer.sites_out, delta_sq=delta_sq, out_sq=layer.out_sq)
-    if block.kind == "scalar" and not layer.multiplies:
-        return math.nan
-    # A scalar multiplies every element of its input: a 1x1 convolution's factor n ρ² with fan-in n.
-    fan_in = layer.in_channels if block.kind == "scalar" else block.fan_in
-    return scaling.gamma_extrinsic(
-        fan_in=fan_in,
-        kernel=math.prod(block.kernel),
-        sites_out=layer.sites_out,
-        x_sq=layer.x_sq,
-        delta_sq=delta_sq,
-        out_sq=layer.out_sq,
-    )

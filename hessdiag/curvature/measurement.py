@@ -1,0 +1,52 @@
+"""Run the planned algorithm."""
+
+from __future__ import annotations
+
+from hessdiag.curvature.exact import exact_per_batch, exact_per_example
+from hessdiag.curvature.plan import Plan
+from hessdiag.curvature.probe import Progress, probe
+from hessdiag.curvature.products import Matrix
+from hessdiag.curvature.result import Curvature
+from hessdiag.curvature.sketch import sketch_per_example
+from hessdiag.curvature.stopping import Budget
+from hessdiag.problem import Problem
+from hessdiag.shapes import NetworkShape
+
+
+def measure_curvature(
+    problem: Problem,
+    how: Plan,
+    shape: NetworkShape,
+    *,
+    matrix: Matrix,
+    per: str,
+    budget: Budget,
+    seed: int,
+    memory: int,
+    progress: Progress,
+) -> Curvature:
+    """Norms of all blocks, by the algorithm that `how` names.
+
+    Args:
+        problem: what to measure.
+        how: from `hessdiag.curvature.plan.plan`.
+        shape: sizes of the network, which decide how many examples fit `memory` bytes at once.
+        matrix, per: `"ggn"` or `"hessian"`, of each `"example"` or of the `"batch"`.
+        budget: when random sampling stops.
+        seed: of all random directions.
+        memory: bytes of one chunk.
+        progress: called with the name of each step that is done.
+    """
+    if how.method == "sketch":
+        return sketch_per_example(
+            problem,
+            rtol=budget.rtol,
+            max_products=budget.max_products,
+            chunk=lambda cotangents: shape.chunk(cotangents, memory=memory),
+            seed=seed,
+            progress=progress,
+        )
+    if how.in_output_space:
+        exact = exact_per_example if per == "example" else exact_per_batch
+        return exact(problem, chunk=shape.chunk(shape.outputs, memory=memory))
+    return probe(problem, matrix=matrix, per=per, budget=budget, seed=seed, memory=memory, progress=progress)
