@@ -11,6 +11,7 @@ from rich.table import Table
 
 from hessdiag.digits import short
 from hessdiag.report import BlockReport, Report
+from hessdiag.verdict import judge
 
 WIDTH = 120
 COLUMNS = ("block", "shape", "ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/σ²", "relative")
@@ -88,8 +89,9 @@ def footing(report: Report) -> list[str]:
         f"spread over weight blocks, max/min:  γ {short(spread['gamma'])}   ν {short(spread['nu'])}"
         f"   σ² {short(spread['avg_sq_singular_value'])}",
     ]
-    if report.method == "probe":
+    if any(block.ended != "exact" for block in report.blocks):
         lines.append(sampling(report))
+    lines.append(judge(report).sentence)
     if report.skipped:
         lines.append("not measured:")
         lines += [f"  {name}: {reason}" for name, reason in report.skipped]

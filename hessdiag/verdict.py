@@ -1,8 +1,9 @@
 """The diagnosis in a sentence: are the weight blocks of a report equally curved?
 
 The factor is the largest over the smallest average squared singular value σ² among the weight blocks, the
-`Report.spread` of the table. Below `BALANCED` one learning rate suits all of them; above `UNBALANCED` it is ten times
-too large or too small for some. Where σ² was sampled, the sentence never claims more than the sampling noise allows.
+`Report.spread` of the table. σ² is the mean of *squared* singular values, so that curvatures, and the learning rates
+that suit them, differ by the root of that factor. Where σ² was sampled, the sentence never claims more than the
+sampling noise allows.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def _flat_clause(flat: Sequence[str], joint: str = "") -> str:
 
 def _compare(curved: Sequence[BlockReport], factor: _Factor) -> tuple[Level, str]:
     """The verdict on two blocks or more, all with positive σ²."""
-    times = short(factor.value)
+    times, root = short(factor.value), f"{math.sqrt(factor.value):.2g}"
     largest = max(curved, key=lambda b: b.avg_sq_singular_value).name
     smallest = min(curved, key=lambda b: b.avg_sq_singular_value).name
     level = level_of(factor.value)
@@ -158,15 +159,16 @@ def _compare(curved: Sequence[BlockReport], factor: _Factor) -> tuple[Level, str
         return level, f"Balanced within {times}×{noise}: what differs is no larger than the sampling noise."
     if level == "balanced":
         return level, (
-            f"Balanced within {times}×{noise}: no weight block has more than {times} times the curvature of another."
+            f"Balanced within {times}×{noise}: no weight block has more than {times} times the average squared"
+            " singular value of another."
         )
     what = f"{largest} has {times}× the average squared singular value of {smallest}{noise}"
     if level == "uneven":
         return (
             level,
-            f"Uneven: {what}; a learning rate that suits one is about {factor.value:.0f} times off for the other.",
+            f"Uneven: {what}; curvatures, and the learning rates that suit them, differ by about {root}×.",
         )
-    return level, f"Unbalanced: {what}; one learning rate will not suit both."
+    return level, f"Unbalanced: {what}, about {root}× the curvature; one learning rate will not suit both."
 
 
 def _of_the_others(curved: Sequence[BlockReport], factor: _Factor) -> str:

@@ -49,7 +49,7 @@ def test_the_level_follows_the_factor(factor: float, level: str) -> None:
 
 def test_balanced_names_the_factor() -> None:
     assert of(1.0, 1.3, 1.1).sentence == (
-        "Balanced within 1.3×: no weight block has more than 1.3 times the curvature of another."
+        "Balanced within 1.3×: no weight block has more than 1.3 times the average squared singular value of another."
     )
 
 
@@ -61,15 +61,15 @@ def test_equal_blocks_without_noise_do_not_mention_it() -> None:
 
 def test_unbalanced_names_the_largest_and_the_smallest_block() -> None:
     assert of(2.0, 1.0, 40.0).sentence == (
-        "Unbalanced: c.weight has 40× the average squared singular value of b.weight; one learning rate will not suit"
-        " both."
+        "Unbalanced: c.weight has 40× the average squared singular value of b.weight, about 6.3× the curvature; one"
+        " learning rate will not suit both."
     )
 
 
 def test_uneven_says_how_far_a_learning_rate_is_off() -> None:
     assert of(3.2, 1.0).sentence == (
-        "Uneven: a.weight has 3.2× the average squared singular value of b.weight; a learning rate that suits one is"
-        " about 3 times off for the other."
+        "Uneven: a.weight has 3.2× the average squared singular value of b.weight; curvatures, and the learning rates"
+        " that suit them, differ by about 1.8×."
     )
 
 

@@ -97,8 +97,10 @@ def _save(report: Report, *, json: str, csv: str, html: str, plots: str) -> None
     """Before anything is printed, so that a failure leaves nothing on stdout."""
     if json not in ("", "-"):
         report.to_json(json)
+        say(f"wrote {json}")
     if csv:
         report.to_csv(csv)
+        say(f"wrote {csv}")
     if html:
         report.to_html(html)
         say(f"wrote {html}")

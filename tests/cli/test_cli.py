@@ -136,7 +136,7 @@ def test_json_on_stdout_is_pure_and_strict(run) -> None:
 
 def test_files_hold_what_the_table_shows(run, tmp_path: Path) -> None:
     status, out, err = run("diagnose mlp:6-5-3 --json a.json --csv a.csv")
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, "wrote a.json\nwrote a.csv\n")
     report = Report.from_json(tmp_path / "a.json")
     assert out == repr(report) + "\n"
     assert (tmp_path / "a.csv").read_text() == report.to_csv()
