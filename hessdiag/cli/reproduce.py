@@ -24,7 +24,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="few set-ups and small batc
 def ratios(
     out: Out = Path("figures"), quick: Quick = False, seed: options.Seed = 0, device: options.Device = "auto"
 ) -> None:
-    """Figure 1: histograms of γ/σ² of every block of the strided LeNet over 100 set-ups (about three quarters of a minute)."""
+    """Figure 1: histograms of γ/σ² of every block of the strided LeNet over 100 set-ups (under a minute)."""
     from hessdiag.experiments import ratios as experiment
 
     _run(experiment, out, quick, seed, device)

@@ -69,9 +69,14 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
 
 def output_jacobians(problem: Problem, part: Batch) -> tuple[Tensor, list[Jacobian | None]]:
     """Outputs (B, *out) and, for each block, the Jacobian of all N outputs of each example."""
-    with torch.no_grad():
-        y = part.call(problem.model)
-    return y, list(all_jacobians(problem.model, part, problem.blocks, _unit_cotangents))
+    outputs: list[Tensor] = []
+
+    def cotangents_of(y: Tensor) -> Tensor:
+        outputs.append(y)
+        return _unit_cotangents(y)
+
+    jacobians = list(all_jacobians(problem.model, part, problem.blocks, cotangents_of))
+    return outputs[0], jacobians
 
 
 def _unit_cotangents(y: Tensor) -> Tensor:
