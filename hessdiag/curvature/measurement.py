@@ -40,6 +40,7 @@ def measure_curvature(
     if how.method == "sketch":
         return sketch_per_example(
             problem,
+            outputs=shape.outputs,
             rtol=budget.rtol,
             max_products=budget.max_products,
             chunk=lambda cotangents: shape.chunk(cotangents, memory=memory),

@@ -50,6 +50,7 @@ MARGIN = 1.2  # more directions than the noise asks for, so that another look ra
 def sketch_per_example(
     problem: Problem,
     *,
+    outputs: int,
     rtol: float,
     max_products: int,
     chunk: Callable[[int], int],
@@ -60,6 +61,7 @@ def sketch_per_example(
 
     Args:
         problem: what to measure.
+        outputs: N, outputs per example.
         rtol: relative standard error of the weight blocks' diagonal at which sampling stops.
         max_products: directions that may be sent back in all, per example.
         chunk: `chunk(m)` examples are measured at once when m cotangents are sent back.
@@ -67,7 +69,6 @@ def sketch_per_example(
         progress: called after each round.
     """
     generator = stream(seed, "sketches")
-    outputs = _outputs(problem)
     pilot = _round(problem, problem.batch.narrow(0, chunk(PILOT)), _Directions(PILOT), chunk, generator)
     ranks = pilot.effective_ranks()
     deflated = float(np.nanmedian(ranks)) < LOW_RANK
@@ -91,12 +92,6 @@ def sketch_per_example(
     ended: Ended = "rtol" if worst <= rtol else "budget"
     how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {np.nanmedian(ranks):.1f}"
     return replace(total.curvature(problem, spent, ended), how=how)
-
-
-def _outputs(problem: Problem) -> int:
-    """N, outputs per example."""
-    with torch.no_grad():
-        return math.prod(problem.batch.narrow(0, 2).call(problem.model).shape[1:])
 
 
 @dataclass(frozen=True)
