@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +16,20 @@ Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Batch:
-    """Positional and keyword arguments of the model; the first dimension of every tensor runs over examples."""
+    """Positional and keyword arguments of the model; the first dimension of every tensor runs over examples.
+
+    Attributes:
+        args, kwargs: what the model is called with.
+        targets: what the loss compares with.
+        size: B, examples.
+        offset: number of the first example in all of the data: what is drawn for an example follows from its number.
+    """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     targets: Tensor | None
     size: int
+    offset: int = 0
 
     @classmethod
     def of(cls, inputs: Inputs, targets: Tensor | None) -> Batch:
@@ -60,7 +68,32 @@ class Batch:
     def narrow(self, start: int, stop: int) -> Batch:
         """Examples `start` up to `stop`."""
         stop = min(stop, self.size)
-        return replace(self._map(lambda value: value[start:stop]), size=stop - start)
+        return replace(self._map(lambda value: value[start:stop]), size=stop - start, offset=self.offset + start)
+
+    def select(self, examples: Sequence[int]) -> Batch:
+        """The examples of those numbers, in that order."""
+        index = torch.tensor(examples)
+        return replace(self._map(lambda value: value[index.to(value.device)]), size=len(examples))
+
+    @classmethod
+    def concatenate(cls, batches: Sequence[Batch]) -> Batch:
+        """One batch of the examples of several."""
+        if len(batches) == 1:
+            return batches[0]
+
+        def joined(values: Sequence[Any]) -> Any:
+            return torch.cat(list(values)) if isinstance(values[0], Tensor) else values[0]
+
+        first = batches[0]
+        args = tuple(joined([batch.args[i] for batch in batches]) for i in range(len(first.args)))
+        kwargs = {key: joined([batch.kwargs[key] for batch in batches]) for key in first.kwargs}
+        targets = joined([batch.targets for batch in batches])
+        return cls(args, kwargs, targets, sum(batch.size for batch in batches), first.offset)
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of the examples in all of the data."""
+        return range(self.offset, self.offset + self.size)
 
     @property
     def inputs(self) -> tuple[Any, ...] | Mapping[str, Any]:
@@ -123,7 +156,7 @@ class Batch:
             return function(value) if isinstance(value, Tensor) else value
 
         kwargs = {key: each(value) for key, value in self.kwargs.items()}
-        return Batch(tuple(map(each, self.args)), kwargs, each(self.targets), self.size)
+        return replace(self, args=tuple(map(each, self.args)), kwargs=kwargs, targets=each(self.targets))
 
 
 def _plain(value: Any) -> Any:

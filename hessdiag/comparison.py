@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hessdiag import scaling
 from hessdiag.blocks import Block, block_parameter
+from hessdiag.curvature.noise import NoiseScale
 from hessdiag.curvature.result import Curvature
 from hessdiag.moments import LayerMoments, Moments
 from hessdiag.problem import Problem
 from hessdiag.report import BlockReport
+from hessdiag.shapes import LayerShape, NetworkShape
 
 
-def compare(problem: Problem, moments: Moments, curvature: Curvature, per: str) -> tuple[BlockReport, ...]:
-    """One entry a block; in the batch view the scaling factors are those of one example over B."""
-    size = problem.batch.size if per == "batch" else 1
+def compare(
+    problem: Problem,
+    shape: NetworkShape,
+    moments: Moments,
+    curvature: Curvature,
+    noise: Mapping[str, NoiseScale],
+    *,
+    size: int,
+) -> tuple[BlockReport, ...]:
+    """One entry a block; the scaling factors are those of one example over `size`, 1 or the B of the batch view."""
     rows = []
+    unknown = NoiseScale(math.nan, math.nan)
     for block in problem.blocks:
         weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
-        scales = _Scales.of(block, moments, weight_sq)
-        gradient_sq = (moments.batch_gradient_sq if per == "batch" else moments.gradient_sq)[block.name]
+        scales = _Scales.of(block, shape, moments, weight_sq)
         measured = curvature.diagonal[block.name]
         sigma = measured.frobenius_sq / block.numel
         gamma = scales.gamma / size
+        scale = noise.get(block.name, unknown)
         rows.append(
             BlockReport(
                 name=block.name,
@@ -42,7 +52,7 @@ def compare(problem: Problem, moments: Moments, curvature: Curvature, per: str) 
                 gamma=gamma,
                 gamma_intrinsic=scales.gamma_intrinsic / size,
                 gamma_curvature=scales.gamma_curvature / size,
-                nu=scaling.nu(gradient_sq=gradient_sq, weight_sq=weight_sq),
+                nu=scaling.nu(gradient_sq=moments.gradient_sq[block.name], weight_sq=weight_sq),
                 weight_sq=weight_sq,
                 avg_sq_singular_value=sigma,
                 stderr=measured.stderr / block.numel,
@@ -50,6 +60,8 @@ def compare(problem: Problem, moments: Moments, curvature: Curvature, per: str) 
                 relative_ratio=math.nan,
                 products=measured.products,
                 ended=measured.ended,
+                noise_scale=scale.value,
+                noise_scale_stderr=scale.stderr,
             )
         )
     usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])
@@ -78,37 +90,38 @@ class _Scales:
     gamma_curvature: float = math.nan
 
     @classmethod
-    def of(cls, block: Block, moments: Moments, weight_sq: float) -> _Scales:
+    def of(cls, block: Block, shape: NetworkShape, moments: Moments, weight_sq: float) -> _Scales:
         layers = [moments.layers[owner] for owner in block.owners if owner in moments.layers]
         if not block.structured or len(layers) != 1:  # never called, or shared by layers whose surroundings differ
             return cls()
         layer = layers[0]
-        varsigma = scaling.activation_scaling(layer.elements_in, layer.x_gradient_sq, layer.x_sq)
+        sizes = next(shape.layers[owner] for owner in block.owners if owner in moments.layers)
+        varsigma = scaling.activation_scaling(sizes.inputs, layer.x_gradient_sq, layer.x_sq)
         intrinsic = math.nan
         if block.kind == "weight" or layer.multiplies:
             intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
         return cls(
-            layer.sites_in,
-            layer.sites_out,
+            sizes.sites_in,
+            sizes.sites,
             varsigma,
-            _gamma(block, layer, layer.out_gradient_sq),
+            _gamma(block, sizes, layer, layer.out_gradient_sq),
             intrinsic,
-            _gamma(block, layer, layer.out_curvature_sq * moments.output_sq),
+            _gamma(block, sizes, layer, layer.out_curvature_sq * moments.output_sq),
         )
 
 
-def _gamma(block: Block, layer: LayerMoments, delta_sq: float) -> float:
+def _gamma(block: Block, sizes: LayerShape, layer: LayerMoments, delta_sq: float) -> float:
     """Extrinsic γ of a block, with E[Δx_{l+1}²] given."""
     if block.kind == "bias":
-        return scaling.gamma_bias(sites_out=layer.sites_out, delta_sq=delta_sq, out_sq=layer.out_sq)
+        return scaling.gamma_bias(sites_out=sizes.sites, delta_sq=delta_sq, out_sq=layer.out_sq)
     if block.kind == "scalar" and not layer.multiplies:
         return math.nan
     # A scalar multiplies every element of its input: a 1x1 convolution's factor n ρ² with fan-in n.
-    fan_in = layer.in_channels if block.kind == "scalar" else block.fan_in
+    fan_in = sizes.channels_in if block.kind == "scalar" else block.fan_in
     return scaling.gamma_extrinsic(
         fan_in=fan_in,
         kernel=math.prod(block.kernel),
-        sites_out=layer.sites_out,
+        sites_out=sizes.sites,
         x_sq=layer.x_sq,
         delta_sq=delta_sq,
         out_sq=layer.out_sq,

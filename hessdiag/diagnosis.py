@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from importlib import metadata
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from hessdiag.batch import Batch, Inputs
+from hessdiag.batches import batches_of
 from hessdiag.blocks import Block, find_blocks
 from hessdiag.comparison import compare
-from hessdiag.curvature.measurement import measure_curvature
-from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, check_choice, plan
+from hessdiag.curvature.noise import noise_scales
+from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, check_choice
 from hessdiag.curvature.products import Matrix
-from hessdiag.curvature.stopping import Budget
+from hessdiag.curvature.result import merge
 from hessdiag.errors import HessdiagError
+from hessdiag.execution.identity import digest_of_loss, digest_of_model
+from hessdiag.execution.journal import Journal
+from hessdiag.execution.memory import Memory, watching_peak
+from hessdiag.execution.ranks import ALONE, all_ranks
+from hessdiag.execution.work import Progress, Work, add
 from hessdiag.guard import unharmed
 from hessdiag.losses import LossFunction, resolve_loss
-from hessdiag.moments import Moments, measure_moments
+from hessdiag.moments import moments_of
 from hessdiag.problem import Problem
 from hessdiag.report import Heatmap, Report
-from hessdiag.shapes import default_memory, measure_shapes
-
-Progress = Callable[[str], None]
+from hessdiag.session import Session, check_tensors
+from hessdiag.shapes import measure_shapes
 
 
 def diagnose(
     model: nn.Module,
-    inputs: Inputs,
+    inputs: Inputs | Iterable[Any],
     targets: Tensor | None = None,
     *,
     loss: str | LossFunction = "random-quadratic",
@@ -41,25 +48,37 @@ def diagnose(
     rtol: float = 0.05,
     seed: int = 0,
     max_products: int = 400,
+    max_memory: int | None = None,
+    noise_scale: bool = True,
+    resume: str | os.PathLike[str] | None = None,
+    distributed: bool = False,
     progress: Progress = lambda step: None,
 ) -> Report:
-    """Measure curvature, scaling factor and weight-gradient ratio of every block of a model on one batch.
+    """Measure curvature, scaling factor and weight-gradient ratio of every block of a model on its data.
 
     The model is left exactly as it was: weights, buffers, `.grad`, modes, hooks and random state, also after an error.
 
     Args:
         model: any module that maps a batch to one tensor (B, *outputs).
-        inputs: a tensor (B, ...), a tuple of positional or a dict of keyword arguments.
+        inputs: a tensor (B, ...), a tuple of positional or a dict of keyword arguments; or an iterable of batches, such
+            as a `DataLoader`, each of which is one of these or `(inputs, targets)`. It is read once, batch by batch,
+            and examples weigh alike; only the batch view holds them all at once.
         targets: what the loss compares with; the first dimension runs over examples.
         loss: `"random-quadratic"` (yᵀRy, the paper's), `"cross-entropy"`, `"mse"`, or a callable
             `(outputs, targets) -> mean over the examples it is given`.
         matrix: `"ggn"` (generalised Gauss-Newton) or `"hessian"`.
         per: `"example"` averages ‖G^(b)‖²/P over each example's own matrix, as the theory has it; `"batch"` takes the
             matrix and the gradient of the batch-mean loss, and γ/B.
-        method: `"exact"`, `"probe"`, or `"auto"` to pick; the report says which ran and why.
-        rtol: relative standard error of the diagonal at which random probing stops.
-        seed: of the loss and of all probes.
-        max_products: matrix-vector products that probing may spend on one block (per example).
+        method: `"exact"`, `"sketch"`, `"probe"`, or `"auto"` to pick; the report says which ran and why.
+        rtol: relative standard error of the diagonal at which random sampling stops.
+        seed: of the loss and of all random directions.
+        max_products: matrix-vector products that sampling may spend on one block (per example).
+        max_memory: bytes that the measurement may take beside model and data; by default half of what is free.
+        noise_scale: also measure the curvature noise scale, of the Gauss-Newton matrix; a few gradients more.
+        resume: file in which finished units of work are kept; a killed run that is started again with the same file
+            goes on where it was, to the same numbers.
+        distributed: share the work with the other processes of torch.distributed's default group. All call this with
+            the same model and all of the data, and all return the same report.
         progress: called with the name of each step that is done.
 
     Returns:
@@ -79,36 +98,43 @@ def diagnose(
         raise HessdiagError(f"rtol {rtol!r}: pass a relative error above 0, such as 0.05")
     if max_products < 2:
         raise HessdiagError(f"max_products {max_products!r}: pass at least 2")
-    batch = Batch.of(inputs, targets)
-    device, dtype = _check_weights(model, batch)
-    blocks, skipped = find_blocks(model)
-    with unharmed(model, seed=seed):
+    stream = batches_of(inputs, targets)
+    if per == "batch":
+        stream = iter([Batch.concatenate(list(stream))])
+    batch = next(stream)
+    device, dtype = _check_weights(model)
+    check_tensors(model, batch)
+    memory = Memory.of(max_memory, device)
+    versions = {"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__}
+    ranks = all_ranks() if distributed else ALONE
+    with unharmed(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
+        session = Session(cast(Matrix, matrix), per, method, rtol, max_products, seed, noise_scale, memory)
+        blocks, skipped = find_blocks(model)
         y = batch.narrow(0, 2).call(model).detach()
-        problem = Problem(model, batch, resolve_loss(loss, y=y, targets=batch.targets, seed=seed), blocks)
+        resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed)
         shape = measure_shapes(model, batch, blocks)
-        memory = default_memory(device)
-        problem, moments = _read_right(problem, chunk=shape.chunk(4, memory=memory), seed=seed)
-        progress("moments")
-        skipped += tuple(moments.misread.items())
-        problem = replace(problem, blocks=_in_execution_order(problem.blocks, moments, shape.order))
-        how = plan(method=method, matrix=matrix, per=per, outputs=shape.outputs, batch_size=batch.size)
-        curvature = measure_curvature(
-            problem,
-            how,
-            shape,
-            matrix=cast(Matrix, matrix),
-            per=per,
-            budget=Budget(rtol, max_products, exhaustive=how.method == "exact"),
-            seed=seed,
-            memory=memory,
-            progress=progress,
-        )
+        problem = Problem(model, batch, resolved, _in_execution_order(blocks, shape.order), skipped)
+        work = Work(ranks, progress=progress)
+        if resume is not None or distributed:
+            identity = session.identity | versions | {"model": digest_of_model(model), "loss": digest_of_loss(loss)}
+            identity |= {"device": device.type, "dtype": str(dtype)}
+            ranks.agree("weights", identity["model"])
+            if resume is not None:
+                work = replace(work, journal=stack.enter_context(closing(Journal(resume, identity))))
+        problem, shape, measured = session.measure(problem, shape, y, stream, work)
     names = tuple(block.name for block in problem.weights)
     numel = tuple(block.numel for block in problem.weights)
+    curvature = merge([part.curvature for part in measured], [part.examples for part in measured], rtol=rtol)
+    moments = moments_of(problem, add([part.moments for part in measured]))
+    if per == "batch":
+        moments = replace(moments, gradient_sq=measured[0].batch_gradient_sq)
+    noise = noise_scales([block.name for block in problem.blocks], [pairs for part in measured for pairs in part.pairs])
+    examples = sum(part.examples for part in measured)
+    how = measured[0].plan
     return Report(
-        blocks=compare(problem, moments, curvature, per),
+        blocks=compare(problem, shape, moments, curvature, noise, size=examples if per == "batch" else 1),
         heatmap=Heatmap(names=names, numel=numel, frobenius_sq=curvature.frobenius_sq, stderr=curvature.stderr),
-        skipped=skipped,
+        skipped=problem.skipped,
         model=type(model).__name__,
         init="as given",
         loss=problem.loss.name,
@@ -117,17 +143,19 @@ def diagnose(
         method=how.method,
         method_reason="; ".join(filter(None, (how.reason, curvature.how))),
         seed=seed,
-        batch_size=batch.size,
+        batch_size=examples,
+        batches=len(measured),
         outputs=shape.outputs,
         rtol=rtol,
         device=device.type,
         dtype=str(dtype).removeprefix("torch."),
-        versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
+        versions=versions,
+        peak_memory=peak[0],
     )
 
 
-def _check_weights(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.dtype]:
-    """The one device and dtype that all weights and inputs share."""
+def _check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Device and dtype of the weights."""
     lazy = [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]
     if lazy:
         raise HessdiagError(f"parameter {lazy[0]!r} has no shape yet: run the model once before measuring it")
@@ -137,29 +165,10 @@ def _check_weights(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.
     for name, parameter in model.named_parameters():
         if not bool(parameter.isfinite().all()):
             raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
-    inputs = [v for v in (*batch.args, *batch.kwargs.values()) if isinstance(v, Tensor)]
-    devices = {str(t.device) for t in (*tensors, *inputs)}
-    if len(devices) > 1:
-        raise HessdiagError(f"model and inputs are on {' and '.join(sorted(devices))}: move them to one device")
-    dtypes = {t.dtype for t in (*tensors, *inputs) if t.is_floating_point()}
-    if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
-        names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
-        raise HessdiagError(f"model and inputs are in {names}: convert both to float32 or float64")
-    return tensors[0].device, dtypes.pop()
+    return tensors[0].device, tensors[0].dtype
 
 
-def _read_right(problem: Problem, *, chunk: int, seed: int) -> tuple[Problem, Moments]:
-    """Moments; a block whose gradient the hooks do not explain is measured again without a structural rule."""
-    moments = measure_moments(problem, chunk=chunk, seed=seed)
-    if moments.misread:
-        blocks = [replace(b, structured=b.structured and b.name not in moments.misread) for b in problem.blocks]
-        problem = replace(problem, blocks=blocks)
-        moments = measure_moments(problem, chunk=chunk, seed=seed)
-    return problem, moments
-
-
-def _in_execution_order(blocks: Sequence[Block], moments: Moments, order: Sequence[str]) -> tuple[Block, ...]:
-    """Blocks that were read right, by the first call of their layers; those never called come last."""
+def _in_execution_order(blocks: Sequence[Block], order: Sequence[str]) -> tuple[Block, ...]:
+    """Blocks by the first call of their layers; those never called come last."""
     place = {owner: number for number, owner in enumerate(order)}
-    kept = [block for block in blocks if block.name not in moments.misread]
-    return tuple(sorted(kept, key=lambda block: min(place.get(owner, len(place)) for owner in block.owners)))
+    return tuple(sorted(blocks, key=lambda block: min(place.get(owner, len(place)) for owner in block.owners)))

@@ -67,6 +67,10 @@ class Sites:
         order = "bcnt,bdt->cdn" if self.transposed else "bcnt,bdt->cnd"
         return torch.einsum(order, self.phi, self.u).flatten(1)
 
+    def narrow(self, start: int, stop: int) -> Sites:
+        """The same for examples `start` up to `stop`."""
+        return Sites(self.u[start:stop], self.phi[start:stop], self.transposed)
+
     def dense(self) -> Dense:
         """The same with J formed."""
         B, C, n, T = self.phi.shape
@@ -100,6 +104,10 @@ class Dense:
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""
         return self.J.sum(dim=0)
+
+    def narrow(self, start: int, stop: int) -> Dense:
+        """The same for examples `start` up to `stop`."""
+        return Dense(self.J[start:stop])
 
     def dense(self) -> Dense:
         """Itself."""

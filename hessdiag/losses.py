@@ -282,6 +282,12 @@ def resolve_loss(loss: str | LossFunction, *, y: Tensor, targets: Tensor | None,
     return _cross_entropy(y, targets)
 
 
+def check_targets(loss: Loss, *, like: Tensor, targets: Tensor | None) -> None:
+    """Refuse targets of a later batch that do not fit outputs `like` these (of any number of examples)."""
+    if isinstance(loss, (CrossEntropy, MeanSquaredError)):
+        resolve_loss(loss.name, y=like, targets=targets, seed=0)
+
+
 def _cross_entropy(y: Tensor, targets: Tensor) -> CrossEntropy:
     """Classes along dimension 1, as in torch, or along the last one of a sequence (B, T, V)."""
     if targets.is_floating_point():

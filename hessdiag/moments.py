@@ -9,231 +9,236 @@ that no number rests on a layer that hessdiag misread.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.batch import Batch
-from hessdiag.blocks import block_parameter, is_linear, owners_of
+from hessdiag.blocks import block_parameter, owners_of
 from hessdiag.capture import LayerCall, Trace, backpropagate, trace
 from hessdiag.errors import HessdiagError
+from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.jacobian import Jacobian, jacobians_of
 from hessdiag.losses import Loss
 from hessdiag.problem import Problem
-from hessdiag.seeds import stream
+from hessdiag.seeds import gaussians
 
 MOST_CURVATURE_PROBES = 8  # per example, where the network has many outputs
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
 
-@dataclass
+class _Layer(IntEnum):
+    """Columns of the sums that are kept of every layer."""
+
+    X_COUNT = 0
+    X_SQ = 1
+    X_GRADIENT_SQ = 2
+    OUT_COUNT = 3
+    OUT_SQ = 4
+    OUT_GRADIENT_SQ = 5
+    OUT_CURVATURE_SQ = 6
+    NOT_MULTIPLIED = 7  # calls that did more than multiply by the layer's scalar
+
+
+class _Gradient(IntEnum):
+    """Columns of the sums that are kept of every block's gradient."""
+
+    SQ = 0
+    MISMATCH = 1
+    SCALE = 2
+
+
+@dataclass(frozen=True)
 class LayerMoments:
-    """Sums over one layer's calls and `examples` examples; the properties turn them into second moments."""
-
-    examples: int
-    x_count: int = 0
-    x_sum: float = 0.0
-    x_gradient_sum: float = 0.0
-    out_count: int = 0
-    out_channels: int = 1
-    in_channels: int = 1
-    out_sum: float = 0.0
-    out_gradient_sum: float = 0.0
-    curvature_sum: float = 0.0
-    multiplies: bool = True
-
-    @property
-    def elements_in(self) -> int:
-        """Elements of the layer's input per example, n_l ρ_l²."""
-        return self.x_count // self.examples
-
-    @property
-    def sites_in(self) -> int:
-        """ρ_l²."""
-        return self.elements_in // self.in_channels
-
-    @property
-    def sites_out(self) -> int:
-        """ρ_{l+1}²."""
-        return self.out_count // self.examples // self.out_channels
-
-    @property
-    def x_sq(self) -> float:
-        """E[x_l²]."""
-        return self.x_sum / self.x_count if self.x_count else math.nan
-
-    @property
-    def x_gradient_sq(self) -> float:
-        """E[Δx_l²]."""
-        return self.x_gradient_sum / self.x_count if self.x_count else math.nan
-
-    @property
-    def out_sq(self) -> float:
-        """E[x_{l+1}²]."""
-        return self.out_sum / self.out_count if self.out_count else math.nan
-
-    @property
-    def out_gradient_sq(self) -> float:
-        """E[Δx_{l+1}²]."""
-        return self.out_gradient_sum / self.out_count if self.out_count else math.nan
-
-    @property
-    def out_curvature_sq(self) -> float:
-        """E[Δx_{l+1}²] with Δ the back-propagated S u, u ~ N(0, 1); multiply by E[y²] for γ_curvature."""
-        return self.curvature_sum / self.out_count if self.out_count else math.nan
-
-
-@dataclass
-class Moments:
-    """Moments of a whole batch.
+    """Second moments of one layer's surroundings, over elements and examples.
 
     Attributes:
-        examples: B.
-        layers: by owner path, in order of their first calls.
-        gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss.
-        batch_gradient_sq: by block name, E[ΔW²] of the batch-mean loss.
+        x_sq, x_gradient_sq: E[x_l²] and E[Δx_l²].
+        out_sq, out_gradient_sq: E[x_{l+1}²] and E[Δx_{l+1}²].
+        out_curvature_sq: E[Δx_{l+1}²] with Δ the back-propagated S u, u ~ N(0, 1); multiply by E[y²] for γ_curvature.
+        multiplies: whether the layer multiplies its input by its one learnable scalar.
+    """
+
+    x_sq: float
+    x_gradient_sq: float
+    out_sq: float
+    out_gradient_sq: float
+    out_curvature_sq: float
+    multiplies: bool
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Moments of all examples.
+
+    Attributes:
+        layers: by owner path; those that were called.
+        gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss, or of the batch-mean loss.
         output_sq: E[y²].
-        outputs: outputs per example, N.
         misread: by block name, why its gradient could not be reproduced.
     """
 
-    examples: int
-    layers: dict[str, LayerMoments] = field(default_factory=dict)
-    gradient_sq: dict[str, float] = field(default_factory=dict)
-    batch_gradient_sq: dict[str, float] = field(default_factory=dict)
-    output_sq: float = math.nan
-    outputs: int = 0
-    misread: dict[str, str] = field(default_factory=dict)
+    layers: Mapping[str, LayerMoments]
+    gradient_sq: Mapping[str, float]
+    output_sq: float
+    misread: Mapping[str, str]
 
 
-def measure_moments(problem: Problem, *, chunk: int, seed: int) -> Moments:
+def measure_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HERE) -> Moments:
     """Second moments of every block's surroundings, `chunk` examples at a time.
 
     Raises:
         HessdiagError: the model is random, or one example's loss depends on another example, as with batch
             normalisation in training mode.
     """
-    model, batch, loss, blocks = problem.model, problem.batch, problem.loss, problem.blocks
-    owners = owners_of(block for block in blocks if block.structured)
-    moments = Moments(batch.size)
-    gradients = {block.name: _GradientSum() for block in blocks}
-    parameters = [block_parameter(model, block) for block in blocks]
-    probes = torch.empty(0)
-    done, output_sum = 0, 0.0
-    for part in batch.chunks(chunk):
-        seen = trace(model, part, owners, keep_outputs=True)
-        y = seen.y.detach()
-        if done == 0:
-            _check_repeatable_and_independent(model, seen, part, loss)
-            moments.outputs = math.prod(y.shape[1:])
-            probes = _curvature_probes(y, batch.size, seed)
-        output_sum += _sum_sq(y)
-        own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
-        ends = [call.output_edge for call in seen.calls]
-        starts = [call.input_edge for call in seen.calls]
-        every = backpropagate(seen.y, [*starts, *ends, *map(get_gradient_edge, parameters)], own)
-        calls = len(seen.calls)
-        inputs, outputs, truth = every[:calls], every[calls : 2 * calls], every[2 * calls :]
-        directions = [loss.hessian_product(y, part.targets, v) for v in probes[:, done : done + part.size].to(y)]
-        curved = backpropagate(seen.y, ends, torch.stack(directions))
-        for call, *gradients_of_call in zip(seen.calls, inputs, outputs, curved, strict=True):
-            _add_call(moments, model.get_submodule(call.owner), call, gradients_of_call)
-        found = jacobians_of(model, part, blocks, seen.calls, outputs, own)
-        for block, jacobian, exact in zip(blocks, found, truth, strict=True):
-            gradients[block.name].add(jacobian, exact)
-        done += part.size
-    moments.output_sq = output_sum / (batch.size * moments.outputs)
-    floor = max((summed.squared for summed in gradients.values()), default=0.0)
-    for block in blocks:
-        summed = gradients[block.name]
-        moments.gradient_sq[block.name] = summed.squared / (batch.size * block.numel)
-        moments.batch_gradient_sq[block.name] = summed.total_sq() / (batch.size**2 * block.numel)
-        if summed.wrong(floor):
-            moments.misread[block.name] = (
-                f"its gradient is not what {block.layer} {block.owners[0]!r} sees in its forward call:"
-                " the parameter is also used elsewhere"
+    return moments_of(problem, sum_moments(problem, chunk=chunk, seed=seed, work=work))
+
+
+def sum_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HERE) -> Result:
+    """What `moments_of` makes moments of: sums over the examples of a batch, which add up over batches."""
+    return work.total("moments", list(problem.batch.chunks(chunk)), lambda part: _sums(problem, part, seed))
+
+
+def moments_of(problem: Problem, sums: Result) -> Moments:
+    """Moments from sums over examples."""
+    examples, output_count, output_sum = (float(value) for value in sums["outputs"])
+    layers = {}
+    for owner, row in zip(_watched(problem), sums["layers"], strict=True):
+        if row[_Layer.X_COUNT]:
+            layers[owner] = LayerMoments(
+                x_sq=_mean(row[_Layer.X_SQ], row[_Layer.X_COUNT]),
+                x_gradient_sq=_mean(row[_Layer.X_GRADIENT_SQ], row[_Layer.X_COUNT]),
+                out_sq=_mean(row[_Layer.OUT_SQ], row[_Layer.OUT_COUNT]),
+                out_gradient_sq=_mean(row[_Layer.OUT_GRADIENT_SQ], row[_Layer.OUT_COUNT]),
+                out_curvature_sq=_mean(row[_Layer.OUT_CURVATURE_SQ], row[_Layer.OUT_COUNT]),
+                multiplies=not row[_Layer.NOT_MULTIPLIED],
             )
-    return moments
+    gradients = sums["gradients"]
+    largest = max((float(row[_Gradient.SQ]) for row in gradients), default=0.0)
+    misread = {
+        block.name: f"its gradient is not what {block.layer} {block.owners[0]!r} sees in its forward call:"
+        " the parameter is also used elsewhere"
+        for block, row in zip(problem.blocks, gradients, strict=True)
+        if _wrong(row, largest, torch.finfo(block_parameter(problem.model, block).dtype).eps)
+    }
+    squared = {
+        block.name: float(row[_Gradient.SQ]) / (examples * block.numel)
+        for block, row in zip(problem.blocks, gradients, strict=True)
+    }
+    return Moments(layers, squared, _mean(output_sum, output_count), misread)
 
 
-@dataclass
-class _GradientSum:
-    """Gradients of one block, summed over the batch and held against autograd's."""
+def batch_gradient_sq(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> dict[str, float]:
+    """By block name, E[ΔW²] with Δ the gradient of the batch-mean loss."""
+    parameters = [block_parameter(problem.model, block) for block in problem.blocks]
 
-    squared: float = 0.0
-    total: Tensor | None = None
-    mismatch: float = 0.0
-    scale: float = 0.0
-    eps: float = 0.0
+    def measure(batch: Batch) -> Result:
+        total = [torch.zeros_like(parameter) for parameter in parameters]
+        for part in batch.chunks(chunk):
+            y = part.call(problem.model)
+            own = problem.loss.gradient(y.detach(), part.targets)
+            edges = [get_gradient_edge(parameter) for parameter in parameters]
+            for sum_, gradient in zip(total, backpropagate(y, edges, own.unsqueeze(0)), strict=True):
+                if gradient is not None:
+                    sum_ += gradient[0]
+        return {"squared": np.array([_sum_sq(gradient) for gradient in total])}
 
-    def add(self, found: Jacobian | None, exact: Tensor | None) -> None:
-        if found is None:
-            self.mismatch += 0.0 if exact is None else _sum_sq(exact)
-            return
-        total = found.total().flatten()  # (P,)
-        self.squared += float(found.gram().sum(dtype=torch.float64))
-        self.total = total if self.total is None else self.total + total
-        error = total if exact is None else total - exact.flatten()
-        self.mismatch += _sum_sq(error)
-        self.scale += _sum_sq(total) if exact is None else _sum_sq(exact)
-        self.eps = torch.finfo(error.dtype).eps
-
-    def wrong(self, largest: float) -> bool:
-        """Whether the two differ by more than rounding.
-
-        For a sum that nearly cancels, the scale of the rounding error is that of its terms; for a gradient that is zero
-        by symmetry, as of an attention's key bias, it is that of the `largest` gradient in the network.
-        """
-        return self.mismatch > self.eps * (self.scale + self.squared) + 1e4 * self.eps**2 * largest
-
-    def total_sq(self) -> float:
-        return 0.0 if self.total is None else _sum_sq(self.total)
+    (sums,) = work.each("batch gradient", [problem.batch], measure)
+    return {
+        block.name: float(squared) / (problem.batch.size**2 * block.numel)
+        for block, squared in zip(problem.blocks, sums["squared"], strict=True)
+    }
 
 
-def _curvature_probes(y: Tensor, size: int, seed: int) -> Tensor:
+def _mean(total: float, count: float) -> float:
+    return float(total / count) if count else math.nan
+
+
+def _watched(problem: Problem) -> list[str]:
+    """Paths of the layers whose surroundings are measured."""
+    return list(owners_of(block for block in problem.blocks if block.structured))
+
+
+def _sums(problem: Problem, part: Batch, seed: int) -> Result:
+    """Sums over the examples of one chunk."""
+    model, loss, blocks = problem.model, problem.loss, problem.blocks
+    owners = _watched(problem)
+    seen = trace(model, part, owners, keep_outputs=True)
+    y = seen.y.detach()
+    if part.offset == problem.batch.offset:
+        _check_repeatable_and_independent(model, seen, part, loss)
+    own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
+    ends = [call.output_edge for call in seen.calls]
+    starts = [call.input_edge for call in seen.calls]
+    parameters = [block_parameter(model, block) for block in blocks]
+    every = backpropagate(seen.y, [*starts, *ends, *map(get_gradient_edge, parameters)], own)
+    calls = len(seen.calls)
+    inputs, outputs, truth = every[:calls], every[calls : 2 * calls], every[2 * calls :]
+    probes = _curvature_probes(y, part, problem.batch.size, seed)
+    directions = [loss.hessian_product(y, part.targets, v) for v in probes]
+    curved = backpropagate(seen.y, ends, torch.stack(directions))
+    layers = np.zeros((len(owners), len(_Layer)))
+    for call, *gradients in zip(seen.calls, inputs, outputs, curved, strict=True):
+        layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, gradients)
+    found = jacobians_of(model, part, blocks, seen.calls, outputs, own)
+    compared = [_gradient_sums(jacobian, exact) for jacobian, exact in zip(found, truth, strict=True)]
+    return {
+        "layers": layers,
+        "gradients": np.array(compared).reshape(len(blocks), len(_Gradient)),
+        "outputs": np.array([part.size, y.numel(), _sum_sq(y)], dtype=np.float64),
+    }
+
+
+def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None]) -> list[float]:
+    """A row of `_Layer`: one call's activations and their gradients."""
+    assert call.output is not None
+    dx, dout, dcurved = (0.0 if g is None else _sum_sq(g) for g in gradients)
+    scalars = [p for p in module.parameters(recurse=False) if p.numel() == 1]
+    multiplies = bool(scalars) and torch.allclose(call.output, call.x * scalars[0].detach())
+    x_sq, out_sq = _sum_sq(call.x), _sum_sq(call.output)
+    return [call.x.numel(), x_sq, dx, call.output.numel(), out_sq, dout, dcurved, float(not multiplies)]
+
+
+def _gradient_sums(found: Jacobian | None, exact: Tensor | None) -> list[float]:
+    """A row of `_Gradient`: one block's gradients, and how far they are from autograd's."""
+    if found is None:
+        return [0.0, 0.0 if exact is None else _sum_sq(exact), 0.0]
+    total = found.total().flatten()  # (P,)
+    error = total if exact is None else total - exact.flatten()
+    scale = _sum_sq(total) if exact is None else _sum_sq(exact)
+    return [float(found.gram().sum(dtype=torch.float64)), _sum_sq(error), scale]
+
+
+def _wrong(gradient: npt.NDArray[Any], largest: float, eps: float) -> bool:
+    """Whether a block's gradient differs from autograd's by more than rounding.
+
+    For a sum that nearly cancels, the scale of the rounding error is that of its terms; for a gradient that is zero
+    by symmetry, as of an attention's key bias, it is that of the `largest` gradient in the network.
+    """
+    allowed = eps * (gradient[_Gradient.SCALE] + gradient[_Gradient.SQ]) + 1e4 * eps**2 * largest
+    return bool(gradient[_Gradient.MISMATCH] > allowed)
+
+
+def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tensor:
     """Directions u for every example, (Q, B, *out), such that the sum over Q averages u ~ N(0, 1) exactly or nearly.
 
-    All basis vectors when there are few outputs, else Gaussian draws.
+    All basis vectors when there are few outputs, else Gaussian draws, fewer for each the more `examples` there are.
     """
     shape = y.shape[1:]
     count = math.prod(shape)
-    wanted = min(-(-CURVATURE_SAMPLES // size), MOST_CURVATURE_PROBES)
+    wanted = min(-(-CURVATURE_SAMPLES // examples), MOST_CURVATURE_PROBES)
     if count <= 2 * wanted:
         basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *shape)
-        return basis.expand(count, size, *shape)
-    generator = stream(seed, "curvature probes")
-    return torch.randn(wanted, size, *shape, generator=generator) / math.sqrt(wanted)
-
-
-def _add_call(
-    moments: Moments,
-    module: nn.Module,
-    call: LayerCall,
-    gradients: Sequence[Tensor | None],
-) -> None:
-    """Add one call's activations and gradients to its layer's sums."""
-    layer = moments.layers.setdefault(call.owner, LayerMoments(moments.examples))
-    assert call.output is not None
-    layer.in_channels = _channels(module, call.x)
-    layer.out_channels = _channels(module, call.output)
-    layer.x_count += call.x.numel()
-    layer.out_count += call.output.numel()
-    layer.x_sum += _sum_sq(call.x)
-    layer.out_sum += _sum_sq(call.output)
-    dx, dout, dcurved = (0.0 if g is None else _sum_sq(g) for g in gradients)
-    layer.x_gradient_sum += dx
-    layer.out_gradient_sum += dout
-    layer.curvature_sum += dcurved
-    scalars = [p for p in module.parameters(recurse=False) if p.numel() == 1]
-    layer.multiplies &= bool(scalars) and torch.allclose(call.output, call.x * scalars[0].detach())
-
-
-def _channels(module: nn.Module, activation: Tensor) -> int:
-    """Size of the channel dimension: the last one of a linear layer's activations, else the second."""
-    return activation.shape[-1 if is_linear(module) or activation.dim() < 2 else 1]
+        return basis.expand(count, part.size, *shape)
+    drawn = gaussians(seed, "curvature probes", part.numbers, (wanted, *shape))
+    return drawn.to(y) / math.sqrt(wanted)
 
 
 def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch, loss: Loss) -> None:

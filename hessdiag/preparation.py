@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hessdiag import init as initialisations
 from hessdiag.batch import Batch
-from hessdiag.data import first_batch
+from hessdiag.data import read_batches
 from hessdiag.errors import HessdiagError
 from hessdiag.guard import unharmed
 from hessdiag.importing import NamedFunction, one_line
@@ -28,7 +30,8 @@ class Prepared:
 
     Attributes:
         module: the network, on its device and in its dtype.
-        batch: inputs and targets, likewise.
+        batch: the first inputs and targets, likewise.
+        more: later batches, of which each is read once.
         init: the initialisation, `"as built"`, or the file that the weights were loaded from.
         data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
     """
@@ -37,6 +40,11 @@ class Prepared:
     batch: Batch
     init: str
     data: str
+    more: Iterator[Batch]
+
+    def batches(self) -> Iterator[tuple[Any, Tensor | None]]:
+        """All batches as `hessdiag.diagnose` takes them."""
+        return ((batch.inputs, batch.targets) for batch in chain([self.batch], self.more))
 
 
 def prepare(
@@ -46,6 +54,7 @@ def prepare(
     init: str = AS_BUILT,
     checkpoint: Checkpoint | None = None,
     data: NamedFunction | None = None,
+    batches: int | None = 1,
     loss: str = "random-quadratic",
     seed: int = 0,
     device: str = "cpu",
@@ -59,8 +68,9 @@ def prepare(
         batch_size: examples; of given data the first ones.
         init: an initialisation; see `hessdiag.init.resolve`.
         checkpoint: weights to load instead.
-        data: function that returns the batch, see `hessdiag.data`; None draws random inputs, and random targets where
+        data: function that returns batches, see `hessdiag.data`; None draws random inputs, and random targets where
             the loss compares with some.
+        batches: how many of them to read; None reads all.
         loss, seed: of the measurement.
         device, dtype: where and in what precision it will run.
         say: told what had to be unwrapped in the checkpoint.
@@ -77,16 +87,19 @@ def prepare(
         for note in load_checkpoint(module, checkpoint):
             say(f"hessdiag: --weights {checkpoint.path}: {note}")
         origin = f"loaded from {Path(checkpoint.path).name}"
+    more: Iterator[Batch] = iter(())
     if data is None:
         batch = random_inputs(network, source, batch_size=batch_size, seed=seed)
         origin_of_data = network.inputs.description if network.inputs else ""
     else:
-        batch, origin_of_data = first_batch(data, batch_size=batch_size), data.reference
+        read = read_batches(data, batch_size=batch_size, most=batches)
+        batch, origin_of_data = next(read), data.reference
+        more = (later.to(torch.device(device), dtype) for later in read)
     batch = batch.to(torch.device(device), dtype)
     y = try_forward(module, batch, source.name)
     if data is None:
         batch = replace(batch, targets=random_targets(y, batch.size, loss=loss, seed=seed))
-    return Prepared(module, batch, origin, origin_of_data)
+    return Prepared(module, batch, origin, origin_of_data, more)
 
 
 def random_network(source: ModelSource, *, init: str, seed: int) -> Network:

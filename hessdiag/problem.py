@@ -14,12 +14,13 @@ from hessdiag.losses import Loss
 
 @dataclass(frozen=True)
 class Problem:
-    """A model and its blocks, on a batch, under a loss."""
+    """A model and its blocks, on a batch, under a loss; `skipped` has `(name, reason)` of parameters that are none."""
 
     model: nn.Module
     batch: Batch
     loss: Loss
     blocks: Sequence[Block]
+    skipped: tuple[tuple[str, str], ...] = ()
 
     @property
     def weights(self) -> list[Block]:

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -60,6 +60,9 @@ class BlockReport:
         relative_ratio: ratio / geometric mean of the ratios of all weight blocks.
         products: matrix-vector products per example (or per batch) spent on the block; 0 for the closed form.
         ended: what ended the sampling: `"exact"` (nothing to sample), `"rtol"` or `"budget"`.
+        noise_scale: curvature noise scale in examples, E||G^(b)||^2 / E<G^(b), G^(c)> over examples b and pairs b != c:
+            the batch size past which the Gauss-Newton matrix of a batch stops shrinking; NaN where not measured.
+        noise_scale_stderr: its standard error as an estimate for the data that the examples are of.
     """
 
     name: str
@@ -85,6 +88,8 @@ class BlockReport:
     relative_ratio: float
     products: int
     ended: Ended
+    noise_scale: float = math.nan
+    noise_scale_stderr: float = math.nan
 
     def __post_init__(self) -> None:
         # One NaN object for all: tuples compare by identity first, so reports with undefined numbers can be equal.
@@ -152,8 +157,11 @@ class Report:
         model, init, data: names under which they were asked for.
         loss, matrix, per: what was measured; see `hessdiag.diagnose`.
         method, method_reason: the algorithm that ran, and why it was picked.
-        seed, batch_size, outputs, rtol: settings; `outputs` is the number of outputs of the network per example.
+        seed, batch_size, batches, outputs, rtol: settings; `batch_size` is the number of examples of all `batches`
+            together, `outputs` the number of outputs of the network per example.
         device, dtype, versions: what it ran on.
+        peak_memory: most bytes in use while measuring: of the process, or held by torch on the GPU. No result, hence in
+            no file; 0 in a report that was read back.
     """
 
     blocks: tuple[BlockReport, ...]
@@ -173,7 +181,9 @@ class Report:
     device: str
     dtype: str
     data: str = "as given"
+    batches: int = 1
     versions: Mapping[str, str] = field(default_factory=dict)
+    peak_memory: int = field(default=0, compare=False)
 
     @property
     def weights(self) -> tuple[BlockReport, ...]:
@@ -209,7 +219,8 @@ class Report:
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The whole report as JSON text (`from_json` gives it back exactly); also written to `path` when given."""
-        record = {"schema": SCHEMA} | {f.name: getattr(self, f.name) for f in fields(self)} | {"spread": self.spread}
+        named = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
+        record = {"schema": SCHEMA} | named | {"spread": self.spread}
         text = dumps(record)
         if path is not None:
             write_text(path, text)
@@ -334,7 +345,7 @@ def _from_plain(value: Any) -> Any:
 def _block_types(block: Mapping[str, Any]) -> dict[str, Any]:
     typed = dict(block)
     for f in fields(BlockReport):
-        if f.type == "float":
+        if f.type == "float" and (f.default is MISSING or f.name in typed):
             typed[f.name] = _from_plain(typed[f.name])
     return typed | {"shape": tuple(block["shape"]), "kernel": tuple(block["kernel"])}
 

@@ -3,6 +3,7 @@
 import hashlib
 
 import torch
+from torch import Tensor
 
 
 def stream(seed: int, purpose: str) -> torch.Generator:
@@ -13,3 +14,12 @@ def stream(seed: int, purpose: str) -> torch.Generator:
     """
     digest = hashlib.blake2s(f"{seed}/{purpose}".encode(), digest_size=4).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+
+
+def gaussians(seed: int, purpose: str, examples: range, shape: tuple[int, ...]) -> Tensor:
+    """N(0, 1) numbers for each example from a stream of its own, (shape[0], B, *shape[1:]), on the CPU.
+
+    What an example is given does not depend on the examples that are measured together with it.
+    """
+    drawn = [torch.randn(shape, generator=stream(seed, f"{purpose} of example {number}")) for number in examples]
+    return torch.stack(drawn, dim=1)

@@ -14,6 +14,8 @@ from hessdiag.batch import Batch
 from hessdiag.blocks import CONVOLUTIONS, Block, is_linear, owners_of
 from hessdiag.capture import trace
 
+COPIES = 2  # of a chunk's activations and cotangents, while they are worked on
+
 
 @dataclass(frozen=True)
 class LayerShape:
@@ -21,16 +23,31 @@ class LayerShape:
 
     Attributes:
         inputs, outputs: elements that it reads and writes.
-        sites: positions at which it writes.
+        sites_in, sites: positions at which it reads and writes.
+        channels_in: input channels.
         patches: elements of its unfolded input.
         forward_macs: multiply-adds of its forward pass.
     """
 
     inputs: int
     outputs: int
+    sites_in: int
     sites: int
     patches: int
     forward_macs: int
+    channels_in: int
+
+    def __add__(self, other: LayerShape) -> LayerShape:
+        """Both calls of a layer that is called twice."""
+        return LayerShape(
+            self.inputs + other.inputs,
+            self.outputs + other.outputs,
+            self.sites_in + other.sites_in,
+            self.sites + other.sites,
+            self.patches + other.patches,
+            self.forward_macs + other.forward_macs,
+            self.channels_in,
+        )
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,11 @@ class NetworkShape:
             layer.inputs + layer.patches + (2 * cotangents + 2) * layer.outputs for layer in self.layers.values()
         )
 
+    def most_cotangents(self, memory: int) -> int:
+        """Cotangents of one example that can be back-propagated at once in `memory` bytes."""
+        more = self.bytes_per_example(1) - self.bytes_per_example(0)
+        return max(0, memory // COPIES - self.bytes_per_example(0)) // max(more, 1)
+
     def chunk(self, cotangents: int, *, memory: int) -> int:
         """Examples that fit into `memory` bytes at once, at least 1."""
         return max(1, memory // max(self.bytes_per_example(cotangents), 1))
@@ -62,17 +84,18 @@ def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> N
     for call in seen.calls:
         module = model.get_submodule(call.owner)
         reads, writes = call.x.numel() // few.size, math.prod(call.output_shape) // few.size
-        channels = writes
-        patch = reads
+        channels_in, channels = _channels(module, call.x.shape), _channels(module, call.output_shape)
+        patch = 1
         if is_linear(module):
-            channels, patch = call.output_shape[-1], call.x.shape[-1]
+            patch = channels_in
         elif isinstance(module, CONVOLUTIONS):
-            channels, patch = call.output_shape[1], module.in_channels * math.prod(module.kernel_size)
+            patch = module.in_channels * math.prod(module.kernel_size)
         sites = writes // max(channels, 1)
         groups = module.groups if isinstance(module, CONVOLUTIONS) else 1
-        new = LayerShape(reads, writes, sites, patch * sites, writes * patch // groups)
+        macs = writes * patch // groups
+        new = LayerShape(reads, writes, reads // max(channels_in, 1), sites, patch * sites, macs, channels_in)
         old = layers.get(call.owner)
-        layers[call.owner] = new if old is None else LayerShape(*map(sum, zip(_tuple(old), _tuple(new), strict=True)))
+        layers[call.owner] = new if old is None else old + new
     return NetworkShape(layers, math.prod(seen.y.shape[1:]), seen.y.element_size(), tuple(dict.fromkeys(order)))
 
 
@@ -92,13 +115,6 @@ def _noting_order(model: nn.Module, owners: Sequence[str]) -> Iterator[list[str]
             handle.remove()
 
 
-def default_memory(device: torch.device) -> int:
-    """Bytes for one chunk: what stays in a processor's cache, or a share of a GPU's memory."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return int(free // 4)
-    return 48 * 2**20
-
-
-def _tuple(shape: LayerShape) -> tuple[int, ...]:
-    return shape.inputs, shape.outputs, shape.sites, shape.patches, shape.forward_macs
+def _channels(module: nn.Module, shape: torch.Size) -> int:
+    """Size of the channel dimension: the last one of a linear layer's activations, else the second."""
+    return shape[-1 if is_linear(module) or len(shape) < 2 else 1]

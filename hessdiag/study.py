@@ -73,6 +73,5 @@ def diagnose_random(
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
     """Diagnose what `prepare` made of a source; the report says where weights and data came from."""
-    batch = prepared.batch
-    report = diagnose(prepared.module, batch.inputs, batch.targets, **options)
+    report = diagnose(prepared.module, prepared.batches(), **options)
     return replace(report, model=source.name, init=prepared.init, data=prepared.data)

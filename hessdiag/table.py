@@ -91,6 +91,8 @@ def footing(report: Report) -> list[str]:
     ]
     if any(block.ended != "exact" for block in report.blocks):
         lines.append(sampling(report))
+    if line := noise(report):
+        lines.append(line)
     lines.append(judge(report).sentence)
     if report.skipped:
         lines.append("not measured:")
@@ -105,6 +107,17 @@ def sampling(report: Report) -> str:
     if unfinished:
         return f"sampling: budget of {most} products spent before rtol {report.rtol:g} on {', '.join(unfinished)}"
     return f"sampling: rtol {report.rtol:g} reached with at most {most} products a block"
+
+
+def noise(report: Report) -> str:
+    """The range of the curvature noise scale over the weight blocks; nothing where it was not measured."""
+    known = sorted((b for b in report.weights if not math.isnan(b.noise_scale)), key=lambda b: b.noise_scale)
+    if not known:
+        return ""
+    ends = [known[0]] if len(known) == 1 else [known[0], known[-1]]
+    return "curvature noise scale, in examples:  " + " to ".join(
+        f"{short(block.noise_scale)} ± {short(block.noise_scale_stderr)} ({block.name})" for block in ends
+    )
 
 
 def cells(block: BlockReport) -> list[str]:

@@ -19,10 +19,11 @@ from hessdiag import init
 from hessdiag.batch import Batch
 from hessdiag.blocks import find_blocks
 from hessdiag.curvature.exact import exact_per_example
+from hessdiag.execution.memory import Memory
 from hessdiag.losses import CrossEntropy
 from hessdiag.models import StridedLeNet
 from hessdiag.problem import Problem
-from hessdiag.shapes import default_memory, measure_shapes
+from hessdiag.shapes import measure_shapes
 
 
 def seconds(function: Callable[[], object], device: torch.device) -> float:
@@ -75,7 +76,7 @@ def main() -> None:
     batch = Batch.of(x, targets)
     problem = Problem(model, batch, CrossEntropy(), find_blocks(model)[0])
     shape = measure_shapes(model, batch, problem.blocks)
-    chunk = shape.chunk(shape.outputs, memory=default_memory(device))
+    chunk = shape.chunk(shape.outputs, memory=Memory.of(None, device).chunk)
     weights = list(model.parameters())
 
     def gradient() -> object:

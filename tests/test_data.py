@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from hessdiag.data import first_batch
+from hessdiag.data import read_batches
 from hessdiag.errors import HessdiagError
 from hessdiag.importing import NamedFunction
 
@@ -12,7 +12,7 @@ X, T = torch.randn(6, 4), torch.randint(3, (6,))
 
 
 def read(content, batch_size: int = 5):
-    return first_batch(NamedFunction("--data", "d:f", lambda: content), batch_size=batch_size)
+    return next(read_batches(NamedFunction("--data", "d:f", lambda: content), batch_size=batch_size, most=1))
 
 
 class Stream(IterableDataset):
@@ -107,4 +107,4 @@ def test_what_is_no_batch_is_refused(content, message: str) -> None:
 
 def test_a_function_with_arguments_is_refused() -> None:
     with pytest.raises(HessdiagError, match="needs arguments"):
-        first_batch(NamedFunction("--data", "d:f", lambda path: X), batch_size=2)
+        next(read_batches(NamedFunction("--data", "d:f", lambda path: X), batch_size=2, most=1))

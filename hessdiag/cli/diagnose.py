@@ -27,6 +27,13 @@ MaxSpread = Annotated[
 ]
 Rtol = Annotated[float, typer.Option(help="relative standard error at which probing stops")]
 MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that probing may spend on a block")]
+MaxMemory = Annotated[
+    str,
+    typer.Option(metavar="SIZE", help="memory to measure in, as 4GiB  [default: half of what is free]"),
+]
+Resume = Annotated[
+    str, typer.Option(metavar="FILE", help="keep finished work there; killed and started again, go on where it was")
+]
 
 
 def diagnose(
@@ -37,6 +44,7 @@ def diagnose(
     in_channels: options.InChannels = None,
     input_size: options.InputSize = "",
     data: options.Data = "",
+    batches: options.Batches = "1",
     batch_size: options.BatchSize = 64,
     loss: options.Loss = "random-quadratic",
     matrix: options.Matrix = "ggn",
@@ -44,6 +52,7 @@ def diagnose(
     method: options.Method = "auto",
     rtol: Rtol = 0.05,
     max_products: MaxProducts = 400,
+    max_memory: MaxMemory = "",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     seed: options.Seed = 0,
@@ -51,29 +60,37 @@ def diagnose(
     csv: Csv = "",
     html: Html = "",
     plots: Plots = "",
+    resume: Resume = "",
     max_spread: MaxSpread = None,
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
-    for path in (json if json != "-" else "", csv, html):
+    for path in (json if json != "-" else "", csv, html, resume):
         _check_file(path)
     _check_plots(plots)
     if max_spread is not None and not max_spread >= 1:
         raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
+    memory = options.parse_memory(max_memory)
     source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg)
     prepared = options.prepare(
         source,
         init=init,
         weights=weights,
         data=data,
+        batches=options.parse_batches(batches, data=data),
         batch_size=batch_size,
         loss=loss,
         seed=seed,
-        device=options.resolve_device(device),
+        device=(where := options.resolve_device(device)),
         dtype=options.resolve_dtype(dtype),
     )
+    from hessdiag.execution.ranks import launched
     from hessdiag.study import diagnose_prepared
 
-    with progress_bar(f"measuring {model}", None) as step, redirect_stdout(sys.stderr):
+    with (
+        launched("nccl" if where == "cuda" else "gloo") as ranks,
+        progress_bar(f"measuring {model}", None) as step,
+        redirect_stdout(sys.stderr),
+    ):
         report = diagnose_prepared(
             prepared,
             source,
@@ -84,8 +101,15 @@ def diagnose(
             rtol=rtol,
             seed=seed,
             max_products=max_products,
+            max_memory=memory,
+            resume=resume or None,
+            distributed=ranks.size > 1,
             progress=step,
         )
+    if ranks.rank > 0:
+        return
+    if max_memory or sys.stderr.isatty():
+        say(f"peak memory while measuring: {report.peak_memory / 2**20:.0f} MiB")
     _save(report, json=json, csv=csv, html=html, plots=plots)
     print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
     if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,6 +50,9 @@ Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse"
 Matrix = Annotated[str, typer.Option(help="ggn or hessian")]
 Per = Annotated[str, typer.Option(help="example: each example's own matrix, averaged; batch: that of the mean loss")]
 Method = Annotated[str, typer.Option(help="auto, exact or probe")]
+Batches = Annotated[
+    str, typer.Option(metavar="N|all", help="how many batches of --data to read, whole and weighted by their examples")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Dtype = Annotated[str, typer.Option(help="float32 or float64")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, inputs, loss and probes")]
@@ -111,6 +115,38 @@ def parse_size(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and len(part) < MOST_DIGITS and int(part) > 0 for part in parts):
         raise HessdiagError(f"--input-size {text!r}: write positive sizes as in 3,32,32")
     return tuple(int(part) for part in parts)
+
+
+def parse_batches(text: str, *, data: str) -> int | None:
+    """A number of batches, or `None` for `all`.
+
+    >>> parse_batches("12", data="d:f")
+    12
+    """
+    if text != "1" and not data:
+        raise HessdiagError(f"--batches {text!r}: random inputs are one batch; pass --data, or a larger --batch-size")
+    if text == "all":
+        return None
+    if not (text.isdecimal() and 0 < len(text) < MOST_DIGITS and int(text) > 0):
+        raise HessdiagError(f"--batches {text!r}: write a number of at least 1, or all")
+    return int(text)
+
+
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_memory(text: str) -> int | None:
+    """Bytes of a text such as 4GiB, 500M or 2000000; the empty text is `None`.
+
+    >>> parse_memory("2GiB")
+    2147483648
+    """
+    if not text:
+        return None
+    found = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]?)(?:i?B)?", text.strip(), flags=re.IGNORECASE)
+    if found is None:
+        raise HessdiagError(f"--max-memory {text!r}: write a size such as 4GiB or 500MiB")
+    return int(found[1]) * UNITS[found[2].upper()]
 
 
 def resolve_device(name: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from hessdiag.curvature.student import t_quantile
+from hessdiag.execution.work import Result
 from hessdiag.report import Array, Ended
 
 ROUNDING = 16  # rounding of one product, in units of the dtype's eps
@@ -70,6 +72,17 @@ class Column(Estimate):
     def of(cls, estimate: Estimate, products: int, ended: Ended) -> Column:
         """An estimate with its history."""
         return cls(estimate.frobenius_sq, estimate.stderr, estimate.dof, products, ended)
+
+    @property
+    def result(self) -> Result:
+        """As arrays, to be kept and sent."""
+        return {key: np.asarray(value) for key, value in vars(self).items()}
+
+    @classmethod
+    def from_result(cls, result: Result) -> Column:
+        """The inverse of `result`."""
+        ended = cast(Ended, str(result["ended"]))
+        return cls(result["frobenius_sq"], result["stderr"], result["dof"], int(result["products"]), ended)
 
     @classmethod
     def exact(cls, frobenius_sq: Array, products: int) -> Column:

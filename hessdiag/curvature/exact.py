@@ -13,58 +13,67 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hessdiag.batch import Batch
 from hessdiag.blocks import Block
 from hessdiag.curvature.result import Curvature, Diagonal
+from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.jacobian import Dense, Jacobian, Sites, all_jacobians
 from hessdiag.losses import hessian_matrix
 from hessdiag.problem import Problem
 from hessdiag.report import Array
 
 
-def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
+def exact_per_example(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:
     """Mean over examples of ‖G_ij^(b)‖_F² for all blocks, `chunk` examples at a time."""
     batch, loss, blocks = problem.batch, problem.loss, problem.blocks
-    total = torch.zeros(len(blocks), len(blocks), dtype=torch.float64)
-    for part in batch.chunks(chunk):
+
+    def measure(part: Batch) -> Result:
         y, jacobians = output_jacobians(problem, part)
         S = hessian_matrix(loss, y, part.targets)  # (B, N, N)
         SK = torch.stack([torch.zeros_like(S) if J is None else torch.matmul(S, J.gram()) for J in jacobians], dim=1)
         rows = SK.flatten(2)  # (B, L, N N)
         columns = SK.transpose(2, 3).flatten(2)
-        total += torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0, dtype=torch.float64).cpu()
-    return _curvature(total / batch.size, blocks)
+        return {"norms": torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0, dtype=torch.float64).cpu().numpy()}
+
+    total = work.total("exact blocks", list(batch.chunks(chunk)), measure)
+    return _curvature(total["norms"] / batch.size, blocks)
 
 
-def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
+def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:
     """‖G_ij‖_F² of the batch-mean loss for all blocks; `chunk` examples are held against all others at a time."""
     batch, loss, blocks = problem.batch, problem.loss, problem.blocks
-    parts = [output_jacobians(problem, part) for part in batch.chunks(chunk)]
-    S = torch.cat([hessian_matrix(loss, y, p.targets) for (y, _), p in zip(parts, batch.chunks(chunk), strict=True)])
-    whole = [_concatenate([jacobians[i] for _, jacobians in parts]) for i in range(len(blocks))]
-    B, N, _ = S.shape
-    total = torch.zeros(len(blocks), len(blocks), dtype=torch.float64)
-    start = 0
-    for y, jacobians in parts:
-        size = len(y)
+
+    @cache  # not before the first panel asks for it: a resumed run may have them all
+    def everything() -> tuple[Tensor, list[Jacobian | None]]:
+        parts = [output_jacobians(problem, part) for part in batch.chunks(chunk)]
+        S = [hessian_matrix(loss, y, p.targets) for (y, _), p in zip(parts, batch.chunks(chunk), strict=True)]
+        return torch.cat(S), [_concatenate([jacobians[i] for _, jacobians in parts]) for i in range(len(blocks))]
+
+    def panel(part: Batch) -> Result:
+        S, whole = everything()
+        B, N, _ = S.shape
+        start, size = part.offset - batch.offset, part.size
         left: list[Tensor] = []
         right: list[Tensor] = []
-        for mine, others in zip(jacobians, whole, strict=True):
-            if mine is None or others is None:
+        for others in whole:
+            if others is None:
                 zero = S.new_zeros(size, N, B, N)
                 left.append(zero)
                 right.append(zero)
                 continue
-            K = mine.cross(others)  # (b, N, B, N)
+            K = others.narrow(start, start + size).cross(others)  # (b, N, B, N)
             left.append(torch.einsum("bij,bjck->bick", S[start : start + size], K))
             right.append(torch.einsum("bicj,cjk->bick", K, S))
-        total += (torch.stack(left).flatten(1) @ torch.stack(right).flatten(1).T).double().cpu()
-        start += size
-    return _curvature((total + total.T) / (2 * B * B), blocks)
+        return {"norms": (torch.stack(left).flatten(1) @ torch.stack(right).flatten(1).T).double().cpu().numpy()}
+
+    norms = work.total("exact panels", list(batch.chunks(chunk)), panel)["norms"]
+    return _curvature((norms + norms.T) / (2 * batch.size**2), blocks)
 
 
 def output_jacobians(problem: Problem, part: Batch) -> tuple[Tensor, list[Jacobian | None]]:
@@ -73,13 +82,13 @@ def output_jacobians(problem: Problem, part: Batch) -> tuple[Tensor, list[Jacobi
 
     def cotangents_of(y: Tensor) -> Tensor:
         outputs.append(y)
-        return _unit_cotangents(y)
+        return unit_cotangents(y)
 
     jacobians = list(all_jacobians(problem.model, part, problem.blocks, cotangents_of))
     return outputs[0], jacobians
 
 
-def _unit_cotangents(y: Tensor) -> Tensor:
+def unit_cotangents(y: Tensor) -> Tensor:
     """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
     count = math.prod(y.shape[1:])
     basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
@@ -92,9 +101,9 @@ def _concatenate(parts: Sequence[Jacobian | None]) -> Jacobian | None:
     return Sites.concatenate(sites) if sites else Dense.concatenate(dense) if dense else None
 
 
-def _curvature(frobenius_sq: Tensor, blocks: Sequence[Block]) -> Curvature:
+def _curvature(frobenius_sq: Array, blocks: Sequence[Block]) -> Curvature:
     """Keep the diagonal of all blocks and the map of the weight blocks."""
-    full: Array = frobenius_sq.clamp(min=0).numpy()
+    full = np.maximum(frobenius_sq, 0)
     diagonal = {block.name: Diagonal(float(full[i, i]), 0.0, 0, "exact") for i, block in enumerate(blocks)}
     weights = [i for i, block in enumerate(blocks) if block.kind == "weight"]
     heat = full[weights][:, weights]

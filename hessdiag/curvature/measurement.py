@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.plan import Plan
-from hessdiag.curvature.probe import Progress, probe
+from hessdiag.curvature.probe import probe
 from hessdiag.curvature.products import Matrix
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.sketch import sketch_per_example
 from hessdiag.curvature.stopping import Budget
+from hessdiag.execution.memory import Memory
+from hessdiag.execution.work import Work
 from hessdiag.problem import Problem
 from hessdiag.shapes import NetworkShape
 
@@ -22,8 +24,8 @@ def measure_curvature(
     per: str,
     budget: Budget,
     seed: int,
-    memory: int,
-    progress: Progress,
+    memory: Memory,
+    work: Work,
 ) -> Curvature:
     """Norms of all blocks, by the algorithm that `how` names.
 
@@ -34,8 +36,8 @@ def measure_curvature(
         matrix, per: `"ggn"` or `"hessian"`, of each `"example"` or of the `"batch"`.
         budget: when random sampling stops.
         seed: of all random directions.
-        memory: bytes of one chunk.
-        progress: called with the name of each step that is done.
+        memory: bytes of one chunk, and of all.
+        work: carries it out.
     """
     if how.method == "sketch":
         return sketch_per_example(
@@ -43,11 +45,12 @@ def measure_curvature(
             outputs=shape.outputs,
             rtol=budget.rtol,
             max_products=budget.max_products,
-            chunk=lambda cotangents: shape.chunk(cotangents, memory=memory),
+            chunk=lambda cotangents: shape.chunk(cotangents, memory=memory.chunk),
+            most=shape.most_cotangents(memory.total),
             seed=seed,
-            progress=progress,
+            work=work,
         )
     if how.in_output_space:
         exact = exact_per_example if per == "example" else exact_per_batch
-        return exact(problem, chunk=shape.chunk(shape.outputs, memory=memory))
-    return probe(problem, matrix=matrix, per=per, budget=budget, seed=seed, memory=memory, progress=progress)
+        return exact(problem, chunk=shape.chunk(shape.outputs, memory=memory.chunk), work=work)
+    return probe(problem, matrix=matrix, per=per, budget=budget, shape=shape, seed=seed, memory=memory.chunk, work=work)

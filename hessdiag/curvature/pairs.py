@@ -12,51 +12,34 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hessdiag.report import Array
+from hessdiag.execution.work import Result
 
 
-class PairSum:
-    """Accumulates Σ_{k≠m} w X_i[k, m] X_j[m, k] over examples, for all pairs (i, j) of L blocks.
+def pair_sums(X: Tensor, K: Tensor, *, fixed: int) -> Result:
+    """Sums over examples of Σ_{k≠m} w X_i[k, m] X_j[m, k], for all pairs (i, j) of L blocks, with all that comes of it.
 
-    The first `fixed` directions are a deflation basis, of weight 1 and without noise; the others are random.
+    Args:
+        X: (B, L, m, m); the first `fixed` directions are a deflation basis, of weight 1 and without noise.
+        K: (B, L, m, m) Gram matrices, whose rank is asked for.
+        fixed: number of directions of the basis.
+
+    Returns:
+        `value` and `variance`, (L, L); `trace`, `trace_sq` and `norm_sq`, (L,): tr K, (tr K)² and ‖K‖².
     """
-
-    def __init__(self, blocks: int, fixed: int) -> None:
-        self.fixed = fixed
-        self.examples = 0
-        self.value = torch.zeros(blocks, blocks, dtype=torch.float64)
-        self.variance = torch.zeros(blocks, blocks, dtype=torch.float64)
-        self.trace = torch.zeros(blocks, dtype=torch.float64)
-        self.trace_sq = torch.zeros(blocks, dtype=torch.float64)
-        self.norm_sq = torch.zeros(blocks, dtype=torch.float64)
-
-    def add(self, X: Tensor, K: Tensor) -> None:
-        """Add examples: X, and the Gram matrices K whose rank is asked for, are (B, L, m, m)."""
-        X, K = X.double(), K.double()
-        self.examples += len(X)
-        for i in range(X.shape[1]):
-            value, variance = pair_estimate(X[:, i : i + 1], X, self.fixed)  # (B, L)
-            self.value[i] += value.sum(dim=0).cpu()
-            self.variance[i] += variance.sum(dim=0).cpu()
-        K = K[..., self.fixed :, self.fixed :]
-        diagonal = torch.diagonal(K, dim1=2, dim2=3)  # (B, L, q)
-        count = diagonal.shape[2]
-        total = diagonal.sum(dim=2)
-        off = K.square().sum(dim=(2, 3)) - diagonal.square().sum(dim=2)
-        self.norm_sq += (off / (count * (count - 1))).sum(dim=0).cpu()
-        self.trace += (total / count).sum(dim=0).cpu()
-        pairs = (total.square() - diagonal.square().sum(dim=2)) / (count * (count - 1))
-        self.trace_sq += pairs.sum(dim=0).cpu()
-
-    def mean(self) -> tuple[Array, Array]:
-        """(L, L) means over examples, and their variances."""
-        return (self.value / self.examples).numpy(), (self.variance / self.examples**2).numpy()
-
-    def rank_statistics(self) -> tuple[Array, Array, Array]:
-        """Means over examples of tr K, (tr K)² and ‖K‖², for each block."""
-        sums = (self.trace, self.trace_sq, self.norm_sq)
-        trace, trace_sq, norm_sq = ((total / self.examples).numpy() for total in sums)
-        return trace, trace_sq, norm_sq
+    X, K = X.double(), K.double()
+    pairs = [pair_estimate(X[:, i : i + 1], X, fixed) for i in range(X.shape[1])]  # (B, L) each
+    K = K[..., fixed:, fixed:]
+    diagonal = torch.diagonal(K, dim1=2, dim2=3)  # (B, L, q)
+    count = diagonal.shape[2]
+    total, squares = diagonal.sum(dim=2), diagonal.square().sum(dim=2)  # (B, L)
+    sums = {
+        "value": torch.stack([value for value, _ in pairs], dim=1),
+        "variance": torch.stack([variance for _, variance in pairs], dim=1),
+        "trace": total / count,
+        "trace_sq": (total.square() - squares) / (count * (count - 1)),
+        "norm_sq": (K.square().sum(dim=(2, 3)) - squares) / (count * (count - 1)),
+    }
+    return {key: each.sum(dim=0).cpu().numpy() for key, each in sums.items()}
 
 
 def pair_estimate(X: Tensor, Y: Tensor, fixed: int) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ or of one example) needs many, and their vectors, kept, say far more than their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,15 +21,17 @@ from hessdiag.curvature.estimate import Column
 from hessdiag.curvature.products import Matrix, Products
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.curvature.stopping import LEAVE_ONE_OUT_PRODUCTS, Budget, deflate_until, sample_until
+from hessdiag.execution.memory import is_out_of_memory, release
+from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.problem import Problem
 from hessdiag.report import Array
 from hessdiag.seeds import stream
+from hessdiag.shapes import NetworkShape
 
 __all__ = ["Budget", "probe", "symmetrize"]
 
+SMALLEST = 2**16  # bytes of a chunk that are never too many
 KEPT_BYTES = 2**30  # of product vectors of one column; the same on all devices, so that results are too
-
-Progress = Callable[[str], None]
 
 
 def probe(
@@ -38,9 +40,10 @@ def probe(
     matrix: Matrix,
     per: str,
     budget: Budget,
+    shape: NetworkShape,
     seed: int,
     memory: int,
-    progress: Progress = lambda block: None,
+    work: Work = ALL_HERE,
 ) -> Curvature:
     """All blocks by products in weight space; the two estimates of a pair (i, j) and (j, i) are averaged.
 
@@ -49,18 +52,22 @@ def probe(
         matrix: `"hessian"` or `"ggn"`.
         per: `"example"` or `"batch"`.
         budget: when to stop.
+        shape: sizes of the network.
         seed: of the probes, which do not depend on the device.
         memory: bytes that one vmapped chunk may take.
-        progress: called with the name of each block that is done.
+        work: carries out the blocks.
     """
     weights = problem.weights
     products = Products(problem, matrix, seed=seed)
-    sampler = _Sampler(products, problem.batch, per, budget, memory)
-    columns = {}
-    for block in problem.blocks:
+    sampler = _Sampler(products, problem.batch, per, budget, memory, shape.bytes_per_example(1))
+    first = f" from example {problem.batch.offset}" if problem.batch.offset else ""
+
+    def measure(block: Block) -> Result:
         rows = weights if block.kind == "weight" else [block]
-        columns[block.name] = sampler.column(block, rows, stream(seed, f"probes of {block.name}"))
-        progress(block.name)
+        return sampler.fitting_column(block, rows, seed, f"probes of {block.name}{first}").result
+
+    found = work.each("probed blocks", problem.blocks, measure)
+    columns = {block.name: Column.from_result(result) for block, result in zip(problem.blocks, found, strict=True)}
     diagonal = {}
     for block in problem.blocks:
         own = weights.index(block) if block.kind == "weight" else 0
@@ -97,10 +104,21 @@ class _Sampler:
     per: str
     budget: Budget
     memory: int
+    bytes_per_example: int
 
     @property
     def examples(self) -> int:
         return self.batch.size if self.per == "example" else 1
+
+    def fitting_column(self, block: Block, rows: Sequence[Block], seed: int, purpose: str) -> Column:
+        """The column with probes from a stream; what does not fit into memory is tried again in smaller chunks."""
+        try:
+            return self.column(block, rows, stream(seed, purpose))
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or self.memory < SMALLEST:
+                raise
+        release()  # outside the handler, whose traceback holds on to tensors
+        return replace(self, memory=self.memory // 4).fitting_column(block, rows, seed, purpose)
 
     def column(self, block: Block, rows: Sequence[Block], generator: torch.Generator) -> Column:
         sampled = None if self.budget.exhaustive else self.sample(block, rows, generator)
@@ -162,6 +180,10 @@ class _Sampler:
 
     def norms(self, block: Block, rows: Sequence[Block], probes: Tensor) -> Array:
         """Probes (B, M, *shape) to squared norms (B, M, rows), in chunks that fit the memory."""
+        if self.per == "batch" and self.examples_at_once < self.batch.size:
+            parts = self.vectors(block, rows, probes[0])  # (M, P_i) each
+            norms = torch.stack([part.square().sum(dim=1) for part in parts], dim=1)
+            return np.asarray(norms.unsqueeze(0).double().cpu().numpy())
         like = block_parameter(self.products.model, block)
         pairs = self.pairs_at_once(block, rows)
         at_once = min(probes.shape[1], pairs)
@@ -184,13 +206,29 @@ class _Sampler:
         """Probes (M, *shape) to products (M, P_i) of the one matrix, in chunks that fit the memory."""
         like = block_parameter(self.products.model, block)
         chunks = torch.split(probes, self.pairs_at_once(block, rows))
-        parts = [self.products.batch_column(block, rows, chunk.to(like), self.batch) for chunk in chunks]
+        parts = [self.mean_product(block, rows, chunk.to(like)) for chunk in chunks]
         return [torch.cat(row).detach() for row in zip(*parts, strict=True)]
+
+    def mean_product(self, block: Block, rows: Sequence[Block], probes: Tensor) -> list[Tensor]:
+        """Probes (M, *shape) to products (M, P_i) of the batch's mean, as many examples at once as fit the memory."""
+        total: list[Tensor] = []
+        for part in self.batch.chunks(self.examples_at_once):
+            products = self.products.batch_column(block, rows, probes, part)
+            share = [product.detach() * (part.size / self.batch.size) for product in products]
+            total = [a + b for a, b in zip(total, share, strict=True)] if total else share
+        return total
+
+    @property
+    def examples_at_once(self) -> int:
+        """Examples of the batch view whose activations fit the memory of one chunk, at least 1."""
+        return max(1, self.memory // self.bytes_per_example)
 
     def pairs_at_once(self, block: Block, rows: Sequence[Block]) -> int:
         """Products that fit the memory of one chunk, at least 1."""
         numbers = 3 * sum(row.numel for row in (*rows, block))  # probe, tangent, gradients
-        return max(1, self.memory // (numbers * block_parameter(self.products.model, block).element_size()))
+        examples = min(self.batch.size, self.examples_at_once) if self.per == "batch" else 1
+        size = numbers * block_parameter(self.products.model, block).element_size() + examples * self.bytes_per_example
+        return max(1, self.memory // size)
 
 
 def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

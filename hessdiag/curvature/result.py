@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from hessdiag.report import Array, Ended
 
@@ -39,3 +41,25 @@ class Curvature:
     frobenius_sq: Array
     stderr: Array
     how: str = ""
+
+
+def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float) -> Curvature:
+    """The mean over all examples, from means over batches of `sizes` examples that were measured independently.
+
+    A block that a batch left short of `rtol` counts as known to it when the mean is.
+    """
+    weights = np.array(sizes, dtype=np.float64) / sum(sizes)
+    if len(parts) == 1:
+        return parts[0]
+    diagonal = {}
+    for name in parts[0].diagonal:
+        each = [part.diagonal[name] for part in parts]
+        value = float(weights @ [d.frobenius_sq for d in each])
+        stderr = float(np.sqrt(weights**2 @ [d.stderr**2 for d in each]))
+        ended: Ended = (
+            "exact" if all(d.ended == "exact" for d in each) else "rtol" if stderr <= rtol * value else "budget"
+        )
+        diagonal[name] = Diagonal(value, stderr, max(d.products for d in each), ended)
+    maps = np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1)
+    errors = np.sqrt(np.tensordot(weights**2, [part.stderr**2 for part in parts], axes=1))
+    return Curvature(diagonal, maps, errors, parts[0].how)

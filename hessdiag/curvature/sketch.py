@@ -30,20 +30,24 @@ from torch.func import jvp
 
 from hessdiag.batch import Batch
 from hessdiag.blocks import block_parameter
-from hessdiag.curvature.pairs import PairSum
+from hessdiag.curvature.pairs import pair_sums
 from hessdiag.curvature.result import Curvature, Diagonal
+from hessdiag.curvature.student import t_quantile
+from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.functional import FunctionalModel
 from hessdiag.jacobian import all_jacobians
 from hessdiag.problem import Problem
 from hessdiag.report import Array, Ended
-from hessdiag.seeds import stream
+from hessdiag.seeds import gaussians, stream
 
 PILOT = 8  # directions of the pilot
+PILOT_EXAMPLES = 8
 BASIS = 16  # of the range finder: what it leaves must be small, or the error bars have heavy tails
 MOST_BASIS = 64
 LOW_RANK = 10.0  # effective rank under which deflation pays: a basis of 16 catches most of it
 RANDOM = 12  # directions of the first round
 FEWEST = 6  # directions that still tell their own noise
+LEVEL = 0.975  # at which standard errors are widened for few directions
 MARGIN = 1.2  # more directions than the noise asks for, so that another look rarely comes
 
 
@@ -54,8 +58,9 @@ def sketch_per_example(
     rtol: float,
     max_products: int,
     chunk: Callable[[int], int],
+    most: int,
     seed: int,
-    progress: Callable[[str], None] = lambda step: None,
+    work: Work = ALL_HERE,
 ) -> Curvature:
     """Mean over examples of ‖G_ij^(b)‖_F² for all blocks.
 
@@ -65,21 +70,23 @@ def sketch_per_example(
         rtol: relative standard error of the weight blocks' diagonal at which sampling stops.
         max_products: directions that may be sent back in all, per example.
         chunk: `chunk(m)` examples are measured at once when m cotangents are sent back.
+        most: cotangents of one example that fit into memory.
         seed: of the directions.
-        progress: called after each round.
+        work: carries out each round.
     """
-    generator = stream(seed, "sketches")
-    pilot = _round(problem, problem.batch.narrow(0, chunk(PILOT)), _Directions(PILOT), chunk, generator)
+    few = replace(problem, batch=problem.batch.narrow(0, PILOT_EXAMPLES))
+    pilot = _round(few, _Directions(PILOT, name="pilot"), chunk, seed, work)
     ranks = pilot.effective_ranks()
     deflated = float(np.nanmedian(ranks)) < LOW_RANK
     scales = pilot.trace_scales() if deflated else None
     random, spent, basis = RANDOM, PILOT, BASIS
     rounds: list[_Round] = []
     while True:
-        directions = _Directions(random, min(basis, outputs) if deflated else 0, scales)
-        rounds.append(_round(problem, problem.batch, directions, chunk, generator))
+        fixed = min(basis, outputs) if deflated else 0
+        random = max(FEWEST, min(random, most - fixed))
+        directions = _Directions(random, fixed, scales, name=f"round {len(rounds) + 1}")
+        rounds.append(_round(problem, directions, chunk, seed, work))
         spent += directions.cost
-        progress("sketches")
         total = _combine(rounds)
         worst = total.worst_relative_error(problem)
         basis = min(2 * basis, MOST_BASIS)
@@ -96,11 +103,15 @@ def sketch_per_example(
 
 @dataclass(frozen=True)
 class _Directions:
-    """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones."""
+    """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones.
+
+    The `name` tells the streams of different rounds apart.
+    """
 
     random: int
     fixed: int = 0
     scales: list[float] | None = None
+    name: str = ""
 
     @property
     def cost(self) -> int:
@@ -159,26 +170,29 @@ def _combine(rounds: list[_Round]) -> _Total:
     return _Total(np.asarray(value), np.asarray(variance))
 
 
-def _round(
-    problem: Problem, batch: Batch, directions: _Directions, chunk: Callable[[int], int], generator: torch.Generator
-) -> _Round:
+def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int], seed: int, work: Work) -> _Round:
     """One independent set of directions for every example of a batch."""
-    sums = PairSum(len(problem.blocks), directions.fixed)
-    for part in batch.chunks(max(1, chunk(directions.random + directions.fixed))):
-        sums.add(*_grams(problem, part, directions, generator))
-    value, variance = sums.mean()
-    q = directions.random
-    variance *= (q + 1) / (q - 3)  # that variance is itself estimated from q directions, and its tails are heavy
-    return _Round(value, variance, float(directions.random**2), *sums.rank_statistics())
+
+    def measure(part: Batch) -> Result:
+        return pair_sums(*_grams(problem, part, directions, seed), fixed=directions.fixed)
+
+    batch, q = problem.batch, directions.random
+    cotangents = (q + directions.fixed) * (1 if problem.loss.has_root else 2)
+    sums = work.total(f"sketches, {directions.name}", list(batch.chunks(max(1, chunk(cotangents)))), measure)
+    mean = {key: total / batch.size for key, total in sums.items()}
+    # That variance is itself estimated from q directions, and its tails are heavy: as wide as Student's.
+    wider = (q + 1) / (q - 3) * (t_quantile(LEVEL, q - 1) / t_quantile(LEVEL, math.inf)) ** 2
+    variance = mean["variance"] / batch.size * wider
+    return _Round(mean["value"], variance, float(q**2), mean["trace"], mean["trace_sq"], mean["norm_sq"])
 
 
-def _grams(problem: Problem, part: Batch, directions: _Directions, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _grams(problem: Problem, part: Batch, directions: _Directions, seed: int) -> tuple[Tensor, Tensor]:
     """X_l[k, m] = z_k^T K_l S z_m and z_k^T K_l z_m for all blocks, (B, L, m, m), the deflation basis first."""
     loss = problem.loss
     with torch.no_grad():
         y = part.call(problem.model)
-    basis = _range(problem, part, y, directions, generator)  # (r, B, *out)
-    omega = torch.randn(directions.random, *y.shape, generator=generator).to(y)
+    basis = _range(problem, part, y, directions, seed)  # (r, B, *out)
+    omega = gaussians(seed, f"sketches, {directions.name},", part.numbers, (directions.random, *y.shape[1:])).to(y)
     if len(basis):
         flat = basis.flatten(2)  # (r, B, N)
         along = torch.einsum("rbn,qbn->qrb", flat, omega.flatten(2))
@@ -204,7 +218,7 @@ def _jacobian_grams(problem: Problem, part: Batch, cotangents: Tensor) -> Tensor
     return torch.stack(grams, dim=1).detach()
 
 
-def _range(problem: Problem, part: Batch, y: Tensor, directions: _Directions, generator: torch.Generator) -> Tensor:
+def _range(problem: Problem, part: Batch, y: Tensor, directions: _Directions, seed: int) -> Tensor:
     """An orthonormal basis of where the blocks move the outputs, (r, B, *out); empty without deflation.
 
     One weight tangent serves all examples: for each of them J r is a sample of N(0, Σ K_l).
@@ -212,6 +226,7 @@ def _range(problem: Problem, part: Batch, y: Tensor, directions: _Directions, ge
     if not directions.fixed:
         return y.new_zeros(0, *y.shape)
     assert directions.scales is not None
+    generator = stream(seed, f"weight tangents, {directions.name}")  # the same for all examples, in all chunks
     network = FunctionalModel(problem.model)
     at = {block.name: block_parameter(problem.model, block).detach() for block in problem.blocks}
     samples = []

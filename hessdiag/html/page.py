@@ -13,7 +13,7 @@ from hessdiag.digits import short
 from hessdiag.html.figures import inline_figures
 from hessdiag.html.text import breakable, embedded, printable
 from hessdiag.report import BlockReport, Report
-from hessdiag.table import COLUMNS, cells, sampling
+from hessdiag.table import COLUMNS, cells, noise, sampling
 from hessdiag.verdict import BALANCED, UNBALANCED, Verdict, judge
 
 # What the columns of the text table are called in full.
@@ -79,6 +79,7 @@ def render(report: Report) -> str:
         meanings=MEANINGS,
         rows=rows(report),
         sampling=sampling(report) if any(block.ended != "exact" for block in report.blocks) else "",
+        noise=noise(report),
         matrix=MATRICES.get(report.matrix, report.matrix),
         view=VIEWS.get(report.per, report.per),
         figures=inline_figures(report),
@@ -98,7 +99,7 @@ def rows(report: Report) -> list[Row]:
 
 def settings(report: Report) -> list[tuple[str, str]]:
     """What the report was asked for and measured on, by the names of its attributes."""
-    names = [f.name for f in fields(report) if f.name not in NOT_SETTINGS]
+    names = [f.name for f in fields(report) if f.compare and f.name not in NOT_SETTINGS]
     return [(name.replace("_", " "), str(getattr(report, name))) for name in names]
 
 

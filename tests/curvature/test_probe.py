@@ -86,11 +86,12 @@ def test_the_budget_ends_the_sampling_and_is_reported() -> None:
     assert "budget of 50 products spent before rtol 0.001" in repr(report)
 
 
+@pytest.mark.parametrize("memory", [100_000, 2_000])  # few probes at a time; few examples of the batch
 @pytest.mark.parametrize("per", ["example", "batch"])
-def test_probes_do_not_depend_on_the_chunks(per: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_do_not_depend_on_the_chunks(per: str, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = wide(5)
     whole = hessdiag.diagnose(model, x, matrix="hessian", rtol=0.5, per=per)
-    monkeypatch.setattr("hessdiag.diagnosis.default_memory", lambda _: 100_000)
+    monkeypatch.setattr("hessdiag.execution.memory.CACHED", memory)
     pieces = hessdiag.diagnose(model, x, matrix="hessian", rtol=0.5, per=per)
     np.testing.assert_allclose(pieces.heatmap.frobenius_sq, whole.heatmap.frobenius_sq, rtol=1e-12)
 

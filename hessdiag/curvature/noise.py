@@ -1,0 +1,152 @@
+"""The curvature noise scale: the batch size past which the Gauss-Newton matrix of a batch stops shrinking.
+
+The matrix of a batch-mean loss is the mean of those of its examples, so that with pairs b ≠ c of examples
+
+    E‖mean_b G^(b)‖² = E‖G^(b)‖² / B + (1 − 1/B) E⟨G^(b), G^(c)⟩,
+
+and the two terms are equal near B = E‖G^(b)‖² / E⟨G^(b), G^(c)⟩. With J_b^T z and S z as in
+`hessdiag.curvature.sketch`, ⟨G^(b), G^(c)⟩ = tr(S_b K_bc S_c K_cb) with K_bc = J_b J_c^T. All pairs within a few groups
+of examples are taken; it is the analogue for curvature of the gradient noise scale (arXiv 1812.06162).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessdiag.curvature.exact import unit_cotangents
+from hessdiag.execution.work import ALL_HERE, Result, Work
+from hessdiag.jacobian import all_jacobians
+from hessdiag.problem import Problem
+from hessdiag.report import Array
+from hessdiag.seeds import stream
+
+GROUPS = 16
+SIDE = 64  # outputs of all examples of a group together, where there are so few that all are taken
+LARGEST_GROUP = 8
+DIRECTIONS = 4  # random ones, where there are more
+
+
+@dataclass(frozen=True)
+class NoiseScale:
+    """A noise scale in examples, and its standard error as an estimate for the data that the examples are of.
+
+    Infinite where the matrices of different examples have nothing in common; NaN where there is no pair of examples.
+    """
+
+    value: float
+    stderr: float
+
+
+def sum_pairs(
+    problem: Problem, *, outputs: int, chunk: Callable[[int], int], seed: int, work: Work = ALL_HERE
+) -> list[Result]:
+    """Mean ‖G^(b)‖² (`own`) and ⟨G^(b), G^(c)⟩ (`cross`) of every group of examples, (L,) each.
+
+    Args:
+        problem: what to measure.
+        outputs: N, outputs per example.
+        chunk: `chunk(m)` examples are measured at once when m cotangents are sent back.
+        seed: of the directions.
+        work: carries it out.
+    """
+    exact = outputs <= SIDE // 2
+    count = outputs if exact else DIRECTIONS
+    size = min(max(2, SIDE // outputs), LARGEST_GROUP) if exact else 2
+    groups = _groups(problem.batch.size, size)
+    at_once = max(1, chunk(2 * count) // size)
+    parts = [groups[start : start + at_once] for start in range(0, len(groups), at_once)]
+
+    def measure(part: Sequence[Sequence[int]]) -> Result:
+        return _pairs(problem, part, count if not exact else None, seed)
+
+    return work.each("noise scale", parts, measure)
+
+
+def noise_scales(names: Sequence[str], sums: Sequence[Result]) -> dict[str, NoiseScale]:
+    """The noise scale of each block, from `sum_pairs` of one batch or of several."""
+    if not sums:
+        return {}
+    own = np.concatenate([each["own"] for each in sums])  # (groups, L)
+    cross = np.concatenate([each["cross"] for each in sums])
+    return {name: _ratio(own[:, i], cross[:, i]) for i, name in enumerate(names)}
+
+
+def _groups(examples: int, size: int) -> list[list[int]]:
+    """Groups that are each spread over the whole batch, which may be sorted; all of a small batch is one group."""
+    if examples <= size:
+        return [list(range(examples))] if examples > 1 else []
+    count = min(GROUPS, examples // size)
+    chosen = [number * examples // (count * size) for number in range(count * size)]
+    return [chosen[group::count] for group in range(count)]
+
+
+def _pairs(problem: Problem, groups: Sequence[Sequence[int]], drawn: int | None, seed: int) -> Result:
+    """Means over the pairs within each group."""
+    batch, loss = problem.batch, problem.loss
+    part = batch.select([number for group in groups for number in group])
+    with torch.no_grad():
+        y = part.call(problem.model)
+    z = (
+        unit_cotangents(y) if drawn is None else _drawn(y, drawn, f"{batch.offset} {groups[0][0]}", seed)
+    )  # (q, B, *out)
+    curved = torch.stack([loss.hessian_product(y, part.targets, v) for v in z])
+    own = np.zeros((len(groups), len(problem.blocks)))
+    cross = np.zeros_like(own)
+    both = torch.cat([z, curved])
+    for i, jacobian in enumerate(all_jacobians(problem.model, part, problem.blocks, lambda _: both)):
+        start = 0
+        for number, group in enumerate(groups):
+            stop = start + len(group)
+            if jacobian is not None:
+                few = jacobian.narrow(start, stop)
+                own[number, i], cross[number, i] = _means(few.cross(few).double(), len(z), exact=drawn is None)
+            start = stop
+    return {"own": own, "cross": cross}
+
+
+def _means(K: Tensor, q: int, *, exact: bool) -> tuple[float, float]:
+    """Means over examples of ‖G^(b)‖² and over pairs of ⟨G^(b), G^(c)⟩.
+
+    Args:
+        K: (B, 2q, B, 2q), Gram matrix of the Jacobians along the z and the S z of all examples.
+        q: directions of each example.
+        exact: whether they are a basis; otherwise they are Gaussian.
+    """
+    terms = K[:, :q, :, q:] * K[:, q:, :, :q]  # (B, q, B, q)
+    B = len(terms)
+    pairs = terms.sum(dim=(1, 3))  # (B, B)
+    off = (pairs.sum() - pairs.diagonal().sum()) / (B * (B - 1))
+    mine = terms.diagonal(dim1=0, dim2=2)  # (q, q, B)
+    if exact:
+        return float(pairs.diagonal().mean()), float(off)
+    same = mine.diagonal(dim1=0, dim2=1).sum(dim=1)  # (B,), k = m: not independent
+    return float(((pairs.diagonal() - same) / (q * (q - 1))).mean()), float(off) / q**2
+
+
+def _ratio(own: Array, cross: Array) -> NoiseScale:
+    """Ratio of means, with the jackknife's standard error over groups (Efron & Stein 1981)."""
+    if not own.any():
+        return NoiseScale(math.nan, math.nan)
+    value = _divide(own.sum(), cross.sum())
+    if len(own) == 1:
+        return NoiseScale(value, math.nan)
+    without = np.array([_divide(own.sum() - o, cross.sum() - c) for o, c in zip(own, cross, strict=True)])
+    if not np.isfinite(without).all():
+        return NoiseScale(value, math.inf)
+    count = len(own)
+    return NoiseScale(value, math.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
+
+
+def _divide(own: float, cross: float) -> float:
+    return float(own / cross) if cross > 0 else math.inf
+
+
+def _drawn(y: Tensor, count: int, which: str, seed: int) -> Tensor:
+    generator = stream(seed, f"noise scale of {which}")
+    return torch.randn(count, *y.shape, generator=generator).to(y)

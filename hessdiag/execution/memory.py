@@ -1,0 +1,99 @@
+"""How much memory there is, and when it ran out."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+from hessdiag.errors import HessdiagError
+
+SHARE = 2  # of the free memory, by default: half
+CACHED = 48 * 2**20  # bytes of activations that a processor works through fastest
+OVERHEAD = 4  # what a chunk takes in all, over its activations and cotangents
+LEAST = 2**20
+OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate", "can't allocate memory")
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that could be taken now: of the GPU, or of the machine and the container that this process runs in."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = int(psutil.virtual_memory().available)
+    try:
+        limit, used = ((CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return min(free, int(limit) - int(used))
+    except (OSError, ValueError):  # no such file, or "max"
+        return free
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a measurement may take.
+
+    Attributes:
+        total: in all, beside the model and the data.
+        chunk: activations and cotangents of one chunk of examples: what stays in a processor's cache, or a share of a
+            GPU's memory.
+    """
+
+    total: int
+    chunk: int
+
+    @classmethod
+    def of(cls, asked: int | None, device: torch.device) -> Memory:
+        """Those asked for, or half of what is free.
+
+        Raises:
+            HessdiagError: fewer than 1 MiB were asked for.
+        """
+        total = max(free_memory(device) // SHARE, LEAST) if asked is None else asked
+        if total < LEAST:
+            raise HessdiagError(f"max_memory {asked}: pass a number of bytes, at least {LEAST} (1 MiB)")
+        return cls(total, total // OVERHEAD if device.type == "cuda" else min(CACHED, total // OVERHEAD))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on whatever device."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
+
+
+def release() -> None:
+    """Give cached memory back to the device."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+@contextmanager
+def watching_peak(device: torch.device) -> Iterator[list[int]]:
+    """Note the most memory in use inside the context, in bytes: of this process, or what torch holds on the GPU."""
+    peak: list[int] = []
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        _reset_peak()
+    try:
+        yield peak
+    finally:
+        peak.append(torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _peak())
+
+
+def _reset_peak() -> None:
+    with suppress(OSError):  # not Linux: the peak is that of the whole process so far
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak() -> int:
+    try:
+        status = Path("/proc/self/status").read_text()
+        return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        unit = 1 if sys.platform == "darwin" else 1024
+        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

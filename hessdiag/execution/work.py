@@ -1,0 +1,130 @@
+"""Units of work: each is done once, by one rank, in this run or an earlier one.
+
+A measurement is a number of independent units (chunks of examples, blocks, set-ups), each a pure function of the model,
+the data and the seed. That is all that is needed to share them among processes, to keep them in a file, and to split
+one that does not fit into memory; the numbers depend on none of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar, cast
+
+import numpy.typing as npt
+
+from hessdiag.batch import Batch
+from hessdiag.errors import HessdiagError
+from hessdiag.execution.journal import Journal
+from hessdiag.execution.memory import is_out_of_memory, release
+from hessdiag.execution.ranks import ALONE, Ranks
+
+Unit = TypeVar("Unit")
+Result = Mapping[str, npt.NDArray[Any]]
+
+
+class Progress(Protocol):
+    """Called after each step."""
+
+    def __call__(self, step: str) -> None:
+        """Note that a step of that name is done."""
+        ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """Carries out units of work.
+
+    Attributes:
+        ranks: the processes that share the units.
+        journal: where finished units are kept; None forgets them.
+        progress: called with the name of each unit's kind after each unit.
+        scope: leads the names of all units, so that those of two batches are told apart.
+    """
+
+    ranks: Ranks = ALONE
+    journal: Journal | None = None
+    progress: Progress = lambda step: None
+    scope: str = ""
+
+    def within(self, scope: str) -> Work:
+        """The same for a part of the work."""
+        return replace(self, scope=f"{self.scope}{scope}: ")
+
+    def each(self, name: str, units: Sequence[Unit], measure: Callable[[Unit], Result]) -> list[Result]:
+        """`measure(unit)` of every unit, in order, on all ranks alike.
+
+        Raises:
+            HessdiagError: a unit cannot be measured, on whatever rank.
+        """
+        results: dict[int, Result] = {}
+        failure: Exception | None = None
+        for number in range(self.ranks.rank, len(units), self.ranks.size):
+            try:
+                results[number] = self._once(f"{self.scope}{name} {number + 1}/{len(units)}", units[number], measure)
+            except Exception as error:
+                if self.ranks.size == 1:
+                    raise
+                failure = error  # the others wait for an answer
+                break
+            self.progress(name)
+        for rank, (share, message) in enumerate(self.ranks.gather((results, _text(failure)))):
+            if failure is not None:
+                raise failure
+            if message:
+                raise HessdiagError(f"rank {rank} failed: {message}")
+            results.update(share)
+        return [results[number] for number in range(len(units))]
+
+    def total(self, name: str, parts: Sequence[Batch], measure: Callable[[Batch], Result]) -> Result:
+        """Sum over chunks of examples of what `measure` finds; a chunk that does not fit into memory is halved."""
+        return add(self.each(name, parts, lambda part: _halving(measure, part)))
+
+    def _once(self, key: str, unit: Unit, measure: Callable[[Unit], Result]) -> Result:
+        kept = self.journal.get(key) if self.journal else None
+        if kept is not None:
+            return kept
+        result = measure(unit)
+        if self.journal:
+            self.journal.put(key, result)
+        return result
+
+
+ALL_HERE = Work()
+
+
+def add(results: Sequence[Result]) -> Result:
+    """Sums of arrays under the same names, in order.
+
+    >>> add([{"a": np.array([1.0])}, {"a": np.array([2.0])}])
+    {'a': array([3.])}
+    """
+    total = dict(results[0])
+    for result in results[1:]:
+        for key, value in result.items():
+            total[key] = total[key] + value
+    return total
+
+
+def _text(failure: Exception | None) -> str:
+    return "" if failure is None else str(failure) or type(failure).__name__
+
+
+def _halving(measure: Callable[[Batch], Result], part: Batch) -> Result:
+    try:
+        return measure(part)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if part.size == 1:
+            raise HessdiagError(
+                "out of memory with a single example: use a smaller input or model, or a machine with more memory"
+            ) from error
+    release()  # outside the handler, whose traceback holds on to tensors
+    half = part.size // 2
+    return add([_halving(measure, part.narrow(0, half)), _halving(measure, part.narrow(half, part.size))])
+
+
+def number(result: Result, key: str) -> float:
+    """The one number under a key."""
+    return float(cast(Any, result[key]))
