@@ -1,10 +1,11 @@
 """`hessdiag` and `python -m hessdiag`: run a command, and turn what goes wrong into one line and an exit status."""
 
+import os
 import sys
 import warnings
 
 from hessdiag.cli import app
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import HessdiagError, RankGoneError
 
 OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate")
 
@@ -17,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             result = app(arguments, prog_name="hessdiag", standalone_mode=False)
         except HessdiagError as error:
-            return _refuse(str(error))
+            return _refuse(str(error), by_all=isinstance(error, RankGoneError))
         except KeyboardInterrupt:
             print("hessdiag: interrupted", file=sys.stderr)
             return 130
@@ -31,8 +32,10 @@ def main(arguments: list[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _refuse(message: str) -> int:
-    print("hessdiag: " + " ".join(message.split()), file=sys.stderr)
+def _refuse(message: str, *, by_all: bool = False) -> int:
+    """Say it once: of several processes, those after the first are silent about what the first says too."""
+    if by_all or os.environ.get("RANK", "0") == "0":
+        print("hessdiag: " + " ".join(message.split()), file=sys.stderr)
     return 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
 from typing import Any, cast
@@ -23,7 +23,7 @@ from hessdiag.curvature.products import Matrix
 from hessdiag.curvature.result import merge
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_loss, digest_of_model
-from hessdiag.execution.journal import Journal
+from hessdiag.execution.journal import journal
 from hessdiag.execution.memory import Memory, watching_peak
 from hessdiag.execution.ranks import ALONE, all_ranks
 from hessdiag.execution.work import Progress, Work, add
@@ -116,11 +116,10 @@ def diagnose(
         problem = Problem(model, batch, resolved, _in_execution_order(blocks, shape.order), skipped)
         work = Work(ranks, progress=progress)
         if resume is not None or distributed:
-            identity = session.identity | versions | {"model": digest_of_model(model), "loss": digest_of_loss(loss)}
+            identity = session.identity | {"weights": digest_of_model(model), "loss": digest_of_loss(loss)}
             identity |= {"device": device.type, "dtype": str(dtype)}
-            ranks.agree("weights", identity["model"])
-            if resume is not None:
-                work = replace(work, journal=stack.enter_context(closing(Journal(resume, identity))))
+            ranks.agree("weights", identity["weights"])
+            work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
     names = tuple(block.name for block in problem.weights)
     numel = tuple(block.numel for block in problem.weights)

@@ -3,3 +3,7 @@
 
 class HessdiagError(ValueError):
     """Something that was passed cannot be used; the message says what, and what to type instead."""
+
+
+class RankGoneError(HessdiagError):
+    """Another process of the run ended without a word."""

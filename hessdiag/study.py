@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from hessdiag.diagnosis import diagnose
 from hessdiag.errors import HessdiagError
+from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.models import ModelSource
 from hessdiag.preparation import AS_BUILT, Prepared, prepare
 from hessdiag.report import Report
@@ -25,7 +26,7 @@ def measure_setups(
     seed: int = 0,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
-    progress: Callable[[], None] = lambda: None,
+    work: Work = ALL_HERE,
     **options: Any,
 ) -> Setups:
     """Diagnose `setups` random networks, each on its own random batch and with its own random loss.
@@ -36,23 +37,24 @@ def measure_setups(
         batch_size: examples of each.
         init: an initialisation, see `hessdiag.init.resolve`, or `"as built"`.
         seed, device, dtype: of the first set-up; of all.
-        progress: called after each set-up.
+        work: carries out the set-ups, of which each is a unit.
         options: of `hessdiag.diagnose`, such as `matrix="hessian"`.
 
     Raises:
         HessdiagError: an argument cannot be used.
     """
+    options.setdefault("noise_scale", False)  # a set-up's share of it is too small to tell anything
     if setups < 1:
         raise HessdiagError(f"{setups} set-ups: ask for at least 1")
-    reports = []
-    for number in range(seed, seed + setups):
-        reports.append(
-            diagnose_random(
-                source, batch_size=batch_size, init=init, seed=number, device=device, dtype=dtype, **options
-            )
+
+    def measure(number: int) -> Result:
+        report = diagnose_random(
+            source, batch_size=batch_size, init=init, seed=number, device=device, dtype=dtype, **options
         )
-        progress()
-    return Setups.collect(reports)
+        return {"report": np.array(report.to_json())}
+
+    found = work.each(f"{source.name} {init} batch {batch_size} {options} set-up", range(seed, seed + setups), measure)
+    return Setups.collect(Report.from_json(str(result["report"])) for result in found)
 
 
 def diagnose_random(

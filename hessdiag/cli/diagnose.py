@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -31,9 +30,6 @@ MaxMemory = Annotated[
     str,
     typer.Option(metavar="SIZE", help="memory to measure in, as 4GiB  [default: half of what is free]"),
 ]
-Resume = Annotated[
-    str, typer.Option(metavar="FILE", help="keep finished work there; killed and started again, go on where it was")
-]
 
 
 def diagnose(
@@ -60,12 +56,12 @@ def diagnose(
     csv: Csv = "",
     html: Html = "",
     plots: Plots = "",
-    resume: Resume = "",
+    resume: options.Resume = "",
     max_spread: MaxSpread = None,
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
     for path in (json if json != "-" else "", csv, html, resume):
-        _check_file(path)
+        options.check_file(path)
     _check_plots(plots)
     if max_spread is not None and not max_spread >= 1:
         raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
@@ -87,7 +83,7 @@ def diagnose(
     from hessdiag.study import diagnose_prepared
 
     with (
-        launched("nccl" if where == "cuda" else "gloo") as ranks,
+        launched(where) as ranks,
         progress_bar(f"measuring {model}", None) as step,
         redirect_stdout(sys.stderr),
     ):
@@ -132,19 +128,8 @@ def _save(report: Report, *, json: str, csv: str, html: str, plots: str) -> None
         _draw(report, Path(plots))
 
 
-def _check_file(path: str) -> None:
-    """Refuse before measuring what could not be saved after it."""
-    folder = Path(path).parent
-    if path and not folder.is_dir():
-        raise HessdiagError(f"cannot write {path!r}: there is no folder {str(folder)!r}")
-    if path and Path(path).is_dir():
-        raise HessdiagError(f"cannot write {path!r}: it is a folder, name a file in it")
-    if path and not os.access(folder, os.W_OK):
-        raise HessdiagError(f"cannot write {path!r}: the folder {str(folder)!r} is not writable")
-
-
 def _check_plots(path: str) -> None:
-    """As `_check_file`, for a folder that is made only when there is something to draw."""
+    """As `options.check_file`, for a folder that is made only when there is something to draw."""
     if path:
         nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
         if not nearest.is_dir():

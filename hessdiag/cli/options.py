@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,6 +54,9 @@ Per = Annotated[str, typer.Option(help="example: each example's own matrix, aver
 Method = Annotated[str, typer.Option(help="auto, exact or probe")]
 Batches = Annotated[
     str, typer.Option(metavar="N|all", help="how many batches of --data to read, whole and weighted by their examples")
+]
+Resume = Annotated[
+    str, typer.Option(metavar="FILE", help="keep finished work there; killed and started again, go on where it was")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Dtype = Annotated[str, typer.Option(help="float32 or float64")]
@@ -147,6 +152,17 @@ def parse_memory(text: str) -> int | None:
     if found is None:
         raise HessdiagError(f"--max-memory {text!r}: write a size such as 4GiB or 500MiB")
     return int(found[1]) * UNITS[found[2].upper()]
+
+
+def check_file(path: str) -> None:
+    """Refuse before measuring what could not be saved after it."""
+    folder = Path(path).parent
+    if path and not folder.is_dir():
+        raise HessdiagError(f"cannot write {path!r}: there is no folder {str(folder)!r}")
+    if path and Path(path).is_dir():
+        raise HessdiagError(f"cannot write {path!r}: it is a folder, name a file in it")
+    if path and not os.access(folder, os.W_OK):
+        raise HessdiagError(f"cannot write {path!r}: the folder {str(folder)!r} is not writable")
 
 
 def resolve_device(name: str) -> str:

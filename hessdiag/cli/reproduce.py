@@ -22,32 +22,53 @@ Quick = Annotated[bool, typer.Option("--quick", help="few set-ups and small batc
 
 @reproduce.command()
 def ratios(
-    out: Out = Path("figures"), quick: Quick = False, seed: options.Seed = 0, device: options.Device = "auto"
+    out: Out = Path("figures"),
+    quick: Quick = False,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    resume: options.Resume = "",
 ) -> None:
     """Figure 1: histograms of γ/σ² of every block of the strided LeNet over 100 set-ups (under a minute)."""
     from hessdiag.experiments import ratios as experiment
 
-    _run(experiment, out, quick, seed, device)
+    _run(experiment, out, quick, seed, device, resume)
 
 
 @reproduce.command()
 def heatmaps(
-    out: Out = Path("figures"), quick: Quick = False, seed: options.Seed = 0, device: options.Device = "auto"
+    out: Out = Path("figures"),
+    quick: Quick = False,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    resume: options.Resume = "",
 ) -> None:
     """Figure 2: Hessian and Gauss-Newton block maps of the strided LeNet, four initialisations."""
     from hessdiag.experiments import heatmaps as experiment
 
-    _run(experiment, out, quick, seed, device)
+    _run(experiment, out, quick, seed, device, resume)
 
 
-def _run(experiment: Any, out: Path, quick: bool, seed: int, device: str) -> None:
+def _run(experiment: Any, out: Path, quick: bool, seed: int, device: str, resume: str) -> None:
     """Measure, save, draw; an unusable folder is refused before the measuring."""
+    options.check_file(resume)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HessdiagError(f"--out {str(out)!r}: cannot make that folder ({error.strerror})") from error
-    with progress_bar("set-ups", experiment.steps(quick=quick)) as step:
-        measured = experiment.measure(quick=quick, seed=seed, device=options.resolve_device(device), progress=step)
+    from hessdiag.execution.journal import journal
+    from hessdiag.execution.ranks import launched
+    from hessdiag.execution.work import Work
+
+    where = options.resolve_device(device)
+    settings = {"figure": experiment.__name__, "quick": str(quick), "seed": str(seed), "device": where}
+    with (
+        launched(where) as ranks,
+        journal(resume, settings) as kept,
+        progress_bar("set-ups", experiment.steps(quick=quick)) as step,
+    ):
+        measured = experiment.measure(quick=quick, seed=seed, device=where, work=Work(ranks, kept, step))
+    if ranks.rank > 0:
+        return
     for path in experiment.draw(measured, out):
         say(f"wrote {path}")
     for line in experiment.summary(measured):

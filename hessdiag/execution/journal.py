@@ -11,16 +11,33 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from hessdiag.errors import HessdiagError
 
 OURS = 0x68657373  # application id of the file: "hess"
 WAIT = 60.0  # seconds that a rank waits for another one's transaction
+
+
+@contextmanager
+def journal(path: str | os.PathLike[str] | None, identity: Mapping[str, str]) -> Iterator[Journal | None]:
+    """An open `Journal`; None where no file is named."""
+    if not path:
+        yield None
+        return
+    opened = Journal(path, dict(identity) | {"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__})
+    try:
+        yield opened
+    finally:
+        opened.close()
+
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS measurement (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -101,7 +118,7 @@ class Journal:
     def _explaining(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, ValueError, OSError, EOFError) as error:  # the latter three: an array that is none
+        except (sqlite3.Error, BadZipFile, ValueError, OSError, EOFError) as error:  # all but the first: no arrays
             raise HessdiagError(
                 f"cannot resume from {str(self.path)!r} ({error}): name a new file in a writable folder, or delete it"
             ) from error

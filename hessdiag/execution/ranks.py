@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 import torch
 import torch.distributed as dist
 
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import HessdiagError, RankGoneError
 
 T = TypeVar("T")
 
@@ -60,10 +60,6 @@ class Ranks:
 ALONE = Ranks()
 
 
-class RankGoneError(HessdiagError):
-    """Another process of the run ended without a word."""
-
-
 def all_ranks() -> Ranks:
     """The processes of torch.distributed's default group.
 
@@ -85,8 +81,8 @@ def launched_rank() -> int | None:
 
 
 @contextmanager
-def launched(backend: str) -> Iterator[Ranks]:
-    """The processes that torchrun started, joined in a group; this one alone where it started none.
+def launched(device: str) -> Iterator[Ranks]:
+    """The processes that torchrun started, joined by NCCL on CUDA, else gloo; this one alone where it started none.
 
     Raises:
         HessdiagError: the others cannot be reached.
@@ -94,10 +90,10 @@ def launched(backend: str) -> Iterator[Ranks]:
     if launched_rank() is None:
         yield ALONE
         return
-    if backend == "nccl":
+    if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     try:
-        dist.init_process_group(backend, timeout=PATIENCE)
+        dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:  # what cannot connect is a RuntimeError
         raise HessdiagError(
             f"cannot join the other processes ({' '.join(str(error).split())[:120]}): start them with torchrun"

@@ -6,9 +6,10 @@ piecewise-linear network, off it they do not, so both are shown: the Hessian fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from hessdiag.execution.work import Work
 from hessdiag.init import SCHEMES
 from hessdiag.models import resolve_model
 from hessdiag.report import spread
@@ -21,13 +22,11 @@ MATRICES = ("hessian", "ggn")
 
 
 def steps(*, quick: bool) -> int:
-    """How often `measure` calls its `progress`."""
+    """Units of work."""
     return len(MATRICES) * len(SCHEMES) * (QUICK_SETUPS if quick else SETUPS)
 
 
-def measure(
-    *, quick: bool = False, seed: int = 0, device: str = "cpu", progress: Callable[[], None]
-) -> tuple[Setups, ...]:
+def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Work) -> tuple[Setups, ...]:
     """The same seeds for every initialisation and both matrices, so that panels differ in nothing else."""
     return tuple(
         measure_setups(
@@ -38,7 +37,7 @@ def measure(
             matrix=matrix,
             seed=seed,
             device=device,
-            progress=progress,
+            work=work,
         )
         for matrix in MATRICES
         for init in SCHEMES

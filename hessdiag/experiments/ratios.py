@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from hessdiag.execution.work import Work
 from hessdiag.models import resolve_model
 from hessdiag.setups import Setups
 from hessdiag.study import measure_setups
@@ -16,11 +16,11 @@ QUICK_SETUPS, QUICK_BATCH_SIZE = 10, 128
 
 
 def steps(*, quick: bool) -> int:
-    """How often `measure` calls its `progress`."""
+    """Units of work."""
     return QUICK_SETUPS if quick else SETUPS
 
 
-def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", progress: Callable[[], None]) -> Setups:
+def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Work) -> Setups:
     """New weights, inputs and R for every set-up; exact Gauss-Newton blocks of each example."""
     return measure_setups(
         resolve_model("lenet"),
@@ -29,7 +29,7 @@ def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", progress
         init="geometric",
         seed=seed,
         device=device,
-        progress=progress,
+        work=work,
     )
 
 

@@ -1,0 +1,136 @@
+"""Several real processes: equal results, and a message instead of a hang when one dies."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hessdiag.__main__ import main
+from hessdiag.errors import HessdiagError
+from hessdiag.execution.ranks import ALONE, all_ranks, launched, launched_rank
+from hessdiag.report import Report
+
+FACTORY = """
+import os, torch
+from torch import nn
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5)), (6,)
+
+def unseeded():
+    torch.manual_seed(int(os.environ.get("RANK", 0)))
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5)), (6,)
+
+class Dying(nn.Linear):
+    calls = 0
+    def forward(self, x):
+        Dying.calls += 1
+        if os.environ.get("RANK") == "1" and Dying.calls > 2:
+            os.kill(os.getpid(), 9)
+        return super().forward(x)
+
+def dying():
+    torch.manual_seed(0)
+    return nn.Sequential(Dying(6, 8), nn.ReLU(), nn.Linear(8, 5)), (6,)
+
+def data():
+    torch.manual_seed(1)
+    for size in (7, 7, 3):
+        yield torch.randn(size, 6), torch.randint(5, (size,))
+"""
+
+
+def launch(folder: Path, arguments: str) -> subprocess.CompletedProcess[str]:
+    """Two processes under torchrun."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *launcher, "-m", "hessdiag", *arguments.split()]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "nets.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--batch-size 9 --max-memory 1MiB",
+        "--method sketch --batch-size 5 --resume run",
+        "--matrix hessian --batch-size 5",
+        "--per batch --method exact --batch-size 6",
+        "--data ./nets.py:data --batches all --loss cross-entropy",
+    ],
+)
+def test_two_processes_find_what_one_does(options: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(f"diagnose ./nets.py:net {options} --json one.json".replace(" run", " run1").split()) == 0
+    both = launch(folder, f"diagnose ./nets.py:net {options} --json two.json")
+    assert both.returncode == 0, both.stderr
+    assert Report.from_json("two.json") == Report.from_json("one.json")
+    assert both.stdout == capsys.readouterr().out  # printed once
+
+
+def test_a_rank_that_dies_ends_the_run_with_a_message(folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "hessdiag", "diagnose", "./nets.py:dying", "--json", "no.json"]
+    ranks = [
+        subprocess.Popen(command, env={**shared, "RANK": rank}, cwd=folder, stderr=subprocess.PIPE, text=True)
+        for rank in "01"
+    ]
+    messages = [process.communicate(timeout=120)[1] for process in ranks]
+    assert [process.returncode for process in ranks] == [2, -9]
+    assert messages[0].startswith("hessdiag: another process of this run is gone (")
+    assert messages[0].count("\n") == 1
+    assert not (folder / "no.json").exists()
+
+
+def test_ranks_with_different_weights_are_refused(folder: Path) -> None:
+    script = folder / "own.py"
+    script.write_text(
+        "import torch, hessdiag, torch.distributed as dist\n"
+        "from nets import unseeded\n"
+        "dist.init_process_group('gloo')\n"
+        "model, size = unseeded()\n"
+        "try:\n    hessdiag.diagnose(model, torch.ones(4, 6), distributed=True)\n"
+        "except hessdiag.HessdiagError as error:\n    print('refused:', error)\n"
+        "dist.destroy_process_group()\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert ran.stdout.count("refused: the ranks hold different weights") == 2, ran.stderr
+
+
+def test_bad_input_is_said_once(folder: Path) -> None:
+    refused = launch(folder, "diagnose ./nets.py:net --method magic")
+    assert refused.returncode != 0
+    assert len(re.findall("^hessdiag: ", refused.stderr, flags=re.MULTILINE)) == 1
+
+
+def test_alone_without_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WORLD_SIZE", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert launched_rank() is None
+    with launched("cpu") as ranks:
+        assert ranks is ALONE
+    assert ALONE.gather(3) == [3]
+    with pytest.raises(HessdiagError, match="distributed=True needs"):
+        all_ranks()
+
+
+def test_a_launcher_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(HessdiagError, match="cannot join the other processes"), launched("cpu"):
+        pass
