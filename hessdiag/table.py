@@ -111,7 +111,8 @@ def sampling(report: Report) -> str:
 
 def noise(report: Report) -> str:
     """The range of the curvature noise scale over the weight blocks; nothing where it was not measured."""
-    known = sorted((b for b in report.weights if not math.isnan(b.noise_scale)), key=lambda b: b.noise_scale)
+    told = [b for b in report.weights if not (math.isnan(b.noise_scale) or math.isinf(b.noise_scale_stderr))]
+    known = sorted(told, key=lambda b: b.noise_scale)
     if not known:
         return ""
     ends = [known[0]] if len(known) == 1 else [known[0], known[-1]]

@@ -29,14 +29,17 @@ from hessdiag.seeds import stream
 GROUPS = 16
 SIDE = 64  # outputs of all examples of a group together, where there are so few that all are taken
 LARGEST_GROUP = 8
-DIRECTIONS = 4  # random ones, where there are more
+DIRECTIONS = 8  # random ones, where there are more
+FORMED = 2**26  # numbers of the Jacobians of a group, which random directions may take
+TOLD = 2.0  # standard errors above 0 from which on a mean is told from 0
 
 
 @dataclass(frozen=True)
 class NoiseScale:
     """A noise scale in examples, and its standard error as an estimate for the data that the examples are of.
 
-    Infinite where the matrices of different examples have nothing in common; NaN where there is no pair of examples.
+    Infinite where the matrices of different examples have nothing in common, with an infinite error where that cannot
+    be told; NaN where there is no pair of examples, or no second group of them to tell the error.
     """
 
     value: float
@@ -55,9 +58,11 @@ def sum_pairs(
         seed: of the directions.
         work: carries it out.
     """
-    exact = outputs <= SIDE // 2
+    exact = outputs <= SIDE
     count = outputs if exact else DIRECTIONS
-    size = min(max(2, SIDE // outputs), LARGEST_GROUP) if exact else 2
+    largest = max((block.numel for block in problem.blocks), default=1)
+    fitting = SIDE // outputs if exact else FORMED // (2 * count * largest)
+    size = min(max(2, fitting), LARGEST_GROUP)
     groups = _groups(problem.batch.size, size)
     at_once = max(1, chunk(2 * count) // size)
     parts = [groups[start : start + at_once] for start in range(0, len(groups), at_once)]
@@ -130,21 +135,19 @@ def _means(K: Tensor, q: int, *, exact: bool) -> tuple[float, float]:
 
 
 def _ratio(own: Array, cross: Array) -> NoiseScale:
-    """Ratio of means, with the jackknife's standard error over groups (Efron & Stein 1981)."""
+    """Ratio of means over independent groups, with its standard error to first order."""
+    groups, mean = len(own), float(cross.mean())
     if not own.any():
         return NoiseScale(math.nan, math.nan)
-    value = _divide(own.sum(), cross.sum())
-    if len(own) == 1:
+    if mean <= 0:
+        return NoiseScale(math.inf, math.inf)
+    value = float(own.mean()) / mean
+    if groups == 1:
         return NoiseScale(value, math.nan)
-    without = np.array([_divide(own.sum() - o, cross.sum() - c) for o, c in zip(own, cross, strict=True)])
-    if not np.isfinite(without).all():
+    if mean < TOLD * float(cross.std(ddof=1)) / math.sqrt(groups):
         return NoiseScale(value, math.inf)
-    count = len(own)
-    return NoiseScale(value, math.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
-
-
-def _divide(own: float, cross: float) -> float:
-    return float(own / cross) if cross > 0 else math.inf
+    residual = float(((own - value * cross) ** 2).sum()) / (groups * (groups - 1))
+    return NoiseScale(value, math.sqrt(residual) / mean)
 
 
 def _drawn(y: Tensor, count: int, which: str, seed: int) -> Tensor:

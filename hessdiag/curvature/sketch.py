@@ -125,7 +125,7 @@ class _Round:
 
     value: Array
     variance: Array
-    weight: float
+    random: int
     traces: Array
     traces_sq: Array
     norms_sq: Array
@@ -164,10 +164,13 @@ class _Total:
 
 def _combine(rounds: list[_Round]) -> _Total:
     """Independent rounds, weighted by their numbers of pairs: weights fixed beforehand keep the mean unbiased."""
-    weight = sum(r.weight for r in rounds)
-    value = sum((r.weight * r.value for r in rounds), np.zeros(())) / weight
-    variance = sum((r.weight**2 * r.variance for r in rounds), np.zeros(())) / weight**2
-    return _Total(np.asarray(value), np.asarray(variance))
+    pairs = sum(r.random**2 for r in rounds)
+    value = sum((r.random**2 * r.value for r in rounds), np.zeros(())) / pairs
+    variance = sum((r.random**4 * r.variance for r in rounds), np.zeros(())) / pairs**2
+    # That variance is itself estimated from q directions, and its tails are heavy: as wide as Student's.
+    q = sum(r.random for r in rounds)
+    wider = (q + 1) / (q - 3) * (t_quantile(LEVEL, q - 1) / t_quantile(LEVEL, math.inf)) ** 2
+    return _Total(np.asarray(value), np.asarray(variance * wider))
 
 
 def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int], seed: int, work: Work) -> _Round:
@@ -180,10 +183,8 @@ def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int
     cotangents = (q + directions.fixed) * (1 if problem.loss.has_root else 2)
     sums = work.total(f"sketches, {directions.name}", list(batch.chunks(max(1, chunk(cotangents)))), measure)
     mean = {key: total / batch.size for key, total in sums.items()}
-    # That variance is itself estimated from q directions, and its tails are heavy: as wide as Student's.
-    wider = (q + 1) / (q - 3) * (t_quantile(LEVEL, q - 1) / t_quantile(LEVEL, math.inf)) ** 2
-    variance = mean["variance"] / batch.size * wider
-    return _Round(mean["value"], variance, float(q**2), mean["trace"], mean["trace_sq"], mean["norm_sq"])
+    variance = mean["variance"] / batch.size
+    return _Round(mean["value"], variance, q, mean["trace"], mean["trace_sq"], mean["norm_sq"])
 
 
 def _grams(problem: Problem, part: Batch, directions: _Directions, seed: int) -> tuple[Tensor, Tensor]:

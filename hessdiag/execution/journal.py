@@ -100,8 +100,8 @@ class Journal:
         for key in known | dict(identity):
             if known.get(key) != identity.get(key):
                 raise HessdiagError(
-                    f"cannot resume from {str(self.path)!r}: it is of another measurement, with {key}"
-                    f" {known.get(key)} and not {identity.get(key)}; name a new file or delete this one"
+                    f"cannot resume from {str(self.path)!r}: it is of another measurement, {key} was"
+                    f" {known.get(key)} and is {identity.get(key)}; name a new file or delete this one"
                 )
 
     @contextmanager
@@ -118,6 +118,8 @@ class Journal:
     def _explaining(self) -> Iterator[None]:
         try:
             yield
+        except HessdiagError:
+            raise
         except (sqlite3.Error, BadZipFile, ValueError, OSError, EOFError) as error:  # all but the first: no arrays
             raise HessdiagError(
                 f"cannot resume from {str(self.path)!r} ({error}): name a new file in a writable folder, or delete it"

@@ -74,21 +74,22 @@ def test_deflation_is_sharper_where_the_rank_is_low(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "mse"])
-@pytest.mark.parametrize("network", [deep_relu, linear])
-def test_95_percent_intervals_cover(network, loss: str) -> None:
-    """Over blocks and seeds together, at the budget that the tool itself picks."""
-    model, x = network()
-    options = loss_options(loss, 3, 40)
-    exact = hessdiag.diagnose(model, x, method="exact", **options)
+def test_95_percent_intervals_cover(loss: str) -> None:
+    """Over blocks, seeds and both regimes together, at the budget that the tool itself picks."""
     covered = trials = 0
-    for seed in range(50):
-        report = hessdiag.diagnose(model, x, method="sketch", seed=seed, **options)
-        for sketched, known in zip(report.weights, exact.weights, strict=True):
-            gap = abs(sketched.avg_sq_singular_value - known.avg_sq_singular_value)
-            covered += gap <= 1.96 * sketched.stderr + 1e-9 * known.avg_sq_singular_value
-            trials += 1
-    assert trials >= 100
-    assert covered / trials >= 0.9  # trials of one seed share their directions
+    for network in (deep_relu, linear):
+        torch.manual_seed(0)
+        model, x = network()
+        options = {**loss_options(loss, 3, 40), "noise_scale": False}
+        exact = hessdiag.diagnose(model, x, method="exact", **options)
+        for seed in range(125):
+            report = hessdiag.diagnose(model, x, method="sketch", seed=seed, **options)
+            for sketched, known in zip(report.weights, exact.weights, strict=True):
+                gap = abs(sketched.avg_sq_singular_value - known.avg_sq_singular_value)
+                covered += gap <= 1.96 * sketched.stderr + 1e-9 * known.avg_sq_singular_value
+                trials += 1
+    assert trials >= 500
+    assert 0.92 <= covered / trials <= 0.98
 
 
 def test_sketches_of_a_batch_or_a_hessian_are_refused() -> None:

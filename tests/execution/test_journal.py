@@ -38,7 +38,7 @@ def test_numbers_are_kept_bit_for_bit(tmp_path: Path) -> None:
 def test_another_measurement_is_refused_by_name(other: dict[str, str], tmp_path: Path) -> None:
     Journal(tmp_path / "run", IDENTITY).close()
     before = (tmp_path / "run").read_bytes()
-    with pytest.raises(HessdiagError, match=f"it is of another measurement, with {next(iter(other))}"):
+    with pytest.raises(HessdiagError, match=f"it is of another measurement, {next(iter(other))} was"):
         Journal(tmp_path / "run", IDENTITY | other)
     assert (tmp_path / "run").read_bytes() == before
 

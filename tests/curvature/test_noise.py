@@ -1,0 +1,88 @@
+"""The curvature noise scale against its definition by dense rows, and against the two views."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from networks import BUILDERS, build
+from oracles import ggn_blocks
+from torch import nn
+
+import hessdiag
+from hessdiag.curvature.noise import _groups, _ratio
+
+
+def loss(y, t):
+    return (y**4).sum(dim=1).mean()
+
+
+def by_definition(model: nn.Module, x: torch.Tensor, names: list[str]) -> list[float]:
+    """Mean ‖G^(b)‖² over examples, over the mean ⟨G^(b), G^(c)⟩ over all pairs."""
+    own = [ggn_blocks(model, x[b : b + 1], None, loss, names) for b in range(len(x))]
+    scales = []
+    for i in range(len(names)):
+        G = torch.stack([blocks[i][i].flatten() for blocks in own]).detach()
+        inner = G @ G.T
+        off = (inner.sum() - inner.trace()) / (len(x) * (len(x) - 1))
+        scales.append(float(inner.diagonal().mean() / off) if inner.any() else math.nan)
+    return scales
+
+
+@pytest.mark.parametrize("network", BUILDERS)
+def test_all_pairs_of_a_small_batch(network: str) -> None:
+    model, x = build(network, batch=5)
+    report = hessdiag.diagnose(model, x, loss=loss)
+    expected = by_definition(model, x, [block.name for block in report.blocks])
+    np.testing.assert_allclose([block.noise_scale for block in report.blocks], expected, rtol=1e-9)
+
+
+def relu_network(outputs: int):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 14), nn.ReLU(), nn.Linear(14, outputs)).double()
+    return model, torch.randn(128, 12, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("outputs", "method"), [(5, "exact"), (50, "exact"), (80, "exact"), (80, "sketch")])
+def test_the_two_views_agree_with_it(outputs: int, method: str) -> None:
+    """σ²_cross = (B σ²_batch − σ²_example) / (B − 1)."""
+    model, x = relu_network(outputs)
+    example = hessdiag.diagnose(model, x, method=method, rtol=0.02)
+    batch = hessdiag.diagnose(model, x, per="batch", method="exact", noise_scale=False)
+    told = []
+    for mine, mean in zip(example.weights, batch.weights, strict=True):
+        B, own, together = len(x), mine.avg_sq_singular_value, mean.avg_sq_singular_value
+        expected = own / ((B * together - own) / (B - 1))
+        assert abs(mine.noise_scale - expected) < 4 * mine.noise_scale_stderr
+        told.append(mine.noise_scale_stderr < mine.noise_scale)
+    assert any(told)
+
+
+def test_groups_are_spread_over_the_batch() -> None:
+    assert _groups(1, 6) == []
+    assert _groups(5, 6) == [[0, 1, 2, 3, 4]]
+    groups = _groups(1024, 6)
+    assert len(groups) == 16
+    assert len({number for group in groups for number in group}) == 96
+    assert all(max(group) - min(group) > 800 for group in groups)
+
+
+def test_what_no_pair_of_examples_tells_is_undefined() -> None:
+    model, x = build("mlp", batch=1)
+    assert all(math.isnan(block.noise_scale) for block in hessdiag.diagnose(model, x).blocks)
+    model, x = build("mlp")
+    for options in ({"noise_scale": False}, {"matrix": "hessian"}):
+        assert all(math.isnan(block.noise_scale) for block in hessdiag.diagnose(model, x, **options).blocks)
+
+
+def test_examples_with_nothing_in_common_never_stop_averaging() -> None:
+    scale = _ratio(np.array([1.0, 2.0]), np.array([0.0, 0.0]))
+    assert (scale.value, scale.stderr) == (math.inf, math.inf)
+
+
+def test_the_error_bar_is_the_spread_between_groups() -> None:
+    """Of a ratio of means over independent groups."""
+    rng = np.random.default_rng(0)
+    draws = [(rng.gamma(4, size=16), rng.gamma(4, size=16) / 2) for _ in range(2000)]
+    found = [_ratio(own, cross) for own, cross in draws]
+    assert np.mean([f.stderr for f in found]) == pytest.approx(np.std([f.value for f in found]), rel=0.1)
