@@ -82,6 +82,9 @@ def diagnose(
     batch = Batch.of(inputs, targets)
     device, dtype = _check_weights(model, batch)
     blocks, skipped = find_blocks(model)
+    if not blocks:
+        why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
+        raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
     with unharmed(model, seed=seed):
         y = batch.narrow(0, 2).call(model).detach()
         problem = Problem(model, batch, resolve_loss(loss, y=y, targets=batch.targets, seed=seed), blocks)

@@ -26,6 +26,7 @@ from hessdiag.problem import Problem
 from hessdiag.seeds import stream
 
 MOST_CURVATURE_PROBES = 8  # per example, where the network has many outputs
+SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
 
@@ -127,7 +128,10 @@ def measure_moments(problem: Problem, *, chunk: int, seed: int) -> Moments:
         seen = trace(model, part, owners, keep_outputs=True)
         y = seen.y.detach()
         if done == 0:
-            _check_repeatable_and_independent(model, seen, part, loss)
+            few = batch.narrow(0, max(part.size, 2))  # one example cannot show that it depends on others
+            _check_repeatable_and_independent(
+                model, seen if few.size == part.size else trace(model, few, owners), few, loss
+            )
             moments.outputs = math.prod(y.shape[1:])
             probes = _curvature_probes(y, batch.size, seed)
         output_sum += _sum_sq(y)
@@ -266,6 +270,12 @@ def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch
                 else "the first dimension of every layer's input must run over the examples"
             )
             raise HessdiagError(f"the loss of one example depends on others at layer {call.owner!r}: {remedy}")
+    single = part.narrow(0, 1).call(model).detach()
+    if not float((single - y[:1]).norm()) <= SAME[y.dtype] * float(y.norm()):
+        raise HessdiagError(
+            "an example on its own gives other outputs than in the batch: the model uses statistics of the batch,"
+            " branches on its values, or updates itself; call model.eval() first, or keep examples apart"
+        )
 
 
 def _sum_sq(values: Tensor) -> float:
