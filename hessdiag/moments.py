@@ -124,14 +124,14 @@ def measure_moments(problem: Problem, *, chunk: int, seed: int) -> Moments:
     parameters = [block_parameter(model, block) for block in blocks]
     probes = torch.empty(0)
     done, output_sum = 0, 0.0
+    if chunk == 1 < batch.size:  # one example cannot show that it depends on others
+        two = batch.narrow(0, 2)
+        _check_repeatable_and_independent(model, trace(model, two, owners), two, loss)
     for part in batch.chunks(chunk):
         seen = trace(model, part, owners, keep_outputs=True)
         y = seen.y.detach()
         if done == 0:
-            few = batch.narrow(0, max(part.size, 2))  # one example cannot show that it depends on others
-            _check_repeatable_and_independent(
-                model, seen if few.size == part.size else trace(model, few, owners), few, loss
-            )
+            _check_repeatable_and_independent(model, seen, part, loss)
             moments.outputs = math.prod(y.shape[1:])
             probes = _curvature_probes(y, batch.size, seed)
         output_sum += _sum_sq(y)
@@ -241,7 +241,7 @@ def _channels(module: nn.Module, activation: Tensor) -> int:
 
 
 def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch, loss: Loss) -> None:
-    """A second forward pass gives the same, and the first example's loss reaches nothing written for the others."""
+    """A second forward pass gives the same; so does an example on its own; losses reach nothing of other examples."""
     for call in seen.calls:
         if call.output_shape[0] % part.size or call.x.shape[0] % part.size:
             raise HessdiagError(
@@ -256,11 +256,12 @@ def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch
         )
     if part.size == 1:
         return
+    half = part.size // 2  # not the first example alone: its gradient may be zero
     alone = loss.gradient(y, part.targets)
-    alone[1:] = 0
+    alone[half:] = 0
     edges = [call.output_edge for call in seen.calls]
     for call, gradient in zip(seen.calls, backpropagate(seen.y, edges, alone.unsqueeze(0)), strict=True):
-        if gradient is not None and bool(gradient.reshape(part.size, -1)[1:].any()):
+        if gradient is not None and bool(gradient.reshape(part.size, -1)[half:].any()):
             training = [
                 n for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training
             ]
@@ -270,8 +271,12 @@ def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch
                 else "the first dimension of every layer's input must run over the examples"
             )
             raise HessdiagError(f"the loss of one example depends on others at layer {call.owner!r}: {remedy}")
-    single = part.narrow(0, 1).call(model).detach()
-    if not float((single - y[:1]).norm()) <= SAME[y.dtype] * float(y.norm()):
+    try:
+        single = part.narrow(0, 1).call(model).detach()
+        same = float((single - y[:1]).norm()) <= SAME[y.dtype] * float(y.norm())
+    except ValueError:  # batch normalisation in training mode refuses a single example
+        same = False
+    if not same:
         raise HessdiagError(
             "an example on its own gives other outputs than in the batch: the model uses statistics of the batch,"
             " branches on its values, or updates itself; call model.eval() first, or keep examples apart"
