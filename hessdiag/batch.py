@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from hessdiag.errors import HessdiagError
 
@@ -40,9 +41,16 @@ class Batch:
             kwargs = dict(inputs)
         else:
             raise HessdiagError(f"inputs are a {type(inputs).__name__}: pass a tensor, or a tuple or dict of tensors")
-        tensors = [value for value in (*args, *kwargs.values(), targets) if isinstance(value, Tensor)]
-        if not any(value is not targets for value in tensors):
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        nested = [value for value in (*args, *kwargs.values()) if not isinstance(value, Tensor)]
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(nested)):
+            raise HessdiagError(
+                "inputs hold tensors inside a dict, list or tuple: pass each tensor as an argument of its own,"
+                " and wrap the model so that it takes them"
+            )
+        if not tensors:
             raise HessdiagError("inputs hold no tensor: pass a tensor, or a tuple or dict of tensors")
+        tensors += [targets] if isinstance(targets, Tensor) else []
         sizes = {tuple(t.shape[:1]) for t in tensors}
         if len(sizes) > 1 or () in sizes:
             shapes = ", ".join(str(tuple(t.shape)) for t in tensors)

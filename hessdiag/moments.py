@@ -249,7 +249,9 @@ def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch
                 " its first dimension must run over the examples"
             )
     y = seen.y.detach()
-    if not torch.allclose(part.call(model).detach(), y, rtol=1e-4, atol=0, equal_nan=True):
+    if not bool(y.isfinite().all()):
+        raise HessdiagError("the model returned NaN or infinite outputs: its inputs or weights are too large")
+    if not torch.allclose(part.call(model).detach(), y, rtol=1e-4, atol=0):
         raise HessdiagError(
             "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
             " call model.eval() first"

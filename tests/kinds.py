@@ -431,9 +431,10 @@ REFUSED: dict[str, tuple[Kind, str]] = {
         "returned a tuple with 2 tensors over the examples (0, 1): wrap it so that it returns one of them",
     ),
     "no outputs": (Kind(lambda: Returns(lambda y: {"loss": y.sum()})), "returned a dict without a tensor over the ex"),
+    "nan outputs": (Kind(lambda: Returns(lambda y: y / 0 * 0)), "returned NaN or infinite outputs"),
     "autocast inside": (Kind(lambda: Returns(lambda y: y.bfloat16())), "returned torch.bfloat16 outputs: switch autoc"),
     "branches on the batch": (Kind(BranchesOnBatch), "an example on its own gives other outputs than in the batch"),
     "centred on the batch": (Kind(CentredOnBatch), "an example on its own gives other outputs than in the batch"),
-    "nested dict input": (Kind(DictInput, lambda: ({"a": rows(), "b": rows()},)), "inputs hold no tensor: pass"),
-    "nested tuple input": (Kind(TupleInput, lambda: ((rows(), rows()),)), "inputs hold no tensor: pass a tensor"),
+    "nested dict input": (Kind(DictInput, lambda: ({"a": rows(), "b": rows()},)), "inputs hold tensors inside"),
+    "nested tuple input": (Kind(TupleInput, lambda: ((rows(), rows()),)), "inputs hold tensors inside a"),
 }

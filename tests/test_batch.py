@@ -43,6 +43,11 @@ def test_inputs_become_arguments(inputs, args: int, kwargs: set[str]) -> None:
     assert batch.targets is T
 
 
+def test_inputs_may_be_the_targets_too() -> None:
+    """As of a language model."""
+    assert Batch.of({"tokens": T}, T).size == 4
+
+
 def test_a_later_change_of_the_callers_dict_does_not_matter() -> None:
     inputs = {"a": X}
     batch = Batch.of(inputs, None)
@@ -78,6 +83,8 @@ def test_every_form_gives_the_same_report(per: str, method: str) -> None:
         ({}, None, "inputs hold no tensor"),
         ((1.0, None), None, "inputs hold no tensor"),
         ((), T, "inputs hold no tensor"),
+        ((X, {"mask": X}), None, "inputs hold tensors inside a dict, list or tuple: pass each tensor as an argument"),
+        ({"a": X, "past": [(X, X)]}, None, "inputs hold tensors inside a dict, list or tuple"),
         (torch.zeros(0, 3), None, "the batch is empty"),
         (torch.zeros(0, 3), T[:0], "the batch is empty"),
         (torch.tensor(1.0), None, "first dimension must be the same batch"),
