@@ -81,7 +81,8 @@ def test_every_kind_is_measured_right_and_left_as_it_was(
     with unchanged(model, *tensors_of(inputs)):
         report = hessdiag.diagnose(model, inputs, t, loss=loss, matrix=matrix, method="exact")
     names = [block.name for block in report.blocks]
-    every = [p for p, parameter in model.named_parameters() if parameter.requires_grad and parameter.dim() > 1]
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    every = [name for name, parameter in trained.items() if parameter.dim() > 1 or parameter.numel() == 1]
     assert set(every) <= set(names)
     # torch's fused kernel has wrong second derivatives: the reference takes the formula that it stands for.
     monkeypatch.setattr(torch, "_weight_norm", lambda v, g, dim: v * (g / torch.norm_except_dim(v, 2, dim)))
