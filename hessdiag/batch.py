@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from hessdiag.errors import HessdiagError
 
@@ -48,9 +49,16 @@ class Batch:
             kwargs = dict(inputs)
         else:
             raise HessdiagError(f"inputs are a {type(inputs).__name__}: pass a tensor, or a tuple or dict of tensors")
-        tensors = [value for value in (*args, *kwargs.values(), targets) if isinstance(value, Tensor)]
-        if not any(value is not targets for value in tensors):
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        nested = [value for value in (*args, *kwargs.values()) if not isinstance(value, Tensor)]
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(nested)):
+            raise HessdiagError(
+                "inputs hold tensors inside a dict, list or tuple: pass each tensor as an argument of its own,"
+                " and wrap the model so that it takes them"
+            )
+        if not tensors:
             raise HessdiagError("inputs hold no tensor: pass a tensor, or a tuple or dict of tensors")
+        tensors += [targets] if isinstance(targets, Tensor) else []
         sizes = {tuple(t.shape[:1]) for t in tensors}
         if len(sizes) > 1 or () in sizes:
             shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
@@ -130,12 +138,13 @@ class Batch:
         y = model(*self.args, **self.kwargs)
         return self.check_outputs(y)
 
-    def check_outputs(self, y: Any) -> Tensor:
-        """The outputs as a floating-point tensor (B, *out); a model that gives anything else is refused."""
-        if not isinstance(y, Tensor):
-            raise HessdiagError(
-                f"the model returned a {type(y).__name__}: wrap it so that it returns one tensor (batch, outputs)"
-            )
+    def check_outputs(self, returned: Any) -> Tensor:
+        """The outputs as a floating-point tensor (B, *out), also out of a dict, tuple or model output that holds one.
+
+        Raises:
+            HessdiagError: there is no such tensor, or no telling which of several it is.
+        """
+        y = returned if isinstance(returned, Tensor) else _only_outputs(returned, self.size)
         if y.dim() == 0 or y.shape[0] != self.size:
             raise HessdiagError(
                 f"the model returned a tensor of shape {tuple(y.shape)} for {self.size} examples:"
@@ -143,6 +152,8 @@ class Batch:
             )
         if not y.is_floating_point():
             raise HessdiagError(f"the model returned {y.dtype} outputs: they must be real floating-point numbers")
+        if y.dtype in (torch.float16, torch.bfloat16):
+            raise HessdiagError(f"the model returned {y.dtype} outputs: switch autocast off and convert it to float32")
         return y.unsqueeze(1) if y.dim() == 1 else y
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
@@ -157,6 +168,37 @@ class Batch:
 
         kwargs = {key: each(value) for key, value in self.kwargs.items()}
         return replace(self, args=tuple(map(each, self.args)), kwargs=kwargs, targets=each(self.targets))
+
+
+def _only_outputs(returned: Any, size: int) -> Tensor:
+    """The outputs among what a model returned: `logits`, or else the only floating-point tensor over the examples."""
+    held: Mapping[Any, Any] = {}
+    if isinstance(returned, Mapping):  # transformers' model outputs too
+        held = returned
+    elif isinstance(returned, (tuple, list)):
+        held = dict(zip(getattr(returned, "_fields", range(len(returned))), returned, strict=True))
+    elif is_dataclass(returned):
+        held = vars(returned)
+    if isinstance(held.get("logits"), Tensor):
+        return cast(Tensor, held["logits"])
+    found = {
+        key: value
+        for key, value in held.items()
+        if isinstance(value, Tensor) and value.is_floating_point() and value.shape[:1] == (size,)
+    }
+    if len(found) == 1:
+        return found.popitem()[1]
+    what = f"a {type(returned).__name__}"
+    if found:
+        which = ", ".join(map(repr, found))
+        raise HessdiagError(
+            f"the model returned {what} with {len(found)} tensors over the examples ({which}):"
+            " wrap it so that it returns one of them, or call that one 'logits'"
+        )
+    raise HessdiagError(
+        f"the model returned {what} without a tensor over the examples:"
+        " wrap it so that it returns one tensor (batch, outputs)"
+    )
 
 
 def _plain(value: Any) -> Any:

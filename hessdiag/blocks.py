@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from hessdiag.report import Kind
 
@@ -155,7 +156,7 @@ def _kind(module: nn.Module, attribute: str, parameter: nn.Parameter) -> Kind | 
 
 def _fans(module: nn.Module, attribute: str, parameter: nn.Parameter) -> tuple[int, int, tuple[int, ...]]:
     """Fan-in, fan-out and kernel of the layer; for an unknown layer those of a matrix (outputs, inputs)."""
-    weight = getattr(module, "weight", None) if attribute == "bias" else parameter
+    weight = _weight(module) if attribute == "bias" else parameter
     shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else tuple(parameter.shape)
     if len(shape) < 2:
         return 1, shape[0] if shape else 1, ()
@@ -164,3 +165,10 @@ def _fans(module: nn.Module, attribute: str, parameter: nn.Parameter) -> tuple[i
     if isinstance(module, TRANSPOSED):
         return shape[0] // module.groups, shape[1] * module.groups, shape[2:]
     return shape[1], shape[0], shape[2:]
+
+
+def _weight(module: nn.Module) -> object:
+    """The module's weight; of a parametrized one what it is computed from, for to compute it may change buffers."""
+    if is_parametrized(module, "weight"):
+        return max(module.parametrizations["weight"].parameters(), key=torch.Tensor.numel)  # type: ignore[union-attr, index]
+    return getattr(module, "weight", None)

@@ -118,6 +118,7 @@ class _Watch:
         self.edge: GradientEdge | None = None
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Hand the layer an alias of its input, whose gradient is that of this call alone."""
         key = 0 if args else next(iter(kwargs), None)
         x = args[0] if args else kwargs.get(str(key))
         self.entered = None
@@ -128,6 +129,7 @@ class _Watch:
         return ((alias, *args[1:]), kwargs) if args else (args, kwargs | {str(key): alias})
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Record the call, if gradients flow through it."""
         if self.entered is None or not isinstance(output, Tensor) or not output.requires_grad:
             return
         assert self.edge is not None

@@ -104,12 +104,15 @@ def diagnose(
     batch = next(stream)
     device, dtype = _check_weights(model)
     check_tensors(model, batch)
+    blocks, skipped = find_blocks(model)
+    if not blocks:
+        why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
+        raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
     memory = Memory.of(max_memory, device)
     versions = {"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__}
     ranks = all_ranks() if distributed else ALONE
     with unharmed(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
         session = Session(cast(Matrix, matrix), per, method, rtol, max_products, seed, noise_scale, memory)
-        blocks, skipped = find_blocks(model)
         y = batch.narrow(0, 2).call(model).detach()
         resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed)
         shape = measure_shapes(model, batch, blocks)

@@ -88,12 +88,29 @@ def _jacobians_one_by_one(
 
 
 def output_tangent(model: nn.Module, block: Block, batch: Batch) -> Tensor:
-    """∂y/∂u for a scalar block u, (B, *out), by one forward-mode pass."""
+    """∂y/∂u for a scalar block u, (B, *out), by one forward-mode pass.
+
+    By reverse mode twice where an operation has no forward-mode rule, or where forward mode was found out to differ
+    (`block.structured` is off): it differentiates what the model computes under `torch.no_grad()`.
+    """
     network = FunctionalModel(model)
     value = block_parameter(model, block).detach()
 
     def outputs(u: Tensor) -> Any:
         return network({block.name: u}, batch)
 
-    with torch.no_grad():  # only the tangent is wanted, no graph behind it
-        return cast(Tensor, jvp(outputs, (value,), (torch.ones_like(value),))[1])
+    if block.structured:
+        try:
+            with torch.no_grad():  # only the tangent is wanted, no graph behind it
+                return cast(Tensor, jvp(outputs, (value,), (torch.ones_like(value),))[1])
+        except (RuntimeError, NotImplementedError):
+            pass
+    u = value.clone().requires_grad_()
+    y = outputs(u)
+    v = torch.zeros_like(y, requires_grad=True)
+    if not y.requires_grad:
+        return v.detach()
+    (along,) = torch.autograd.grad(y, u, v, create_graph=True, materialize_grads=True)  # v^T ∂y/∂u
+    if not along.requires_grad:
+        return v.detach()
+    return torch.autograd.grad(along, v, torch.ones_like(along))[0]

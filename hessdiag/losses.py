@@ -234,15 +234,21 @@ class CallableLoss:
         return self._each(lambda a, t: cast(Tensor, grad(self._one)(a, t)), y, targets)
 
     def hessian_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
-        """By forward over reverse mode, shape (B, *out)."""
+        """By forward over reverse mode, or reverse mode twice where torch lacks a rule (Huber), shape (B, *out)."""
 
-        def one(a: Tensor, t: Tensor | None, u: Tensor) -> Tensor:
+        def forward(a: Tensor, t: Tensor | None, u: Tensor) -> Tensor:
             if t is None or not t.is_floating_point():
                 return cast(Tensor, jvp(lambda b: grad(self._one)(b, t), (a,), (u,))[1])
             # Float targets go in as primals with zero tangents: mse_loss crashes otherwise (pytorch#123996).
             return cast(Tensor, jvp(grad(self._one), (a, t), (u, torch.zeros_like(t)))[1])
 
-        return self._each(one, y, targets, v)
+        def reverse(a: Tensor, t: Tensor | None, u: Tensor) -> Tensor:
+            return cast(Tensor, grad(lambda b: (grad(self._one)(b, t) * u).sum())(a))
+
+        try:
+            return self._each(forward, y, targets, v)
+        except RuntimeError:  # NotImplementedError too
+            return self._each(reverse, y, targets, v)
 
     root_product = root_transposed_product = _no_root
 

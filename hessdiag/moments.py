@@ -31,6 +31,7 @@ from hessdiag.problem import Problem
 from hessdiag.seeds import gaussians
 
 MOST_CURVATURE_PROBES = 8  # per example, where the network has many outputs
+SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
 
@@ -170,9 +171,13 @@ def _sums(problem: Problem, part: Batch, seed: int) -> Result:
     """Sums over the examples of one chunk."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = _watched(problem)
+    first = part.offset == problem.batch.offset
+    if first and part.size == 1 < problem.batch.size:  # one example cannot show that it depends on others
+        two = problem.batch.narrow(0, 2)
+        _check_repeatable_and_independent(model, trace(model, two, owners), two, loss)
     seen = trace(model, part, owners, keep_outputs=True)
     y = seen.y.detach()
-    if part.offset == problem.batch.offset:
+    if first:
         _check_repeatable_and_independent(model, seen, part, loss)
     own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
     ends = [call.output_edge for call in seen.calls]
@@ -242,7 +247,7 @@ def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tenso
 
 
 def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch, loss: Loss) -> None:
-    """A second forward pass gives the same, and the first example's loss reaches nothing written for the others."""
+    """A second forward pass gives the same; so does an example on its own; losses reach nothing of other examples."""
     for call in seen.calls:
         if call.output_shape[0] % part.size or call.x.shape[0] % part.size:
             raise HessdiagError(
@@ -250,18 +255,21 @@ def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch
                 " its first dimension must run over the examples"
             )
     y = seen.y.detach()
-    if not torch.allclose(part.call(model).detach(), y, rtol=1e-4, atol=0, equal_nan=True):
+    if not bool(y.isfinite().all()):
+        raise HessdiagError("the model returned NaN or infinite outputs: its inputs or weights are too large")
+    if not torch.allclose(part.call(model).detach(), y, rtol=1e-4, atol=0):
         raise HessdiagError(
             "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
             " call model.eval() first"
         )
     if part.size == 1:
         return
+    half = part.size // 2  # not the first example alone: its gradient may be zero
     alone = loss.gradient(y, part.targets)
-    alone[1:] = 0
+    alone[half:] = 0
     edges = [call.output_edge for call in seen.calls]
     for call, gradient in zip(seen.calls, backpropagate(seen.y, edges, alone.unsqueeze(0)), strict=True):
-        if gradient is not None and bool(gradient.reshape(part.size, -1)[1:].any()):
+        if gradient is not None and bool(gradient.reshape(part.size, -1)[half:].any()):
             training = [
                 n for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training
             ]
@@ -271,6 +279,16 @@ def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch
                 else "the first dimension of every layer's input must run over the examples"
             )
             raise HessdiagError(f"the loss of one example depends on others at layer {call.owner!r}: {remedy}")
+    try:
+        single = part.narrow(0, 1).call(model).detach()
+        same = float((single - y[:1]).norm()) <= SAME[y.dtype] * float(y.norm())
+    except ValueError:  # batch normalisation in training mode refuses a single example
+        same = False
+    if not same:
+        raise HessdiagError(
+            "an example on its own gives other outputs than in the batch: the model uses statistics of the batch,"
+            " branches on its values, or updates itself; call model.eval() first, or keep examples apart"
+        )
 
 
 def _sum_sq(values: Tensor) -> float:

@@ -52,18 +52,27 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Layers by path, outputs per example, bytes of one number, and all owners of blocks in execution order."""
+    """Sizes of a network.
+
+    Attributes:
+        layers: by path.
+        outputs: N, per example.
+        element_size: bytes of one number.
+        order: all owners of blocks, in execution order.
+        dense: entries of the blocks whose Jacobians are formed whole.
+    """
 
     layers: dict[str, LayerShape]
     outputs: int
     element_size: int
     order: tuple[str, ...]
+    dense: int = 0
 
     def bytes_per_example(self, cotangents: int) -> int:
         """Memory of one example when `cotangents` are back-propagated at once to every layer."""
-        return self.element_size * sum(
-            layer.inputs + layer.patches + (2 * cotangents + 2) * layer.outputs for layer in self.layers.values()
-        )
+        layers = sum(layer.inputs + layer.patches for layer in self.layers.values())
+        written = sum(layer.outputs for layer in self.layers.values()) + self.outputs
+        return self.element_size * (layers + (2 * cotangents + 2) * written + cotangents * self.dense)
 
     def most_cotangents(self, memory: int) -> int:
         """Cotangents of one example that can be back-propagated at once in `memory` bytes."""
@@ -96,7 +105,8 @@ def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> N
         new = LayerShape(reads, writes, reads // max(channels_in, 1), sites, patch * sites, macs, channels_in)
         old = layers.get(call.owner)
         layers[call.owner] = new if old is None else old + new
-    return NetworkShape(layers, math.prod(seen.y.shape[1:]), seen.y.element_size(), tuple(dict.fromkeys(order)))
+    dense = sum(block.numel for block in blocks if not block.structured)
+    return NetworkShape(layers, math.prod(seen.y.shape[1:]), seen.y.element_size(), tuple(dict.fromkeys(order)), dense)
 
 
 @contextmanager

@@ -100,6 +100,42 @@ class Recurrent(nn.Module):
         return self.last(self.cell(x)[0][:, -1])
 
 
+class Gated(nn.Module):
+    """A two-layer GRU's last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.last = nn.GRU(3, 2, num_layers=2, batch_first=True), nn.Linear(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.cell(x)[0][:, -1])
+
+
+class Frozen(nn.Module):
+    """A layer whose weight is frozen between two that are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 5), nn.Linear(5, 4), nn.Linear(4, 3)
+        self.second.weight.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(F.relu(self.second(F.relu(self.first(x)))))
+
+
+class DotProduct(nn.Module):
+    """`scaled_dot_product_attention` called directly, with a projection of its own for each argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(4, 4, bias=False) for _ in range(3))
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), is_causal=True)  # (B, T, 4)
+        return self.last(h.mean(1))
+
+
 class Attention(nn.Module):
     """Self-attention: three projections in one weight, and an output layer whose forward is never called."""
 
@@ -184,11 +220,45 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 2)),
         (2, 2, 2),
     ),
+    "conv transpose 1d": (
+        lambda: nn.Sequential(nn.ConvTranspose1d(2, 3, 2, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2)),
+        (2, 3),
+    ),
+    "conv transpose 3d": (
+        lambda: nn.Sequential(nn.ConvTranspose3d(2, 2, 2, groups=2), nn.ReLU(), nn.Flatten(), nn.Linear(54, 2)),
+        (2, 2, 2, 2),
+    ),
+    "max pooled": (
+        lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)),
+        (1, 6, 6),
+    ),
+    "adaptive max pooled": (
+        lambda: nn.Sequential(nn.Conv1d(2, 3, 2), nn.ReLU(), nn.AdaptiveMaxPool1d(2), nn.Flatten(), nn.Linear(6, 2)),
+        (2, 6),
+    ),
+    "dropout eval": (
+        lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3)).eval(),
+        (4,),
+    ),
+    "frozen": (Frozen, (4,)),
+    "instancenorm": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 2, 2), nn.InstanceNorm2d(2, affine=True), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)
+        ),
+        (1, 3, 3),
+    ),
+    "rmsnorm": (lambda: nn.Sequential(nn.Linear(4, 5), nn.RMSNorm(5), nn.SiLU(), nn.Linear(5, 3)), (4,)),
+    "gru": (Gated, (3, 3)),
+    "dot product": (DotProduct, (3, 4)),
     "softplus": (lambda: nn.Sequential(nn.Conv1d(2, 3, 2), nn.Softplus(), nn.Flatten(), nn.Linear(9, 2)), (2, 4)),
     "tanh": (lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), (4,)),
 }
 
-CURVED = ("tanh", "groupnorm", "prelu", "called twice", "tied", "lstm", "attention", "layernorm", "softplus")
+RECURRENT = ("lstm", "gru")
+CURVED = (
+    *("tanh", "groupnorm", "prelu", "called twice", "tied", "attention", "layernorm", "softplus"),
+    *("instancenorm", "rmsnorm", "dot product", *RECURRENT),
+)
 PIECEWISE_LINEAR = [name for name in BUILDERS if name not in CURVED]
 
 

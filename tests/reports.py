@@ -41,7 +41,7 @@ def build_block(**values: Any) -> BlockReport:
 
 def build_report(*blocks: BlockReport, **values: Any) -> Report:
     """A report of some blocks whose map is ‖H_ij‖² = sqrt(‖H_ii‖² ‖H_jj‖²), except for `values`."""
-    blocks = blocks or (FC1,)
+    blocks = blocks or (() if "heatmap" in values else (FC1,))
     weights = [block for block in blocks if block.kind == "weight"]
     settings: dict[str, Any] = {
         "skipped": (),

@@ -1,12 +1,12 @@
-"""Synthetic reports of known numbers."""
+"""Synthetic reports of known numbers, for pages and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import reports
 
 from hessdiag.report import BlockReport, Heatmap, Report
 
@@ -18,61 +18,22 @@ def build_map(blocks: int, *, decades: float = 3.0) -> np.ndarray:
 
 
 def build_block(name: str, **values: Any) -> BlockReport:
+    """A block of 100 entries whose numbers are round, of the kind that its name ends with."""
     kind = "bias" if name.endswith("bias") else "scalar" if name.endswith("scale") else "weight"
-    block = BlockReport(
-        name=name,
-        kind=kind,
-        layer="Linear",
-        shape=(10, 10),
-        numel=100,
-        fan_in=10,
-        fan_out=10,
-        kernel=(),
-        groups=1,
-        sites_in=1,
-        sites_out=1,
-        activation_scaling=1.0,
-        gamma=0.9,
-        gamma_intrinsic=0.9,
-        gamma_curvature=0.9,
-        nu=3.0,
-        weight_sq=0.1,
-        avg_sq_singular_value=1.0,
-        stderr=0.0,
-        ratio=0.9,
-        relative_ratio=1.0,
-        products=0,
-        ended="exact",
-    )
-    return replace(block, **values)
+    sizes = {"shape": (10, 10), "numel": 100, "fan_in": 10, "fan_out": 10}
+    scales = dict.fromkeys(("gamma", "gamma_intrinsic", "gamma_curvature", "ratio"), 0.9)
+    known = {"activation_scaling": 1.0, "nu": 3.0, "weight_sq": 0.1, "avg_sq_singular_value": 1.0}
+    return reports.build_block(name=name, **({"kind": kind} | sizes | scales | known | values))
 
 
 def build_report(blocks: Sequence[BlockReport], *, normalized: np.ndarray | None = None, **settings: Any) -> Report:
+    """A report of LeNet's settings, with a map whose normalised entries are given."""
     weights = [block for block in blocks if block.kind == "weight"]
     numel = tuple(block.numel for block in weights)
     root = np.sqrt(np.asarray(numel, dtype=float))
-    values = build_map(len(weights)) if normalized is None else normalized
-    known = {
-        "skipped": (),
-        "model": "lenet",
-        "init": "geometric",
-        "loss": "random-quadratic",
-        "matrix": "ggn",
-        "per": "example",
-        "method": "exact",
-        "method_reason": "",
-        "seed": 0,
-        "batch_size": 64,
-        "outputs": 10,
-        "rtol": 0.05,
-        "device": "cpu",
-        "dtype": "float32",
-    }
-    frobenius_sq = values * np.outer(root, root)
-    heatmap = Heatmap(
-        names=tuple(b.name for b in weights),
-        numel=numel,
-        frobenius_sq=frobenius_sq,
-        stderr=np.zeros_like(frobenius_sq),
-    )
-    return Report(blocks=tuple(blocks), heatmap=heatmap, **(known | settings))
+    frobenius_sq = (build_map(len(weights)) if normalized is None else normalized) * np.outer(root, root)
+    names = tuple(block.name for block in weights)
+    heatmap = Heatmap(names=names, numel=numel, frobenius_sq=frobenius_sq, stderr=np.zeros_like(frobenius_sq))
+    named = {"model": "lenet", "init": "geometric", "loss": "random-quadratic", "batch_size": 64, "seed": 0}
+    ran = {"method_reason": "", "dtype": "float32", "versions": {}}
+    return reports.build_report(*blocks, **({"heatmap": heatmap} | named | ran | settings))

@@ -1,5 +1,8 @@
 """Batches of every form that a model can be called with, and one sentence for every other."""
 
+from collections import namedtuple
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -40,6 +43,11 @@ def test_inputs_become_arguments(inputs, args: int, kwargs: set[str]) -> None:
     assert batch.targets is T
 
 
+def test_inputs_may_be_the_targets_too() -> None:
+    """As of a language model."""
+    assert Batch.of({"tokens": T}, T).size == 4
+
+
 def test_a_later_change_of_the_callers_dict_does_not_matter() -> None:
     inputs = {"a": X}
     batch = Batch.of(inputs, None)
@@ -75,6 +83,8 @@ def test_every_form_gives_the_same_report(per: str, method: str) -> None:
         ({}, None, "inputs hold no tensor"),
         ((1.0, None), None, "inputs hold no tensor"),
         ((), T, "inputs hold no tensor"),
+        ((X, {"mask": X}), None, "inputs hold tensors inside a dict, list or tuple: pass each tensor as an argument"),
+        ({"a": X, "past": [(X, X)]}, None, "inputs hold tensors inside a dict, list or tuple"),
         (torch.zeros(0, 3), None, "the batch is empty"),
         (torch.zeros(0, 3), T[:0], "the batch is empty"),
         (torch.tensor(1.0), None, "first dimension must be the same batch"),
@@ -108,14 +118,18 @@ class Returns(nn.Module):
 @pytest.mark.parametrize(
     ("turn", "message"),
     [
-        (lambda y: (y, y), "returned a tuple: wrap it"),
-        (lambda y: {"logits": y}, "returned a dict: wrap it"),
-        (lambda y: None, "returned a NoneType"),
+        (lambda y: (y, y + 1), r"returned a tuple with 2 tensors over the examples \(0, 1\): wrap it so"),
+        (lambda y: {"a": y, "b": y}, r"returned a dict with 2 tensors over the examples \('a', 'b'\): wrap it so"),
+        (lambda y: {"loss": y.sum()}, "returned a dict without a tensor over the examples: wrap it so"),
+        (lambda y: {"logits": y.sum()}, r"shape \(\) for 2 examples"),
+        (lambda y: ((y,),), "returned a tuple without a tensor over the examples"),
+        (lambda y: None, "returned a NoneType without a tensor over the examples"),
         (lambda y: y.sum(), r"shape \(\) for 2 examples"),
         (lambda y: y.T[:1], r"shape \(1, 2\) for 2 examples"),
         (lambda y: torch.cat([y, y]), r"shape \(4, 2\) for 2 examples"),
         (lambda y: y.argmax(1), "returned torch.int64 outputs"),
         (lambda y: y.to(torch.complex64), "returned torch.complex64 outputs"),
+        (lambda y: y.half(), "returned torch.float16 outputs: switch autocast off"),
     ],
 )
 def test_other_outputs_are_refused_in_one_sentence(turn, message: str) -> None:
@@ -123,6 +137,31 @@ def test_other_outputs_are_refused_in_one_sentence(turn, message: str) -> None:
         with pytest.raises(HessdiagError, match=message) as caught:
             measure(Returns(turn), X)
         assert "\n" not in str(caught.value)
+
+
+@dataclass
+class Outputs:
+    """What some libraries return."""
+
+    scores: Tensor
+    loss: Tensor
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        lambda y: {"scores": y},
+        lambda y: {"hidden": 2 * y, "logits": y, "loss": y.sum()},
+        lambda y: (y, y.sum(), None),
+        lambda y: [y.argmax(1), y],
+        lambda y: namedtuple("Pair", ["state", "logits"])(2 * y, y),
+        lambda y: Outputs(y, y.sum()),
+    ],
+)
+def test_outputs_are_found_in_what_holds_them(turn) -> None:
+    plain, wrapped = Returns(lambda y: y), Returns(turn)
+    wrapped.load_state_dict(plain.state_dict())
+    assert hessdiag.diagnose(wrapped, X).blocks == hessdiag.diagnose(plain, X).blocks
 
 
 def test_one_output_without_a_dimension_is_one_output() -> None:

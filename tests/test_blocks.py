@@ -6,6 +6,7 @@ import pytest
 import torch
 from networks import BUILDERS, Multiplier, build
 from torch import nn
+from torch.nn.utils import parametrizations
 
 from hessdiag.blocks import Block, block_parameter, find_blocks, owners_of, parameter_slots
 
@@ -196,3 +197,12 @@ def test_a_subclass_is_its_base() -> None:
 
     found = blocks_of(nn.Sequential(Renamed(2, 3, 3)))
     assert (found["0.weight"].kind, found["0.weight"].layer) == ("weight", "Renamed")
+
+
+@pytest.mark.parametrize("how", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_the_fans_of_a_parametrized_layers_bias_are_read_without_computing_its_weight(how) -> None:
+    model = how(nn.Linear(4, 30))
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    found = blocks_of(model)
+    assert (found["bias"].fan_in, found["bias"].fan_out) == (4, 30)
+    assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())

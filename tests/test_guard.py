@@ -1,14 +1,15 @@
 """A measurement leaves no trace: model, gradients, hooks, modes, random state and settings are as before."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from copy import copy
+import sys
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from networks import build
 from torch import Tensor, nn
+from unchanged import HOOKS, unchanged
 
 import hessdiag
 from hessdiag.guard import unharmed
@@ -19,7 +20,6 @@ WAYS = [
     {"method": "probe", "per": "example", "matrix": "hessian"},
     {"method": "probe", "per": "batch", "matrix": "ggn"},
 ]
-HOOKS = [name for name in nn.Module().__dict__ if "hook" in name]
 
 every_way = pytest.mark.parametrize("options", WAYS, ids=lambda options: " ".join(options.values()))
 
@@ -57,44 +57,6 @@ def model() -> nn.Module:
 
 
 X = torch.linspace(-1, 1, 27, dtype=torch.float64).view(3, 1, 3, 3)
-
-
-def bits(t: Tensor) -> bytes:
-    return t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if t.dim() else bits(t.view(1))
-
-
-def state_of(model: nn.Module, *tensors: Tensor) -> dict[str, Any]:
-    """All that a measurement could leave changed, bit for bit and object by object."""
-    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
-    modules = dict(model.named_modules(remove_duplicate=False))
-    return {
-        "weights": {name: (id(p), bits(p)) for name, p in parameters.items()},
-        "versions": {name: p._version for name, p in parameters.items()},
-        "buffers": {name: (id(b), bits(b)) for name, b in buffers.items()},
-        "state": {name: bits(t) for name, t in model.state_dict().items()},
-        "grads": {n: None if p.grad is None else (id(p.grad), bits(p.grad)) for n, p in parameters.items()},
-        "requires_grad": {name: p.requires_grad for name, p in parameters.items()},
-        "modes": {name: module.training for name, module in modules.items()},
-        "modules": {name: id(module) for name, module in modules.items()},
-        "hooks": {name: {h: copy(getattr(m, h)) for h in HOOKS} for name, m in modules.items()},
-        "tensor hooks": {name: p._backward_hooks for name, p in parameters.items()},
-        "attributes": {name: sorted(vars(module)) for name, module in modules.items()},
-        "random": bits(torch.get_rng_state()),
-        "cuda random": [bits(s) for s in torch.cuda.get_rng_state_all()] if torch.cuda.is_available() else [],
-        "tf32": (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32),
-        "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
-        "default dtype": torch.get_default_dtype(),
-        "tensors": [(bits(t), t._version, t.requires_grad, t.grad) for t in tensors],
-    }
-
-
-@contextmanager
-def unchanged(model: nn.Module, *tensors: Tensor) -> Iterator[None]:
-    before = state_of(model, *tensors)
-    yield
-    after = state_of(model, *tensors)
-    for key, value in before.items():
-        assert after[key] == value, key
 
 
 def test_the_state_that_is_compared_sees_a_change(model: nn.Module) -> None:
@@ -340,3 +302,60 @@ def test_the_newer_tf32_settings_are_kept() -> None:
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
     finally:
         torch.backends.cuda.matmul.fp32_precision = saved
+
+
+def test_autocast_around_the_call_is_switched_off() -> None:
+    model, x = nn.Linear(4, 3), torch.randn(2, 4)
+    expected = hessdiag.diagnose(model, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(x).dtype == torch.bfloat16
+        assert hessdiag.diagnose(model, x) == expected
+        assert torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("how", ["copy", "in place"])
+def test_a_compiled_model_runs_as_it_was_written_and_is_compiled_again_afterwards(how: str) -> None:
+    compiled = []
+
+    def backend(graph: torch.fx.GraphModule, example_inputs: list[Tensor]) -> Callable[..., Any]:
+        compiled.append(graph)
+        return graph.forward
+
+    model, x = build("residual")
+    expected = hessdiag.diagnose(model, x)
+    if how == "copy":
+        model = torch.compile(model, backend=backend)
+    else:
+        model.compile(backend=backend)
+    with unchanged(model, x):
+        report = hessdiag.diagnose(model, x)
+    assert not compiled
+    assert [b.name for b in report.blocks] == [n for n, _ in model.named_parameters()]
+    assert [b.avg_sq_singular_value for b in report.blocks] == [b.avg_sq_singular_value for b in expected.blocks]
+    model(x)
+    assert compiled
+
+
+def test_torchs_own_functions_are_put_back() -> None:
+    def held() -> tuple[Any, ...]:
+        checkpoint = torch.utils.checkpoint
+        names = ("CheckpointFunction", "_checkpoint_without_reentrant_generator")
+        old = sys.modules["torch.nn.utils.weight_norm"]
+        return *(getattr(checkpoint, name) for name in names), torch._weight_norm, old._weight_norm, warnings.filters[:]
+
+    before = held()
+    with unharmed(nn.Linear(2, 2), seed=0):
+        assert all(inside is not outside for inside, outside in zip(held(), before, strict=True))
+    assert held() == before
+    with pytest.raises(ZeroDivisionError), unharmed(nn.Linear(2, 2), seed=0):
+        raise ZeroDivisionError
+    assert held() == before
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((3, 4), 0), ((3, 4), 1), ((3, 4), -1), ((2, 3, 2, 2), 0)])
+def test_weight_norm_written_out_is_torchs(shape: tuple[int, ...], dim: int) -> None:
+    v = torch.randn(shape, dtype=torch.float64)
+    g = torch.randn_like(torch.norm_except_dim(v, 2, dim))
+    with unharmed(nn.Linear(2, 2), seed=0):
+        got = torch._weight_norm(v, g, dim)
+    torch.testing.assert_close(got, torch._weight_norm(v, g, dim), rtol=1e-14, atol=0)

@@ -28,6 +28,7 @@ def cases():
         "sequence": (CrossEntropy(-1), dense.transpose(1, 2), some, lambda a, t: F.cross_entropy(a.T[None], t[None])),
         "mse": (MeanSquaredError(), y, t, lambda a, t: F.mse_loss(a, t)),
         "callable": (CallableLoss(F.mse_loss), y, t, lambda a, t: F.mse_loss(a, t)),
+        "callable huber": (CallableLoss(F.huber_loss), 2 * y, t, lambda a, t: F.huber_loss(a, t)),
         "callable without targets": (CallableLoss(lambda y, t: y.exp().mean()), y, None, lambda a, t: a.exp().mean()),
         "callable labels": (CallableLoss(F.cross_entropy), y, labels, lambda a, t: F.cross_entropy(a[None], t[None])),
     }

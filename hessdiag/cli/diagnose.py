@@ -143,6 +143,7 @@ def _draw(report: Report, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HessdiagError(f"cannot make the folder {str(folder)!r} ({error.strerror})") from error
-    for name, figure in (("heatmap", plots.draw_heatmap(report)), ("layers", plots.draw_layers(report))):
+    figures = {"heatmap": plots.draw_heatmap(report)} if report.weights else {}
+    for name, figure in (figures | {"layers": plots.draw_layers(report)}).items():
         for path in plots.save(figure, folder / name):
             say(f"drew {path}")

@@ -167,10 +167,8 @@ def _combine(rounds: list[_Round]) -> _Total:
     pairs = sum(r.random**2 for r in rounds)
     value = sum((r.random**2 * r.value for r in rounds), np.zeros(())) / pairs
     variance = sum((r.random**4 * r.variance for r in rounds), np.zeros(())) / pairs**2
-    # That variance is itself estimated from q directions, and its tails are heavy: as wide as Student's.
-    q = sum(r.random for r in rounds)
-    wider = (q + 1) / (q - 3) * (t_quantile(LEVEL, q - 1) / t_quantile(LEVEL, math.inf)) ** 2
-    return _Total(np.asarray(value), np.asarray(variance * wider))
+    wider = t_quantile(LEVEL, sum(r.random for r in rounds) - 1) / t_quantile(LEVEL, math.inf)
+    return _Total(np.asarray(value), np.asarray(variance * wider**2))
 
 
 def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int], seed: int, work: Work) -> _Round:
@@ -183,7 +181,8 @@ def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int
     cotangents = (q + directions.fixed) * (1 if problem.loss.has_root else 2)
     sums = work.total(f"sketches, {directions.name}", list(batch.chunks(max(1, chunk(cotangents)))), measure)
     mean = {key: total / batch.size for key, total in sums.items()}
-    variance = mean["variance"] / batch.size
+    # That variance is itself estimated from q directions, and its tails are heavy.
+    variance = mean["variance"] / batch.size * (q + 1) / (q - 3)
     return _Round(mean["value"], variance, q, mean["trace"], mean["trace_sq"], mean["norm_sq"])
 
 

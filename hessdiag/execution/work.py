@@ -96,8 +96,8 @@ ALL_HERE = Work()
 def add(results: Sequence[Result]) -> Result:
     """Sums of arrays under the same names, in order.
 
-    >>> add([{"a": np.array([1.0])}, {"a": np.array([2.0])}])
-    {'a': array([3.])}
+    >>> add([{"a": 1.0, "b": 0.5}, {"a": 2.0, "b": 0.0}])
+    {'a': 3.0, 'b': 0.5}
     """
     total = dict(results[0])
     for result in results[1:]:

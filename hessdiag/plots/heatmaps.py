@@ -84,7 +84,13 @@ def draw_heatmaps(panels: Sequence[Setups]) -> Figure:
 
 
 def draw_heatmap(report: Report) -> Figure:
-    """The map of all blocks (i, j) of one report; see `draw_heatmaps` for how to read it."""
+    """The map of all blocks (i, j) of one report; see `draw_heatmaps` for how to read it.
+
+    Raises:
+        HessdiagError: the report has no weight blocks.
+    """
+    if not report.weights:
+        raise HessdiagError(f"{report.model} has no weight block to draw a map of: use draw_layers")
     return _draw([_Panel.of_report(report)], note=style.caption(report))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from networks import BUILDERS, build
+from networks import BUILDERS, RECURRENT, build
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -25,7 +25,7 @@ def problem_of(model: nn.Module, x: Tensor) -> Problem:
 def test_all_rungs_agree_and_are_symmetric(network: str, matrix: str) -> None:
     problem = problem_of(*build(network, batch=2))
     with unharmed(problem.model, seed=0):
-        _rungs_agree(problem, matrix, fastest=network != "lstm")  # an LSTM has no batching rule for its double backward
+        _rungs_agree(problem, matrix, fastest=network not in RECURRENT)  # their double backward has no batching rule
 
 
 def _rungs_agree(problem: Problem, matrix: str, *, fastest: bool) -> None:

@@ -34,7 +34,10 @@ def test_all_pairs_of_a_small_batch(network: str) -> None:
     model, x = build(network, batch=5)
     report = hessdiag.diagnose(model, x, loss=loss)
     expected = by_definition(model, x, [block.name for block in report.blocks])
-    np.testing.assert_allclose([block.noise_scale for block in report.blocks], expected, rtol=1e-9)
+    largest = max(block.avg_sq_singular_value for block in report.blocks)
+    for block, scale in zip(report.blocks, expected, strict=True):
+        if block.avg_sq_singular_value > 1e-20 * largest:  # not zero up to rounding
+            np.testing.assert_allclose(block.noise_scale, scale, rtol=1e-9)
 
 
 def relu_network(outputs: int):

@@ -98,12 +98,12 @@ def test_a_rank_that_dies_ends_the_run_with_a_message(folder: Path) -> None:
 def test_ranks_with_different_weights_are_refused(folder: Path) -> None:
     script = folder / "own.py"
     script.write_text(
-        "import torch, hessdiag, torch.distributed as dist\n"
+        "import sys, torch, hessdiag, torch.distributed as dist\n"
         "from nets import unseeded\n"
         "dist.init_process_group('gloo')\n"
         "model, size = unseeded()\n"
         "try:\n    hessdiag.diagnose(model, torch.ones(4, 6), distributed=True)\n"
-        "except hessdiag.HessdiagError as error:\n    print('refused:', error)\n"
+        "except hessdiag.HessdiagError as error:\n    sys.stdout.write(f'refused: {error}\\n')\n"
         "dist.destroy_process_group()\n"
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]

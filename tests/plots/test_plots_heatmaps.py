@@ -177,3 +177,8 @@ def test_many_names_are_thinned_until_they_fit(make_block, make_report, make_set
     several = draw_heatmaps([make_setups(names=LONG, init=init) for init in INITS])
     readable(several)
     assert len(maps(several)[0].get_yticklabels()) == 27
+
+
+def test_a_report_without_weights_has_no_map(make_block, make_report) -> None:
+    with pytest.raises(HessdiagError, match="has no weight block to draw a map of"):
+        draw_heatmap(make_report([make_block("u.scale")], normalized=np.zeros((0, 0))))
