@@ -14,9 +14,6 @@ from hessdiag.batch import Batch
 from hessdiag.blocks import CONVOLUTIONS, Block, is_linear, owners_of
 from hessdiag.capture import trace
 
-COPIES = 2  # of a chunk's activations and cotangents, while they are worked on
-
-
 @dataclass(frozen=True)
 class LayerShape:
     """Sizes of one layer per example.
@@ -77,7 +74,7 @@ class NetworkShape:
     def most_cotangents(self, memory: int) -> int:
         """Cotangents of one example that can be back-propagated at once in `memory` bytes."""
         more = self.bytes_per_example(1) - self.bytes_per_example(0)
-        return max(0, memory // COPIES - self.bytes_per_example(0)) // max(more, 1)
+        return max(0, memory * 3 // 4 - self.bytes_per_example(0)) // max(more, 1)  # the rest is for what is passing
 
     def chunk(self, cotangents: int, *, memory: int) -> int:
         """Examples that fit into `memory` bytes at once, at least 1."""

@@ -93,8 +93,9 @@ def sketch_per_example(
         room = max_products - spent - (2 * min(basis, outputs) if deflated else 0)
         if worst <= rtol or room < FEWEST:
             break
-        # The error falls at best like 1/q; never more than 4 times the directions at once.
-        wanted = math.ceil(random * min(max(MARGIN * worst / rtol - 1, 0.5), 4.0))
+        # The variance falls at best with the number of pairs; never more than 4 times the directions at once.
+        pairs = sum(r.random**2 for r in rounds)
+        wanted = math.ceil(min(math.sqrt(pairs * ((MARGIN * worst / rtol) ** 2 - 1)), 4 * random))
         random = max(FEWEST, min(wanted, room))
     ended: Ended = "rtol" if worst <= rtol else "budget"
     how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {np.nanmedian(ranks):.1f}"
