@@ -14,6 +14,7 @@ from hessdiag.batch import Batch
 from hessdiag.blocks import CONVOLUTIONS, Block, is_linear, owners_of
 from hessdiag.capture import trace
 
+
 @dataclass(frozen=True)
 class LayerShape:
     """Sizes of one layer per example.
