@@ -1,0 +1,260 @@
+"""Second moments sent through a traced graph, forward and backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hessdiag.calculus.activation import Activation, Gradient, add_gradients
+from hessdiag.calculus.call import PAPER, Call, Pieces, Step, Unknown, UnsupportedError, Value
+from hessdiag.calculus.graph import Graph, Operation, Ref
+from hessdiag.calculus.output import OutputGradient, output_gradient
+from hessdiag.calculus.rules import BY_TARGET
+from hessdiag.calculus.weights import WeightMoments
+from hessdiag.errors import HessdiagError
+
+
+@dataclass(frozen=True)
+class InputMoments:
+    """Moments of what the network reads.
+
+    Attributes:
+        sq: E[x²].
+        mean, sites, examples: as in `Activation`.
+    """
+
+    sq: float = 1.0
+    mean: float = 0.0
+    sites: float = 0.0
+    examples: float = 0.0
+
+
+@dataclass
+class Propagation:
+    """Everything that one forward and one backward sweep found.
+
+    Attributes:
+        graph: what was swept.
+        steps: (operation, step) in execution order; steps of unsupported operations have moments of NaN.
+        gradients: moments of the gradient of each result, by name.
+        output: moments of the network's output.
+        loss: what the loss sends back.
+        unsupported: (operation with its place, reason).
+        notes: what a reader should know, each once.
+        gains: multipliers of 1 on every source of fluctuation, (forward, backward) by operation; see
+            `hessdiag.calculus.fluctuation`.
+    """
+
+    graph: Graph
+    steps: list[tuple[Operation, Step]] = field(default_factory=list)
+    gradients: dict[str, Gradient] = field(default_factory=dict)
+    output: Activation | None = None
+    loss: OutputGradient | None = None
+    unsupported: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    gains: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    loss_gain: Tensor | None = None
+
+
+def propagate(
+    graph: Graph,
+    weights: WeightMoments,
+    *,
+    moments: str,
+    loss: str,
+    inputs: InputMoments | None = None,
+    gains: bool = False,
+) -> Propagation:
+    """Sweep forward from the inputs and backward from the loss.
+
+    Args:
+        graph: of the model.
+        weights: E[W²] by parameter name.
+        moments: `"paper"` or `"kernel"`.
+        loss: see `output_gradient`.
+        inputs: moments of floating-point inputs; N(0, 1) unless given.
+        gains: keep the sensitivity to every source of fluctuation.
+    """
+    found = Propagation(graph)
+    values, numbers = _leaves(graph, weights, inputs or InputMoments())
+    aliases: dict[str, str] = {}
+    for raw in graph.operations:
+        operation = _resolved(raw, aliases)
+        step = _forward(operation, values, numbers, moments, found)
+        if gains and step.kind and isinstance(step.out, Activation):
+            pair = (_gain(), _gain())
+            found.gains[operation.name] = pair
+            step = replace(step, out=replace(step.out.scaled(pair[0]), before=step.out.before))
+        values[operation.name] = step.out
+        if raw.target.endswith("_") and not raw.target.endswith("__") and isinstance(raw.args[0], Ref):
+            aliases[operation.args[0].name] = operation.name
+        found.steps.append((operation, step))
+    output = values.get(_follow(graph.output, aliases).name)
+    if not isinstance(output, Activation):
+        raise HessdiagError("the network's output does not depend on its inputs by any operation that has a rule")
+    found.output = output
+    found.loss = output_gradient(loss, output, graph.batch)
+    _backward(found, _follow(graph.output, aliases).name, moments, gains)
+    return found
+
+
+def _gain() -> Tensor:
+    return torch.ones((), dtype=torch.float64, requires_grad=True)
+
+
+def _leaves(graph: Graph, weights: WeightMoments, inputs: InputMoments) -> tuple[dict[str, Value], dict[str, Tensor]]:
+    """Inputs, parameters and buffers as values; the numbers of those that have some."""
+    values: dict[str, Value] = {}
+    numbers: dict[str, Tensor] = dict(graph.constants)
+    for name, shape, floating in graph.inputs:
+        sq = torch.tensor(inputs.sq, dtype=torch.float64).expand(shape)
+        positions = math.prod(shape[2:]) if len(shape) > 2 else 1
+        width = shape[1] if len(shape) > 1 else 1
+        values[name] = (
+            Activation(sq, inputs.mean, inputs.sites, inputs.examples, width, positions)
+            if floating
+            else Unknown(drawn=True)
+        )
+    for name, parameter in graph.parameters.items():
+        sq = torch.tensor(weights.sq[parameter], dtype=torch.float64)
+        values[name] = Activation(sq.expand(weights.shapes[parameter]), examples=1.0, parameter=parameter)
+        if parameter in weights.values:
+            numbers[name] = weights.values[parameter]
+    for name, buffer in graph.buffers.items():
+        if buffer in weights.values:
+            numbers[name] = weights.values[buffer]
+    for name, actual in numbers.items():
+        if name not in values:
+            known = actual.is_floating_point()
+            values[name] = (
+                Activation(actual.double().square(), examples=1.0, parameter=graph.buffers.get(name, name))
+                if known
+                else Unknown()
+            )
+    for name, buffer in graph.buffers.items():
+        if name not in values:  # on the meta device
+            sq = torch.tensor(math.nan, dtype=torch.float64)
+            values[name] = Activation(sq.expand(weights.shapes.get(buffer, ())), examples=1.0, parameter=buffer)
+    return values, numbers
+
+
+def _forward(
+    operation: Operation,
+    values: Mapping[str, Value],
+    numbers: Mapping[str, Tensor],
+    moments: str,
+    found: Propagation,
+) -> Step:
+    """The step of one operation; one without a rule gives NaN and is listed, once, where the trouble starts."""
+    call = Call.of(operation, values, numbers, moments)
+    refs = call.refs()
+    arguments = [values[ref.name] for ref in refs]
+    moving = [v for v in arguments if isinstance(v, (Activation, Pieces))]
+    if any(isinstance(v, Unknown) and v.broken for v in arguments):
+        return _broken(operation, refs, values)
+    if not moving:
+        return Step(Unknown(drawn=any(isinstance(v, Unknown) and v.drawn for v in arguments)))
+    constants = all(isinstance(v, Activation) and v.parameter for v in moving)
+    rule = BY_TARGET.get(operation.target)
+    if rule is None:
+        if constants:
+            return Step(Unknown(drawn=any(isinstance(v, Unknown) and v.drawn for v in arguments)))
+        return _refused(operation, refs, values, found, "no rule for this operation")
+    try:
+        step = rule.apply(call)
+    except UnsupportedError as error:
+        if constants:
+            return Step(Unknown())
+        return _refused(operation, refs, values, found, str(error))
+    if step.note and step.note not in found.notes:
+        found.notes.append(step.note)
+    if isinstance(step.out, Activation):
+        if constants and rule.operation in ("reshaping", "padding"):
+            return step
+        kept = replace(step.out, parameter="")
+        step = replace(step, out=kept.uniform() if moments == PAPER else kept)
+    return step
+
+
+def _refused(
+    operation: Operation, refs: list[Ref], values: Mapping[str, Value], found: Propagation, reason: str
+) -> Step:
+    tainted = any(
+        isinstance(v, Activation) and not v.parameter and bool(v.sq.detach().isnan().any())
+        for v in (values[ref.name] for ref in refs)
+    )
+    if not tainted:
+        where = f"in {operation.layer} {operation.place!r}" if operation.place else "in the model's own forward"
+        found.unsupported.append((f"{operation.target} ({operation.name}) {where}", reason))
+    return _broken(operation, refs, values)
+
+
+def _broken(operation: Operation, refs: list[Ref], values: Mapping[str, Value]) -> Step:
+    """Moments of NaN, forward and backward."""
+    if operation.shape is None:
+        return Step(Unknown(drawn=True, broken=True))
+    nan = torch.tensor(math.nan, dtype=torch.float64)
+    back = []
+    for ref in refs:
+        value = values[ref.name]
+        if isinstance(value, Activation) and not value.parameter:
+            back.append((ref, lambda g, shape=value.sq.shape: Gradient(nan.expand(shape))))
+    return Step(Activation(nan.expand(operation.shape)), tuple(back))
+
+
+def _backward(found: Propagation, output: str, moments: str, gains: bool) -> None:
+    assert found.loss is not None
+    start = found.loss.gradient
+    if gains:
+        found.loss_gain = _gain()
+        start = start.scaled(found.loss_gain)
+    waiting: dict[str, list[Gradient]] = {output: [start]}
+    for operation, step in reversed(found.steps):
+        arrived = waiting.pop(operation.name, None)
+        if not arrived or not isinstance(step.out, Activation):
+            continue
+        g = add_gradients(arrived)
+        if moments == PAPER:
+            g = g.uniform()
+        found.gradients[operation.name] = g
+        gain = found.gains.get(operation.name)
+        for ref, back in step.back:
+            passed = back(g)
+            waiting.setdefault(ref.name, []).append(passed if gain is None else passed.scaled(gain[1]))
+
+
+def own_input_gradient(step: Step, gradient: Gradient) -> Gradient:
+    """Moments of the gradient that a layer alone sends to its input, without other readers of it."""
+    for ref, back in step.back:
+        if ref == step.source:
+            return back(gradient)
+    return Gradient(torch.tensor(math.nan, dtype=torch.float64))
+
+
+def _resolved(operation: Operation, aliases: Mapping[str, str]) -> Operation:
+    """With results that were overwritten in place replaced by what overwrote them."""
+    if not aliases:
+        return operation
+
+    def each(value: Any) -> Any:
+        if isinstance(value, Ref):
+            return _follow(value, aliases)
+        if isinstance(value, tuple):
+            return tuple(map(each, value))
+        return value
+
+    return replace(
+        operation, args=each(operation.args), kwargs={key: each(value) for key, value in operation.kwargs.items()}
+    )
+
+
+def _follow(ref: Ref, aliases: Mapping[str, str]) -> Ref:
+    name = ref.name
+    while name in aliases:
+        name = aliases[name]
+    return Ref(name)
