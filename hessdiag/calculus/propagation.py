@@ -91,8 +91,7 @@ def propagate(
             found.gains[operation.name] = pair
             step = replace(step, out=replace(step.out.scaled(pair[0]), before=step.out.before))
         values[operation.name] = step.out
-        if raw.target.endswith("_") and not raw.target.endswith("__") and isinstance(raw.args[0], Ref):
-            aliases[operation.args[0].name] = operation.name
+        _overwrite(raw, operation, aliases)
         found.steps.append((operation, step))
     output = values.get(_follow(graph.output, aliases).name)
     if not isinstance(output, Activation):
@@ -101,6 +100,45 @@ def propagate(
     found.loss = output_gradient(loss, output, graph.batch)
     _backward(found, _follow(graph.output, aliases).name, moments, gains)
     return found
+
+
+def unit_outputs(
+    graph: Graph, weights: WeightMoments, names: set[str], *, moments: str, inputs: InputMoments
+) -> dict[str, float]:
+    """The E[W²] with which the output of every layer in `names` has the second moment 1, from one forward sweep."""
+    found: dict[str, float] = {}
+    values, numbers = _leaves(graph, weights, inputs)
+    aliases: dict[str, str] = {}
+    scratch = Propagation(graph)
+    for raw in graph.operations:
+        operation = _resolved(raw, aliases)
+        step = _forward(operation, values, numbers, moments, scratch)
+        out = step.out
+        if step.weight in names and step.weight not in found and isinstance(out, Activation):
+            size = float(out.second_moment)
+            if size > 0 and math.isfinite(size):
+                found[step.weight] = weights.sq[step.weight] / size
+                out = out.scaled(1 / size)
+        values[operation.name] = out
+        _overwrite(raw, operation, aliases)
+    return found
+
+
+def output_layer(graph: Graph, names: set[str]) -> str:
+    """The parameter in `names` that is applied last; empty where none is."""
+    applied = [
+        graph.parameters[ref.name]
+        for operation in graph.operations
+        for ref in operation.args
+        if isinstance(ref, Ref) and graph.parameters.get(ref.name) in names
+    ]
+    return applied[-1] if applied else ""
+
+
+def _overwrite(raw: Operation, operation: Operation, aliases: dict[str, str]) -> None:
+    """Remember what an in-place operation has overwritten."""
+    if raw.target.endswith("_") and not raw.target.endswith("__") and isinstance(raw.args[0], Ref):
+        aliases[operation.args[0].name] = operation.name
 
 
 def _gain() -> Tensor:

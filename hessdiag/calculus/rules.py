@@ -360,16 +360,40 @@ def average_pool(call: Call) -> Step:
     else:
         size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
         count = math.prod(size * dimensions if len(size) == 1 else size)
-    return averaged(call, call.ref(name), lambda v: _channelwise(lambda w: call.applied(name, w), v), count)
+    return averaged(call, call.ref(name), _Channelwise(lambda v: call.applied(name, v)), count)
 
 
-def _channelwise(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """A function that treats every example and channel alike, computed once where they are equal."""
-    small = values[:1]
-    if small.shape[1] > 1 and small.stride(1) == 0:
-        small = small[:, :1]
-    found = function(small)
-    return found.expand(*values.shape[:2], *found.shape[2:])
+@dataclass(frozen=True)
+class _Plain:
+    """A linear function of tensors, and its transpose."""
+
+    function: Callable[[Tensor], Tensor]
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return self.function(values)
+
+    def transposed(self, like: Tensor, cotangent: Tensor) -> Tensor:
+        return transposed(self.function, like, cotangent)
+
+
+@dataclass(frozen=True)
+class _Channelwise(_Plain):
+    """One that treats every example and channel alike: computed once where they are equal."""
+
+    def __call__(self, values: Tensor) -> Tensor:
+        found = self.function(_distinct(values))
+        return found.expand(*values.shape[:2], *found.shape[2:])
+
+    def transposed(self, like: Tensor, cotangent: Tensor) -> Tensor:
+        small = _distinct(cotangent)
+        found = transposed(self.function, torch.empty(1, small.shape[1], *like.shape[2:]), small)
+        return found.expand(like.shape)
+
+
+def _distinct(values: Tensor) -> Tensor:
+    """One example, and one channel where all are the same."""
+    first = values[:1]
+    return first[:, :1] if first.shape[1] > 1 and first.stride(1) == 0 else first
 
 
 def mean(call: Call) -> Step:
@@ -380,10 +404,10 @@ def mean(call: Call) -> Step:
     if any(d % x.sq.dim() == 0 for d in dims):
         raise UnsupportedError("a mean over examples")
     count = math.prod(x.sq.shape[d] for d in dims)
-    return averaged(call, call.ref("self"), lambda v: call.applied("self", v), count)
+    return averaged(call, call.ref("self"), _Plain(lambda v: call.applied("self", v)), count)
 
 
-def averaged(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], count: float) -> Step:
+def averaged(call: Call, ref: Ref, function: _Plain, count: float) -> Step:
     """y = the mean of `count` entries, with `function` the operation itself."""
     x = call.at(ref)
     if not call.kernel:
@@ -404,10 +428,10 @@ def averaged(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], count: 
     positions = max(round(x.positions / count), 1)
 
     def back(g: Gradient) -> Gradient:
-        apart = transposed(function, x.sq, g.sq) / count
+        apart = function.transposed(x.sq, g.sq) / count
         sq = apart
         if g.sites > 0 and positions > 1:
-            sq = (1 - g.sites) * apart + g.sites * transposed(function, x.sq, g.sq.sqrt()).square()
+            sq = (1 - g.sites) * apart + g.sites * function.transposed(x.sq, g.sq.sqrt()).square()
         within = (count - 1) / max(x.positions - 1, 1)  # pairs of positions that go into the same mean
         return Gradient(sq, min(within + (1 - within) * g.sites, 1.0), g.examples)
 
@@ -463,12 +487,11 @@ def max_pool(call: Call) -> Step:
         )
         return found
 
-    def pooled(values: Tensor) -> Tensor:
-        return _channelwise(share, values)
+    pooled = _Channelwise(share)
 
     def back(g: Gradient) -> Gradient:
         # The nonlinearity's own rule will take the usual slope; the largest entry is more often on the steep side.
-        return Gradient(steeper * transposed(pooled, x.sq, g.sq), g.sites, g.examples)
+        return Gradient(steeper * pooled.transposed(x.sq, g.sq), g.sites, g.examples)
 
     examples = sites if x.examples > 0 else 0.0
     out = replace(
