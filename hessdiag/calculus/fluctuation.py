@@ -9,7 +9,7 @@ much they are correlated. γ is a product of such gains, hence log-normal.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -105,34 +105,69 @@ def sources(found: Propagation, *, examples: int) -> dict[str, Source]:
     }
 
 
-def fluctuation(
-    logarithm: Tensor, found: Propagation, drawn: Mapping[str, Source], *, examples: int
-) -> tuple[float, float]:
-    """(shift, deviation) of a logarithm over initialisations, to first order in the gains.
+@dataclass(frozen=True)
+class Fluctuation:
+    """How a logarithm of moments moves with the gains, to first order.
+
+    Attributes:
+        slopes: (forward, backward) derivative for each source, then that of the loss.
+        shift: median minus value at the mean moments.
+    """
+
+    slopes: Tensor
+    shift: float
+
+    def __add__(self, other: Fluctuation) -> Fluctuation:
+        return Fluctuation(self.slopes + other.slopes, self.shift + other.shift)
+
+    def __mul__(self, factor: float) -> Fluctuation:
+        return Fluctuation(self.slopes * factor, self.shift * factor)
+
+
+def fluctuation(moment: Tensor, found: Propagation, variances: Tensor) -> Fluctuation:
+    """Of the logarithm of one second moment, which is taken as log-normal.
+
+    Its mean over initialisations is what was propagated, so that its median is lower by half the variance. In a sum of
+    branches the slopes are the branches' shares, and their fluctuations average out.
 
     Args:
-        logarithm: log γ as a function of the gains of `found`.
+        moment: a scalar, as a function of the gains of `found`.
         found: propagation with gains.
-        drawn: of `sources`.
-        examples: over which moments are averaged.
-
-    Returns:
-        Median minus value at the mean moments, and standard deviation.
+        variances: of `gain_variances`.
     """
-    names = list(drawn)
-    leaves = [gain for name in names for gain in found.gains[name]]
+    leaves = [gain for name in _names(found) for gain in found.gains[name]]
     assert found.loss_gain is not None
-    slopes = torch.autograd.grad(logarithm, [*leaves, found.loss_gain], retain_graph=True, allow_unused=True)
-    values = [0.0 if slope is None else float(slope) for slope in slopes]
-    shift, variance = 0.0, 0.0
+    logarithm = moment.log()
+    values = [0.0] * (len(leaves) + 1)
+    if logarithm.requires_grad:
+        found_slopes = torch.autograd.grad(logarithm, [*leaves, found.loss_gain], retain_graph=True, allow_unused=True)
+        values = [0.0 if slope is None else float(slope) for slope in found_slopes]
+    slopes = torch.tensor(values, dtype=torch.float64)
+    return Fluctuation(slopes, -float((slopes.square() * variances.diagonal()).sum()) / 2)
+
+
+def deviation(fluctuation: Fluctuation, variances: Tensor) -> float:
+    """Standard deviation of the logarithm over initialisations."""
+    slopes = fluctuation.slopes
+    return math.sqrt(max(float(slopes @ variances @ slopes), 0.0))
+
+
+def gain_variances(found: Propagation, *, examples: int) -> Tensor:
+    """Covariances of all gains: forward and backward of each source, then the loss."""
+    drawn = sources(found, examples=examples)
+    names = _names(found)
+    matrix = torch.zeros(2 * len(names) + 1, 2 * len(names) + 1, dtype=torch.float64)
     for index, name in enumerate(names):
-        forward, backward = values[2 * index : 2 * index + 2]
-        source = drawn[name]
-        shift -= (forward * source.forward + backward * source.backward) / 2
-        variance += forward**2 * source.forward + backward**2 * source.backward + 2 * forward * backward * source.both
+        a, b = 2 * index, 2 * index + 1
+        matrix[a, a], matrix[b, b] = drawn[name].forward, drawn[name].backward
+        matrix[a, b] = matrix[b, a] = drawn[name].both
     assert found.loss is not None
     assert found.output is not None
     rho = _clip(found.output.examples)
-    loss = found.loss.variance * (1 + (examples - 1) * rho**2) / examples
-    shift -= values[-1] * loss / 2
-    return shift, math.sqrt(max(variance + values[-1] ** 2 * loss, 0.0))
+    matrix[-1, -1] = found.loss.variance * (1 + (examples - 1) * rho**2) / examples
+    return matrix
+
+
+def _names(found: Propagation) -> list[str]:
+    """Operations that are sources, in execution order."""
+    return [name for name in found.gains if name in found.gradients]

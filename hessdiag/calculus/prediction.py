@@ -16,7 +16,7 @@ from hessdiag import scaling
 from hessdiag.blocks import Block, find_blocks
 from hessdiag.calculus.activation import Activation
 from hessdiag.calculus.call import KERNEL, MOMENTS, Step
-from hessdiag.calculus.fluctuation import QUANTILE, fluctuation, sources
+from hessdiag.calculus.fluctuation import QUANTILE, deviation, fluctuation, gain_variances
 from hessdiag.calculus.graph import Graph, trace_graph
 from hessdiag.calculus.propagation import InputMoments, Propagation, own_input_gradient, propagate
 from hessdiag.calculus.weights import WeightMoments, weight_moments
@@ -197,13 +197,13 @@ def predict_graph(
     found = propagate(graph, weights, moments=moments, loss=loss, inputs=inputs, gains=True)
     assert found.output is not None
     assert found.loss is not None
-    drawn = sources(found, examples=batch_size)
+    variances = gain_variances(found, examples=batch_size)
     order = _uses(found)
     ranked = sorted(blocks, key=lambda block: order.get(block.name, [(len(found.steps), None)])[0][0])
     predicted = []
     for block in ranked:
         steps = [step for _, step in order.get(block.name, []) if step is not None]
-        predicted.append(_predict_block(block, steps, found, weights, drawn, moments, batch_size))
+        predicted.append(_predict_block(block, steps, found, weights, variances, moments))
     outputs = found.output.sq.numel() // graph.batch
     return Prediction(
         blocks=tuple(predicted),
@@ -289,9 +289,8 @@ def _predict_block(
     steps: Sequence[Step],
     found: Propagation,
     weights: WeightMoments,
-    drawn: Mapping[str, Any],
+    variances: Tensor,
     moments: str,
-    batch_size: int,
 ) -> BlockPrediction:
     weight_sq = weights.sq.get(block.name, math.nan)
     bare = BlockPrediction(
@@ -331,24 +330,29 @@ def _predict_block(
         return known
     own = own_input_gradient(step, gradient)
     delta, x_delta = gradient.second_moment, own.second_moment
-    if block.kind == "bias":
-        factor = torch.tensor(float(sites_out), dtype=torch.float64)
-        logarithm = (factor * delta / out_sq).log()
-    else:
-        fan_in = channels if block.kind == "scalar" else block.fan_in
-        factor = torch.tensor(float(fan_in * math.prod(block.kernel) * sites_out), dtype=torch.float64)
-        logarithm = (factor * x_sq.square() * delta / out_sq).log()
     assert found.loss is not None
-    varsigma = scaling.activation_scaling(elements_in, float(x_delta.detach()), float(x_sq.detach()))
-    gamma = float(logarithm.detach().exp())
-    typical = low = high = math.nan
-    if math.isfinite(gamma) and gamma > 0 and moments == KERNEL:
-        shift, deviation = fluctuation(logarithm, found, drawn, examples=batch_size)
-        typical = math.exp(shift)
+    deltas, x_deltas = float(delta.detach()), float(x_delta.detach())
+    varsigma = scaling.activation_scaling(elements_in, x_deltas, known.x_sq)
+    if block.kind == "bias":
+        gamma = scaling.gamma_bias(sites_out=sites_out, delta_sq=deltas, out_sq=known.out_sq)
+    else:
+        gamma = scaling.gamma_extrinsic(
+            fan_in=channels if block.kind == "scalar" else block.fan_in,
+            kernel=math.prod(block.kernel),
+            sites_out=sites_out,
+            x_sq=known.x_sq,
+            delta_sq=deltas,
+            out_sq=known.out_sq,
+        )
+    typical, low, high = 1.0, math.nan, math.nan
+    if moments == KERNEL and math.isfinite(gamma) and gamma > 0:
+        of_x, of_out, of_delta = (fluctuation(m, found, variances) for m in (x_sq, out_sq, delta))
+        of_gamma = of_delta + of_out * -1.0 + of_x * (0.0 if block.kind == "bias" else 2.0)
+        typical, width = math.exp(of_gamma.shift), QUANTILE * deviation(of_gamma, variances)
         gamma *= typical
-        low, high = gamma * math.exp(-QUANTILE * deviation), gamma * math.exp(QUANTILE * deviation)
+        low, high = gamma * math.exp(-width), gamma * math.exp(width)
         if varsigma > 0:
-            varsigma *= math.exp(fluctuation((x_delta * x_sq).log(), found, drawn, examples=batch_size)[0])
+            varsigma *= math.exp((of_x + fluctuation(x_delta, found, variances)).shift)
     intrinsic = math.nan
     if block.kind != "bias":
         intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
@@ -358,11 +362,10 @@ def _predict_block(
         gamma=gamma,
         gamma_intrinsic=intrinsic,
         gamma_curvature=gamma * found.loss.curvature,
-        nu=_nu(block, x, gradient.sites if moments == KERNEL else 0.0, sites_out, delta, weight_sq, channels)
-        * (typical if math.isfinite(typical) else 1.0),
+        nu=_nu(block, x, gradient.sites if moments == KERNEL else 0.0, sites_out, delta, weight_sq, channels) * typical,
         avg_sq_singular_value=gamma,
-        x_gradient_sq=float(x_delta.detach()),
-        out_gradient_sq=float(delta.detach()),
+        x_gradient_sq=x_deltas,
+        out_gradient_sq=deltas,
         gamma_low=low,
         gamma_high=high,
     )
