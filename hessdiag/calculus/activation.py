@@ -66,11 +66,18 @@ class Before:
 
 @dataclass(frozen=True)
 class Gradient:
-    """Second moments of the gradient of an activation; correlations as in `Activation`."""
+    """Second moments of the gradient of an activation; correlations as in `Activation`.
+
+    Attributes:
+        sq, sites, examples: as there.
+        slope: factor on E[φ'²] of the nonlinearity below, where the gradient lies on entries that are not like all:
+            the largest ones behind a max pooling, or those that a second ReLU has let pass already.
+    """
 
     sq: Tensor
     sites: float = 0.0
     examples: float = 0.0
+    slope: float = 1.0
 
     @property
     def second_moment(self) -> Tensor:
@@ -120,4 +127,5 @@ def add_gradients(gradients: Sequence[Gradient]) -> Gradient:
         sq=compactly(lambda *parts: sum(parts[1:], parts[0]), *(g.sq for g in gradients)),
         sites=sum(s * g.sites for s, g in zip(sizes, gradients, strict=True)) / total,
         examples=sum(s * g.examples for s, g in zip(sizes, gradients, strict=True)) / total,
+        slope=sum(s * g.slope for s, g in zip(sizes, gradients, strict=True)) / total if sum(sizes) else 1.0,
     )

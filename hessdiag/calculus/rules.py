@@ -84,7 +84,7 @@ def _matrix(call: Call, ref: Ref, x: Activation, weight: Ref, n_in: int, n_out: 
     positions = math.prod(shape[1:-1])
 
     def back(g: Gradient) -> Gradient:
-        return replace(g, sq=(w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
+        return replace(g, slope=1.0, sq=(w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
 
     out = Activation(
         sq=(w_sq * total).expand(shape), sites=x.sites, examples=x.examples, width=n_out, positions=positions
@@ -158,7 +158,7 @@ def convolution(call: Call) -> Step:
             reached = w_sq * transposed(taps, torch.empty(1, groups, *space), per_group)
             if groups > 1:
                 reached = reached.repeat_interleave(C // groups, dim=1)
-            return replace(g, sq=reached.expand(x.sq.shape))
+            return replace(g, slope=1.0, sq=reached.expand(x.sq.shape))
 
     else:
         size = math.prod(kernel)
@@ -166,7 +166,9 @@ def convolution(call: Call) -> Step:
 
         def back(g: Gradient) -> Gradient:
             ratio = math.prod(shape[2:]) / math.prod(space)
-            return replace(g, sq=(ratio * (n_out // groups) * size * w_sq * average(g.sq)).expand(x.sq.shape))
+            return replace(
+                g, slope=1.0, sq=(ratio * (n_out // groups) * size * w_sq * average(g.sq)).expand(x.sq.shape)
+            )
 
     out = Activation(sq=sq, sites=x.sites, examples=x.examples, width=n_out, positions=math.prod(shape[2:]))
     bias = call.optional("bias")
@@ -259,6 +261,13 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
     x = call.at(ref)
     if not call.kernel:
         return _pointwise_of_paper(call, phi, ref, x, note)
+    if phi.name == "relu" and x.before is not None and x.before.nonlinearity == "relu":
+        on = respond(phi, 1.0, x.before.mean).slope_sq
+
+        def let_pass(g: Gradient) -> Gradient:  # a second ReLU: the first has let the same entries pass
+            return replace(g.scaled(on), slope=1 / on)
+
+        return Step(x, ((ref, let_pass),), note=note)
     q = float(average(x.sq.detach()))
     at_mean = respond(phi, 1.0 if phi.homogeneous else q, x.mean)
     sites = correlate(phi, 1.0 if phi.homogeneous else q, x.mean, x.sites)
@@ -271,7 +280,8 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
         slope_sq = compactly(lambda v: _interpolated(lambda q: respond(phi, q, x.mean).slope_sq, v), x.sq)
 
     def back(g: Gradient) -> Gradient:
-        return Gradient(compactly(lambda a, b: a * b, g.sq, slope_sq), g.sites * sites[1], g.examples * examples[1])
+        steep = g.slope * compactly(lambda a, b: a * b, g.sq, slope_sq)
+        return Gradient(steep, g.sites * sites[1], g.examples * examples[1])
 
     out = replace(
         x,
@@ -490,8 +500,8 @@ def max_pool(call: Call) -> Step:
     pooled = _Channelwise(share)
 
     def back(g: Gradient) -> Gradient:
-        # The nonlinearity's own rule will take the usual slope; the largest entry is more often on the steep side.
-        return Gradient(steeper * pooled.transposed(x.sq, g.sq), g.sites, g.examples)
+        # The largest entry is more often than others on the steep side of the nonlinearity below.
+        return Gradient(pooled.transposed(x.sq, g.sq), g.sites, g.examples, steeper)
 
     examples = sites if x.examples > 0 else 0.0
     out = replace(
