@@ -585,14 +585,16 @@ def multiply(call: Call) -> Step:
     if u.parameter:
         sq = u.sq
         if inverse:
-            actual = call.actual(factor)
-            if actual is None:
+            if call.actual(factor) is None:
                 raise UnsupportedError("a division by numbers that are not at hand")
-            sq = 1 / actual.double().square()
-        out = replace(x, sq=(x.sq * sq).expand(_shape(call)), parameter=x.parameter and "", before=None)
-        if u.sq.numel() > 1:
-            out = replace(out, mean=0.0)
+            sq = 1 / u.sq
+        out = replace(x, sq=(x.sq * sq).expand(_shape(call)))
         scalar = u.parameter if u.sq.numel() == 1 else ""
+        actual = call.actual(factor)
+        if not scalar:
+            out = replace(out, mean=0.0, before=None)  # a factor a channel, of either sign
+        elif actual is not None and float(actual) < 0:
+            out = replace(out, before=None)
         if sq.dim() and not bool(torch.isfinite(sq).all()):
             raise UnsupportedError(f"{u.parameter} has no value on the meta device")
         return Step(out, ((ref, _to_shape(x.sq.shape, sq)),), scalar=scalar, x=x, source=ref)

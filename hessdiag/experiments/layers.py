@@ -205,14 +205,24 @@ class Sum(nn.Module):
         return F.relu(self.first(x)) + self.second(x)  # type: ignore[no-any-return]
 
 
-def network(setting: Setting) -> tuple[nn.Module, nn.Module, nn.Module, tuple[int, ...]]:
-    """(what comes before, the operation, what comes behind, shape of one input), all random."""
+def network(setting: Setting, *, exact: bool = False) -> tuple[nn.Module, nn.Module, nn.Module, tuple[int, ...]]:
+    """(what comes before, the operation, what comes behind, shape of one input), all random.
+
+    Args:
+        setting: the operation and what it reads.
+        exact: scale every weight such that its E[W²] is what its distribution says.
+    """
+
+    def normal(module: nn.Module, second_moment: float) -> None:
+        with torch.no_grad():
+            weight = module.get_parameter("weight").normal_()
+            weight *= math.sqrt(second_moment / float(weight.square().mean() if exact else 1.0))
 
     def layer() -> nn.Module:
         made: nn.Module
         made = nn.Conv2d(3, CHANNELS, 3, bias=False) if setting.image else nn.Linear(100, WIDTH, bias=False)
         fan_in = 27 if setting.image else 100
-        nn.init.normal_(made.get_parameter("weight"), std=setting.gain / math.sqrt(fan_in))
+        normal(made, setting.gain**2 / fan_in)
         return made
 
     before: nn.Module = layer()
@@ -223,12 +233,12 @@ def network(setting: Setting) -> tuple[nn.Module, nn.Module, nn.Module, tuple[in
     operation = setting.build().train()
     for module in operation.modules():
         if isinstance(module, (nn.Linear, nn.Conv2d)):
-            nn.init.kaiming_normal_(module.weight)
+            normal(module, 2 / module.weight[0].numel())
     size = (3, SIDE + 2, SIDE + 2) if setting.image else (100,)
     with torch.no_grad():
         width = operation(before(torch.zeros(1, *size))).numel()
     last = nn.Linear(width, OUTPUTS, bias=False)
-    nn.init.kaiming_normal_(last.weight)
+    normal(last, 2 / width)
     return before, operation, nn.Sequential(nn.Flatten(), last), size
 
 
@@ -257,7 +267,7 @@ def predict_ratio(setting: Setting) -> float:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        before, operation, behind, size = network(setting)
+        before, operation, behind, size = network(setting, exact=True)
     whole = nn.Sequential(before, Mark(), operation, Mark(), behind)
     prediction = predict(whole, size, batch_size=BATCH_SIZE)
     return prediction.block("3.u").activation_scaling / prediction.block("1.u").activation_scaling
