@@ -141,6 +141,8 @@ class Call:
     def applied(self, name: str, tensor: Tensor) -> Any:
         """The operation itself with one argument replaced by a tensor."""
         kwargs = {key: tensor if key == name else value for key, value in self.arguments.items()}
+        if self.operation.target in ("aten.view", "aten._unsafe_view"):  # an expanded tensor cannot always be viewed
+            return tensor.reshape(list(self.arguments["size"]))
         return call_by_name(self.operation.call, kwargs)
 
 

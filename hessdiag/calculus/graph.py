@@ -81,7 +81,8 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
     """
     with _quiet():
         try:
-            exported = torch.export.export(model, args, dict(kwargs or {}), strict=False)
+            with torch.no_grad():  # a model's own no_grad then leaves no subgraph
+                exported = torch.export.export(model, args, dict(kwargs or {}), strict=False)
         except Exception as error:
             raise HessdiagError(
                 f"cannot trace {type(model).__name__} with torch.export ({one_line(error)[:300]}):"

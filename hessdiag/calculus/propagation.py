@@ -158,7 +158,8 @@ def _leaves(graph: Graph, weights: WeightMoments, inputs: InputMoments) -> tuple
             if floating
             else Unknown(drawn=True)
         )
-    for name, parameter in graph.parameters.items():
+    for name, path in graph.parameters.items():
+        parameter = weights.names[path]
         sq = torch.tensor(weights.sq[parameter], dtype=torch.float64)
         values[name] = Activation(sq.expand(weights.shapes[parameter]), examples=1.0, parameter=parameter)
         if parameter in weights.values:
@@ -190,8 +191,10 @@ def _forward(
 ) -> Step:
     """The step of one operation; one without a rule gives NaN and is listed, once, where the trouble starts."""
     call = Call.of(operation, values, numbers, moments)
-    refs = call.refs()
+    refs = [ref for ref in call.refs() if ref.name in values]  # others are parts of the graph, not tensors
     arguments = [values[ref.name] for ref in refs]
+    if operation.target.startswith("aten._assert"):
+        return Step(Unknown())
     moving = [v for v in arguments if isinstance(v, (Activation, Pieces))]
     if any(isinstance(v, Unknown) and v.broken for v in arguments):
         return _broken(operation, refs, values)

@@ -23,12 +23,14 @@ class WeightMoments:
         values: the numbers themselves, of parameters and buffers that have some and are small enough to matter one by
             one, such as a multiplier.
         shapes: of parameters and buffers.
+        names: the one name of `hessdiag.blocks` for every name that a parameter goes by.
         source: where they come from, for the table.
     """
 
     sq: Mapping[str, float]
     values: Mapping[str, Tensor]
     shapes: Mapping[str, tuple[int, ...]]
+    names: Mapping[str, str]
     source: str
 
 
@@ -68,10 +70,9 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
     # remove_duplicate: a tied weight goes by every one of its names in a traced graph
     both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     shapes = {name: tuple(tensor.shape) for name, tensor in both}
-    first = {id(tensor): name for name, tensor in reversed(both)}
-    for name, tensor in model.named_parameters(remove_duplicate=False):
-        sq.setdefault(name, sq[first[id(tensor)]])
-    return WeightMoments(sq, values, shapes, source)
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
+    return WeightMoments(sq, values, shapes, names, source)
 
 
 def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
