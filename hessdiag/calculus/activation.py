@@ -96,6 +96,7 @@ class Gradient:
 def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     """A function, entry by entry, of tensors of one shape, computed once where all are expanded views.
 
+    >>> import torch
     >>> compactly(lambda a, b: a + b, torch.ones(1).expand(5), torch.ones(1).expand(5)).stride()
     (0,)
     """

@@ -140,22 +140,25 @@ def convolution(call: Call) -> Step:
     if x.sq.dim() == len(kernel) + 1:
         raise UnsupportedError("an input without a batch dimension")
     w_sq = average(w.sq)
-    sizes = _sizes(call, len(kernel))
+    sizes = _sizes(call, kernel)
     shape = _shape(call)
     _, C, *space = x.sq.shape
     if call.kernel:
-        ones = torch.ones(1, 1, *kernel, dtype=torch.float64)
-
-        def taps(values: Tensor) -> Tensor:  # (1, G, *space) -> (1, G, *space')
-            return _CONVOLVE[len(kernel)](values.transpose(0, 1), ones, **sizes).transpose(0, 1)
-
+        counts = [
+            _taps(shape[2 + d], space[d], kernel[d], **{name: size[d] for name, size in sizes.items()})
+            for d in range(len(kernel))
+        ]
         grouped = _over_channels(x.sq, groups)
-        sq = (w_sq * taps(grouped)).repeat_interleave(n_out // groups, dim=1) if groups > 1 else w_sq * taps(grouped)
+        sq = (
+            (w_sq * _along(grouped, counts)).repeat_interleave(n_out // groups, dim=1)
+            if groups > 1
+            else w_sq * _along(grouped, counts)
+        )
         sq = sq.expand(shape)
 
         def back(g: Gradient) -> Gradient:
             per_group = _over_channels(g.sq, groups)
-            reached = w_sq * transposed(taps, torch.empty(1, groups, *space), per_group)
+            reached = w_sq * _along(per_group, [count.T for count in counts])
             if groups > 1:
                 reached = reached.repeat_interleave(C // groups, dim=1)
             return replace(g, slope=1.0, sq=reached.expand(x.sq.shape))
@@ -191,22 +194,38 @@ def _over_channels(sq: Tensor, groups: int) -> Tensor:
     return first.reshape(1, groups, -1, *sq.shape[2:]).sum(2)
 
 
-_CONVOLVE: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+def _taps(outputs: int, inputs: int, kernel: int, *, stride: int, padding: int, dilation: int) -> Tensor:
+    """How many taps of a kernel connect each output with each input along one dimension, (outputs, inputs)."""
+    reads = torch.arange(outputs)[:, None] * stride - padding + torch.arange(kernel) * dilation  # (outputs, kernel)
+    inside = (reads >= 0) & (reads < inputs)
+    counts = torch.zeros(outputs, inputs, dtype=torch.float64)
+    return counts.scatter_add_(1, reads.clamp(0, inputs - 1), inside.double())
 
 
-def _sizes(call: Call, dimensions: int) -> dict[str, Any]:
-    """stride, padding and dilation for torch's convolutions."""
+def _along(values: Tensor, counts: Sequence[Tensor]) -> Tensor:
+    """A matrix (outputs, inputs) applied along each of the last dimensions, those of space."""
+    for d, count in enumerate(counts):
+        values = (values.movedim(2 + d, -1) @ count.T).movedim(-1, 2 + d)
+    return values
 
-    def each(name: str) -> Any:
-        value = call.arguments.get(name)
-        if isinstance(value, str):
-            return value
-        value = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-        return value * dimensions if len(value) == 1 else value
 
+def _sizes(call: Call, kernel: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Stride, padding (on the left) and dilation of every dimension."""
     if call.arguments.get("transposed"):
         raise UnsupportedError("a transposed convolution")
-    return {name: each(name) for name in ("stride", "padding", "dilation")}
+
+    def each(name: str) -> tuple[int, ...]:
+        value = call.arguments[name]
+        value = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+        return tuple(value * len(kernel) if len(value) == 1 else value)
+
+    dilation = each("dilation")
+    padding = call.arguments["padding"]
+    if padding == "same":
+        left = tuple(d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True))
+    else:
+        left = (0,) * len(kernel) if padding == "valid" else each("padding")
+    return {"stride": each("stride"), "padding": left, "dilation": dilation}
 
 
 def embedding(call: Call) -> Step:
