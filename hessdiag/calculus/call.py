@@ -58,6 +58,7 @@ class Step:
         x: the layer's input, where there is a weight or a scalar, or the input of a nonlinearity.
         kind: `"weights"` or `"nonlinearity"` where it is a source of fluctuations over initialisations.
         source: the argument that `x` is.
+        share: of E[y²] that is proportional to E[x²], for a linear layer; its bias is the rest.
         note: what the reader should know, such as that the paper has no such rule.
     """
 
@@ -69,6 +70,7 @@ class Step:
     x: Activation | None = None
     kind: str = ""
     source: Ref | None = None
+    share: float = 1.0
     note: str = ""
 
 

@@ -101,73 +101,47 @@ def sources(found: Propagation, *, examples: int) -> dict[str, Source]:
     return {
         operation.name: source_of(operation, step, found.gradients[operation.name], examples=examples)
         for operation, step in found.steps
-        if operation.name in found.gains and operation.name in found.gradients
+        if operation.name in found.sources and operation.name in found.gradients
     }
 
 
 @dataclass(frozen=True)
-class Fluctuation:
-    """How a logarithm of moments moves with the gains, to first order.
+class Variances:
+    """Of all gains.
 
     Attributes:
-        slopes: (forward, backward) derivative for each source, then that of the loss.
-        shift: median minus value at the mean moments.
+        each: (2 S + 1,) as `Propagation.slopes`: forward and backward of S sources, then the loss.
+        both: (S,) covariances of forward and backward.
     """
 
-    slopes: Tensor
-    shift: float
+    each: Tensor
+    both: Tensor
 
-    def __add__(self, other: Fluctuation) -> Fluctuation:
-        return Fluctuation(self.slopes + other.slopes, self.shift + other.shift)
+    def shift(self, slopes: Tensor) -> float:
+        """Median minus value at the mean, of the logarithm of one second moment.
 
-    def __mul__(self, factor: float) -> Fluctuation:
-        return Fluctuation(self.slopes * factor, self.shift * factor)
+        A moment is taken as log-normal. Its mean over initialisations is what was propagated, so that its median is
+        lower by half the variance. In a sum of branches the slopes are the branches' shares, and average out.
+        """
+        return -float((slopes.square() * self.each).sum()) / 2
 
-
-def fluctuation(moment: Tensor, found: Propagation, variances: Tensor) -> Fluctuation:
-    """Of the logarithm of one second moment, which is taken as log-normal.
-
-    Its mean over initialisations is what was propagated, so that its median is lower by half the variance. In a sum of
-    branches the slopes are the branches' shares, and their fluctuations average out.
-
-    Args:
-        moment: a scalar, as a function of the gains of `found`.
-        found: propagation with gains.
-        variances: of `gain_variances`.
-    """
-    leaves = [gain for name in _names(found) for gain in found.gains[name]]
-    assert found.loss_gain is not None
-    logarithm = moment.log()
-    values = [0.0] * (len(leaves) + 1)
-    if logarithm.requires_grad:
-        found_slopes = torch.autograd.grad(logarithm, [*leaves, found.loss_gain], retain_graph=True, allow_unused=True)
-        values = [0.0 if slope is None else float(slope) for slope in found_slopes]
-    slopes = torch.tensor(values, dtype=torch.float64)
-    return Fluctuation(slopes, -float((slopes.square() * variances.diagonal()).sum()) / 2)
+    def deviation(self, slopes: Tensor) -> float:
+        """Standard deviation of the logarithm over initialisations."""
+        pairs = slopes[:-1].reshape(-1, 2)
+        variance = (slopes.square() * self.each).sum() + 2 * (pairs[:, 0] * pairs[:, 1] * self.both).sum()
+        return math.sqrt(max(float(variance), 0.0))
 
 
-def deviation(fluctuation: Fluctuation, variances: Tensor) -> float:
-    """Standard deviation of the logarithm over initialisations."""
-    slopes = fluctuation.slopes
-    return math.sqrt(max(float(slopes @ variances @ slopes), 0.0))
-
-
-def gain_variances(found: Propagation, *, examples: int) -> Tensor:
-    """Covariances of all gains: forward and backward of each source, then the loss."""
-    drawn = sources(found, examples=examples)
-    names = _names(found)
-    matrix = torch.zeros(2 * len(names) + 1, 2 * len(names) + 1, dtype=torch.float64)
-    for index, name in enumerate(names):
-        a, b = 2 * index, 2 * index + 1
-        matrix[a, a], matrix[b, b] = drawn[name].forward, drawn[name].backward
-        matrix[a, b] = matrix[b, a] = drawn[name].both
+def gain_variances(found: Propagation, *, examples: int) -> Variances:
+    """Variances of all gains of a propagation, for moments averaged over `examples` examples."""
+    count = len(found.graph.operations)
+    each = torch.zeros(2 * count + 1, dtype=torch.float64)
+    both = torch.zeros(count, dtype=torch.float64)
+    for name, source in sources(found, examples=examples).items():
+        index = found.sources[name]
+        each[2 * index], each[2 * index + 1], both[index] = source.forward, source.backward, source.both
     assert found.loss is not None
     assert found.output is not None
     rho = _clip(found.output.examples)
-    matrix[-1, -1] = found.loss.variance * (1 + (examples - 1) * rho**2) / examples
-    return matrix
-
-
-def _names(found: Propagation) -> list[str]:
-    """Operations that are sources, in execution order."""
-    return [name for name in found.gains if name in found.gradients]
+    each[-1] = found.loss.variance * (1 + (examples - 1) * rho**2) / examples
+    return Variances(each, both)

@@ -23,12 +23,14 @@ class OutputGradient:
     Attributes:
         gradient: moments of Δy.
         curvature: E[(S u)²] / E[Δy²], with S the Hessian of the loss in the outputs and u ~ N(0, E[y²]).
+        slope: d log E[Δy²] / d log E[y²].
         variance: relative variance of |Δy|² over draws of the loss, for outputs that all point the same way.
     """
 
     gradient: Gradient
     curvature: float
     variance: float
+    slope: float
 
 
 def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
@@ -52,11 +54,11 @@ def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
     if loss == "random-quadratic":
         flat = y.sq.reshape(examples, N)
         sq = (2 * flat.sum(1, keepdim=True) + 2 * flat).reshape(y.sq.shape)
-        return OutputGradient(Gradient(sq, examples=y.examples), 1.0, (8 * N + 24) / (2 * N + 2) ** 2)
+        return OutputGradient(Gradient(sq, examples=y.examples), 1.0, (8 * N + 24) / (2 * N + 2) ** 2, 1.0)
     if loss == "mse":
         sq = 4 * (y.sq + 1) / N**2
         share = float((y.sq / (y.sq + 1)).detach().mean())
-        return OutputGradient(Gradient(sq, examples=y.examples * share), share, 0.0)
+        return OutputGradient(Gradient(sq, examples=y.examples * share), share, 0.0, share)
     return _cross_entropy(y, N)
 
 
@@ -67,7 +69,7 @@ def _cross_entropy(y: Activation, outputs: int) -> OutputGradient:
     error, curvature = softmax_moments(float(q.detach()), classes)
     sq = torch.full_like(y.sq.detach(), error / (classes * positions**2))
     ratio = float(q.detach()) * curvature / error if error else math.nan
-    return OutputGradient(Gradient(sq), ratio, 0.0)
+    return OutputGradient(Gradient(sq), ratio, 0.0, 0.0)
 
 
 def softmax_moments(q: float, classes: int) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from hessdiag import scaling
 from hessdiag.blocks import Block, find_blocks
 from hessdiag.calculus.activation import Activation
 from hessdiag.calculus.call import KERNEL, MOMENTS, Step
-from hessdiag.calculus.fluctuation import QUANTILE, deviation, fluctuation, gain_variances
+from hessdiag.calculus.fluctuation import QUANTILE, Variances, gain_variances
 from hessdiag.calculus.graph import Graph, trace_graph
 from hessdiag.calculus.propagation import InputMoments, Propagation, own_input_gradient, propagate
 from hessdiag.calculus.weights import WeightMoments, weight_moments
@@ -194,7 +194,7 @@ def predict_graph(
 ) -> Prediction:
     """`predict` for a graph that is already traced and moments that are already known."""
     blocks, skipped = find_blocks(model)
-    found = propagate(graph, weights, moments=moments, loss=loss, inputs=inputs, gains=True)
+    found = propagate(graph, weights, moments=moments, loss=loss, inputs=inputs)
     assert found.output is not None
     assert found.loss is not None
     variances = gain_variances(found, examples=batch_size)
@@ -289,7 +289,7 @@ def _predict_block(
     steps: Sequence[Step],
     found: Propagation,
     weights: WeightMoments,
-    variances: Tensor,
+    variances: Variances,
     moments: str,
 ) -> BlockPrediction:
     weight_sq = weights.sq.get(block.name, math.nan)
@@ -346,13 +346,17 @@ def _predict_block(
         )
     typical, low, high = 1.0, math.nan, math.nan
     if moments == KERNEL and math.isfinite(gamma) and gamma > 0:
-        of_x, of_out, of_delta = (fluctuation(m, found, variances) for m in (x_sq, out_sq, delta))
-        of_gamma = of_delta + of_out * -1.0 + of_x * (0.0 if block.kind == "bias" else 2.0)
-        typical, width = math.exp(of_gamma.shift), QUANTILE * deviation(of_gamma, variances)
+        name = step.note
+        nothing = torch.zeros_like(found.slopes[name])
+        of_x = found.slopes.get(step.source.name, nothing) if step.source else nothing
+        of_out, of_delta, of_own = found.slopes[name], found.gradient_slopes[name], found.own_slopes[name]
+        power = 0.0 if block.kind == "bias" else 2.0
+        shift = variances.shift(of_delta) - variances.shift(of_out) + power * variances.shift(of_x)
+        width = QUANTILE * variances.deviation(of_delta - of_out + power * of_x)
+        typical = math.exp(shift)
         gamma *= typical
         low, high = gamma * math.exp(-width), gamma * math.exp(width)
-        if varsigma > 0:
-            varsigma *= math.exp((of_x + fluctuation(x_delta, found, variances)).shift)
+        varsigma *= math.exp(variances.shift(of_x) + variances.shift(of_own))
     intrinsic = math.nan
     if block.kind != "bias":
         intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)

@@ -14,7 +14,7 @@ from hessdiag.calculus.activation import Activation, Gradient, add_gradients
 from hessdiag.calculus.call import PAPER, Call, Pieces, Step, Unknown, UnsupportedError, Value
 from hessdiag.calculus.graph import Graph, Operation, Ref
 from hessdiag.calculus.output import OutputGradient, output_gradient
-from hessdiag.calculus.rules import BY_TARGET
+from hessdiag.calculus.rules import BY_TARGET, LINEAR
 from hessdiag.calculus.weights import WeightMoments
 from hessdiag.errors import HessdiagError
 
@@ -46,8 +46,9 @@ class Propagation:
         loss: what the loss sends back.
         unsupported: (operation with its place, reason).
         notes: what a reader should know, each once.
-        gains: multipliers of 1 on every source of fluctuation, (forward, backward) by operation; see
-            `hessdiag.calculus.fluctuation`.
+        sources: number of every operation with a random gain, see `hessdiag.calculus.fluctuation`.
+        slopes: by result, d log E[x²] / d log gain: forward gain of source i at 2i, backward at 2i + 1, the loss last.
+        gradient_slopes, own_slopes: the same of E[Δx²] of a result, and of what a layer alone sends to its input.
     """
 
     graph: Graph
@@ -57,8 +58,10 @@ class Propagation:
     loss: OutputGradient | None = None
     unsupported: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    gains: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    loss_gain: Tensor | None = None
+    sources: dict[str, int] = field(default_factory=dict)
+    slopes: dict[str, Tensor] = field(default_factory=dict)
+    gradient_slopes: dict[str, Tensor] = field(default_factory=dict)
+    own_slopes: dict[str, Tensor] = field(default_factory=dict)
 
 
 def propagate(
@@ -68,7 +71,6 @@ def propagate(
     moments: str,
     loss: str,
     inputs: InputMoments | None = None,
-    gains: bool = False,
 ) -> Propagation:
     """Sweep forward from the inputs and backward from the loss.
 
@@ -78,28 +80,76 @@ def propagate(
         moments: `"paper"` or `"kernel"`.
         loss: see `output_gradient`.
         inputs: moments of floating-point inputs; N(0, 1) unless given.
-        gains: keep the sensitivity to every source of fluctuation.
     """
     found = Propagation(graph)
     values, numbers = _leaves(graph, weights, inputs or InputMoments())
     aliases: dict[str, str] = {}
+    leaves: dict[str, dict[str, Tensor]] = {}
     for raw in graph.operations:
         operation = _resolved(raw, aliases)
-        step = _forward(operation, values, numbers, moments, found)
-        if gains and step.kind and isinstance(step.out, Activation):
-            pair = (_gain(), _gain())
-            found.gains[operation.name] = pair
-            step = replace(step, out=replace(step.out.scaled(pair[0]), before=step.out.before))
+        leaves[operation.name], local = _with_leaves(operation, values)
+        step = _forward(operation, {**values, **local} if local else values, numbers, moments, found)
+        if isinstance(step.out, Activation):
+            found.slopes[operation.name] = _slopes_of(step, step.out, leaves[operation.name], found)
+            if step.kind:
+                found.sources[operation.name] = len(found.sources)
+                found.slopes[operation.name][2 * found.sources[operation.name]] += 1
+            step = replace(step, out=_detached(step.out), x=_detached(step.x) if step.x else None)
         values[operation.name] = step.out
         _overwrite(raw, operation, aliases)
         found.steps.append((operation, step))
-    output = values.get(_follow(graph.output, aliases).name)
+    name = _follow(graph.output, aliases).name
+    output = values.get(name)
     if not isinstance(output, Activation):
         raise HessdiagError("the network's output does not depend on its inputs by any operation that has a rule")
     found.output = output
     found.loss = output_gradient(loss, output, graph.batch)
-    _backward(found, _follow(graph.output, aliases).name, moments, gains)
+    _backward(found, name, moments, leaves)
     return found
+
+
+def _with_leaves(operation: Operation, values: Mapping[str, Value]) -> tuple[dict[str, Tensor], dict[str, Value]]:
+    """A multiplier of 1 on every activation that an operation reads, to differentiate its rule by; none if linear."""
+    rule = BY_TARGET.get(operation.target)
+    if rule is None or rule.apply in LINEAR:
+        return {}, {}
+    leaves: dict[str, Tensor] = {}
+    local: dict[str, Value] = {}
+    for ref in Call.of(operation, values, {}, PAPER).refs():
+        value = values.get(ref.name)
+        if isinstance(value, Activation) and not value.parameter:
+            leaves[ref.name] = torch.ones((), dtype=torch.float64, requires_grad=True)
+            local[ref.name] = replace(value.scaled(leaves[ref.name]), before=value.before)
+    return leaves, local
+
+
+def _detached(value: Activation) -> Activation:
+    return replace(value, sq=value.sq.detach())
+
+
+def _derivatives(moment: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, float]:
+    """d log moment / d log multiplier of every activation that an operation reads."""
+    if not leaves or not moment.requires_grad:
+        return {}
+    slopes = torch.autograd.grad(moment, list(leaves.values()), retain_graph=True, allow_unused=True)
+    size = float(moment.detach())
+    return {name: float(slope) / size for name, slope in zip(leaves, slopes, strict=True) if slope is not None and size}
+
+
+def _nothing(found: Propagation) -> Tensor:
+    return torch.zeros(2 * len(found.graph.operations) + 1, dtype=torch.float64)
+
+
+def _slopes_of(step: Step, out: Activation, leaves: Mapping[str, Tensor], found: Propagation) -> Tensor:
+    """Sensitivity of a result, from those of what it was computed of."""
+    total = _nothing(found)
+    if not leaves:
+        for ref, _ in step.back[:1]:  # a linear rule of one activation
+            total += step.share * found.slopes.get(ref.name, _nothing(found))
+        return total
+    for name, slope in _derivatives(out.second_moment, leaves).items():
+        total += slope * found.slopes.get(name, _nothing(found))
+    return total
 
 
 def unit_outputs(
@@ -139,10 +189,6 @@ def _overwrite(raw: Operation, operation: Operation, aliases: dict[str, str]) ->
     """Remember what an in-place operation has overwritten."""
     if raw.target.endswith("_") and not raw.target.endswith("__") and isinstance(raw.args[0], Ref):
         aliases[operation.args[0].name] = operation.name
-
-
-def _gain() -> Tensor:
-    return torch.ones((), dtype=torch.float64, requires_grad=True)
 
 
 def _leaves(graph: Graph, weights: WeightMoments, inputs: InputMoments) -> tuple[dict[str, Value], dict[str, Tensor]]:
@@ -248,32 +294,44 @@ def _broken(operation: Operation, refs: list[Ref], values: Mapping[str, Value]) 
     return Step(Activation(nan.expand(operation.shape)), tuple(back))
 
 
-def _backward(found: Propagation, output: str, moments: str, gains: bool) -> None:
+def _backward(found: Propagation, output: str, moments: str, leaves: Mapping[str, Mapping[str, Tensor]]) -> None:
     assert found.loss is not None
-    start = found.loss.gradient
-    if gains:
-        found.loss_gain = _gain()
-        start = start.scaled(found.loss_gain)
-    waiting: dict[str, list[Gradient]] = {output: [start]}
+    assert found.output is not None
+    start = found.loss.slope * found.slopes.get(output, _nothing(found))
+    start[-1] += 1
+    waiting: dict[str, list[tuple[Gradient, Tensor]]] = {output: [(found.loss.gradient, start)]}
     for operation, step in reversed(found.steps):
         arrived = waiting.pop(operation.name, None)
         if not arrived or not isinstance(step.out, Activation):
             continue
-        g = add_gradients(arrived)
+        g = add_gradients([gradient for gradient, _ in arrived])
         if moments == PAPER:
             g = g.uniform()
+        sizes = [float(gradient.second_moment) for gradient, _ in arrived]
+        total = sum(sizes) or 1.0
+        slopes = _nothing(found)
+        for size, (_, each) in zip(sizes, arrived, strict=True):
+            slopes += size / total * each
         found.gradients[operation.name] = g
-        gain = found.gains.get(operation.name)
+        found.gradient_slopes[operation.name] = slopes
         for ref, back in step.back:
             passed = back(g)
-            waiting.setdefault(ref.name, []).append(passed if gain is None else passed.scaled(gain[1]))
+            passing = slopes.clone()
+            for name, slope in _derivatives(passed.second_moment, leaves[operation.name]).items():
+                passing += slope * found.slopes.get(name, _nothing(found))
+            if operation.name in found.sources:
+                passing[2 * found.sources[operation.name] + 1] += 1
+            if ref == step.source:
+                found.own_slopes[operation.name] = passing
+            waiting.setdefault(ref.name, []).append((replace(passed, sq=passed.sq.detach()), passing))
 
 
 def own_input_gradient(step: Step, gradient: Gradient) -> Gradient:
     """Moments of the gradient that a layer alone sends to its input, without other readers of it."""
     for ref, back in step.back:
         if ref == step.source:
-            return back(gradient)
+            passed = back(gradient)
+            return replace(passed, sq=passed.sq.detach())
     return Gradient(torch.tensor(math.nan, dtype=torch.float64))
 
 

@@ -89,8 +89,10 @@ def _matrix(call: Call, ref: Ref, x: Activation, weight: Ref, n_in: int, n_out: 
     out = Activation(
         sq=(w_sq * total).expand(shape), sites=x.sites, examples=x.examples, width=n_out, positions=positions
     )
+    biased = _add_bias(out, bias)
     return Step(
-        out=_add_bias(out, bias),
+        out=biased,
+        share=float(out.second_moment / biased.second_moment) if bias else 1.0,
         back=((ref, back),),
         weight=w.parameter,
         bias=bias.parameter if bias else "",
@@ -175,8 +177,10 @@ def convolution(call: Call) -> Step:
 
     out = Activation(sq=sq, sites=x.sites, examples=x.examples, width=n_out, positions=math.prod(shape[2:]))
     bias = call.optional("bias")
+    biased = _add_bias(out, bias)
     return Step(
-        out=_add_bias(out, bias),
+        out=biased,
+        share=float(out.second_moment / biased.second_moment) if bias else 1.0,
         back=((call.ref("input"), back),),
         weight=w.parameter,
         bias=bias.parameter if bias else "",
@@ -951,3 +955,5 @@ RULES: tuple[Rule, ...] = (
 )
 
 BY_TARGET: dict[str, Rule] = {target: rule for rule in RULES for target in rule.targets}
+
+LINEAR = (linear, addmm, matmul, convolution, reshaped, take_apart, get_item, pad)  # in the one activation they read

@@ -215,7 +215,7 @@ def network(setting: Setting, *, exact: bool = False) -> tuple[nn.Module, nn.Mod
 
     def normal(module: nn.Module, second_moment: float) -> None:
         with torch.no_grad():
-            weight = module.get_parameter("weight").normal_()
+            weight = module.get_parameter("weight").detach().normal_()
             weight *= math.sqrt(second_moment / float(weight.square().mean() if exact else 1.0))
 
     def layer() -> nn.Module:
