@@ -255,7 +255,7 @@ def draw_ratio(setting: Setting, seed: int) -> float:
         dx, dy = torch.autograd.grad(loss, (x, y))
 
     def varsigma(value: Tensor, delta: Tensor) -> float:
-        moments = value.double().square().mean() * delta.double().square().mean()
+        moments = value.detach().double().square().mean() * delta.double().square().mean()
         return float(moments) * value[0].numel()
 
     return varsigma(y, dy) / varsigma(x, dx)
