@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hessdiag import init, models, plots, verdict
+    from hessdiag import calculus, init, models, plots, verdict
+    from hessdiag.calculus.prediction import Prediction, predict
     from hessdiag.description import describe
     from hessdiag.diagnosis import diagnose
     from hessdiag.errors import HessdiagError
@@ -19,14 +20,17 @@ __all__ = [
     "BlockReport",
     "Heatmap",
     "HessdiagError",
+    "Prediction",
     "Report",
     "Setups",
+    "calculus",
     "describe",
     "diagnose",
     "init",
     "measure_setups",
     "models",
     "plots",
+    "predict",
     "verdict",
 ]
 
@@ -34,11 +38,13 @@ _HOMES = {
     "BlockReport": "report",
     "Heatmap": "report",
     "HessdiagError": "errors",
+    "Prediction": "calculus.prediction",
     "Report": "report",
     "Setups": "setups",
     "describe": "description",
     "diagnose": "diagnosis",
     "measure_setups": "study",
+    "predict": "calculus.prediction",
 }
 
 

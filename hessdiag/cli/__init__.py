@@ -4,6 +4,7 @@ import typer
 
 from hessdiag.cli.describe import describe
 from hessdiag.cli.diagnose import diagnose
+from hessdiag.cli.predict import predict
 from hessdiag.cli.reproduce import reproduce
 
 app = typer.Typer(
@@ -15,4 +16,5 @@ app = typer.Typer(
 )
 app.command()(describe)
 app.command()(diagnose)
+app.command()(predict)
 app.add_typer(reproduce, name="reproduce")

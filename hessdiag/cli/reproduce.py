@@ -48,6 +48,20 @@ def heatmaps(
     _run(experiment, out, quick, seed, device, resume)
 
 
+@reproduce.command()
+def layers(
+    out: Out = Path("figures"),
+    quick: Quick = False,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    resume: options.Resume = "",
+) -> None:
+    """Table 1: what each operation does to ς, measured on 200 random networks a setting (a few minutes)."""
+    from hessdiag.experiments import layers as experiment
+
+    _run(experiment, out, quick, seed, device, resume)
+
+
 def _run(experiment: Any, out: Path, quick: bool, seed: int, device: str, resume: str) -> None:
     """Measure, save, draw; an unusable folder is refused before the measuring."""
     options.check_file(resume)

@@ -108,7 +108,7 @@ class ModelSource:
 
 
 def check_module(module: Any, label: str) -> nn.Module:
-    """Refuse what is not a network that holds numbers.
+    """Refuse what is not a network that holds numbers; without numbers only where the default device is meta.
 
     Raises:
         HessdiagError: it is no `nn.Module`, or has parameters without values.
@@ -119,6 +119,6 @@ def check_module(module: Any, label: str) -> nn.Module:
     for name, parameter in module.named_parameters():
         if nn.parameter.is_lazy(parameter):
             raise HessdiagError(f"{label} has a lazy parameter {name!r}: run the network once before returning it")
-        if parameter.is_meta:
+        if parameter.is_meta and torch.get_default_device().type != "meta":
             raise HessdiagError(f"{label} has {name!r} on the meta device: build it with numbers, on the CPU")
     return module

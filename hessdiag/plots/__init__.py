@@ -6,6 +6,7 @@ Nothing is measured here, and no figure touches pyplot's state or the caller's r
 from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
 from hessdiag.plots.layers import draw_layers
 from hessdiag.plots.ratios import draw_ratios
+from hessdiag.plots.scaling import draw_scaling
 from hessdiag.plots.style import caption, save
 
-__all__ = ["caption", "draw_heatmap", "draw_heatmaps", "draw_layers", "draw_ratios", "save"]
+__all__ = ["caption", "draw_heatmap", "draw_heatmaps", "draw_layers", "draw_ratios", "draw_scaling", "save"]

@@ -1,0 +1,23 @@
+"""The scaling calculus offline: second moments through a traced graph, from shapes and E[W²] alone.
+
+graph (what is traced) ─► rules (one an operation) ─► propagation ─► prediction ─► prescription
+"""
+
+from hessdiag.calculus.beside import Beside
+from hessdiag.calculus.multiplier import multiply_output
+from hessdiag.calculus.prediction import BlockPrediction, Prediction, predict
+from hessdiag.calculus.prescription import Prescription, apply_prescription, prescribe
+from hessdiag.calculus.rules import RULES, Rule
+
+__all__ = [
+    "RULES",
+    "Beside",
+    "BlockPrediction",
+    "Prediction",
+    "Prescription",
+    "Rule",
+    "apply_prescription",
+    "multiply_output",
+    "predict",
+    "prescribe",
+]

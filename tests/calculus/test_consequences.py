@@ -1,0 +1,130 @@
+"""The consequences of the calculus, each against what random networks measure."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import hessdiag
+from hessdiag import init
+from hessdiag.calculus import consequences
+from hessdiag.errors import HessdiagError
+from hessdiag.models.mlp import mlp
+from tests.networks import Multiplier
+
+SETUPS = 60
+
+
+def _reports(build, inputs):
+    """Diagnoses of random networks under geometric-mean initialisation."""
+    reports = []
+    for seed in range(SETUPS):
+        torch.manual_seed(seed)
+        model = init.apply(build(), "geometric").double()
+        reports.append(hessdiag.diagnose(model, inputs(), seed=seed))
+    return reports
+
+
+def _geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def test_the_output_moment_depends_on_the_first_and_last_width_alone():
+    found = {}
+    for inner in ([400], [100, 300]):
+        widths = [64, *inner, 16]
+        squares = []
+        for seed in range(SETUPS):
+            torch.manual_seed(seed)
+            model = nn.Sequential(init.apply(mlp(widths, bias=False), "geometric"), nn.ReLU())
+            squares.append(float(model(torch.randn(64, 64)).detach().square().mean()))
+        found[len(inner)] = sum(squares) / SETUPS
+    expected = consequences.telescoped_output_sq(64, 16)
+    assert expected == 2.0
+    assert all(abs(value / expected - 1) < 0.2 for value in found.values())  # measured 1.9 and 2.0
+
+
+def test_strided_convolutions_telescope_too():
+    squares = []
+    for seed in range(SETUPS):
+        torch.manual_seed(seed)
+        layers = [nn.Conv2d(8, 64, 2, 2, bias=False), nn.ReLU(), nn.Conv2d(64, 32, 2, 2, bias=False), nn.ReLU()]
+        model = init.apply(nn.Sequential(*layers), "geometric")
+        squares.append(float(model(torch.randn(16, 8, 8, 8)).detach().square().mean()))
+    expected = consequences.telescoped_output_sq(8, 32)
+    assert sum(squares) / SETUPS == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("image", [False, True])
+def test_the_input_scale_balances_first_weight_and_bias(image):
+    size = (3, 7, 7) if image else (30,)
+    first = nn.Conv2d(3, 8, 3, 2) if image else nn.Linear(30, 20)
+    scale = consequences.balancing_input_scale(3, 9) if image else consequences.balancing_input_scale(30)
+    model = nn.Sequential(first, nn.ReLU(), nn.Flatten(), nn.Linear(72 if image else 20, 4)).double()
+    x = torch.randn(256, *size, dtype=torch.float64)
+    x = x / x.square().mean().sqrt()
+    weight, bias = hessdiag.diagnose(model, scale * x).blocks[:2]
+    assert bias.gamma == pytest.approx(weight.gamma, rel=1e-10)
+    usual_weight, usual_bias = hessdiag.diagnose(model, x).blocks[:2]
+    assert usual_weight.gamma / usual_bias.gamma == pytest.approx(scale**-4, rel=1e-10)
+    if not image:  # the curvature itself agrees: ‖x‖⁴ / n = 1 up to the spread of ‖x‖ over examples
+        assert weight.avg_sq_singular_value / bias.avg_sq_singular_value == pytest.approx(1, rel=0.15)
+
+
+def test_biases_are_equally_scaled_under_geometric_initialisation():
+    reports = _reports(lambda: mlp([40, 160, 20, 80]), lambda: torch.randn(64, 40, dtype=torch.float64))
+    biases = [[b for b in report.blocks if b.kind == "bias"][:2] for report in reports]  # the last has no ReLU behind
+    ratio = _geometric_mean([first.gamma / second.gamma for first, second in biases])
+    assert ratio == pytest.approx(1, rel=0.25)
+    block = reports[0].blocks[1]
+    layer = reports[0].blocks[0]
+    # ς of the layer's output from its definition n E[Δ²] E[y²], both of which γᵇ holds
+    out_sq = layer.fan_in * layer.weight_sq  # its mean, E[x²] = 1
+    varsigma = block.gamma * layer.fan_out * out_sq**2
+    assert consequences.gamma_of_bias(varsigma, channels=layer.fan_out, out_sq=out_sq) == pytest.approx(block.gamma)
+
+
+def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
+    u = consequences.matching_multiplier(2.0)
+
+    def build():
+        return nn.Sequential(
+            nn.Linear(50, 100, bias=False), nn.ReLU(), nn.Linear(100, 100, bias=False), Multiplier(u), nn.ReLU(),
+            nn.Linear(100, 50, bias=False), nn.ReLU(), nn.Linear(50, 10, bias=False),
+        )  # fmt: skip
+
+    reports = _reports(build, lambda: torch.randn(32, 50, dtype=torch.float64))
+    ratios = []
+    for report in reports:
+        scalar = next(b for b in report.blocks if b.kind == "scalar")
+        assert consequences.gamma_of_scalar(scalar.activation_scaling, u**2) == pytest.approx(scalar.gamma, rel=1e-6)
+        ratios.append(scalar.gamma / _geometric_mean([b.gamma for b in report.weights]))
+    assert _geometric_mean(ratios) == pytest.approx(1, rel=0.15)
+
+
+def test_intrinsic_and_extrinsic_gamma_agree():
+    reports = _reports(lambda: mlp([60, 200, 40, 10], bias=False), lambda: torch.randn(64, 60, dtype=torch.float64))
+    for number, block in enumerate(reports[0].weights):
+        ratios = [report.weights[number].gamma / report.weights[number].gamma_intrinsic for report in reports]
+        assert _geometric_mean(ratios) == pytest.approx(1, rel=0.12), block.name
+        first = [consequences.gamma_under_geometric(r.weights[number].activation_scaling, 2.0) for r in reports]
+        second = [r.weights[number].gamma_intrinsic for r in reports]
+        assert _geometric_mean([a / b for a, b in zip(first, second, strict=True)]) == pytest.approx(1, rel=0.05)
+
+
+def test_the_kernel_correction_undoes_the_growth_of_a_larger_kernel():
+    moments = []
+    for kernel in (1, 3):
+        torch.manual_seed(0)
+        alpha = consequences.kernel_correction(kernel)
+        layer = nn.Conv2d(64, 64, kernel, bias=False)
+        init.geometric_mean_(layer.weight, c=2.0)
+        moments.append(float(layer(alpha * torch.randn(8, 64, 12, 12)).detach().square().mean()))
+    assert moments[1] / moments[0] == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf])
+def test_refuses_what_is_no_size(value):
+    with pytest.raises(HessdiagError, match="pass a number above 0"):
+        consequences.matching_multiplier(value)

@@ -1,0 +1,60 @@
+import math
+
+import pytest
+import torch
+
+from hessdiag.calculus.gaussian import Nonlinearity, correlate, respond, respond_of_largest
+
+RELU = Nonlinearity("relu")
+SAMPLES = 400_000
+
+
+def _pairs(rho, mean, seed=0):
+    """Two Gaussians with E[x²] = 1, of which `mean` is the square of the mean, and E[x x'] = rho."""
+    torch.manual_seed(seed)
+    shared, a, b = torch.randn(3, SAMPLES, dtype=torch.float64)
+    common = math.sqrt(mean) + math.sqrt(rho - mean) * shared
+    return common + math.sqrt(1 - rho) * a, common + math.sqrt(1 - rho) * b
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 0.9, 1.0])
+def test_the_closed_form_of_the_relu_agrees_with_the_integral(rho):
+    # a leaky ReLU of slope 0 takes the general way
+    assert correlate(RELU, 1.0, 0.0, rho) == pytest.approx(
+        correlate(Nonlinearity("leaky_relu", (0.0,)), 1.0, 0.0, rho), abs=5e-3
+    )
+    assert respond(RELU, 3.0, 0.0).sq == 1.5
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "gelu", "silu"])
+@pytest.mark.parametrize(("rho", "mean"), [(0.0, 0.0), (0.6, 0.0), (0.5, 0.3)])
+def test_moments_and_correlations_by_simulation(name, rho, mean):
+    phi = Nonlinearity(name)
+    a, b = _pairs(rho, mean)
+    ya, yb, da, db = phi(a), phi(b), phi.derivative(a), phi.derivative(b)
+    found, (together, slopes) = respond(phi, 1.0, mean), correlate(phi, 1.0, mean, rho)
+    assert found.sq == pytest.approx(float(ya.square().mean()), rel=0.01)
+    assert found.mean_sq == pytest.approx(float(ya.mean()) ** 2, rel=0.01, abs=2e-4)
+    assert found.slope_sq == pytest.approx(float(da.square().mean()), rel=0.01)
+    assert together == pytest.approx(float((ya * yb).mean() / ya.square().mean()), abs=0.01)
+    assert slopes == pytest.approx(float((da * db).mean() / da.square().mean()), abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["identity", "relu"])
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_the_largest_of_nine_by_simulation(name, rho):
+    phi = Nonlinearity(name)
+    torch.manual_seed(1)
+    shared = math.sqrt(rho) * torch.randn(40_000, 1, 1, dtype=torch.float64)
+    x = shared + math.sqrt(1 - rho) * torch.randn(40_000, 2, 9, dtype=torch.float64)
+    largest = x.amax(-1)  # (samples, 2)
+    y = phi(largest)
+    sq, sites, steeper = respond_of_largest(phi, 0.0, rho, 9)
+    usual = respond(phi, 1.0, 0.0)
+    assert sq == pytest.approx(float(y.square().mean()) / usual.sq, rel=0.02)
+    assert sites == pytest.approx(float((y[:, 0] * y[:, 1]).mean() / y.square().mean()), abs=0.02)
+    assert steeper == pytest.approx(float(phi.derivative(largest).square().mean()) / usual.slope_sq, rel=0.02)
+
+
+def test_an_undefined_correlation_stays_undefined():
+    assert all(map(math.isnan, correlate(RELU, 1.0, 0.0, math.nan)))

@@ -1,0 +1,47 @@
+import pytest
+import torch
+from torch import nn
+
+from hessdiag import init
+from hessdiag.calculus.weights import VARIANCES, scheme_moments, weight_moments
+from hessdiag.errors import HessdiagError
+from tests.networks import TwoPaths
+
+
+def _model():
+    return nn.Sequential(nn.Conv2d(8, 32, 5, groups=2), nn.ReLU(), nn.Flatten(), nn.Linear(512, 300), nn.LayerNorm(300))
+
+
+@pytest.mark.parametrize("scheme", VARIANCES)
+def test_formulas_are_what_the_initialisations_draw(scheme):
+    model = init.apply(_model(), scheme, generator=torch.Generator().manual_seed(0))
+    expected = scheme_moments(model, scheme)
+    for name in ("0.weight", "3.weight"):
+        drawn = float(model.get_parameter(name).detach().square().mean())
+        assert expected[name] == pytest.approx(drawn, rel=0.06)
+    assert expected["3.bias"] == 0.0
+
+
+def test_every_scheme_has_a_formula():
+    assert set(VARIANCES) == {name for name in init.SCHEMES if "orthogonal" not in name}
+
+
+def test_defaults_of_pytorch_on_the_meta_device():
+    torch.manual_seed(0)
+    real, known = _model(), weight_moments(_model())
+    with torch.device("meta"):
+        formula = weight_moments(_model())
+    assert formula.source == "PyTorch's defaults, by formula"
+    assert known.source == "the weights as they are"
+    for name, parameter in real.named_parameters():
+        assert formula.sq[name] == pytest.approx(float(parameter.detach().square().mean()), rel=0.25), name
+
+
+def test_a_weight_with_two_names_is_one():
+    moments = weight_moments(TwoPaths())
+    assert moments.names["alias.weight"] == "layer.weight"
+
+
+def test_an_unknown_scheme_is_refused_with_the_nearest():
+    with pytest.raises(HessdiagError, match="geometric"):
+        weight_moments(_model(), init="geometrc")
