@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hessdiag import init, models, plots, verdict
+    from hessdiag import init, models, plots, surgery, verdict
     from hessdiag.description import describe
     from hessdiag.diagnosis import diagnose
     from hessdiag.errors import HessdiagError
@@ -27,6 +27,7 @@ __all__ = [
     "measure_setups",
     "models",
     "plots",
+    "surgery",
     "verdict",
 ]
 
