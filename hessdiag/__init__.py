@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hessdiag import init, models, plots, surgery, verdict
+    from hessdiag.checking import check_init
     from hessdiag.description import describe
     from hessdiag.diagnosis import diagnose
     from hessdiag.errors import HessdiagError
+    from hessdiag.init_check import InitCheck
     from hessdiag.report import BlockReport, Heatmap, Report
     from hessdiag.setups import Setups
     from hessdiag.study import measure_setups
@@ -19,8 +21,10 @@ __all__ = [
     "BlockReport",
     "Heatmap",
     "HessdiagError",
+    "InitCheck",
     "Report",
     "Setups",
+    "check_init",
     "describe",
     "diagnose",
     "init",
@@ -35,8 +39,10 @@ _HOMES = {
     "BlockReport": "report",
     "Heatmap": "report",
     "HessdiagError": "errors",
+    "InitCheck": "init_check",
     "Report": "report",
     "Setups": "setups",
+    "check_init": "checking",
     "describe": "description",
     "diagnose": "diagnosis",
     "measure_setups": "study",
