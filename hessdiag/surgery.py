@@ -67,7 +67,9 @@ def insert_scale(model: nn.Module, factor: float, *, before: str | None = None, 
     if present is not None:
         raise HessdiagError(f"module {path!r} has a {name} of its own, a {type(present).__name__}: scale elsewhere")
     reference = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
-    module.add_module(name, scale if reference is None else scale.to(reference.device, reference.dtype))
+    if reference is not None:
+        scale.to(reference.device, reference.dtype).factor.fill_(factor)  # again: float64 has more digits
+    module.add_module(name, scale)
     if _runs_children(module):  # in order, the new one too: no hook is needed
         if name == INPUT:
             others = {key: child for key, child in module._modules.items() if key != INPUT}

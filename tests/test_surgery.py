@@ -109,8 +109,8 @@ def test_a_scaled_network_is_measured_as_if_it_were_written_so(before, after) ->
     plain = mlp([4, 5, 3]).double()
     scaled, x = copy.deepcopy(plain), torch.randn(6, 4, dtype=torch.float64)
     place = 1 if before == "fc1" else 2 if after == "fc1" else len(plain)
-    written = nn.Sequential(*list(plain)[:place], Scale(0.3).double(), *list(plain)[place:])
-    surgery.insert_scale(scaled, 0.3, before=before, after=after)
+    written = nn.Sequential(*list(plain)[:place], Scale(0.25).double(), *list(plain)[place:])
+    surgery.insert_scale(scaled, 0.25, before=before, after=after)
     mine, theirs = diagnose(scaled, x), diagnose(written, x)
     for a, b in zip(mine.blocks, theirs.blocks, strict=True):
         assert a.avg_sq_singular_value == pytest.approx(b.avg_sq_singular_value, rel=1e-10)

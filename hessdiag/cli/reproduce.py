@@ -17,6 +17,7 @@ reproduce = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option(metavar="DIR", help="folder for the numbers (JSON) and figures (png, svg)")]
+Part = Annotated[str, typer.Option(metavar="PART", help="conditioning: γ, ν and σ² of every layer")]
 Quick = Annotated[bool, typer.Option("--quick", help="few set-ups and small batches: a look, not the figure")]
 
 
@@ -37,6 +38,22 @@ def heatmaps(
     """Figure 2: Hessian and Gauss-Newton block maps of the strided LeNet, four initialisations."""
     from hessdiag.experiments import heatmaps as experiment
 
+    _run(experiment, out, quick, seed, device)
+
+
+@reproduce.command()
+def resnet(
+    part: Part = "conditioning",
+    out: Out = Path("figures"),
+    quick: Quick = False,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+) -> None:
+    """Section 11: how the layers of three ResNet-50 are conditioned at initialisation (an hour; --quick: ResNet-14)."""
+    from hessdiag.experiments import resnet as experiment
+
+    if part not in experiment.PARTS:
+        raise HessdiagError(f"--part {part!r}: use {' or '.join(experiment.PARTS)}")
     _run(experiment, out, quick, seed, device)
 
 

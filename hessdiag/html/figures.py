@@ -72,8 +72,8 @@ def spelled(check: InitCheck) -> InitCheck:
     def of(scheme: SchemeCheck) -> SchemeCheck:
         setups = scheme.setups
         names = tuple(map(_spell, setups.names))
-        texts = {key: _spell(getattr(setups, key)) for key in ("model", "init", "loss", "method")}
-        return replace(scheme, setups=replace(setups, names=names, **texts))
+        model, init = _spell(setups.model), _spell(setups.init)
+        return replace(scheme, setups=replace(setups, names=names, model=model, init=init))
 
     widths = check.widths
     if widths is not None:

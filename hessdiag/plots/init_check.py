@@ -70,8 +70,7 @@ def draw_init_check(check: InitCheck) -> Figure:
 def draw_widths(sweep: WidthSweep) -> Figure:
     """σ² of every layer over the geometric mean of all, against the width: one line a layer.
 
-    As in a coordinate check, lines that stay level say that the balance holds as the network grows. Grey, on the right,
-    is the spread.
+    As in a coordinate check, lines that stay level say that the balance holds as the network grows.
 
     Raises:
         HessdiagError: no width has a defined value for all layers.
@@ -96,10 +95,12 @@ def draw_widths(sweep: WidthSweep) -> Figure:
         axes.axhline(1, color=style.MUTED, linewidth=0.8, linestyle="--")
         if len(names) <= 12:
             axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-        spreads = ", ".join(f"{w:g}×: {style.number(s)}" for w, s in zip(sweep.widths, sweep.spreads(), strict=True))
-        style.frame(
-            figure, title="Balance of the layers as the network grows", note=f"spread of σ² by width: {spreads}"
-        )
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        pairs = zip(sweep.widths, sweep.spreads(), strict=True)
+        note = "largest over smallest σ²: " + ", ".join(f"{style.number(s)} at {w:g}×" for w, s in pairs)
+        style.frame(figure, title="Balance of the layers as the network grows", note=note)
     return figure
 
 
