@@ -150,30 +150,26 @@ def draw(measured: Conditioning, out: Path) -> list[Path]:
 
 
 def summary(measured: Conditioning) -> list[str]:
-    """Spreads of the geometric means over set-ups, and E[x²] after the blocks."""
+    """Spreads of the means over set-ups, of all layers and of the convolutions alone, and E[x²] after the blocks."""
     count = len(next(iter(measured.panels.values())))
-    lines = [
-        f"{'max/min over the layers, of means over ' + str(count) + ' set-ups':44} {'γ':>9} {'ν':>9} {'σ²':>9}"
-        f" {'γ convs':>9} {'E[x²] after blocks':>24}"
-    ]
+    head = f"max/min over the layers ({count} set-ups)"
+    lines = [f"{head:36} {'γ':>8} {'ν':>8} {'σ²':>8} {'γ convs':>8} {'γ/σ²':>19} {'E[x²] after blocks':>20}"]
     for title, panel in measured.panels.items():
         values = [spread(typical(panel, key)) for key in ("gamma", "nu", "avg_sq_singular_value")]
         values.append(spread(typical(panel, "gamma")[:-1]))
         moments = measured.moments[title].mean(axis=0)  # (blocks,)
-        row = " ".join(f"{value:9.3g}" for value in values)
-        lines.append(f"{title:44} {row} {f'{moments.min():.3g} to {moments.max():.3g}':>24}")
+        ratios = np.divide(typical(panel, "gamma"), typical(panel, "avg_sq_singular_value"))
+        row = " ".join(f"{value:8.3g}" for value in values)
+        lines.append(f"{title:36} {row} {_range(ratios):>19} {_range(moments):>20}")
     known = {title: value for title, value in measured.design.items() if not np.isnan(value)}
     lines += [f"by design E[x²] of the preconditioned networks is {value:.3g}" for value in sorted(set(known.values()))]
     return lines
 
 
 def typical(panel: Setups, key: str) -> Sequence[float]:
-    """Of every block: the geometric mean over set-ups, after each set-up was divided by its own geometric mean.
+    """Of every block the mean over set-ups: unbiased, also where σ² was sampled."""
+    return [float(value) for value in panel.columns[key].mean(axis=0)]
 
-    Where a sampled σ² came out as 0 in some set-up, the plain mean of σ² takes its place for all blocks.
-    """
-    values = panel.columns[key]  # (S, L)
-    if not (values > 0).all():
-        return [float(v) for v in values.mean(axis=0)]
-    logs = np.log(values)
-    return [float(v) for v in np.exp((logs - logs.mean(axis=1, keepdims=True)).mean(axis=0))]
+
+def _range(values: Array) -> str:
+    return f"{values.min():.3g} to {values.max():.3g}"
