@@ -32,7 +32,7 @@ def judge(check: InitCheck) -> tuple[str, str]:
     else:
         sentences = [
             f"{check.init}: {level}, σ² spreads over {short(interval.value)}×{room}, curvatures over about"
-            f" {math.sqrt(interval.value):.2g}×.",
+            f" {math.sqrt(interval.value):.2g}×, from {names[int(means.argmin())]} to {names[int(means.argmax())]}.",
             _blame(check),
         ]
     return level, " ".join([*sentences, *_comparison(check), *_outputs(checked)])

@@ -83,6 +83,7 @@ def test_a_spoilt_layer_is_named_and_the_fix_mends_it(layer: str, factor: float,
     assert worst.variance == pytest.approx(factor**-2, rel=0.5)
     assert check.level == "unbalanced"
     assert f"{layer}.weight has" in check.verdict
+    assert f"from {layer}.weight to " in check.verdict or f" to {layer}.weight." in check.verdict
     assert f"multiply its variance by {worst.variance:.3g} (" in check.verdict
 
     def mended(weight: torch.Tensor) -> None:
