@@ -128,7 +128,7 @@ class Fix:
         block: name of the weight.
         excess: its σ² over the geometric mean of the other blocks' σ².
         variance: factor v = √excess on the variance of its initialisation.
-        before: fixed factor 1/√v to insert before its layer, to keep the signal.
+        before: fixed factor 1/√v to insert before its layer, to keep the signal; for linear and convolutional layers.
     """
 
     block: str

@@ -43,12 +43,14 @@ def _blame(check: InitCheck) -> str:
     fix = check.fixes[0]
     more = fix.excess > 1
     times = fix.excess if more else 1 / fix.excess
-    return (
+    what = (
         f"{fix.block} has {short(times)}× {'more' if more else 'less'} σ² than the others on average (about"
-        f" {math.sqrt(times):.2g}× {'too much' if more else 'too little'} curvature): multiply its variance by"
-        f" {short(fix.variance)} (its standard deviation by {short(math.sqrt(fix.variance))}); to keep the signal as it"
-        f" is, also insert a fixed factor {short(fix.before)} before it."
+        f" {math.sqrt(times):.2g}× too {'much' if more else 'little'} curvature): multiply its variance by"
+        f" {short(fix.variance)} (its standard deviation by {short(math.sqrt(fix.variance))})"
     )
+    if fix.layer not in check.checked.layers:  # an embedding, say, does not multiply what it reads
+        return f"{what}."
+    return f"{what}; to keep the signal as it is, also insert a fixed factor {short(fix.before)} before it."
 
 
 def _comparison(check: InitCheck) -> list[str]:

@@ -189,6 +189,22 @@ def test_one_layer_is_nothing_to_compare() -> None:
     assert repr(check)
 
 
+def test_no_factor_before_a_layer_that_does_not_multiply_its_input() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.first, self.last = nn.Embedding(9, 5), nn.Linear(5, 6), nn.Linear(6, 3)
+            nn.init.normal_(self.embed.weight, std=0.01)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(self.embed(x.argmax(1))).relu())
+
+    check = check_init("fan-in", model=lambda: (Words(), 9), against=[], setups=2, batch_size=4)
+    assert check.fixes[0].layer == "embed"
+    assert "embed.weight has" in check.verdict
+    assert "before it" not in check.verdict
+
+
 def test_the_farthest_from_the_middle_is_blamed() -> None:
     ordered = fixes(["a", "b", "c", "d"], np.array([1.0, 2.0, 1.0, 0.001]))
     assert ordered[0].block == "d"
