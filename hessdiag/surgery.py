@@ -180,7 +180,9 @@ def _scale_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     scale = module.get_submodule(INPUT)
     if args:
         return (scale(args[0]), *args[1:]), kwargs
-    first = next(iter(kwargs))
+    first = next(iter(kwargs), None)
+    if first is None:
+        raise HessdiagError(f"{type(module).__name__} is called without arguments: there is nothing to multiply")
     return args, kwargs | {first: scale(kwargs[first])}
 
 
@@ -201,6 +203,9 @@ def _module_at(model: nn.Module, path: str) -> nn.Module:
     if path not in known:
         hint = did_you_mean(path, known, otherwise="model.named_modules() lists them")
         raise HessdiagError(f"the model has no module {path!r}: {hint}")
+    parent = known[path.rpartition(".")[0]] if path else None
+    if isinstance(parent, nn.MultiheadAttention):
+        raise HessdiagError(f"{path!r} is never called, the attention around it reads its weights: scale around that")
     return known[path]
 
 

@@ -43,6 +43,7 @@ def test_everything_comes_out_again(name: str) -> None:
     surgery.insert_scale(model, 0.5, before="")
     surgery.insert_scale(model, 3.0, after="")
     paths = [path for path, module in model.named_modules() if path and not isinstance(module, Scale)]
+    paths = [path for path in paths if path != "attend.out_proj"]  # never called: refused
     for path in paths:
         surgery.insert_scale(model, 2.0, before=path)
     assert surgery.undo(model) == len(paths) + 2
@@ -233,6 +234,12 @@ def test_what_cannot_be_is_refused_and_nothing_changes(call, message: str) -> No
     with pytest.raises(HessdiagError, match=message):
         call(model, x)
     assert everything(model) == before
+
+
+def test_a_layer_that_is_never_called_is_refused() -> None:
+    model, _ = build("attention")
+    with pytest.raises(HessdiagError, match="is never called"):
+        surgery.insert_scale(model, 2.0, before="attend.out_proj")
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
