@@ -49,7 +49,7 @@ def resnet(
     seed: options.Seed = 0,
     device: options.Device = "auto",
 ) -> None:
-    """Section 11: how the layers of three ResNet-50 are conditioned at initialisation (half an hour; --quick: ResNet-14)."""
+    """Section 11: conditioning of three kinds of ResNet-50 at initialisation (half an hour; --quick: ResNet-14)."""
     from hessdiag.experiments import resnet as experiment
 
     if part not in experiment.PARTS:
