@@ -33,6 +33,7 @@ NETWORKS: tuple[tuple[str, str, Mapping[str, Any], int], ...] = (
     ("preconditioned", "preconditioned-resnet", {}, 48),
     ("RescaleNet", "rescalenet", {}, 48),
     ("standard", "resnet", {}, 48),
+    ("preconditioned, c = β²", "preconditioned-resnet", {"curvature": True}, 48),
     ("preconditioned, biases 0", "preconditioned-resnet", {"centred": False}, 16),
     ("as printed, biases 0", "preconditioned-resnet", {"centred": False, "printed": True}, 16),
 )

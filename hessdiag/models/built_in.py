@@ -32,10 +32,11 @@ def preconditioned_resnet(
     side: int = 224,
     width: float = 1.0,
     printed: bool = False,
+    curvature: bool = False,
     centred: bool = True,
 ) -> nn.Module:
     """`PreconditionedResNet` without dropout, its biases centred on a random batch unless `centred` is false."""
-    network = PreconditionedResNet(depth, classes, side, width, printed=printed).eval()
+    network = PreconditionedResNet(depth, classes, side, width, printed=printed, curvature=curvature).eval()
     return _centred(network) if centred else network
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hessdiag import diagnose
 from hessdiag.errors import HessdiagError
+from hessdiag.init import geometric_mean_
 from hessdiag.models import PreconditionedResNet, RescaleNet, ResNet, resolve_model
 from hessdiag.models.bottlenecks import bottlenecks
 from hessdiag.models.channel_bias import ChannelBias, centre
@@ -71,13 +72,14 @@ def test_rescalenet_has_the_second_moments_of_its_authors() -> None:
         assert block.residual == 0.5
 
 
+@pytest.mark.parametrize("curvature", [False, True])
 @pytest.mark.parametrize("number", range(4))
-def test_both_branches_of_a_preconditioned_block_keep_the_second_moment(number: int) -> None:
+def test_both_branches_of_a_preconditioned_block_keep_the_second_moment(number: int, curvature: bool) -> None:
     """E[F(x)²] = E[S(x)²] = E[x²] for inputs that the theory speaks of: centred, uncorrelated; mean of 12 networks."""
     plan = bottlenecks(14, base=32)[number]
     sums = torch.zeros(3)
     for _ in range(12):
-        block = PreconditionedBlock(plan)
+        block = PreconditionedBlock(plan, curvature=curvature)
         x = torch.randn(2, plan.fan_in, 32, 32)
         with torch.no_grad():
             sums += torch.stack([y.square().mean() for y in (block.shortcut(x), block.main(x), block(x))]) / 12
@@ -86,9 +88,9 @@ def test_both_branches_of_a_preconditioned_block_keep_the_second_moment(number: 
 
 def test_the_constants_of_a_block() -> None:
     plan = bottlenecks(14, base=32)[1]
-    for printed, pooled in ((False, 1), (True, 4)):
-        block = PreconditionedBlock(plan, printed=printed)
-        constants = [plan.alpha / pooled, plan.beta, plan.beta, plan.beta]
+    for printed, pooled, curvature, power in ((False, 1, False, 1), (True, 4, False, 1), (False, 1, True, 2)):
+        block = PreconditionedBlock(plan, printed=printed, curvature=curvature)
+        constants = [plan.alpha**power / pooled, *[plan.beta**power] * 3]
         for conv, c in zip(convolutions(block), constants, strict=True):
             n, m, k = conv.in_channels, conv.out_channels, conv.kernel_size[0]
             assert float(conv.weight.detach().square().mean()) == pytest.approx(c / (k * math.sqrt(n * m)), rel=0.1)
@@ -161,3 +163,32 @@ def test_width_scales_the_hidden_layers(name: str) -> None:
     pairs = list(zip(convolutions(wide), convolutions(narrow), strict=True))
     assert all(a.out_channels == 2 * b.out_channels for a, b in pairs)
     assert wide(torch.randn(1, 3, 32, 32)).shape == narrow(torch.randn(1, 3, 32, 32)).shape == (1, 10)
+
+
+@pytest.mark.parametrize("beta", [0.25, 0.7])
+def test_gamma_does_not_see_how_little_a_branch_contributes(beta: float) -> None:
+    """With c = β on a branch of weight β, γ is level and σ² is β² times that outside; c = β² levels σ² (20 set-ups)."""
+
+    class Branched(nn.Module):
+        def __init__(self, c: float) -> None:
+            super().__init__()
+            self.gain = math.sqrt(2 / c)
+            self.first, self.branch, self.last = (
+                nn.Linear(n, m, bias=False) for n, m in ((20, 60), (60, 60), (60, 10))
+            )
+            for layer, constant in ((self.first, 1.0), (self.branch, c), (self.last, 1.0)):
+                geometric_mean_(layer.weight, c=constant)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            return self.last(math.sqrt(1 - beta**2) * x + beta * self.branch(self.gain * x.relu()))
+
+    for c, gamma, sigma in ((beta, 1.0, beta**2), (beta**2, beta**-2, 1.0)):
+        rows = []
+        for seed in range(20):
+            torch.manual_seed(seed)
+            report = diagnose(Branched(c), torch.randn(32, 20), seed=seed)
+            rows.append([(block.gamma, block.avg_sq_singular_value) for block in report.weights])
+        first, branch, _ = torch.tensor(rows).mean(dim=0).tolist()
+        assert branch[0] / first[0] == pytest.approx(gamma, rel=0.25)
+        assert branch[1] / first[1] == pytest.approx(sigma, rel=0.25)
