@@ -152,7 +152,7 @@ def draw(measured: Conditioning, out: Path) -> list[Path]:
 
 def summary(measured: Conditioning) -> list[str]:
     """Spreads of the means over set-ups, of all layers and of the convolutions alone, and E[x²] after the blocks."""
-    count = len(next(iter(measured.panels.values())))
+    count = " or ".join(dict.fromkeys(str(len(panel)) for panel in measured.panels.values()))
     head = f"max/min over the layers ({count} set-ups)"
     lines = [f"{head:36} {'γ':>8} {'ν':>8} {'σ²':>8} {'γ convs':>8} {'γ/σ²':>19} {'E[x²] after blocks':>20}"]
     for title, panel in measured.panels.items():
