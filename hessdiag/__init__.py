@@ -7,11 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hessdiag import calculus, init, models, plots, verdict
     from hessdiag.calculus.prediction import Prediction, predict
+    from hessdiag import calculus, init, models, plots, surgery, verdict
+    from hessdiag.checking import check_init
     from hessdiag.description import describe
     from hessdiag.diagnosis import diagnose
     from hessdiag.errors import HessdiagError
+    from hessdiag.init_check import InitCheck
     from hessdiag.report import BlockReport, Heatmap, Report
     from hessdiag.setups import Setups
     from hessdiag.study import measure_setups
@@ -20,10 +22,12 @@ __all__ = [
     "BlockReport",
     "Heatmap",
     "HessdiagError",
+    "InitCheck",
     "Prediction",
     "Report",
     "Setups",
     "calculus",
+    "check_init",
     "describe",
     "diagnose",
     "init",
@@ -31,6 +35,7 @@ __all__ = [
     "models",
     "plots",
     "predict",
+    "surgery",
     "verdict",
 ]
 
@@ -39,8 +44,10 @@ _HOMES = {
     "Heatmap": "report",
     "HessdiagError": "errors",
     "Prediction": "calculus.prediction",
+    "InitCheck": "init_check",
     "Report": "report",
     "Setups": "setups",
+    "check_init": "checking",
     "describe": "description",
     "diagnose": "diagnosis",
     "measure_setups": "study",

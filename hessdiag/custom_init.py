@@ -3,18 +3,22 @@
 A function whose first parameter is called `module`, or annotated as an `nn.Module`, is given every linear and
 convolutional layer and does with it as it likes. Any other is given their weights, in place like those of
 `torch.nn.init` or returning a tensor of the same shape; biases are set to zero, as by the built-in initialisations.
+
+Weights are handed over as (out, in / groups, *kernel) whatever the layer stores, because that is what the functions of
+`torch.nn.init` take them for: transposed convolutions and the `Conv1D` of transformers keep inputs first.
 """
 
 from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag.blocks import STRUCTURED
+from hessdiag.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
 from hessdiag.errors import HessdiagError
 from hessdiag.importing import NamedFunction
 
@@ -34,15 +38,41 @@ def apply_function(model: nn.Module, function: NamedFunction, *, generator: torc
     with torch.random.fork_rng(devices=[], enabled=generator is not None), torch.no_grad():
         if generator is not None:
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-        for path, module in model.named_modules():
-            if isinstance(module, STRUCTURED):
-                shape = module.weight.shape
-                if takes_module:
-                    function(module)
-                else:
-                    _fill(module, function)
-                _check(module, shape, path, function)
+        for path, module in initialised_layers(model):
+            shape = module.weight.shape
+            if takes_module:
+                function(module)
+            else:
+                _fill(module, function)
+            _check(module, shape, path, function)
     return model
+
+
+def initialised_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Path and module of every layer whose weight an initialisation sets: linear and convolutional, transposed or not.
+
+    >>> [path for path, _ in initialised_layers(nn.Sequential(nn.ConvTranspose1d(2, 3, 2), nn.ReLU()))]
+    ['0']
+    """
+    for path, module in model.named_modules():
+        if is_linear(module) or isinstance(module, (*CONVOLUTIONS, *TRANSPOSED)):
+            yield path, module
+
+
+def stores_inputs_first(module: nn.Module) -> bool:
+    """Whether the weight is (in, out / groups, *kernel) rather than (out, in / groups, *kernel)."""
+    return isinstance(module, TRANSPOSED) or (is_linear(module) and not isinstance(module, nn.Linear))
+
+
+def swap_inputs_and_outputs(weight: Tensor, *, groups: int) -> Tensor:
+    """(a, b / groups, *kernel) as (b, a / groups, *kernel), a copy; it is its own inverse.
+
+    >>> swap_inputs_and_outputs(torch.empty(4, 3, 5), groups=2).shape
+    torch.Size([6, 2, 5])
+    """
+    first, second, *kernel = weight.shape
+    blocks = weight.detach().reshape(groups, first // groups, second, *kernel)
+    return blocks.transpose(1, 2).reshape(groups * second, first // groups, *kernel).clone()
 
 
 def takes_modules(function: Callable[..., object]) -> bool:
@@ -63,9 +93,10 @@ def takes_modules(function: Callable[..., object]) -> bool:
     return is_module or (first is not None and first.name == "module")
 
 
-def _fill(module: nn.Module, function: NamedFunction) -> None:
-    weight = module.weight
-    assert isinstance(weight, Tensor)
+def _fill(module: Any, function: NamedFunction) -> None:
+    swapped = stores_inputs_first(module)
+    groups = 1 if is_linear(module) else module.groups
+    weight = swap_inputs_and_outputs(module.weight, groups=groups) if swapped else module.weight
     result = function(weight)
     if isinstance(result, Tensor) and result is not weight:
         if result.shape != weight.shape:
@@ -74,6 +105,8 @@ def _fill(module: nn.Module, function: NamedFunction) -> None:
                 f" {tuple(weight.shape)}: return one of the same shape, or change it in place"
             )
         weight.copy_(result)
+    if swapped:
+        module.weight.copy_(swap_inputs_and_outputs(weight, groups=groups))
     if isinstance(module.bias, Tensor):
         nn.init.zeros_(module.bias)
 

@@ -1,15 +1,20 @@
 """Initialisations of weights by fan-in, fan-out and their means (Section 6 of arXiv 1906.04267).
 
-| scheme | E[W²] |
-|---|---|
-| fan-in | 2 / (n k²) |
-| fan-out | 2 / (n' k²) |
-| arithmetic | 2 / (½ (n + n') k²) |
-| geometric | c / (k √(n n')), c = 2 / (typical k) |
+| scheme | E[W²] | elsewhere |
+|---|---|---|
+| fan-in | 2 / (n k²) | Kaiming, `torch.nn.init.kaiming_normal_` with `mode="fan_in"` |
+| fan-out | 2 / (n' k²) | Kaiming, `mode="fan_out"` |
+| arithmetic | 2 / (½ (n + n') k²) | Xavier, `torch.nn.init.xavier_normal_` with `gain=sqrt(2)` |
+| geometric | c / (k √(n n')), c = 2 / (typical k) | nowhere |
+| fan-geo-avg | 2 / (k² √(n n')) | JAX, `variance_scaling(2, "fan_geo_avg", "normal")` |
 
-n and n' are the channels that one output reads and one input feeds, k² the entries of the kernel. Mind the first power
-of k in the geometric mean: JAX's `variance_scaling(2, "fan_geo_avg")` has k² and balances layers only where all kernels
-have the same size.
+n and n' are the channels that one output reads and that one input feeds, k² the entries of the kernel. Mind the first
+power of k in the geometric mean: JAX's has the second, and balances layers only where all kernels have the same size.
+Each of the first four has an orthogonal variant (`fan-in-orthogonal`, ...) with the same E[W²].
+
+Groups count once more in the geometric mean. Its purpose is an equal γ = ς / (P E[W²]²) with P the entries of the
+weight (Eq. 2), which asks for E[W²] = c / √P. Without groups P = k² n n'; with g groups P = k² n n' g, since n and n'
+are those of one group.
 """
 
 from __future__ import annotations
@@ -22,57 +27,153 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from hessdiag.blocks import CONVOLUTIONS, STRUCTURED
-from hessdiag.custom_init import apply_function
+from hessdiag.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
+from hessdiag.custom_init import apply_function, initialised_layers, stores_inputs_first
 from hessdiag.errors import HessdiagError
-from hessdiag.importing import load_function
+from hessdiag.importing import NamedFunction, load_function
 from hessdiag.suggestions import did_you_mean
 
 Fans = tuple[float, float, float]
+Scheme = str | Callable[..., object]
 
 
-def fans(weight: Tensor, *, groups: int = 1) -> Fans:
-    """(n, n', k) of a weight (out, in / groups, *kernel): channels in, channels out, root of the kernel's size.
+def fans(weight: Tensor, *, groups: int = 1, transposed: bool = False) -> Fans:
+    """(n, n', k) of a weight: channels that one output reads, channels that one input feeds, root of the kernel's size.
+
+    Args:
+        weight: (out, in / groups, *kernel), or, with `transposed`, (in, out / groups, *kernel).
+        groups: groups of the convolution.
+        transposed: whether inputs come first, as in transposed convolutions and in the `Conv1D` of transformers.
+
+    Raises:
+        HessdiagError: the weight has fewer than two dimensions, or cannot be cut into that many groups.
 
     >>> fans(torch.empty(6, 3, 5, 5))
     (3.0, 6.0, 5.0)
+    >>> fans(torch.empty(6, 3, 5, 5), transposed=True)
+    (6.0, 3.0, 5.0)
     """
     if weight.dim() < 2:
         raise HessdiagError(f"a weight of shape {tuple(weight.shape)} has no fan-in: pass at least two dimensions")
-    return float(weight.shape[1]), weight.shape[0] / groups, math.sqrt(math.prod(weight.shape[2:]))
+    if groups < 1 or weight.shape[0] % groups:
+        raise HessdiagError(
+            f"a weight of shape {tuple(weight.shape)} has no {groups} groups: its first dimension must be a multiple"
+        )
+    first, second = weight.shape[0] / groups, float(weight.shape[1])
+    n, m = (first, second) if transposed else (second, first)
+    return n, m, math.sqrt(math.prod(weight.shape[2:]))
 
 
-def fan_in_(weight: Tensor, *, groups: int = 1, generator: torch.Generator | None = None) -> Tensor:
+def fan_in_(
+    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
+) -> Tensor:
     """Normal with E[W²] = 2 / (n k²), in place: `torch.nn.init.kaiming_normal_(mode="fan_in")`."""
-    n, _, k = fans(weight, groups=groups)
-    return _normal(weight, 2 / (n * k**2), generator)
+    return _normal(weight, _fan_in(weight, groups=groups, transposed=transposed), generator)
 
 
-def fan_out_(weight: Tensor, *, groups: int = 1, generator: torch.Generator | None = None) -> Tensor:
+def fan_out_(
+    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
+) -> Tensor:
     """Normal with E[W²] = 2 / (n' k²), in place: `torch.nn.init.kaiming_normal_(mode="fan_out")` without groups."""
-    _, n, k = fans(weight, groups=groups)
-    return _normal(weight, 2 / (n * k**2), generator)
+    return _normal(weight, _fan_out(weight, groups=groups, transposed=transposed), generator)
 
 
-def arithmetic_mean_(weight: Tensor, *, groups: int = 1, generator: torch.Generator | None = None) -> Tensor:
-    """Normal with E[W²] = 2 / (½ (n + n') k²), in place: `torch.nn.init.xavier_normal_(gain=sqrt(2))`."""
-    n_in, n_out, k = fans(weight, groups=groups)
-    return _normal(weight, 2 / (0.5 * (n_in + n_out) * k**2), generator)
+def arithmetic_mean_(
+    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
+) -> Tensor:
+    """Normal with E[W²] = 2 / (½ (n + n') k²), in place: `torch.nn.init.xavier_normal_(gain=sqrt(2))`, no groups."""
+    return _normal(weight, _arithmetic(weight, groups=groups, transposed=transposed), generator)
 
 
 def geometric_mean_(
-    weight: Tensor, *, c: float = 2.0, groups: int = 1, generator: torch.Generator | None = None
+    weight: Tensor,
+    *,
+    c: float = 2.0,
+    groups: int = 1,
+    transposed: bool = False,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Normal with E[W²] = c / (k √(n n')) (Eq. 3), in place.
+    """Normal with E[W²] = c / (k √(n n')) (Eq. 3), in place; with groups c / √(entries of the weight).
 
     Args:
-        weight: (out, in / groups, *kernel).
+        weight: (out, in / groups, *kernel), or (in, out / groups, *kernel) with `transposed`.
         c: a constant for the whole network; 2 / (typical k) keeps the signal's size, see `typical_kernel`.
         groups: groups of the convolution.
+        transposed: see `fans`; it makes no difference here.
         generator: source of randomness.
     """
-    n_in, n_out, k = fans(weight, groups=groups)
-    return _normal(weight, c / (k * math.sqrt(n_in * n_out)), generator)
+    return _normal(weight, _geometric(weight, groups=groups, transposed=transposed, c=c), generator)
+
+
+def fan_geo_avg_(
+    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
+) -> Tensor:
+    """Normal with E[W²] = 2 / (k² √(n n')), in place: JAX's form, for comparison; see above."""
+    return _normal(weight, _fan_geo_avg(weight, groups=groups, transposed=transposed), generator)
+
+
+def fan_in_orthogonal_(
+    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
+) -> Tensor:
+    """As `fan_in_`, but (semi-)orthogonal: see `orthogonal_`."""
+    return orthogonal_(
+        weight, _fan_in(weight, groups=groups, transposed=transposed), groups=groups, generator=generator
+    )
+
+
+def fan_out_orthogonal_(
+    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
+) -> Tensor:
+    """As `fan_out_`, but (semi-)orthogonal: see `orthogonal_`."""
+    return orthogonal_(
+        weight, _fan_out(weight, groups=groups, transposed=transposed), groups=groups, generator=generator
+    )
+
+
+def arithmetic_mean_orthogonal_(
+    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
+) -> Tensor:
+    """As `arithmetic_mean_`, but (semi-)orthogonal: see `orthogonal_`."""
+    return orthogonal_(
+        weight, _arithmetic(weight, groups=groups, transposed=transposed), groups=groups, generator=generator
+    )
+
+
+def geometric_mean_orthogonal_(
+    weight: Tensor,
+    *,
+    c: float = 2.0,
+    groups: int = 1,
+    transposed: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """As `geometric_mean_`, but (semi-)orthogonal: see `orthogonal_`."""
+    return orthogonal_(
+        weight, _geometric(weight, groups=groups, transposed=transposed, c=c), groups=groups, generator=generator
+    )
+
+
+def orthogonal_(
+    weight: Tensor, variance: float, *, groups: int = 1, generator: torch.Generator | None = None
+) -> Tensor:
+    """A random (semi-)orthogonal matrix in every group, scaled so that the mean of W² is `variance` exactly, in place.
+
+    The matrix of a group has its first dimension as rows and all others as columns. A semi-orthogonal r x s matrix has
+    min(r, s) rows or columns of unit length, hence the mean square 1 / max(r, s). "Ensuring the input-output second
+    moment scaling is equal to the scaling required by our theory" (Section 6.2 of arXiv 1906.04267).
+
+    >>> W = orthogonal_(torch.empty(2, 8), 0.5)
+    >>> torch.allclose(W @ W.T, 4 * torch.eye(2), atol=1e-5)
+    True
+    """
+    fans(weight, groups=groups)  # refuses vectors and impossible groups
+    with torch.no_grad():
+        for part in weight.chunk(groups):
+            rows, columns = part.shape[0], part[0].numel()
+            matrix = torch.empty(rows, columns, dtype=part.dtype, device=part.device)
+            nn.init.orthogonal_(matrix, gain=math.sqrt(variance * max(rows, columns)), generator=generator)
+            part.copy_(matrix.view_as(part))
+    return weight
 
 
 def typical_kernel(model: nn.Module) -> float:
@@ -81,42 +182,84 @@ def typical_kernel(model: nn.Module) -> float:
     >>> typical_kernel(nn.Sequential(nn.Conv2d(3, 6, 5), nn.Flatten(), nn.Linear(6, 2)))
     5.0
     """
-    sizes = Counter(fans(module.weight)[2] for module in model.modules() if isinstance(module, CONVOLUTIONS))
+    convolutions = (m for m in model.modules() if isinstance(m, (*CONVOLUTIONS, *TRANSPOSED)))
+    sizes = Counter(fans(module.weight)[2] for module in convolutions)
     return max(sizes, key=lambda size: (sizes[size], size), default=1.0)
 
 
-def apply(model: nn.Module, scheme: str, *, generator: torch.Generator | None = None) -> nn.Module:
-    """Initialise every linear and convolutional layer of a model; see `resolve`."""
+def apply(
+    model: nn.Module, scheme: Scheme, *, c: float | None = None, generator: torch.Generator | None = None
+) -> nn.Module:
+    """Initialise every linear and convolutional layer of a model, transposed ones too; biases become zero.
+
+    Args:
+        model: changed in place.
+        scheme: a name or a function, see `resolve`.
+        c: constant of the geometric mean; None is 2 / `typical_kernel(model)`.
+        generator: source of randomness.
+
+    Raises:
+        HessdiagError: there is no such scheme, or it has no constant c.
+
+    >>> model = apply(nn.Sequential(nn.Linear(4, 4)), "geometric-orthogonal", c=2.0)
+    >>> round(float(model[0].weight.detach().square().mean()), 4)  # 2 / √(4 · 4)
+    0.5
+    """
+    if c is not None:
+        if scheme not in GEOMETRIC or not (math.isfinite(c) and c > 0):
+            raise HessdiagError(
+                f"c={c!r} with {name_of(scheme)!r}: c is a positive constant of {' and '.join(GEOMETRIC)}"
+            )
+        return _apply_scheme(model, scheme=str(scheme), c=c, generator=generator)
     return resolve(scheme)(model, generator=generator)
 
 
-def resolve(scheme: str) -> Callable[..., nn.Module]:
+def resolve(scheme: Scheme, *, what: str = "--init") -> Callable[..., nn.Module]:
     """A function `(model, *, generator=None)` that initialises a model in place.
 
     Args:
-        scheme: a name of `SCHEMES`, for which biases are set to zero and the constant of the geometric mean is
-            c = 2 / `typical_kernel(model)`; or `package.module:function` or `./file.py:function`, see
-            `hessdiag.custom_init`.
+        scheme: a name of `SCHEMES` or `VARIANTS`, for which biases are set to zero and the constant of the geometric
+            mean is c = 2 / `typical_kernel(model)`; `package.module:function` or `./file.py:function`; or a function
+            itself. What functions are given is said in `hessdiag.custom_init`.
+        what: what it is for, in messages.
 
     Raises:
         HessdiagError: there is no such scheme or function.
     """
-    if scheme in SCHEMES:
+    if not isinstance(scheme, str):
+        given = scheme if isinstance(scheme, NamedFunction) else NamedFunction(what, name_of(scheme), scheme)
+        return partial(apply_function, function=given)
+    known = SCHEMES | VARIANTS
+    if scheme in known:
         return partial(_apply_scheme, scheme=scheme)
     if ":" in scheme:
-        return partial(apply_function, function=load_function(scheme, what="--init"))
-    hint = did_you_mean(scheme, SCHEMES, otherwise=f"use one of {', '.join(SCHEMES)}, or ./file.py:function")
+        return partial(apply_function, function=load_function(scheme, what=what))
+    hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(SCHEMES)}, or ./file.py:function")
     raise HessdiagError(f"unknown initialisation {scheme!r}: {hint}")
 
 
-def _apply_scheme(model: nn.Module, *, scheme: str, generator: torch.Generator | None = None) -> nn.Module:
-    options = {"c": 2 / typical_kernel(model)} if scheme == "geometric" else {}
-    for module in model.modules():
-        if isinstance(module, STRUCTURED):
-            groups = 1 if isinstance(module, nn.Linear) else module.groups
-            SCHEMES[scheme](module.weight, groups=groups, generator=generator, **options)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
+def name_of(scheme: Scheme) -> str:
+    """The name by which tables and files call an initialisation.
+
+    >>> name_of("fan-in"), name_of(nn.init.orthogonal_)
+    ('fan-in', 'orthogonal_')
+    """
+    if isinstance(scheme, str):
+        return scheme
+    return scheme.reference if isinstance(scheme, NamedFunction) else getattr(scheme, "__name__", repr(scheme))
+
+
+def _apply_scheme(
+    model: nn.Module, *, scheme: str, c: float | None = None, generator: torch.Generator | None = None
+) -> nn.Module:
+    fill = (SCHEMES | VARIANTS)[scheme]
+    options = {"c": c or 2 / typical_kernel(model)} if scheme in GEOMETRIC else {}
+    for _, module in initialised_layers(model):
+        groups = 1 if is_linear(module) else module.groups
+        transposed = stores_inputs_first(module)
+        fill(module.weight, groups=groups, transposed=transposed, generator=generator, **options)
+        if isinstance(module.bias, Tensor):
+            nn.init.zeros_(module.bias)
     return model
 
 
@@ -126,6 +269,39 @@ SCHEMES: dict[str, Callable[..., Tensor]] = {
     "arithmetic": arithmetic_mean_,
     "geometric": geometric_mean_,
 }
+VARIANTS: dict[str, Callable[..., Tensor]] = {
+    "fan-in-orthogonal": fan_in_orthogonal_,
+    "fan-out-orthogonal": fan_out_orthogonal_,
+    "arithmetic-orthogonal": arithmetic_mean_orthogonal_,
+    "geometric-orthogonal": geometric_mean_orthogonal_,
+    "fan-geo-avg": fan_geo_avg_,
+}
+GEOMETRIC = ("geometric", "geometric-orthogonal")  # those with a constant c
+
+
+def _fan_in(weight: Tensor, **layout: int) -> float:
+    n, _, k = fans(weight, **layout)  # type: ignore[arg-type]
+    return 2 / (n * k**2)
+
+
+def _fan_out(weight: Tensor, **layout: int) -> float:
+    _, m, k = fans(weight, **layout)  # type: ignore[arg-type]
+    return 2 / (m * k**2)
+
+
+def _arithmetic(weight: Tensor, **layout: int) -> float:
+    n, m, k = fans(weight, **layout)  # type: ignore[arg-type]
+    return 2 / (0.5 * (n + m) * k**2)
+
+
+def _geometric(weight: Tensor, *, c: float, groups: int, transposed: bool) -> float:
+    n, m, k = fans(weight, groups=groups, transposed=transposed)
+    return c / (k * math.sqrt(n * m * groups))
+
+
+def _fan_geo_avg(weight: Tensor, **layout: int) -> float:
+    n, m, k = fans(weight, **layout)  # type: ignore[arg-type]
+    return 2 / (k**2 * math.sqrt(n * m))
 
 
 def _normal(weight: Tensor, variance: float, generator: torch.Generator | None) -> Tensor:

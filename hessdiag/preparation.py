@@ -17,6 +17,7 @@ from hessdiag.data import read_batches
 from hessdiag.errors import HessdiagError
 from hessdiag.guard import unharmed
 from hessdiag.importing import NamedFunction, one_line
+from hessdiag.init import Scheme
 from hessdiag.models import ModelSource, Network
 from hessdiag.models.weights import Checkpoint, load_checkpoint
 from hessdiag.seeds import stream
@@ -51,7 +52,7 @@ def prepare(
     source: ModelSource,
     *,
     batch_size: int,
-    init: str = AS_BUILT,
+    init: Scheme = AS_BUILT,
     checkpoint: Checkpoint | None = None,
     data: NamedFunction | None = None,
     batches: int | None = 1,
@@ -82,7 +83,7 @@ def prepare(
         raise HessdiagError(f"batch size {batch_size}: ask for at least 1 example")
     network = random_network(source, init=init, seed=seed)
     module = network.module.to(device, dtype)
-    origin = init
+    origin = initialisations.name_of(init)
     if checkpoint is not None:
         for note in load_checkpoint(module, checkpoint):
             say(f"hessdiag: --weights {checkpoint.path}: {note}")
@@ -102,7 +103,7 @@ def prepare(
     return Prepared(module, batch, origin, origin_of_data, more)
 
 
-def random_network(source: ModelSource, *, init: str, seed: int) -> Network:
+def random_network(source: ModelSource, *, init: Scheme, seed: int) -> Network:
     """A new network from a seed; torch's global random state stays as it was."""
     initialise = None if init == AS_BUILT else initialisations.resolve(init)  # refused before anything is built
     with torch.random.fork_rng(devices=[]):

@@ -15,6 +15,8 @@ def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str
     'use lenet'
     """
     spellings = {name.lower(): name for name in known}
+    if word.lower() in spellings:
+        return f"did you mean {spellings[word.lower()]}?"
     near = [spellings[name] for name in difflib.get_close_matches(word.lower(), list(spellings), n=3, cutoff=0.6)]
     if not near:
         return otherwise

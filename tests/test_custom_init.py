@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from hessdiag import init
-from hessdiag.custom_init import apply_function, takes_modules
+from hessdiag.custom_init import apply_function, swap_inputs_and_outputs, takes_modules
 from hessdiag.errors import HessdiagError
 from hessdiag.importing import NamedFunction
 
@@ -128,3 +129,32 @@ def test_by_reference(tmp_path: Path) -> None:
     model = init.apply(network(), f"{tmp_path}/mine.py:two", generator=torch.Generator())
     assert bool((model[2].weight == 2).all())
     init.apply(network(), "torch.nn.init:kaiming_normal_")
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.ConvTranspose2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
+        (nn.ConvTranspose1d(4, 5, 3), (5, 4, 3)),
+        (Conv1D(5, 4), (5, 4)),
+        (nn.Conv2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
+    ],
+)
+def test_functions_of_weights_see_outputs_first(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    seen = []
+
+    def fill(weight: Tensor) -> Tensor:
+        seen.append(tuple(weight.shape))
+        return torch.randn_like(weight)
+
+    apply_function(nn.Sequential(layer), of(fill))
+    assert seen == [shape]
+
+
+def test_inputs_and_outputs_are_swapped_within_groups() -> None:
+    """A transposed convolution is the gradient of the convolution with the swapped weight's own layout."""
+    layer = nn.ConvTranspose1d(4, 6, 1, groups=2, bias=False)
+    swapped = swap_inputs_and_outputs(layer.weight, groups=2)
+    x = torch.randn(2, 4, 5)
+    torch.testing.assert_close(layer(x), nn.functional.conv1d(x, swapped, groups=2))
+    assert torch.equal(swap_inputs_and_outputs(swapped, groups=2), layer.weight)

@@ -5,32 +5,39 @@ import math
 import pytest
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
-from hessdiag import init
+from hessdiag import diagnose, init
 from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, mlp
 
 SCHEMES = ("fan-in", "fan-out", "arithmetic", "geometric")
 
-# (layer, n, n', k²): channels that one output reads, channels that one input feeds, entries of the kernel.
+# (layer, n, n', k², groups): channels that one output reads, channels that one input feeds, entries of the kernel.
 LAYERS = {
-    "linear": (lambda: nn.Linear(300, 100), 300, 100, 1),
-    "conv1d": (lambda: nn.Conv1d(40, 80, 9), 40, 80, 9),
-    "conv2d": (lambda: nn.Conv2d(16, 64, 5), 16, 64, 25),
-    "conv2d rectangular": (lambda: nn.Conv2d(30, 60, (1, 7)), 30, 60, 7),
-    "conv2d groups": (lambda: nn.Conv2d(64, 32, 5, groups=4), 16, 8, 25),
-    "depthwise": (lambda: nn.Conv2d(100, 400, 7, groups=100), 1, 4, 49),
-    "conv3d": (lambda: nn.Conv3d(10, 20, 4), 10, 20, 64),
+    "linear": (lambda: nn.Linear(300, 100), 300, 100, 1, 1),
+    "transformers linear": (lambda: Conv1D(100, 300), 300, 100, 1, 1),
+    "conv1d": (lambda: nn.Conv1d(40, 80, 9), 40, 80, 9, 1),
+    "conv2d": (lambda: nn.Conv2d(16, 64, 5), 16, 64, 25, 1),
+    "conv2d rectangular": (lambda: nn.Conv2d(30, 60, (1, 7)), 30, 60, 7, 1),
+    "conv2d groups": (lambda: nn.Conv2d(64, 32, 5, groups=4), 16, 8, 25, 4),
+    "depthwise": (lambda: nn.Conv2d(100, 400, 7, groups=100), 1, 4, 49, 100),
+    "conv3d": (lambda: nn.Conv3d(10, 20, 4), 10, 20, 64, 1),
+    "transposed 1d": (lambda: nn.ConvTranspose1d(80, 40, 9), 80, 40, 9, 1),
+    "transposed 2d": (lambda: nn.ConvTranspose2d(16, 64, 5), 16, 64, 25, 1),
+    "transposed 2d groups": (lambda: nn.ConvTranspose2d(64, 32, 5, groups=4), 16, 8, 25, 4),
+    "transposed 3d": (lambda: nn.ConvTranspose3d(10, 20, 4), 10, 20, 64, 1),
 }
 
 
-def by_hand(scheme: str, n: float, m: float, k_sq: float) -> float:
+def by_hand(scheme: str, n: float, m: float, k_sq: float, groups: int) -> float:
     """E[W²] of a network of this one layer: a convolution's k is the typical one, so that c = 2 / k."""
     return {
         "fan-in": 2 / (n * k_sq),
         "fan-out": 2 / (m * k_sq),
         "arithmetic": 2 / ((n + m) / 2 * k_sq),
-        "geometric": 2 / (k_sq * (n * m) ** 0.5),
+        "geometric": 2 / (k_sq * (n * m * groups) ** 0.5),
+        "fan-geo-avg": 2 / (k_sq * (n * m) ** 0.5),
     }[scheme]
 
 
@@ -51,12 +58,69 @@ def test_there_are_four_schemes() -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", [*SCHEMES, "fan-geo-avg"])
 def test_second_moments_are_those_of_the_formula(scheme: str, layer: str) -> None:
-    make, n, m, k_sq = LAYERS[layer]
+    make, *sizes = LAYERS[layer]
     model = nn.Sequential(make())
     assert init.apply(model, scheme, generator=source(0)) is model
-    assert_second_moment(model[0].weight, by_hand(scheme, n, m, k_sq))
+    assert_second_moment(model[0].weight, by_hand(scheme, *sizes))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_orthogonal_variants_have_the_same_second_moment_exactly(scheme: str, layer: str) -> None:
+    make, *sizes = LAYERS[layer]
+    model = nn.Sequential(make()).double()
+    init.apply(model, f"{scheme}-orthogonal", generator=source(0))
+    weight = model[0].weight.detach()
+    assert float(weight.square().mean()) == pytest.approx(by_hand(scheme, *sizes), rel=1e-12)
+    for matrix in weight.chunk(sizes[-1]):
+        rows = matrix.flatten(1)
+        gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
+        torch.testing.assert_close(gram, gram[0, 0] * torch.eye(len(gram), dtype=gram.dtype), atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("variant", ["geometric", "geometric-orthogonal"])
+def test_groups_have_the_curvature_of_the_layers_around_them(variant: str) -> None:
+    """γ = ς / (P E[W²]²): with E[W²] = c / √(n n') / k, n and n' of one group, the grouped layer's is 8 times less."""
+    logs = []
+    for seed in range(12):
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Conv2d(3, 16, 3, stride=2, bias=False),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, groups=8, stride=2, bias=False),
+            nn.ReLU(),
+            nn.Conv2d(32, 16, 3, stride=2, bias=False),
+            nn.Flatten(),
+        )
+        report = diagnose(init.apply(model, variant), torch.randn(16, 3, 32, 32), seed=seed)
+        logs.append([math.log(block.avg_sq_singular_value) for block in report.blocks])
+    first, grouped, last = (math.exp(sum(column) / len(column)) for column in zip(*logs, strict=True))
+    assert 0.5 < grouped / first < 2
+    assert 0.5 < grouped / last < 2
+
+
+def test_the_constant_of_the_geometric_mean_can_be_given() -> None:
+    model = init.apply(nn.Sequential(nn.Conv2d(30, 60, 3)), "geometric", c=0.7, generator=source(0))
+    assert_second_moment(model[0].weight, 0.7 / (3 * 1800**0.5))
+
+
+@pytest.mark.parametrize(("scheme", "c"), [("fan-in", 1.0), ("geometric", -1.0), ("geometric", math.nan)])
+def test_a_constant_that_cannot_be_is_refused(scheme: str, c: float) -> None:
+    with pytest.raises(HessdiagError, match=f"with '{scheme}': c is a positive constant of geometric"):
+        init.apply(mlp([4, 3]), scheme, c=c)
+
+
+def test_a_function_is_an_initialisation_too() -> None:
+    model = init.apply(mlp([4, 3, 2]), nn.init.ones_)
+    assert model.fc2.weight.tolist() == [[1.0] * 3] * 2
+
+
+@pytest.mark.parametrize("groups", [3, 0])
+def test_groups_that_do_not_divide_the_weight_are_refused(groups: int) -> None:
+    with pytest.raises(HessdiagError, match=f"has no {groups} groups"):
+        init.fan_in_(torch.empty(4, 2, 3, 3), groups=groups)
 
 
 @pytest.mark.parametrize("layer", ["linear", "conv1d", "conv2d", "conv2d rectangular", "conv3d"])

@@ -2,6 +2,7 @@
 
 import typer
 
+from hessdiag.cli.check_init import check_init
 from hessdiag.cli.describe import describe
 from hessdiag.cli.diagnose import diagnose
 from hessdiag.cli.predict import predict
@@ -17,4 +18,5 @@ app = typer.Typer(
 app.command()(describe)
 app.command()(diagnose)
 app.command()(predict)
+app.command()(check_init)
 app.add_typer(reproduce, name="reproduce")

@@ -62,7 +62,7 @@ def diagnose(
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
     for path in (json if json != "-" else "", csv, html, resume):
         options.check_file(path)
-    _check_plots(plots)
+    options.check_plots(plots)
     if max_spread is not None and not max_spread >= 1:
         raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
     memory = options.parse_memory(max_memory)
@@ -126,14 +126,6 @@ def _save(report: Report, *, json: str, csv: str, html: str, plots: str) -> None
         say(f"wrote {html}")
     if plots:
         _draw(report, Path(plots))
-
-
-def _check_plots(path: str) -> None:
-    """As `options.check_file`, for a folder that is made only when there is something to draw."""
-    if path:
-        nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
-        if not nearest.is_dir():
-            raise HessdiagError(f"--plots {path!r}: {str(nearest)!r} is a file, name a folder")
 
 
 def _draw(report: Report, folder: Path) -> None:

@@ -165,6 +165,14 @@ def check_file(path: str) -> None:
         raise HessdiagError(f"cannot write {path!r}: the folder {str(folder)!r} is not writable")
 
 
+def check_plots(path: str) -> None:
+    """As `check_file`, for a folder that is made only when there is something to draw."""
+    if path:
+        nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
+        if not nearest.is_dir():
+            raise HessdiagError(f"--plots {path!r}: {str(nearest)!r} is a file, name a folder")
+
+
 def resolve_device(name: str) -> str:
     """`"cuda"` where there is one and nothing else was asked for."""
     import torch

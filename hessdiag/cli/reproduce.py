@@ -17,6 +17,7 @@ reproduce = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option(metavar="DIR", help="folder for the numbers (JSON) and figures (png, svg)")]
+Part = Annotated[str, typer.Option(metavar="PART", help="conditioning: γ, ν and σ² of every layer")]
 Quick = Annotated[bool, typer.Option("--quick", help="few set-ups and small batches: a look, not the figure")]
 
 
@@ -59,6 +60,23 @@ def layers(
     """Table 1: what each operation does to ς, measured on 200 random networks a setting (a few minutes)."""
     from hessdiag.experiments import layers as experiment
 
+    _run(experiment, out, quick, seed, device, resume)
+
+
+@reproduce.command()
+def resnet(
+    part: Part = "conditioning",
+    out: Out = Path("figures"),
+    quick: Quick = False,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    resume: options.Resume = "",
+) -> None:
+    """Section 11: conditioning of three kinds of ResNet-50 at initialisation (half an hour; --quick: ResNet-14)."""
+    from hessdiag.experiments import resnet as experiment
+
+    if part not in experiment.PARTS:
+        raise HessdiagError(f"--part {part!r}: use {' or '.join(experiment.PARTS)}")
     _run(experiment, out, quick, seed, device, resume)
 
 

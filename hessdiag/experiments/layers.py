@@ -13,10 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hessdiag.execution.work import Result, Work
 from hessdiag.files import write_text
 from hessdiag.report import complete, dumps, loads
 from hessdiag.seeds import stream
@@ -274,19 +276,20 @@ def predict_ratio(setting: Setting) -> float:
 
 
 def steps(*, quick: bool) -> int:
-    """How often `measure` calls its `progress`."""
+    """Units of work."""
     return len(SETTINGS)
 
 
-def measure(
-    *, quick: bool = False, seed: int = 0, device: str = "cpu", progress: Callable[[], None]
-) -> tuple[LayerRow, ...]:
+def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Work) -> tuple[LayerRow, ...]:
     """Every setting on its random networks; small enough for the CPU, whatever the device."""
-    rows = []
-    for setting in SETTINGS:
-        rows.append(measure_setting(setting, draws=QUICK_DRAWS if quick else DRAWS, seed=seed))
-        progress()
-    return tuple(rows)
+    draws = QUICK_DRAWS if quick else DRAWS
+
+    def unit(setting: Setting) -> Result:
+        row = measure_setting(setting, draws=draws, seed=seed)
+        return {key: np.asarray(value) for key, value in vars(row).items()}
+
+    found = work.each("setting", SETTINGS, unit)
+    return tuple(LayerRow(**{key: value.item() for key, value in row.items()}) for row in found)
 
 
 def measure_setting(setting: Setting, *, draws: int, seed: int) -> LayerRow:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from hessdiag.digits import short
 from hessdiag.html.text import printable
+from hessdiag.init_check import InitCheck, SchemeCheck
 from hessdiag.plots import draw_heatmap, draw_layers
 from hessdiag.plots.style import context
 from hessdiag.report import Report
@@ -44,28 +45,44 @@ def inline_figures(report: Report) -> list[InlineFigure]:
     figures = []
     if report.weights:
         title = "Map of the size of every pair of weight blocks"
-        figures.append(_inline("heatmap", title, _describe(report), draw_heatmap(drawn)))
+        figures.append(inline_figure("heatmap", title, _describe(report), draw_heatmap(drawn)))
     if report.blocks:
         title = "γ, σ² and ν of every layer"
-        figures.append(_inline("layers", title, _describe(report), draw_layers(drawn)))
+        figures.append(inline_figure("layers", title, _describe(report), draw_layers(drawn)))
     return figures
 
 
 def _literal(report: Report) -> Report:
     """A copy whose names are drawn as they are spelled: fonts lack control characters, and $ would start a formula."""
 
-    def spell(name: str) -> str:
-        return printable(name).replace("$", r"\$")
-
     return replace(
         report,
-        blocks=tuple(replace(block, name=spell(block.name)) for block in report.blocks),
-        heatmap=replace(report.heatmap, names=tuple(map(spell, report.heatmap.names))),
-        model=spell(report.model),
-        init=spell(report.init),
-        loss=spell(report.loss),
-        method=spell(report.method),
+        blocks=tuple(replace(block, name=_spell(block.name)) for block in report.blocks),
+        heatmap=replace(report.heatmap, names=tuple(map(_spell, report.heatmap.names))),
+        model=_spell(report.model),
+        init=_spell(report.init),
+        loss=_spell(report.loss),
+        method=_spell(report.method),
     )
+
+
+def spelled(check: InitCheck) -> InitCheck:
+    """As `_literal`, of an initialisation check."""
+
+    def of(scheme: SchemeCheck) -> SchemeCheck:
+        setups = scheme.setups
+        names = tuple(map(_spell, setups.names))
+        model, init = _spell(setups.model), _spell(setups.init)
+        return replace(scheme, setups=replace(setups, names=names, model=model, init=init))
+
+    widths = check.widths
+    if widths is not None:
+        widths = replace(widths, names=tuple(map(_spell, widths.names)))
+    return replace(check, init=_spell(check.init), schemes=tuple(map(of, check.schemes)), widths=widths)
+
+
+def _spell(name: str) -> str:
+    return printable(name).replace("$", r"\$")
 
 
 def _describe(report: Report) -> str:
@@ -77,7 +94,8 @@ def _describe(report: Report) -> str:
     )
 
 
-def _inline(key: str, title: str, description: str, figure: Figure) -> InlineFigure:
+def inline_figure(key: str, title: str, description: str, figure: Figure) -> InlineFigure:
+    """A figure as an element of a page; see `InlineFigure`."""
     stream = io.BytesIO()
     with context():
         figure.savefig(stream, format="svg", dpi=200)

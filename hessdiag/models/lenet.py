@@ -12,16 +12,18 @@ class StridedLeNet(nn.Module):
     Args:
         in_channels: channels of the 32 x 32 input images.
         classes: number of outputs.
+        width: factor on the channels and features of all hidden layers.
     """
 
-    def __init__(self, in_channels: int = 3, classes: int = 10) -> None:
+    def __init__(self, in_channels: int = 3, classes: int = 10, width: float = 1.0) -> None:
         super().__init__()
         self.input_size = (in_channels, 32, 32)
-        self.conv1 = nn.Conv2d(in_channels, 6, 5, stride=2, bias=False)
-        self.conv2 = nn.Conv2d(6, 16, 5, stride=2, bias=False)
-        self.fc1 = nn.Linear(16 * 5 * 5, 120, bias=False)
-        self.fc2 = nn.Linear(120, 84, bias=False)
-        self.fc3 = nn.Linear(84, classes, bias=False)
+        a, b, c, d = (max(1, round(width * size)) for size in (6, 16, 120, 84))
+        self.conv1 = nn.Conv2d(in_channels, a, 5, stride=2, bias=False)
+        self.conv2 = nn.Conv2d(a, b, 5, stride=2, bias=False)
+        self.fc1 = nn.Linear(b * 5 * 5, c, bias=False)
+        self.fc2 = nn.Linear(c, d, bias=False)
+        self.fc3 = nn.Linear(d, classes, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (B, in_channels, 32, 32) to outputs (B, classes)."""

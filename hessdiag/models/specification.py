@@ -8,23 +8,24 @@ from typing import Any
 
 from hessdiag.errors import HessdiagError
 from hessdiag.importing import NamedFunction, load_function
+from hessdiag.models.built_in import BUILT_IN
 from hessdiag.models.catalogues import timm_source, torchvision_source
 from hessdiag.models.factory import factory_source
 from hessdiag.models.huggingface import huggingface_source
-from hessdiag.models.lenet import StridedLeNet
 from hessdiag.models.mlp import mlp
 from hessdiag.models.source import ModelSource
 from hessdiag.suggestions import did_you_mean
 
 LIBRARIES = {"hf": huggingface_source, "timm": timm_source, "torchvision": torchvision_source}
 FORMS = {
-    "lenet": "lenet",
+    **{name: name for name in BUILT_IN},
     "mlp": "mlp:784-384-64-10",
     "hf": "hf:CONFIG.json",
     "timm": "timm:NAME",
     "torchvision": "torchvision:NAME",
 }
-EVERY_FORM = f"use {', '.join(FORMS.values())}, package.module:function or ./file.py:function"
+OTHERS = [form for name, form in FORMS.items() if name == "lenet" or name not in BUILT_IN]  # one name stands for all
+EVERY_FORM = f"use {', '.join(OTHERS)}, package.module:function or ./file.py:function"
 MOST_DIGITS = 9
 
 
@@ -38,8 +39,9 @@ def resolve_model(
     """The network that a specification names; nothing is built yet, and nothing is ever downloaded.
 
     Args:
-        specification: `"lenet"`, `"mlp:784-384-64-10"` (widths), `"package.module:factory"`, `"./file.py:factory"`,
-            `"hf:CONFIG.json"`, `"timm:NAME"` or `"torchvision:NAME"`.
+        specification: a name of `hessdiag.models.built_in`, such as `"lenet"`, `"alexnet"` or
+            `"preconditioned-resnet50"`; `"mlp:784-384-64-10"` (widths), `"package.module:factory"`,
+            `"./file.py:factory"`, `"hf:CONFIG.json"`, `"timm:NAME"` or `"torchvision:NAME"`.
         in_channels: input channels of lenet.
         arguments: keyword arguments of the function that builds the network.
         input_size: shape of one example, in place of the network's own.
@@ -50,19 +52,21 @@ def resolve_model(
     """
     head, colon, tail = specification.partition(":")
     given = _arguments(specification, arguments, in_channels)
-    if specification == "lenet":
-        return factory_source(NamedFunction("model", "lenet", StridedLeNet), arguments=given, input_size=input_size)
+    if specification in BUILT_IN:
+        factory = NamedFunction("model", specification, BUILT_IN[specification])
+        return factory_source(factory, arguments=given, input_size=input_size)
     if head == "mlp":
         widths = _widths(specification, tail)
 
-        def perceptron(*, bias: bool = True) -> Any:
-            return mlp(widths, bias=bias), widths[0]
+        def perceptron(*, bias: bool = True, width: float = 1.0) -> Any:
+            hidden = [max(1, round(width * size)) for size in widths[1:-1]]
+            return mlp([widths[0], *hidden, widths[-1]], bias=bias), widths[0]
 
         return factory_source(NamedFunction("model", specification, perceptron), arguments=given, input_size=input_size)
     if head in LIBRARIES:
         return LIBRARIES[head](specification, arguments=given, input_size=input_size)
-    if head == "lenet":
-        raise HessdiagError(f"model {specification!r}: write lenet alone, and pass options as in --arg classes=100")
+    if head in BUILT_IN:
+        raise HessdiagError(f"model {specification!r}: write {head} alone, and pass options as in --arg classes=100")
     if colon:
         return factory_source(load_function(specification, what="model"), arguments=given, input_size=input_size)
     raise HessdiagError(f"unknown model {specification!r}: {_nearest_form(specification)}")

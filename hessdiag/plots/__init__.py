@@ -1,12 +1,25 @@
-"""Figures of saved measurements: every function takes a `Report` or `Setups` and gives a `matplotlib.figure.Figure`.
+"""Figures of saved measurements, of a `Report`, `Setups` or what is made of them, as a `matplotlib.figure.Figure`.
 
 Nothing is measured here, and no figure touches pyplot's state or the caller's rcParams.
 """
 
+from hessdiag.plots.conditioning import draw_conditioning
 from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
+from hessdiag.plots.init_check import draw_init_check, draw_widths
 from hessdiag.plots.layers import draw_layers
 from hessdiag.plots.ratios import draw_ratios
 from hessdiag.plots.scaling import draw_scaling
 from hessdiag.plots.style import caption, save
 
-__all__ = ["caption", "draw_heatmap", "draw_heatmaps", "draw_layers", "draw_ratios", "draw_scaling", "save"]
+__all__ = [
+    "caption",
+    "draw_conditioning",
+    "draw_heatmap",
+    "draw_heatmaps",
+    "draw_init_check",
+    "draw_layers",
+    "draw_ratios",
+    "draw_scaling",
+    "draw_widths",
+    "save",
+]

@@ -32,7 +32,7 @@ TITLE = "Size of every block (i, j) of the curvature matrix"
 
 
 @dataclass(frozen=True)
-class _Panel:
+class Panel:
     """One map, ready to draw."""
 
     matrix: str
@@ -42,18 +42,21 @@ class _Panel:
     error: float  # largest relative standard error of a cell, from the estimator alone; 0 where exact
 
     @classmethod
-    def of_setups(cls, setups: Setups) -> _Panel:
+    def of_setups(cls, setups: Setups) -> Panel:
+        """The mean map over set-ups."""
         error = _relative_error(setups.estimator_stderr, setups.frobenius_sq)
         return cls(setups.matrix, setups.init, setups.names, setups.normalized(), error)
 
     @classmethod
-    def of_report(cls, report: Report) -> _Panel:
+    def of_report(cls, report: Report) -> Panel:
+        """The map of one report."""
         heatmap = report.heatmap
         error = _relative_error(heatmap.stderr, heatmap.frobenius_sq)
         return cls(report.matrix, report.init, heatmap.names, heatmap.normalized(), error)
 
     @property
     def spread(self) -> float:
+        """Largest over smallest diagonal entry."""
         return spread([float(v) for v in np.diagonal(self.values)])
 
     @property
@@ -74,7 +77,7 @@ def draw_heatmaps(panels: Sequence[Setups]) -> Figure:
         HessdiagError: there are no panels, two of them show the same, or they differ in what they must share.
     """
     style.agree(panels, ("model", "names", "numel", "loss", "per", "batch_size"))
-    drawn = [_Panel.of_setups(setups) for setups in panels]
+    drawn = [Panel.of_setups(setups) for setups in panels]
     places = [(panel.matrix, panel.init) for panel in drawn]
     for place in places:
         if places.count(place) > 1:
@@ -91,30 +94,30 @@ def draw_heatmap(report: Report) -> Figure:
     """
     if not report.weights:
         raise HessdiagError(f"{report.model} has no weight block to draw a map of: use draw_layers")
-    return _draw([_Panel.of_report(report)], note=style.caption(report))
+    return _draw([Panel.of_report(report)], note=style.caption(report))
 
 
-def _draw(panels: Sequence[_Panel], *, note: str) -> Figure:
+def _draw(panels: Sequence[Panel], *, note: str) -> Figure:
     matrices = sorted(dict.fromkeys(p.matrix for p in panels), key=lambda m: (m not in ROWS, m != "hessian"))
     inits = list(dict.fromkeys(p.init for p in panels))
-    norm = _shared_norm(panels)
-    labels = _Labels.of(panels[0].names, columns=len(inits))
+    norm = shared_norm(panels)
+    labels = Labels.of(panels[0].names, columns=len(inits))
     with style.context("white"):
         figure = Figure(figsize=labels.figure_size(len(matrices), len(inits)))
         grid: list[list[Axes]] = figure.subplots(len(matrices), len(inits), squeeze=False).tolist()
         shown = {}
         for panel in panels:
             axes = grid[matrices.index(panel.matrix)][inits.index(panel.init)]
-            _draw_panel(axes, panel, norm, labels)
+            draw_panel(axes, panel, norm, labels)
             shown[axes] = panel
-        _label_outside(grid, shown, labels)
-        _draw_colourbar(figure, norm, list(shown))
+        label_outside(grid, shown, labels)
+        draw_colourbar(figure, norm, list(shown))
         style.frame(figure, title=TITLE, note=note + _grey_note(panels), compress=True)
     return figure
 
 
 @dataclass(frozen=True)
-class _Labels:
+class Labels:
     """Names of the blocks along both sides of a map, and the room that they take."""
 
     texts: list[str]
@@ -122,7 +125,8 @@ class _Labels:
     size: float  # points
 
     @classmethod
-    def of(cls, names: Sequence[str], *, columns: int) -> _Labels:
+    def of(cls, names: Sequence[str], *, columns: int) -> Labels:
+        """Labels that fit a figure of so many maps side by side."""
         texts = style.short_labels(names, limit=24)
         if len(texts) <= MOST_ANNOTATED:
             return cls(texts, max(NARROWEST, CELL * len(texts)), style.SMALL)
@@ -139,6 +143,7 @@ class _Labels:
         return math.ceil(len(self.texts) * self.size * 1.15 / 72 / self.side)
 
     def figure_size(self, rows: int, columns: int) -> tuple[float, float]:
+        """Inches, without title and caption."""
         width = style.text_width(self.texts, self.size)
         return (
             columns * (self.side + 0.12) + width + 1.6,
@@ -146,6 +151,7 @@ class _Labels:
         )
 
     def put(self, axes: Axes, *, left: bool, below: bool) -> None:
+        """Write the names along the sides of a map."""
         at = range(0, len(self.texts), self.step)
         texts = self.texts[:: self.step]
         axes.set_yticks([i + 0.5 for i in at] if left else [], labels=texts if left else [], fontsize=self.size)
@@ -154,7 +160,8 @@ class _Labels:
         axes.tick_params(length=2 if self.step > 1 else 0, pad=2, left=left, bottom=below)
 
 
-def _draw_panel(axes: Axes, panel: _Panel, norm: LogNorm, labels: _Labels) -> None:
+def draw_panel(axes: Axes, panel: Panel, norm: LogNorm, labels: Labels) -> None:
+    """One map with its head and, where they fit, its numbers."""
     blocks = len(panel.names)
     seam = 0.6 if blocks <= MOST_ANNOTATED else 0.0
     masked = np.ma.masked_array(panel.values, mask=~panel.drawable)
@@ -185,7 +192,8 @@ def _contrasting(colour: tuple[float, float, float]) -> str:
     return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
 
 
-def _draw_colourbar(figure: Figure, norm: LogNorm, beside: Sequence[Axes]) -> None:
+def draw_colourbar(figure: Figure, norm: LogNorm, beside: Sequence[Axes]) -> None:
+    """The scale that all maps share, at the right of them."""
     bar = figure.colorbar(ScalarMappable(norm, CMAP), ax=beside, fraction=0.05, aspect=22, pad=0.03)
     bar.set_label(COLOURBAR, fontsize=style.SMALL)
     bar.outline.set_visible(False)
@@ -195,7 +203,7 @@ def _draw_colourbar(figure: Figure, norm: LogNorm, beside: Sequence[Axes]) -> No
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _label_outside(grid: Sequence[Sequence[Axes]], shown: Mapping[Axes, _Panel], labels: _Labels) -> None:
+def label_outside(grid: Sequence[Sequence[Axes]], shown: Mapping[Axes, Panel], labels: Labels) -> None:
     """Name the blocks at the left and lower edge only, say what each row is, and remove places without a panel."""
     for row in grid:
         for column, axes in enumerate(row):
@@ -210,7 +218,7 @@ def _label_outside(grid: Sequence[Sequence[Axes]], shown: Mapping[Axes, _Panel],
         first.set_ylabel(f"{ROWS.get(matrix, matrix)}\n{_precision(panels)}", labelpad=5)
 
 
-def _shared_norm(panels: Sequence[_Panel]) -> LogNorm:
+def shared_norm(panels: Sequence[Panel]) -> LogNorm:
     """One scale for all panels. It spans a decade at least, so that a flat map looks flat."""
     values = np.concatenate([p.values[p.drawable] for p in panels])
     low, high = (float(values.min()), float(values.max())) if values.size else (1.0, 1.0)
@@ -226,13 +234,13 @@ def _relative_error(stderr: Array, estimate: Array) -> float:
     return float((stderr[defined] / estimate[defined]).max()) if defined.any() else math.nan
 
 
-def _precision(panels: Sequence[_Panel]) -> str:
+def _precision(panels: Sequence[Panel]) -> str:
     errors = [p.error for p in panels]
     if any(math.isnan(e) for e in errors):
         return "estimator error unknown"
     return f"estimator error ≤ {style.number(100 * max(errors))} %" if any(errors) else "exact"
 
 
-def _grey_note(panels: Sequence[_Panel]) -> str:
+def _grey_note(panels: Sequence[Panel]) -> str:
     grey = sum(int((~p.drawable).sum()) for p in panels)
     return f" · grey: {style.plural(grey, 'cell')} zero or undefined" if grey else ""

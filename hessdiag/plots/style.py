@@ -115,6 +115,17 @@ def number(value: float) -> str:
     return f"{float(f'{value:.1e}'):.{1 - power}f}" if -2 <= power < 2 else f"{mantissa}e{power}"
 
 
+def shades(count: int) -> list[str]:
+    """As many colours as lines, told apart by readers who are colour-blind too; in order of depth where there are many.
+
+    >>> len(shades(3)), len(shades(40))
+    (3, 40)
+    """
+    named = sns.color_palette("colorblind").as_hex()
+    few = [named[i] for i in (0, 1, 2, 3, 4, 9, 7)]
+    return few[:count] if count <= len(few) else list(sns.color_palette("viridis", count).as_hex())
+
+
 def short_labels(names: Sequence[str], *, limit: int = 28) -> list[str]:
     """Names of blocks without a trailing ".weight", the middle of long ones elided; distinct names stay distinct.
 

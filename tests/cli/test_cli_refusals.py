@@ -118,7 +118,7 @@ GOOD = ("./nets_bad.py:good",)
 WEIGHTS = ("mlp:4-3-2", "--weights")
 REFUSED: list[tuple[tuple[str, ...], str]] = [
     # MODEL
-    (("lenett",), "did you mean lenet?"),
+    (("lenett",), "did you mean lenet"),
     (("",), "unknown model ''"),
     (("mlp",), "write the widths"),
     (("mlp:",), "write the widths"),

@@ -52,7 +52,7 @@ def test_every_build_is_a_new_network_from_torchs_random_state(specification: st
     ("specification", "hint"),
     [
         ("LeNet", "did you mean lenet? use lenet, mlp:784-384-64-10, hf:CONFIG.json"),
-        ("lenet5", "did you mean lenet?"),
+        ("lenet5", "did you mean lenet or alexnet"),
         ("lenet:3", "write lenet alone, and pass options as in --arg classes=100"),
         ("mlpp:3-2", "there is no module 'mlpp'; did you mean mlp"),
         ("zzz", "use lenet, mlp:784-384-64-10, hf:CONFIG.json, timm:NAME, torchvision:NAME"),

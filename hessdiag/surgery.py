@@ -1,0 +1,247 @@
+"""Fixed multipliers put into a finished network without editing its code (Sections 6.2, 7, 8.1 of arXiv 1906.04267).
+
+A multiplier is a `hessdiag.scale.Scale` that becomes a child of the layer whose input (`input_scale`) or output
+(`output_scale`) it multiplies, and a hook of that layer calls it; in an `nn.Sequential` it is simply the first or the
+last child. So it is saved in the `state_dict`, moves and is
+copied with the network, and the names of all parameters stay as they were. `undo` takes all of them out again.
+
+To load a `state_dict` that has multipliers, put them in first, with any factors.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag.batch import Batch, Inputs
+from hessdiag.custom_init import initialised_layers, stores_inputs_first
+from hessdiag.errors import HessdiagError
+from hessdiag.guard import unharmed
+from hessdiag.init import fans, typical_kernel
+from hessdiag.scale import Scale
+from hessdiag.suggestions import did_you_mean
+
+INPUT, OUTPUT = "input_scale", "output_scale"
+STANDARD_DEVIATION = 0.05  # of the outputs, "gives the best results" (Section 11.2)
+
+
+class InsertedScale(Scale):
+    """A `Scale` that `undo` takes out; multipliers of the network's own stay."""
+
+
+def insert_scale(model: nn.Module, factor: float, *, before: str | None = None, after: str | None = None) -> Scale:
+    """Multiply what one module of a network reads, or what it writes, by a fixed factor.
+
+    Args:
+        model: changed in place; `undo` restores it.
+        factor: finite and not 0.
+        before: path of the module whose first argument is multiplied; `""` is the model itself.
+        after: path of the module whose output is multiplied. Pass one of the two.
+
+    Returns:
+        The multiplier. Where there is one already, the same with its factor multiplied.
+
+    Raises:
+        HessdiagError: there is no such module, or something else in it has the multiplier's name.
+
+    >>> model = nn.Sequential(nn.Linear(3, 2))
+    >>> insert_scale(model, 0.5, before="0")
+    InsertedScale(0.5)
+    >>> sorted(model.state_dict())
+    ['0.bias', '0.input_scale.factor', '0.weight']
+    >>> undo(model)
+    1
+    """
+    if (before is None) == (after is None):
+        raise HessdiagError("insert_scale: pass the path of a module as before= or as after=, one of them")
+    path, name = (before, INPUT) if before is not None else (after, OUTPUT)
+    module = _module_at(model, str(path))
+    scale = InsertedScale(factor)  # refuses an impossible factor before anything changes
+    present = getattr(module, name, None)
+    if isinstance(present, InsertedScale):
+        present.factor.mul_(factor)
+        return present
+    if present is not None:
+        raise HessdiagError(f"module {path!r} has a {name} of its own, a {type(present).__name__}: scale elsewhere")
+    reference = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
+    if reference is not None:
+        scale.to(reference.device, reference.dtype).factor.fill_(factor)  # again: float64 has more digits
+    module.add_module(name, scale)
+    if _runs_children(module):  # in order, the new one too: no hook is needed
+        if name == INPUT:
+            others = {key: child for key, child in module._modules.items() if key != INPUT}
+            module._modules.clear()
+            module._modules.update({INPUT: scale, **others})
+    elif name == INPUT:
+        module.register_forward_pre_hook(_scale_input, with_kwargs=True)
+    else:
+        module.register_forward_hook(_scale_output)
+    return scale
+
+
+def undo(model: nn.Module) -> int:
+    """Take all inserted multipliers out; the network computes what it did before, and has the same `state_dict` keys.
+
+    Weights are left as they are, trained or not.
+
+    Returns:
+        How many there were.
+    """
+    count = 0
+    for module in list(model.modules()):
+        for hook, hooks in ((_scale_input, module._forward_pre_hooks), (_scale_output, module._forward_hooks)):
+            for key in [key for key, value in hooks.items() if value is hook]:
+                del hooks[key]
+                module._forward_pre_hooks_with_kwargs.pop(key, None)
+        for name in (INPUT, OUTPUT):
+            if isinstance(module._modules.get(name), InsertedScale):
+                del module._modules[name]
+                count += 1
+    return count
+
+
+def scale_input(model: nn.Module, inputs: Inputs, *, layer: str | None = None) -> Scale:
+    """Scale the network's input so that weights and biases of the first layer have the same γ (Section 8.1).
+
+    E[x_0²] becomes 1 / √(n_0 k_0²), for inputs of second moment 1 by the factor 1 / (n_0 k_0²)^(1/4). The multiplier
+    stands before the first layer.
+
+    Args:
+        model: changed in place; `undo` restores it.
+        inputs: a batch, as for `hessdiag.diagnose`; the second moment of what the layer reads is measured on it.
+        layer: path of the first layer; None takes the first linear or convolutional layer that runs.
+
+    Raises:
+        HessdiagError: no linear or convolutional layer runs, or it reads nothing but zeros.
+    """
+    path, x_sq = _first_reading(model, inputs, layer)
+    n, k_sq = _fan_in_and_kernel(model.get_submodule(path))
+    if x_sq == 0:
+        raise HessdiagError(f"layer {path!r} reads nothing but zeros: pass inputs that are not all zero")
+    return insert_scale(model, (n * k_sq) ** -0.25 / math.sqrt(x_sq), before=path)
+
+
+def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[str, Scale]:
+    """Scale before every layer whose kernel has not the typical size, by √(typical k / k) (Section 6.2).
+
+    Under geometric-mean initialisation with c = 2 / (typical k) the second moment after such a layer is k / (typical k)
+    times what it should be; a linear layer has k = 1. The multiplier undoes this, so that the second moments of the
+    whole network follow √(n / n') from layer to layer (Eq. 6). Balance does not change. With g groups the second moment
+    falls by √g besides, which the multiplier undoes too.
+
+    Args:
+        model: changed in place; `undo` restores it.
+        typical: the typical kernel's side, whose c was used; None is `hessdiag.init.typical_kernel(model)`.
+
+    Returns:
+        The multipliers by the paths of the layers that they stand before.
+
+    >>> correct_kernels(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 1)))
+    {'1': InsertedScale(0.57735)}
+    """
+    usual = typical_kernel(model) if typical is None else typical
+    if not (math.isfinite(usual) and usual > 0):
+        raise HessdiagError(f"typical kernel {usual!r}: pass the side of a kernel, such as 3")
+    factors = {}
+    for path, module in initialised_layers(model):
+        _, k_sq = _fan_in_and_kernel(module)
+        groups = int(getattr(module, "groups", 1))
+        factors[path] = math.sqrt(usual / math.sqrt(k_sq) * math.sqrt(groups))
+    return {path: insert_scale(model, factor, before=path) for path, factor in factors.items() if factor != 1}
+
+
+def normalise_output(model: nn.Module, inputs: Inputs, *, std: float = STANDARD_DEVIATION) -> Scale:
+    """Scale the network's output to a given standard deviation, over all outputs and examples of one batch (Section 7).
+
+    Args:
+        model: changed in place; `undo` restores it.
+        inputs: the batch, as for `hessdiag.diagnose`; more than one number must come out.
+        std: standard deviation wanted; the paper found 0.05 best for a log-softmax loss.
+
+    Raises:
+        HessdiagError: `std` is not positive, or the outputs do not vary.
+    """
+    if not (math.isfinite(std) and std > 0):
+        raise HessdiagError(f"std {std!r}: pass a positive standard deviation, such as {STANDARD_DEVIATION}")
+    batch = Batch.of(inputs, None)
+    with unharmed(model, seed=0), torch.no_grad():
+        y = batch.call(model).double()
+    found = float(y.std()) if y.numel() > 1 else 0.0
+    if not (math.isfinite(found) and found > 0):
+        raise HessdiagError(f"the outputs have standard deviation {found:g} on this batch: no factor makes it {std:g}")
+    return insert_scale(model, std / found, after="")
+
+
+def _scale_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Hook before the forward pass: the first argument, or else the first keyword argument."""
+    scale = module.get_submodule(INPUT)
+    if args:
+        return (scale(args[0]), *args[1:]), kwargs
+    first = next(iter(kwargs), None)
+    if first is None:
+        raise HessdiagError(f"{type(module).__name__} is called without arguments: there is nothing to multiply")
+    return args, kwargs | {first: scale(kwargs[first])}
+
+
+def _scale_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+    """Hook after the forward pass."""
+    if not isinstance(output, Tensor):
+        raise HessdiagError(f"the module returned a {type(output).__name__}: only a tensor can be multiplied")
+    return module.get_submodule(OUTPUT)(output)
+
+
+def _runs_children(module: nn.Module) -> bool:
+    """Whether children run by themselves, one after the other, as in `nn.Sequential`."""
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+
+
+def _module_at(model: nn.Module, path: str) -> nn.Module:
+    known: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
+    if path not in known:
+        hint = did_you_mean(path, known, otherwise="model.named_modules() lists them")
+        raise HessdiagError(f"the model has no module {path!r}: {hint}")
+    parent = known[path.rpartition(".")[0]] if path else None
+    if isinstance(parent, nn.MultiheadAttention):
+        raise HessdiagError(f"{path!r} is never called, the attention around it reads its weights: scale around that")
+    return known[path]
+
+
+def _fan_in_and_kernel(module: nn.Module) -> tuple[float, float]:
+    """n and k² of a layer."""
+    groups = int(getattr(module, "groups", 1))
+    assert isinstance(module.weight, Tensor)
+    n, _, k = fans(module.weight, groups=groups, transposed=stores_inputs_first(module))
+    return n, k**2
+
+
+def _first_reading(model: nn.Module, inputs: Inputs, layer: str | None) -> tuple[str, float]:
+    """Path of the first layer, and E[x²] of what it reads."""
+    layers = dict(initialised_layers(model))
+    if layer is not None and layer not in layers:
+        hint = did_you_mean(layer, layers, otherwise="name a linear or convolutional layer")
+        raise HessdiagError(f"{layer!r} is no linear or convolutional layer of the model: {hint}")
+    seen: list[tuple[str, float]] = []
+    handles = [
+        layers[path].register_forward_hook(
+            lambda module, args, kwargs, output, path=path: seen.append(
+                (path, float((args[0] if args else next(iter(kwargs.values()))).double().square().mean()))
+            ),
+            with_kwargs=True,
+        )
+        for path in layers
+        if layer in (None, path)
+    ]
+    try:
+        with unharmed(model, seed=0), torch.no_grad():
+            Batch.of(inputs, None).call(model)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not seen:
+        raise HessdiagError(
+            f"no linear or convolutional layer ran{f' at {layer!r}' if layer else ''}: nothing to scale"
+        )
+    return seen[0]

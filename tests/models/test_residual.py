@@ -1,0 +1,194 @@
+"""The residual networks of the case study: their plans, the size of the signals in them, and that they are measured."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hessdiag import diagnose
+from hessdiag.errors import HessdiagError
+from hessdiag.init import geometric_mean_
+from hessdiag.models import PreconditionedResNet, RescaleNet, ResNet, resolve_model
+from hessdiag.models.bottlenecks import bottlenecks
+from hessdiag.models.channel_bias import ChannelBias, centre
+from hessdiag.models.preconditioned import PreconditionedBlock
+from hessdiag.models.resnet import calibrate
+
+NETWORKS = (PreconditionedResNet, RescaleNet, ResNet)
+
+
+def convolutions(model: nn.Module) -> list[nn.Conv2d]:
+    return [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+
+
+def after_blocks(model: nn.Module, x: Tensor) -> list[float]:
+    seen: list[float] = []
+    handles = [b.register_forward_hook(lambda m, a, y: seen.append(float(y.square().mean()))) for b in model.blocks]
+    with torch.no_grad():
+        model(x)
+    for handle in handles:
+        handle.remove()
+    return seen
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("depth", "side", "layers"), [(50, 224, 53), (14, 32, 17), (26, 32, 29)])
+def test_depth_counts_the_weight_layers_of_the_longest_path(network, depth: int, side: int, layers: int) -> None:
+    model = network(depth, side=side, width=0.25)
+    shortcuts = 4
+    assert len(convolutions(model)) == layers == depth - 1 + shortcuts
+
+
+def test_resnet50_has_the_number_of_parameters_of_the_libraries() -> None:
+    with torch.device("meta"):
+        assert sum(p.numel() for p in ResNet(50).parameters()) == 25_557_032
+
+
+def test_the_branches_are_weighted_as_in_rescalenet() -> None:
+    plan = bottlenecks(50, base=64)
+    assert len(plan) == 16
+    assert plan[0].alpha == pytest.approx(math.sqrt(15 / 16))
+    assert plan[-1].alpha == pytest.approx(math.sqrt(30 / 31))
+    assert all(b.alpha**2 + b.beta**2 == pytest.approx(1) for b in plan)
+    assert [b.fan_out for b in plan] == [256] * 3 + [512] * 4 + [1024] * 6 + [2048] * 3
+    assert [b.stride for b in plan].count(2) == 3
+    assert [b.projects for b in plan].count(True) == 4
+
+
+def test_there_is_no_resnet_of_any_depth() -> None:
+    with pytest.raises(HessdiagError, match="depth 18: there are residual networks of depth 14, 26, 50"):
+        ResNet(18)
+
+
+def test_rescalenet_has_the_second_moments_of_its_authors() -> None:
+    """Fan-in initialisation times ((k + 1) / L)^(−1/6) for k = L − 1, ..., 2L − 2."""
+    model = RescaleNet(14, side=224)
+    for number, block in enumerate(model.blocks):
+        factor = ((4 + number) / 4) ** (-1 / 6)
+        for conv in convolutions(block.main):
+            expected = 2 / conv.weight[0].numel() * factor**2
+            assert float(conv.weight.detach().square().mean()) == pytest.approx(expected, rel=0.1)
+        assert block.residual == 0.5
+
+
+@pytest.mark.parametrize("curvature", [False, True])
+@pytest.mark.parametrize("number", range(4))
+def test_both_branches_of_a_preconditioned_block_keep_the_second_moment(number: int, curvature: bool) -> None:
+    """E[F(x)²] = E[S(x)²] = E[x²] for inputs that the theory speaks of: centred, uncorrelated; mean of 12 networks."""
+    plan = bottlenecks(14, base=32)[number]
+    sums = torch.zeros(3)
+    for _ in range(12):
+        block = PreconditionedBlock(plan, curvature=curvature)
+        x = torch.randn(2, plan.fan_in, 32, 32)
+        with torch.no_grad():
+            sums += torch.stack([y.square().mean() for y in (block.shortcut(x), block.main(x), block(x))]) / 12
+    assert sums.tolist() == pytest.approx([1, 1, 1], rel=0.25)
+
+
+def test_the_constants_of_a_block() -> None:
+    plan = bottlenecks(14, base=32)[1]
+    for printed, pooled, curvature, power in ((False, 1, False, 1), (True, 4, False, 1), (False, 1, True, 2)):
+        block = PreconditionedBlock(plan, printed=printed, curvature=curvature)
+        constants = [plan.alpha**power / pooled, *[plan.beta**power] * 3]
+        for conv, c in zip(convolutions(block), constants, strict=True):
+            n, m, k = conv.in_channels, conv.out_channels, conv.kernel_size[0]
+            assert float(conv.weight.detach().square().mean()) == pytest.approx(c / (k * math.sqrt(n * m)), rel=0.1)
+
+
+def test_printed_multipliers_are_those_of_the_paper() -> None:
+    plan = bottlenecks(14, base=32)[1]
+    n, m, alpha, beta = plan.fan_in, plan.fan_out, plan.alpha, plan.beta
+    block = PreconditionedBlock(plan, printed=True)
+    main = [float(s.factor) for s in block.main if hasattr(s, "factor")]
+    expected = [beta**0.5, (2 / beta) ** 0.5, (2 / (3 * beta)) ** 0.5, (2 / beta) ** 0.5, beta**-0.5]
+    assert main == pytest.approx([*expected, (m / (beta * n)) ** 0.5])
+    assert float(block.shortcut[-1].factor) == pytest.approx((alpha / 4) ** -0.5)
+    assert float(block.main[-2].v.detach()) == pytest.approx(beta**0.5)
+
+
+def test_signals_keep_their_size_from_block_to_block() -> None:
+    """Within a factor 2 of the design, with the biases centred as in RescaleNet; mean of 10 networks."""
+    rows = []
+    for _ in range(10):
+        network = resolve_model("preconditioned-resnet14").build().module
+        rows.append(after_blocks(network, torch.randn(8, 3, 32, 32)))
+    n, m, k = 3, 16, 3
+    design = math.sqrt(n / m) / math.sqrt(n * k**2)
+    for moment in torch.tensor(rows).mean(dim=0).tolist():
+        assert design / 2 < moment < 2 * design
+
+
+def test_centring_makes_every_channel_centred() -> None:
+    network, x = PreconditionedResNet(14, side=32).eval(), torch.randn(8, 3, 32, 32)
+    centre(network, x)
+    means: list[Tensor] = []
+    for module in network.modules():
+        if isinstance(module, ChannelBias):
+            module.register_forward_hook(lambda m, a, y: means.append(y.mean(dim=[0, 2, 3]).abs().max() / y.std()))
+    with torch.no_grad():
+        network(x)
+    assert len(means) == 4 * 4 + 1
+    assert all(float(mean) < 1e-4 for mean in means)
+
+
+def test_calibrated_batch_normalisation_standardises_the_batch_that_it_saw() -> None:
+    network, x = ResNet(14, side=32), torch.randn(8, 3, 32, 32)
+    calibrate(network, x)
+    assert not network.training
+    seen: list[Tensor] = []
+    network.stem.register_forward_hook(lambda m, a, y: seen.append(y))
+    with torch.no_grad():
+        network(x)
+    assert seen[0].mean(dim=(0, 2, 3)).abs().max() < 1e-4
+    torch.testing.assert_close(seen[0].var(dim=(0, 2, 3)), torch.ones(16), rtol=1e-3, atol=1e-3)
+    assert network.stem[1].momentum == 0.1
+
+
+@pytest.mark.parametrize("name", ["preconditioned-resnet14", "rescalenet14", "resnet14", "alexnet"])
+def test_small_networks_are_measured_whole(name: str) -> None:
+    network = resolve_model(name, arguments={"width": 0.25}).build()
+    for parameter in network.module.parameters():
+        parameter.requires_grad_(parameter.dim() > 1)
+    report = diagnose(network.module, torch.randn(2, *network.input_size))
+    weights = [p for p in network.module.parameters() if p.dim() > 1]
+    assert len(report.weights) == len(weights)
+    assert all(block.avg_sq_singular_value > 0 for block in report.weights)
+    assert all(math.isfinite(block.gamma) for block in report.weights)
+
+
+@pytest.mark.parametrize("name", ["alexnet", "resnet14", "preconditioned-resnet14"])
+def test_width_scales_the_hidden_layers(name: str) -> None:
+    wide, narrow = (resolve_model(name, arguments={"width": w}).build().module for w in (1.0, 0.5))
+    pairs = list(zip(convolutions(wide), convolutions(narrow), strict=True))
+    assert all(a.out_channels == 2 * b.out_channels for a, b in pairs)
+    assert wide(torch.randn(1, 3, 32, 32)).shape == narrow(torch.randn(1, 3, 32, 32)).shape == (1, 10)
+
+
+@pytest.mark.parametrize("beta", [0.25, 0.7])
+def test_gamma_does_not_see_how_little_a_branch_contributes(beta: float) -> None:
+    """With c = β on a branch of weight β, γ is level and σ² is β² times that outside; c = β² levels σ² (20 set-ups)."""
+
+    class Branched(nn.Module):
+        def __init__(self, c: float) -> None:
+            super().__init__()
+            self.gain = math.sqrt(2 / c)
+            self.first, self.branch, self.last = (
+                nn.Linear(n, m, bias=False) for n, m in ((20, 60), (60, 60), (60, 10))
+            )
+            for layer, constant in ((self.first, 1.0), (self.branch, c), (self.last, 1.0)):
+                geometric_mean_(layer.weight, c=constant)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            return self.last(math.sqrt(1 - beta**2) * x + beta * self.branch(self.gain * x.relu()))
+
+    for c, gamma, sigma in ((beta, 1.0, beta**2), (beta**2, beta**-2, 1.0)):
+        rows = []
+        for seed in range(20):
+            torch.manual_seed(seed)
+            report = diagnose(Branched(c), torch.randn(32, 20), seed=seed)
+            rows.append([(block.gamma, block.avg_sq_singular_value) for block in report.weights])
+        first, branch, _ = torch.tensor(rows).mean(dim=0).tolist()
+        assert branch[0] / first[0] == pytest.approx(gamma, rel=0.25)
+        assert branch[1] / first[1] == pytest.approx(sigma, rel=0.25)

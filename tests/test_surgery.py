@@ -1,0 +1,257 @@
+"""Multipliers put into finished networks: what they do, that they travel, and that they come out without a trace."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from networks import BUILDERS, build
+from torch import Tensor, nn
+
+from hessdiag import diagnose, init, surgery
+from hessdiag.errors import HessdiagError
+from hessdiag.models import StridedLeNet, mlp
+from hessdiag.scale import Scale
+
+
+class Keywords(nn.Module):
+    """Its layer is called by keyword."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(input=x)
+
+
+def everything(model: nn.Module) -> tuple[object, ...]:
+    """All that surgery could leave behind."""
+    hooks = [
+        (dict(m._forward_hooks), dict(m._forward_pre_hooks), dict(m._forward_pre_hooks_with_kwargs), list(m._modules))
+        for m in model.modules()
+    ]
+    return hooks, list(model.state_dict()), [id(p) for p in model.parameters()]
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_everything_comes_out_again(name: str) -> None:
+    model, x = build(name)
+    x = x[:3]
+    before, y, weights = everything(model), model(x), copy.deepcopy(model.state_dict())
+    surgery.insert_scale(model, 0.5, before="")
+    surgery.insert_scale(model, 3.0, after="")
+    paths = [path for path, module in model.named_modules() if path and not isinstance(module, Scale)]
+    paths = [path for path in paths if path != "attend.out_proj"]  # never called: refused
+    for path in paths:
+        surgery.insert_scale(model, 2.0, before=path)
+    assert surgery.undo(model) == len(paths) + 2
+    assert everything(model) == before
+    assert torch.equal(model(x), y)
+    assert all(torch.equal(value, weights[key]) for key, value in model.state_dict().items())
+    assert surgery.undo(model) == 0
+
+
+@pytest.mark.parametrize("make", [lambda: mlp([3, 4, 2]), Keywords, lambda: nn.Linear(3, 2)])
+def test_before_and_after_multiply_what_they_say(make) -> None:
+    model = make()
+    x = torch.randn(5, 3)
+    expected = model(2 * x) * 3
+    surgery.insert_scale(model, 2.0, before="")
+    surgery.insert_scale(model, 3.0, after="")
+    torch.testing.assert_close(model(x), expected)
+
+
+def test_a_layer_called_by_keyword_is_scaled() -> None:
+    model, x = Keywords(), torch.randn(5, 3)
+    expected = model(2 * x)
+    surgery.insert_scale(model, 2.0, before="fc")
+    torch.testing.assert_close(model(x), expected)
+
+
+def test_twice_in_one_place_multiplies() -> None:
+    model = mlp([3, 2])
+    first = surgery.insert_scale(model, 2.0, before="fc1")
+    assert surgery.insert_scale(model, 0.25, before="fc1") is first
+    assert float(first.factor) == 0.5
+    assert surgery.undo(model) == 1
+
+
+@pytest.mark.parametrize("carry", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_have_their_own_multipliers(carry) -> None:
+    model, x = mlp([3, 4, 2]), torch.randn(5, 3)
+    surgery.insert_scale(model, 2.0, before="fc2")
+    surgery.insert_scale(model, 0.5, after="")
+    other = carry(model)
+    assert torch.equal(other(x), model(x))
+    surgery.undo(other)
+    assert not torch.equal(other(x), model(x))
+    assert "fc2.input_scale.factor" in model.state_dict()
+
+
+def test_multipliers_are_loaded_with_the_weights() -> None:
+    model, other, x = StridedLeNet(), StridedLeNet(), torch.randn(4, 3, 32, 32)
+    surgery.correct_kernels(model)
+    surgery.normalise_output(model, x)
+    surgery.correct_kernels(other, typical=2.0)
+    surgery.insert_scale(other, 1.0, before="conv1")
+    with pytest.raises(RuntimeError, match="output_scale"):
+        other.load_state_dict(model.state_dict())
+    surgery.undo(other)
+    surgery.correct_kernels(other)
+    surgery.insert_scale(other, 1.0, after="")
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(x), model(x))
+
+
+@pytest.mark.parametrize(("before", "after"), [("fc1", None), (None, "fc1"), (None, "")])
+def test_a_scaled_network_is_measured_as_if_it_were_written_so(before, after) -> None:
+    plain = mlp([4, 5, 3]).double()
+    scaled, x = copy.deepcopy(plain), torch.randn(6, 4, dtype=torch.float64)
+    place = 1 if before == "fc1" else 2 if after == "fc1" else len(plain)
+    written = nn.Sequential(*list(plain)[:place], Scale(0.25).double(), *list(plain)[place:])
+    surgery.insert_scale(scaled, 0.25, before=before, after=after)
+    mine, theirs = diagnose(scaled, x), diagnose(written, x)
+    for a, b in zip(mine.blocks, theirs.blocks, strict=True):
+        assert a.avg_sq_singular_value == pytest.approx(b.avg_sq_singular_value, rel=1e-10)
+        assert a.nu == pytest.approx(b.nu, rel=1e-10, nan_ok=True)
+
+
+def test_a_multiplier_leaves_the_balance_alone() -> None:
+    model, x = init.apply(mlp([6, 5, 4, 3], bias=False), "fan-in").double(), torch.randn(8, 6, dtype=torch.float64)
+    plain = [block.avg_sq_singular_value for block in diagnose(model, x).blocks]
+    surgery.insert_scale(model, 0.3, before="fc2")
+    scaled = [block.avg_sq_singular_value for block in diagnose(model, x).blocks]
+    ratios = [b / a for a, b in zip(plain, scaled, strict=True)]
+    assert ratios == pytest.approx([ratios[0]] * 3, rel=1e-9)
+
+
+@pytest.mark.parametrize("std", [1.0, 3.0])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: StridedLeNet(),
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3, stride=3), nn.ReLU(), nn.Flatten(), nn.Linear(400, 5)),
+    ],
+)
+def test_input_scaling_balances_weights_and_biases_of_the_first_layer(make, std: float) -> None:
+    """γ of weight and bias, equal within 10 % on average over set-ups (Section 8.1)."""
+    logs = []
+    for seed in range(5):
+        torch.manual_seed(seed)
+        model = make()
+        first = next(m for m in model.modules() if isinstance(m, nn.Conv2d))
+        first.bias = nn.Parameter(torch.zeros(first.out_channels))
+        init.apply(model, "geometric")
+        x = std * torch.randn(4, 3, 32, 32)
+        surgery.scale_input(model, x)
+        blocks = (
+            {block.name: block for block in diagnose(model, x, seed=seed, method="exact").blocks} if seed < 3 else {}
+        )
+        if blocks:
+            weight, bias = list(blocks.values())[:2]
+            logs.append(math.log(weight.gamma / bias.gamma))
+    assert abs(sum(logs) / len(logs)) < math.log(1.1)
+
+
+def test_the_factor_is_the_papers_for_normalised_inputs() -> None:
+    model, x = StridedLeNet(), torch.randn(64, 3, 32, 32)
+    assert float(surgery.scale_input(model, x).factor) == pytest.approx(75**-0.25, rel=0.01)
+    assert "conv1.input_scale.factor" in model.state_dict()
+
+
+def test_a_layer_can_be_named() -> None:
+    model, x = mlp([6, 5, 4]), torch.randn(9, 6)
+    assert float(surgery.scale_input(model, x, layer="fc2").factor) > 0
+    assert [k for k in model.state_dict() if "scale" in k] == ["fc2.input_scale.factor"]
+
+
+def test_kernel_correction_keeps_the_second_moments_on_the_design() -> None:
+    """After every ReLU layer E[x_{l+1}²] = √(n / n') E[x_l²] (Eq. 6), averaged over set-ups."""
+    logs: dict[str, list[float]] = {}
+    for seed in range(20):
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Conv2d(8, 16, 5, stride=5),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, stride=3),
+            nn.ReLU(),
+            nn.Conv2d(32, 32, 3, stride=3, groups=4),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(128, 20),
+        )
+        init.apply(model, "geometric")
+        surgery.correct_kernels(model)
+        x = torch.randn(4, 8, 90, 90).relu()
+        for name, layer in model.named_children():
+            y = layer(x).detach()
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                n, m = (8, 16) if name == "0" else (16, 32) if name == "2" else (32, 32) if name == "4" else (128, 20)
+                change = float(y.square().mean() / (2 * x.square().mean()))  # from before the ReLU, which halves
+                logs.setdefault(name, []).append(math.log(change / math.sqrt(n / m)))
+            x = y
+    assert len(logs) == 4
+    for values in logs.values():
+        assert abs(sum(values) / len(values)) < 0.15
+
+
+@pytest.mark.parametrize("std", [0.05, 2.0])
+def test_outputs_get_the_standard_deviation_asked_for(std: float) -> None:
+    model, x = init.apply(StridedLeNet(), "fan-in"), torch.randn(16, 3, 32, 32)
+    y = model(x)
+    scale = surgery.normalise_output(model, x, std=std)
+    assert float(model(x).detach().std()) == pytest.approx(std, rel=1e-5)
+    torch.testing.assert_close(model(x), y * scale.factor)
+    fresh = torch.randn(256, 3, 32, 32)
+    assert float(model(fresh).detach().std()) == pytest.approx(std, rel=0.5)
+
+
+def test_the_default_is_a_twentieth() -> None:
+    model, x = mlp([4, 3]), torch.randn(8, 4)
+    surgery.normalise_output(model, x)
+    assert float(model(x).detach().std()) == pytest.approx(0.05, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, x: surgery.insert_scale(m, 1.0), "one of them"),
+        (lambda m, x: surgery.insert_scale(m, 1.0, before="fc1", after="fc1"), "one of them"),
+        (lambda m, x: surgery.insert_scale(m, 0.0, before="fc1"), "finite and not 0"),
+        (lambda m, x: surgery.insert_scale(m, 1.0, before="fc7"), "no module 'fc7': did you mean fc2 or fc1"),
+        (lambda m, x: surgery.scale_input(m, 0 * x), "reads nothing but zeros"),
+        (lambda m, x: surgery.scale_input(m, x, layer="relu1"), "no linear or convolutional layer of the model"),
+        (lambda m, x: surgery.normalise_output(m, x, std=0.0), "pass a positive standard deviation"),
+        (lambda m, x: surgery.normalise_output(m, torch.ones_like(x) * 0), "no factor makes it 0.05"),
+        (lambda m, x: surgery.correct_kernels(m, typical=0.0), "pass the side of a kernel"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_changes(call, message: str) -> None:
+    model, x = init.apply(mlp([4, 3, 2]), "fan-in"), torch.randn(8, 4)
+    before = everything(model)
+    with pytest.raises(HessdiagError, match=message):
+        call(model, x)
+    assert everything(model) == before
+
+
+def test_a_layer_that_is_never_called_is_refused() -> None:
+    model, _ = build("attention")
+    with pytest.raises(HessdiagError, match="is never called"):
+        surgery.insert_scale(model, 2.0, before="attend.out_proj")
+
+
+def test_a_name_that_is_taken_is_refused() -> None:
+    model = Keywords()
+    model.fc.input_scale = nn.Parameter(torch.ones(3))
+    with pytest.raises(HessdiagError, match="a Parameter"):
+        surgery.insert_scale(model, 2.0, before="fc")
+
+
+def test_multipliers_of_the_networks_own_stay() -> None:
+    model = nn.Sequential()
+    model.add_module("fc", nn.Linear(3, 2))
+    model.add_module("output_scale", Scale(0.5))
+    assert surgery.undo(model) == 0
+    assert len(model) == 2
