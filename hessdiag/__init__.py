@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hessdiag.calculus.prediction import Prediction, predict
     from hessdiag import calculus, init, models, plots, surgery, verdict
+    from hessdiag.calculus.prediction import Prediction, predict
     from hessdiag.checking import check_init
     from hessdiag.description import describe
     from hessdiag.diagnosis import diagnose

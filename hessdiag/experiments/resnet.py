@@ -8,7 +8,7 @@ layers". Biases and learnable scalars are left out: they would cost more than al
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
