@@ -100,7 +100,8 @@ def _watching(
             module = model.get_submodule(owner)
             watch = _Watch(owner, record, keep_outputs)
             handles.append(module.register_forward_pre_hook(watch.before, with_kwargs=True))
-            handles.append(module.register_forward_hook(watch.after, with_kwargs=True))
+            # First of all hooks: one of the user's, such as a multiplier, may change what the layer itself wrote.
+            handles.append(module.register_forward_hook(watch.after, with_kwargs=True, prepend=True))
         yield
     finally:
         for handle in handles:

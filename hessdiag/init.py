@@ -23,6 +23,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -279,6 +280,24 @@ VARIANTS: dict[str, Callable[..., Tensor]] = {
 GEOMETRIC = ("geometric", "geometric-orthogonal")  # those with a constant c
 
 
+def second_moment(module: nn.Module, scheme: str, *, c: float) -> float:
+    """E[W²] that a scheme of this module gives to a layer, from its shapes alone; orthogonal variants have the same.
+
+    Args:
+        module: a linear or convolutional layer, transposed ones too; it may be on the meta device.
+        scheme: a name of `SCHEMES` or `VARIANTS`.
+        c: constant of the geometric mean.
+
+    >>> second_moment(nn.Linear(8, 2), "fan-in", c=2.0)
+    0.25
+    """
+    layer: Any = module
+    layout: dict[str, Any] = {"groups": 1 if is_linear(module) else layer.groups}
+    layout["transposed"] = stores_inputs_first(module)
+    kind = scheme.removesuffix("-orthogonal")
+    return _geometric(layer.weight, c=c, **layout) if kind == "geometric" else MOMENTS[kind](layer.weight, **layout)
+
+
 def _fan_in(weight: Tensor, **layout: int) -> float:
     n, _, k = fans(weight, **layout)  # type: ignore[arg-type]
     return 2 / (n * k**2)
@@ -302,6 +321,9 @@ def _geometric(weight: Tensor, *, c: float, groups: int, transposed: bool) -> fl
 def _fan_geo_avg(weight: Tensor, **layout: int) -> float:
     n, m, k = fans(weight, **layout)  # type: ignore[arg-type]
     return 2 / (k**2 * math.sqrt(n * m))
+
+
+MOMENTS = {"fan-in": _fan_in, "fan-out": _fan_out, "arithmetic": _arithmetic, "fan-geo-avg": _fan_geo_avg}
 
 
 def _normal(weight: Tensor, variance: float, generator: torch.Generator | None) -> Tensor:

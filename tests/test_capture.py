@@ -1,10 +1,13 @@
 """What the hooks see, and that they leave."""
 
+import math
+
 import pytest
 import torch
 from networks import build
 from torch import nn
 
+import hessdiag
 from hessdiag.batch import Batch
 from hessdiag.capture import backpropagate, trace
 
@@ -52,3 +55,18 @@ def test_hooks_are_removed_after_an_error() -> None:
     with pytest.raises(RuntimeError):
         trace(model, Batch.of(torch.zeros(2, 4), None), ["0", "1"])
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_layer_is_seen_without_what_a_hook_makes_of_its_output() -> None:
+    """A multiplier behind a layer scales the gradients that reach it, and is no part of the layer."""
+    model, x = build("mlp")
+    bare = hessdiag.diagnose(model, x).blocks
+    hessdiag.surgery.insert_scale(model, 3.0, after="2")
+    scaled = hessdiag.diagnose(model, x).blocks
+    assert [block.name for block in scaled] == [block.name for block in bare]
+    for name in ("2.weight", "2.bias"):
+        before, after = (next(b for b in blocks if b.name == name) for blocks in (bare, scaled))
+        assert after.weight_sq == before.weight_sq
+        assert math.isfinite(after.gamma)
+    model[2].output_scale.factor.fill_(1.0)
+    assert hessdiag.diagnose(model, x).blocks == bare

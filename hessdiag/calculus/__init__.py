@@ -4,7 +4,6 @@ graph (what is traced) ─► rules (one an operation) ─► propagation ─►
 """
 
 from hessdiag.calculus.beside import Beside
-from hessdiag.calculus.multiplier import multiply_output
 from hessdiag.calculus.prediction import BlockPrediction, Prediction, predict
 from hessdiag.calculus.prescription import Prescription, apply_prescription, prescribe
 from hessdiag.calculus.rules import RULES, Rule
@@ -17,7 +16,6 @@ __all__ = [
     "Prescription",
     "Rule",
     "apply_prescription",
-    "multiply_output",
     "predict",
     "prescribe",
 ]

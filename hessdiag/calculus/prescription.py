@@ -27,7 +27,6 @@ from torch import nn
 from hessdiag.blocks import Block, find_blocks, has_rule
 from hessdiag.calculus.call import KERNEL, MOMENTS
 from hessdiag.calculus.graph import Graph, trace_graph
-from hessdiag.calculus.multiplier import multiply_output
 from hessdiag.calculus.prediction import BlockPrediction, example_inputs, predict_graph
 from hessdiag.calculus.prediction_table import block_table, size
 from hessdiag.calculus.propagation import InputMoments, output_layer, unit_outputs
@@ -37,6 +36,7 @@ from hessdiag.digits import short
 from hessdiag.errors import HessdiagError
 from hessdiag.files import write_text
 from hessdiag.report import dumps, spread
+from hessdiag.surgery import insert_scale
 from hessdiag.table import plain_text
 
 SCHEMA = "hessdiag.prescription/1"
@@ -92,12 +92,12 @@ class Prescription:
 
     def to_code(self) -> str:
         """Python that applies the prescription to `model`, as `apply_prescription` does."""
-        lines = ["from torch import nn", "from hessdiag.calculus import multiply_output", ""]
+        lines = ["from hessdiag.surgery import insert_scale", "from torch import nn", ""]
         for layer in self.layers:
             where = f"model.get_submodule({layer.path!r})"
             lines.append(f"nn.init.normal_({where}.weight, std={math.sqrt(layer.weight_sq):.6g})")
             lines.append(f"if {where}.bias is not None: nn.init.zeros_({where}.bias)")
-        lines += [f"multiply_output(model, {x.path!r}, {x.multiplier:.6g})" for x in self.layers]
+        lines += [f"insert_scale(model, {x.multiplier:.6g}, after={x.path!r})" for x in self.layers]
         return "\n".join(lines) + "\n"
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -196,7 +196,7 @@ def prescribe(
 def apply_prescription(
     model: nn.Module, prescription: Prescription, *, generator: torch.Generator | None = None
 ) -> nn.Module:
-    """Initialise a model as prescribed and put the multipliers in, in place; `path` becomes `path.layer`.
+    """Initialise a model as prescribed and put the multipliers in, in place; `hessdiag.surgery.undo` takes them out.
 
     Raises:
         HessdiagError: the prescription is of another architecture.
@@ -219,7 +219,7 @@ def apply_prescription(
             if isinstance(bias, torch.Tensor):
                 bias.zero_()
     for layer in prescription.layers:
-        multiply_output(model, layer.path, layer.multiplier)
+        insert_scale(model, layer.multiplier, after=layer.path)
     return model
 
 

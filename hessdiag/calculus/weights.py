@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from hessdiag import init as initialisations
 from hessdiag.blocks import STRUCTURED, TRANSPOSED, is_linear, parameter_slots
+from hessdiag.custom_init import initialised_layers
 from hessdiag.errors import HessdiagError
 from hessdiag.suggestions import did_you_mean
 
@@ -83,14 +84,13 @@ def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
     """
     check_scheme(scheme)
     c = 2 / initialisations.typical_kernel(model)
+    layers = dict(initialised_layers(model))
     found: dict[str, float] = {}
     for name, slots in parameter_slots(model).items():
         path, attribute = slots[0]
-        module = model.get_submodule(path)
-        if isinstance(module, STRUCTURED) and attribute in ("weight", "bias"):
-            groups = 1 if isinstance(module, nn.Linear) else module.groups
-            n_in, n_out, k = initialisations.fans(module.weight, groups=groups)
-            found[name] = 0.0 if attribute == "bias" else VARIANCES[scheme](n_in, n_out, k, c)
+        if path in layers and attribute in ("weight", "bias"):
+            weight = attribute == "weight"
+            found[name] = initialisations.second_moment(layers[path], scheme, c=c) if weight else 0.0
     return found
 
 
@@ -98,19 +98,12 @@ def check_scheme(scheme: str) -> None:
     """Refuse an initialisation without a closed form.
 
     Raises:
-        HessdiagError: it is none of `VARIANCES`.
+        HessdiagError: it is none of `hessdiag.init`.
     """
-    if scheme not in VARIANCES:
-        hint = did_you_mean(scheme, VARIANCES, otherwise=f"use one of {', '.join(VARIANCES)}")
+    known = initialisations.SCHEMES | initialisations.VARIANTS
+    if scheme not in known:
+        hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(known)}")
         raise HessdiagError(f"no closed form for the initialisation {scheme!r}: {hint}")
-
-
-VARIANCES = {
-    "fan-in": lambda n, m, k, c: 2 / (n * k**2),
-    "fan-out": lambda n, m, k, c: 2 / (m * k**2),
-    "arithmetic": lambda n, m, k, c: 2 / (0.5 * (n + m) * k**2),
-    "geometric": lambda n, m, k, c: c / (k * math.sqrt(n * m)),
-}
 
 
 def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 MOST_DIGITS = 10
 MODELS = (
-    "lenet, mlp:784-384-64-10, package.module:factory, ./file.py:factory, hf:CONFIG.json, timm:NAME or torchvision:NAME"
+    "lenet, alexnet, resnet50, mlp:784-384-64-10, package.module:factory, ./file.py:factory, hf:CONFIG.json, timm:NAME"
+    " or torchvision:NAME"
 )
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS)]
 Arg = Annotated[
@@ -51,7 +52,7 @@ BatchSize = Annotated[int, typer.Option(help="examples")]
 Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")]
 Matrix = Annotated[str, typer.Option(help="ggn or hessian")]
 Per = Annotated[str, typer.Option(help="example: each example's own matrix, averaged; batch: that of the mean loss")]
-Method = Annotated[str, typer.Option(help="auto, exact or probe")]
+Method = Annotated[str, typer.Option(help="auto, exact, sketch or probe")]
 Batches = Annotated[
     str, typer.Option(metavar="N|all", help="how many batches of --data to read, whole and weighted by their examples")
 ]

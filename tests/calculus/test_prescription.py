@@ -48,7 +48,7 @@ def test_predicted_gammas_are_equal_and_moments_in_range(name):
     model = apply_prescription(make(), prescription, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():  # exactly the prescribed moments, without the noise of small layers
         for layer in prescription.layers:
-            weight = model.get_submodule(layer.path).layer.weight
+            weight = model.get_submodule(layer.path).weight
             weight *= math.sqrt(layer.weight_sq / float(weight.square().mean()))
     prediction = predict(model, size)
     assert prediction.spread["gamma"] == pytest.approx(1, abs=1e-3)

@@ -50,7 +50,7 @@ def test_prescribe_prints_a_table_and_code(run):
     status, out, _ = run("predict mlp:20-30-5 --prescribe")
     assert status == 0
     assert "multiplier" in out
-    assert "multiply_output(model, 'fc1'" in out
+    assert "after='fc1')" in out
 
 
 def test_a_network_of_ones_own_needs_its_input_size(run, tmp_path):
