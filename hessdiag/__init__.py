@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hessdiag import calculus, init, models, plots, surgery, verdict
     from hessdiag.calculus.prediction import Prediction, predict
-    from hessdiag.checking import check_init
+    from hessdiag.checking.measurement import check_init
+    from hessdiag.checking.result import InitCheck
     from hessdiag.description import describe
     from hessdiag.diagnosis import diagnose
     from hessdiag.errors import HessdiagError
-    from hessdiag.init_check import InitCheck
     from hessdiag.report import BlockReport, Heatmap, Report
     from hessdiag.setups import Setups
     from hessdiag.study import measure_setups
@@ -44,10 +44,10 @@ _HOMES = {
     "Heatmap": "report",
     "HessdiagError": "errors",
     "Prediction": "calculus.prediction",
-    "InitCheck": "init_check",
+    "InitCheck": "checking.result",
     "Report": "report",
     "Setups": "setups",
-    "check_init": "checking",
+    "check_init": "checking.measurement",
     "describe": "description",
     "diagnose": "diagnosis",
     "measure_setups": "study",

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from hessdiag import check_init, diagnose, init, surgery
+from hessdiag.checking.result import Fix, InitCheck, fixes
 from hessdiag.errors import HessdiagError
-from hessdiag.init_check import Fix, InitCheck, fixes
 from hessdiag.models import StridedLeNet, resolve_model
 from hessdiag.study import measure_setups
 

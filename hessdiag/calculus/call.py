@@ -16,6 +16,8 @@ from hessdiag.calculus.graph import Operation, Ref
 PAPER, KERNEL = "paper", "kernel"
 MOMENTS = (PAPER, KERNEL)
 
+NOT_IN_PAPER = "the paper has no rule for it"  # in notes
+
 
 class UnsupportedError(Exception):
     """No rule covers this use of an operation; the text says why."""

@@ -14,7 +14,7 @@ from hessdiag.cli.progress import progress_bar, say
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
-    from hessdiag.init_check import InitCheck
+    from hessdiag.checking.result import InitCheck
 
 INITS = "a name such as fan-in or geometric-orthogonal, package.module:function or ./file.py:function"
 Init = Annotated[str, typer.Argument(metavar="INIT", help=INITS)]
@@ -60,7 +60,7 @@ def check_init(
         raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
     names = [name.strip() for name in against.split(",") if name.strip()]
     factors = parse_widths(widths)
-    from hessdiag.checking import check_init as measure
+    from hessdiag.checking.measurement import check_init as measure
 
     steps = setups * (len({init, *names}) + len(factors))
     with progress_bar(f"measuring {model}", steps) as step, redirect_stdout(sys.stderr):

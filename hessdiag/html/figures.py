@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from hessdiag.checking.result import InitCheck, SchemeCheck
 from hessdiag.digits import short
 from hessdiag.html.text import printable
-from hessdiag.init_check import InitCheck, SchemeCheck
 from hessdiag.plots import draw_heatmap, draw_layers
 from hessdiag.plots.style import context
 from hessdiag.report import Report

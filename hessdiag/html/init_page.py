@@ -6,11 +6,11 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from hessdiag.checking.result import InitCheck
+from hessdiag.checking.table import LAYERS, RANKING, cells, layer_rows, sweep_rows
 from hessdiag.digits import short
 from hessdiag.html.figures import InlineFigure, inline_figure, spelled
 from hessdiag.html.text import breakable, embedded, printable
-from hessdiag.init_check import InitCheck
-from hessdiag.init_table import LAYERS, RANKING, cells, layer_rows, sweep_rows
 from hessdiag.plots.init_check import draw_init_check, draw_widths
 
 MEANINGS = {

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from hessdiag.checking.result import InitCheck, SchemeCheck, WidthSweep
 from hessdiag.errors import HessdiagError
-from hessdiag.init_check import InitCheck, SchemeCheck, WidthSweep
 from hessdiag.plots import style
 from hessdiag.plots.heatmaps import Labels, Panel, draw_colourbar, draw_panel, label_outside, shared_norm
 from hessdiag.verdict import BALANCED, UNBALANCED

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hessdiag.__main__ import main
-from hessdiag.init_check import InitCheck
+from hessdiag.checking.result import InitCheck
 
 MINE = """
 import torch

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from conftest import build_setups
 
+from hessdiag.checking.result import InitCheck, SchemeCheck, WidthSweep, ranked
 from hessdiag.errors import HessdiagError
-from hessdiag.init_check import InitCheck, SchemeCheck, WidthSweep, ranked
 from hessdiag.plots import draw_conditioning, draw_init_check, draw_widths, save
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from hessdiag.checking.result import InitCheck, SchemeCheck
 from hessdiag.digits import short
-from hessdiag.init_check import InitCheck, SchemeCheck
 from hessdiag.verdict import level_of
 
 WORTH_NAMING = 1.5  # how much more balanced another initialisation must be to be recommended

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from rich.table import Table
 
+from hessdiag.checking.result import InitCheck, Interval, SchemeCheck, WidthSweep, fixes
 from hessdiag.digits import short
-from hessdiag.init_check import InitCheck, Interval, SchemeCheck, WidthSweep, fixes
 from hessdiag.table import fit_names, plain_text
 
 RANKING = (

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from hessdiag.checking.result import KEYS, InitCheck, SchemeCheck, WidthSweep, ranked
 from hessdiag.errors import HessdiagError
 from hessdiag.importing import NamedFunction
 from hessdiag.init import SCHEMES, Scheme, name_of
-from hessdiag.init_check import KEYS, InitCheck, SchemeCheck, WidthSweep, ranked
 from hessdiag.models import ModelSource, resolve_model
 from hessdiag.models.factory import factory_source
 from hessdiag.preparation import prepare

@@ -224,19 +224,19 @@ class InitCheck:
     @property
     def level(self) -> str:
         """`"balanced"`, `"uneven"`, `"unbalanced"` or `"undecided"`, as of `hessdiag.verdict`."""
-        from hessdiag.init_verdict import judge
+        from hessdiag.checking.verdict import judge
 
         return judge(self)[0]
 
     @property
     def verdict(self) -> str:
         """What to take away, in a few sentences."""
-        from hessdiag.init_verdict import judge
+        from hessdiag.checking.verdict import judge
 
         return judge(self)[1]
 
     def __repr__(self) -> str:
-        from hessdiag.init_table import render
+        from hessdiag.checking.table import render
 
         return render(self)
 

@@ -1,0 +1,215 @@
+"""Layers that multiply by a weight: second moments forward and backward, borders and overlaps of kernels counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from hessdiag.calculus.activation import Activation, Gradient, average, compactly
+from hessdiag.calculus.call import Call, Step, Unknown, UnsupportedError
+from hessdiag.calculus.graph import Ref
+from hessdiag.calculus.rules.shapes import output_shape
+
+
+def linear(call: Call) -> Step:
+    """E[y²] = n E[W²] E[x²], E[Δx²] = n' E[W²] E[Δy²]."""
+    x, w = call.activation("input"), call.activation("weight")
+    n_out, n_in = w.sq.shape
+    return _matrix(call, call.ref("input"), x, call.ref("weight"), n_in, n_out, call.optional("bias"))
+
+
+def addmm(call: Call) -> Step:
+    """y = b + x W, as in transformers' Conv1D, whose weight is (inputs, outputs)."""
+    x, w = call.activation("mat1"), call.activation("mat2")
+    if not w.parameter:
+        raise UnsupportedError("a product of two activations")
+    return _matrix(call, call.ref("mat1"), x, call.ref("mat2"), w.sq.shape[0], w.sq.shape[1], call.activation("self"))
+
+
+def matmul(call: Call) -> Step:
+    """A product with a weight matrix."""
+    left = "self"
+    right = "mat2" if "mat2" in call.arguments else "other"
+    x, w = call.activation(left), call.activation(right)
+    if not w.parameter or w.sq.dim() != 2 or x.parameter:
+        raise UnsupportedError("a product of two activations")
+    return _matrix(call, call.ref(left), x, call.ref(right), w.sq.shape[0], w.sq.shape[1], None)
+
+
+def _matrix(call: Call, ref: Ref, x: Activation, weight: Ref, n_in: int, n_out: int, bias: Activation | None) -> Step:
+    w = call.at(weight)
+    if not w.parameter:
+        raise UnsupportedError("its weight is computed from activations")
+    w_sq = average(w.sq)
+    shape = (*x.sq.shape[:-1], n_out)
+    total = _summed(x.sq, -1)  # (B, ..., 1)
+    positions = math.prod(shape[1:-1])
+
+    def back(g: Gradient) -> Gradient:
+        return replace(g, slope=1.0, sq=(w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
+
+    out = Activation(
+        sq=(w_sq * total).expand(shape), sites=x.sites, examples=x.examples, width=n_out, positions=positions
+    )
+    biased = add_bias(out, bias)
+    return Step(
+        out=biased,
+        share=float(out.second_moment / biased.second_moment) if bias else 1.0,
+        back=((ref, back),),
+        weight=w.parameter,
+        bias=bias.parameter if bias else "",
+        x=x,
+        kind="weights",
+        source=ref,
+    )
+
+
+def _summed(sq: Tensor, dim: int) -> Tensor:
+    """The sum over a dimension, kept, without looking at repeated entries one by one."""
+    for d in range(sq.dim()):
+        if d != dim % sq.dim() and sq.stride(d) == 0 and sq.shape[d] > 1:
+            return _summed(sq.narrow(d, 0, 1), dim).expand(
+                *sq.shape[: dim % sq.dim()], 1, *sq.shape[dim % sq.dim() :][1:]
+            )
+    if sq.stride(dim) == 0:
+        return sq.narrow(dim, 0, 1) * sq.shape[dim]
+    return sq.sum(dim, keepdim=True)
+
+
+def add_bias(y: Activation, bias: Activation | None) -> Activation:
+    """E[y²] + E[b²]; a bias is the same at all positions and for all examples."""
+    if bias is None:
+        return y
+    b = average(bias.sq)
+    before, added = float(average(y.sq.detach())), float(b)
+    share = added / (before + added) if before + added > 0 else 0.0
+    return replace(
+        y,
+        sq=compactly(lambda sq: sq + b, y.sq),
+        sites=y.sites * (1 - share) + share,
+        examples=y.examples * (1 - share) + share,
+    )
+
+
+def convolution(call: Call) -> Step:
+    """E[y²] = n k² E[W²] E[x²]; E[Δx²] = ρ'² n' k² E[W²] E[Δy²] / ρ² (Eqs. of the appendix).
+
+    `kernel` counts for every position the taps that fall inside the image, and for every input the outputs it reaches.
+    """
+    x, w = call.activation("input"), call.activation("weight")
+    if not w.parameter:
+        raise UnsupportedError("its kernel is computed from activations")
+    groups = int(call.arguments.get("groups") or 1)
+    n_out, n_in, *kernel = w.sq.shape
+    if x.sq.dim() == len(kernel) + 1:
+        raise UnsupportedError("an input without a batch dimension")
+    w_sq = average(w.sq)
+    sizes = _sizes(call, kernel)
+    shape = output_shape(call)
+    _, C, *space = x.sq.shape
+    if call.kernel:
+        counts = [
+            _taps(shape[2 + d], space[d], kernel[d], **{name: size[d] for name, size in sizes.items()})
+            for d in range(len(kernel))
+        ]
+        grouped = _over_channels(x.sq, groups)
+        sq = (
+            (w_sq * _along(grouped, counts)).repeat_interleave(n_out // groups, dim=1)
+            if groups > 1
+            else w_sq * _along(grouped, counts)
+        )
+        sq = sq.expand(shape)
+
+        def back(g: Gradient) -> Gradient:
+            per_group = _over_channels(g.sq, groups)
+            reached = w_sq * _along(per_group, [count.T for count in counts])
+            if groups > 1:
+                reached = reached.repeat_interleave(C // groups, dim=1)
+            return replace(g, slope=1.0, sq=reached.expand(x.sq.shape))
+
+    else:
+        size = math.prod(kernel)
+        sq = (n_in * size * w_sq * average(x.sq)).expand(shape)
+
+        def back(g: Gradient) -> Gradient:
+            ratio = math.prod(shape[2:]) / math.prod(space)
+            return replace(
+                g, slope=1.0, sq=(ratio * (n_out // groups) * size * w_sq * average(g.sq)).expand(x.sq.shape)
+            )
+
+    out = Activation(sq=sq, sites=x.sites, examples=x.examples, width=n_out, positions=math.prod(shape[2:]))
+    bias = call.optional("bias")
+    biased = add_bias(out, bias)
+    return Step(
+        out=biased,
+        share=float(out.second_moment / biased.second_moment) if bias else 1.0,
+        back=((call.ref("input"), back),),
+        weight=w.parameter,
+        bias=bias.parameter if bias else "",
+        x=x,
+        kind="weights",
+        source=call.ref("input"),
+    )
+
+
+def _over_channels(sq: Tensor, groups: int) -> Tensor:
+    """Sums over the channels of each group (1, G, ...); all examples have the same moments."""
+    first = sq[:1]  # (1, C, ...)
+    if groups == 1:
+        return _summed(first, 1)
+    return first.reshape(1, groups, -1, *sq.shape[2:]).sum(2)
+
+
+def _taps(outputs: int, inputs: int, kernel: int, *, stride: int, padding: int, dilation: int) -> Tensor:
+    """How many taps of a kernel connect each output with each input along one dimension, (outputs, inputs)."""
+    reads = torch.arange(outputs)[:, None] * stride - padding + torch.arange(kernel) * dilation  # (outputs, kernel)
+    inside = (reads >= 0) & (reads < inputs)
+    counts = torch.zeros(outputs, inputs, dtype=torch.float64)
+    return counts.scatter_add_(1, reads.clamp(0, inputs - 1), inside.double())
+
+
+def _along(values: Tensor, counts: Sequence[Tensor]) -> Tensor:
+    """A matrix (outputs, inputs) applied along each of the last dimensions, those of space."""
+    for d, count in enumerate(counts):
+        values = (values.movedim(2 + d, -1) @ count.T).movedim(-1, 2 + d)
+    return values
+
+
+def _sizes(call: Call, kernel: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Stride, padding (on the left) and dilation of every dimension."""
+    if call.arguments.get("transposed"):
+        raise UnsupportedError("a transposed convolution")
+
+    def each(name: str) -> tuple[int, ...]:
+        value = call.arguments[name]
+        value = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+        return tuple(value * len(kernel) if len(value) == 1 else value)
+
+    dilation = each("dilation")
+    padding = call.arguments["padding"]
+    if padding == "same":
+        left = tuple(d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True))
+    else:
+        left = (0,) * len(kernel) if padding == "valid" else each("padding")
+    return {"stride": each("stride"), "padding": left, "dilation": dilation}
+
+
+def embedding(call: Call) -> Step:
+    """E[y²] = E[W²]; tokens are independent, positions the same for every example."""
+    w = call.activation("weight")
+    shape = output_shape(call)
+    indices = call.values[call.ref("indices").name]
+    drawn = isinstance(indices, Unknown) and indices.drawn
+    return Step(
+        Activation(
+            sq=average(w.sq).expand(shape),
+            examples=0.0 if drawn else 1.0,
+            width=shape[-1],
+            positions=math.prod(shape[1:-1]),
+        ),
+        weight=w.parameter,
+    )

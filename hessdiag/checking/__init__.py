@@ -1,0 +1,1 @@
+"""Initialisations side by side: measured, kept, judged, printed."""
