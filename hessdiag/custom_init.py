@@ -38,7 +38,7 @@ def apply_function(model: nn.Module, function: NamedFunction, *, generator: torc
     with torch.random.fork_rng(devices=[], enabled=generator is not None), torch.no_grad():
         if generator is not None:
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-        for path, module in initialised_layers(model):
+        for path, module in settable_layers(model):
             shape = module.weight.shape
             if takes_module:
                 function(module)
@@ -57,6 +57,21 @@ def initialised_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
     for path, module in model.named_modules():
         if is_linear(module) or isinstance(module, (*CONVOLUTIONS, *TRANSPOSED)):
             yield path, module
+
+
+def settable_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """As `initialised_layers`, to set their weights.
+
+    Raises:
+        HessdiagError: a weight is computed from other parameters, as with weight norm.
+    """
+    for path, module in initialised_layers(model):
+        if "weight" not in module._parameters:
+            raise HessdiagError(
+                f"layer {path!r} computes its weight from other parameters, as with weight norm: initialise the network"
+                " first and parametrise it after"
+            )
+        yield path, module
 
 
 def stores_inputs_first(module: nn.Module) -> bool:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
-from hessdiag.custom_init import apply_function, initialised_layers, stores_inputs_first
+from hessdiag.custom_init import apply_function, settable_layers, stores_inputs_first
 from hessdiag.errors import HessdiagError
 from hessdiag.importing import NamedFunction, load_function
 from hessdiag.suggestions import did_you_mean
@@ -235,7 +235,7 @@ def resolve(scheme: Scheme, *, what: str = "--init") -> Callable[..., nn.Module]
         return partial(_apply_scheme, scheme=scheme)
     if ":" in scheme:
         return partial(apply_function, function=load_function(scheme, what=what))
-    hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(SCHEMES)}, or ./file.py:function")
+    hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(known)}, or ./file.py:function")
     raise HessdiagError(f"unknown initialisation {scheme!r}: {hint}")
 
 
@@ -255,7 +255,7 @@ def _apply_scheme(
 ) -> nn.Module:
     fill = (SCHEMES | VARIANTS)[scheme]
     options = {"c": c or 2 / typical_kernel(model)} if scheme in GEOMETRIC else {}
-    for _, module in initialised_layers(model):
+    for _, module in settable_layers(model):
         groups = 1 if is_linear(module) else module.groups
         transposed = stores_inputs_first(module)
         fill(module.weight, groups=groups, transposed=transposed, generator=generator, **options)

@@ -7,6 +7,7 @@ is a Gram matrix J J^T, and for few sites that never takes forming J.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,14 +29,25 @@ class Sites:
         u: (B, d, T) inputs.
         phi: (B, C, n, T) gradients of C outputs in the layer's outputs.
         transposed: the weight is stored as (inputs, outputs), which orders the entries of J.
+        size: J is this many times what `u` and `phi` make.
     """
 
     u: Tensor
     phi: Tensor
     transposed: bool = False
+    size: float = 1.0
+
+    @classmethod
+    def of(cls, u: Tensor, phi: Tensor, *, transposed: bool = False) -> Sites:
+        """With factors whose squares fit their dtype."""
+        (u, u_size), (phi, phi_size) = fitting(u), fitting(phi)
+        return cls(u, phi, transposed, u_size * phi_size)
 
     def gram(self) -> Tensor:
         """J J^T of every example, (B, C, C), by the cheaper of two ways; J is never held whole."""
+        return _enlarged(self._gram(), self.size**2)
+
+    def _gram(self) -> Tensor:
         B, C, n, T = self.phi.shape
         d = self.u.shape[1]
         if T == 1:
@@ -57,57 +69,66 @@ class Sites:
         """J of every example here with J of every example there, (B, C, B', C')."""
         if not isinstance(other, Sites) or self.phi.shape[3] > 1:
             return self.dense().cross(other)
+        size = self.size * other.size
         u = self.u.squeeze(2) @ other.u.squeeze(2).T  # (B, B')
         phi = self.phi.squeeze(3).flatten(0, 1) @ other.phi.squeeze(3).flatten(0, 1).T  # (B C, B' C')
         shape = (len(self.phi), self.phi.shape[1], len(other.phi), other.phi.shape[1])
-        return phi.view(shape) * u.view(shape[0], 1, shape[2], 1)
+        return _enlarged(phi.view(shape) * u.view(shape[0], 1, shape[2], 1), size)
 
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""
         order = "bcnt,bdt->cdn" if self.transposed else "bcnt,bdt->cnd"
-        return torch.einsum(order, self.phi, self.u).flatten(1)
+        return torch.einsum(order, self.phi, self.u).flatten(1) * self.size
 
     def narrow(self, start: int, stop: int) -> Sites:
         """The same for examples `start` up to `stop`."""
-        return Sites(self.u[start:stop], self.phi[start:stop], self.transposed)
+        return Sites(self.u[start:stop], self.phi[start:stop], self.transposed, self.size)
 
     def dense(self) -> Dense:
         """The same with J formed."""
         B, C, n, T = self.phi.shape
         J = torch.bmm(self.phi.reshape(B, C * n, T), self.u.transpose(1, 2))  # (B, C n, d)
         if self.transposed:
-            return Dense(J.view(B, C, n, -1).transpose(2, 3).flatten(2))
-        return Dense(J.view(B, C, -1))
+            return Dense(J.view(B, C, n, -1).transpose(2, 3).flatten(2), self.size)
+        return Dense(J.view(B, C, -1), self.size)
 
     @staticmethod
     def concatenate(parts: list[Sites]) -> Sites:
         """The same layer on more examples."""
-        return Sites(torch.cat([p.u for p in parts]), torch.cat([p.phi for p in parts]), parts[0].transposed)
+        size = max(part.size for part in parts)
+        phi = torch.cat([part.phi * (part.size / size) for part in parts])
+        return Sites(torch.cat([part.u for part in parts]), phi, parts[0].transposed, size)
 
 
 @dataclass(frozen=True)
 class Dense:
-    """J itself, (B, C, P)."""
+    """`size` times J, (B, C, P), itself."""
 
     J: Tensor
+    size: float = 1.0
+
+    @classmethod
+    def of(cls, J: Tensor) -> Dense:
+        """With entries whose squares fit their dtype."""
+        return cls(*fitting(J))
 
     def gram(self) -> Tensor:
         """J J^T of every example, (B, C, C)."""
-        return torch.bmm(self.J, self.J.transpose(1, 2))
+        return _enlarged(torch.bmm(self.J, self.J.transpose(1, 2)), self.size**2)
 
     def cross(self, other: Sites | Dense) -> Tensor:
         """J of every example here with J of every example there, (B, C, B', C')."""
-        there = other.dense().J
-        product = self.J.flatten(0, 1) @ there.flatten(0, 1).T
-        return product.view(*self.J.shape[:2], *there.shape[:2])
+        there = other.dense()
+        product = self.J.flatten(0, 1) @ there.J.flatten(0, 1).T
+        return _enlarged(product.view(*self.J.shape[:2], *there.J.shape[:2]), self.size * there.size)
 
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""
-        return self.J.sum(dim=0)
+        return self.J.sum(dim=0) * self.size
 
     def narrow(self, start: int, stop: int) -> Dense:
         """The same for examples `start` up to `stop`."""
-        return Dense(self.J[start:stop])
+        return Dense(self.J[start:stop], self.size)
 
     def dense(self) -> Dense:
         """Itself."""
@@ -116,11 +137,26 @@ class Dense:
     @staticmethod
     def concatenate(parts: list[Dense]) -> Dense:
         """The same layer on more examples."""
-        return Dense(torch.cat([p.J for p in parts]))
+        size = max(part.size for part in parts)
+        return Dense(torch.cat([part.J * (part.size / size) for part in parts]), size)
 
 
 Jacobian = Sites | Dense
 
+
+def fitting(values: Tensor) -> tuple[Tensor, float]:
+    """Values whose squares fit their dtype, and their size: deep networks leave the range of float32."""
+    largest = float(torch.linalg.vector_norm(values, ord=math.inf)) if values.numel() else 0.0
+    if values.dtype == torch.float64 or SMALL < largest < 1 / SMALL or largest == 0 or not math.isfinite(largest):
+        return values, 1.0
+    return values / largest, largest
+
+
+def _enlarged(gram: Tensor, factor: float) -> Tensor:
+    return gram if factor == 1.0 else gram.double() * factor
+
+
+SMALL = 1e-8  # its fourth power is about the least normal float32
 FORMED = 2**26  # numbers of J held at once while its Gram matrix is summed up
 
 
@@ -158,11 +194,11 @@ def jacobians_of(
     for block in blocks:
         if block.kind == "scalar":
             column = output_tangent(model, block, part)  # (B, *out)
-            yield Dense((cotangents * column).flatten(2).sum(dim=2).T.unsqueeze(2))
+            yield Dense.of((cotangents * column).flatten(2).sum(dim=2).T.unsqueeze(2))
         elif block.structured:
             yield block_jacobian(model, block, calls, phis, examples=part.size)
         else:
-            yield Dense(dense.pop(block.name))
+            yield Dense.of(dense.pop(block.name))
 
 
 def block_jacobian(
@@ -188,7 +224,9 @@ def block_jacobian(
             parts.append(weight_jacobian(module, call.x, phi, examples=examples))
     if len(parts) <= 1:
         return parts[0] if parts else None
-    return Dense(torch.stack([part.dense().J for part in parts]).sum(dim=0))
+    whole = [part.dense() for part in parts]
+    size = max(part.size for part in whole)
+    return Dense(torch.stack([part.J * (part.size / size) for part in whole]).sum(dim=0), size)
 
 
 def weight_jacobian(module: nn.Module, x: Tensor, phi: Tensor, *, examples: int) -> Jacobian:
@@ -203,21 +241,21 @@ def weight_jacobian(module: nn.Module, x: Tensor, phi: Tensor, *, examples: int)
     rows = by_site(module, phi, examples=examples)  # (B, C, n, T)
     if not isinstance(module, CONVOLUTIONS):
         u = x.reshape(examples, -1, x.shape[-1]).transpose(1, 2)  # (B, d, T)
-        return Sites(u, rows, transposed=not isinstance(module, nn.Linear))
+        return Sites.of(u, rows, transposed=not isinstance(module, nn.Linear))
     patches = unfold(module, x)  # (R, d groups, sites)
     u = patches.view(examples, -1, *patches.shape[1:]).transpose(1, 2).flatten(2)  # (B, d groups, T)
     if module.groups == 1:
-        return Sites(u, rows)
+        return Sites.of(u, rows)
     B, C, n, T = rows.shape
     g = module.groups
     per_group = rows.view(B, C, g, n // g, T).transpose(1, 2).reshape(B * g, C * (n // g), T)
     J = torch.bmm(per_group, u.reshape(B * g, -1, T).transpose(1, 2))  # (B g, C n/g, d)
-    return Dense(J.view(B, g, C, n // g, -1).transpose(1, 2).flatten(2))
+    return Dense.of(J.view(B, g, C, n // g, -1).transpose(1, 2).flatten(2))
 
 
 def bias_jacobian(module: nn.Module, phi: Tensor, *, examples: int) -> Dense:
     """Jacobian of a bias: the output gradients summed over sites, (B, C, n)."""
-    return Dense(by_site(module, phi, examples=examples).sum(dim=3))
+    return Dense.of(by_site(module, phi, examples=examples).sum(dim=3))
 
 
 def by_site(module: nn.Module, phi: Tensor, *, examples: int) -> Tensor:

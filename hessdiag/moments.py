@@ -205,8 +205,9 @@ def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | 
     """A row of `_Layer`: one call's activations and their gradients."""
     assert call.output is not None
     dx, dout, dcurved = (0.0 if g is None else _sum_sq(g) for g in gradients)
-    scalars = [p for p in module.parameters(recurse=False) if p.numel() == 1]
-    multiplies = bool(scalars) and torch.allclose(call.output, call.x * scalars[0].detach())
+    own = [p.detach() for p in module.parameters(recurse=False)]
+    multiplies = len(own) == 1 and own[0].numel() == 1 and call.output.shape == call.x.shape
+    multiplies = multiplies and torch.allclose(call.output, call.x * own[0])
     x_sq, out_sq = _sum_sq(call.x), _sum_sq(call.output)
     return [call.x.numel(), x_sq, dx, call.output.numel(), out_sq, dout, dcurved, float(not multiplies)]
 
@@ -292,4 +293,4 @@ def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch
 
 
 def _sum_sq(values: Tensor) -> float:
-    return float(values.detach().square().sum(dtype=torch.float64))
+    return float(values.detach().double().square().sum())  # squares of float32 underflow first

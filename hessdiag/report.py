@@ -160,8 +160,8 @@ class Report:
         seed, batch_size, batches, outputs, rtol: settings; `batch_size` is the number of examples of all `batches`
             together, `outputs` the number of outputs of the network per example.
         device, dtype, versions: what it ran on.
-        peak_memory: most bytes in use while measuring: of the process, or held by torch on the GPU. No result, hence in
-            no file; 0 in a report that was read back.
+        peak_memory: most bytes taken while measuring beside what was in use before: by the process, or by torch on the
+            GPU. No result, hence in no file; 0 in a report that was read back.
     """
 
     blocks: tuple[BlockReport, ...]

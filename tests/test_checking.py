@@ -208,7 +208,7 @@ def test_no_factor_before_a_layer_that_does_not_multiply_its_input() -> None:
 def test_the_farthest_from_the_middle_is_blamed() -> None:
     ordered = fixes(["a", "b", "c", "d"], np.array([1.0, 2.0, 1.0, 0.001]))
     assert ordered[0].block == "d"
-    assert ordered[0].excess == pytest.approx(0.001 / 2 ** (1 / 3))
+    assert ordered[0].excess == pytest.approx(0.001)  # the median of the others is 1
     assert fixes(["a"], np.array([1.0])) == ()
     assert fixes(["a", "b"], np.array([1.0, 0.0])) == ()
 
@@ -229,3 +229,8 @@ def test_the_farthest_from_the_middle_is_blamed() -> None:
 def test_what_cannot_be_is_refused(options, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         check_init("fan-in", **({"model": "mlp:4-3-2", "setups": 1, "batch_size": 2, "against": []} | options))
+
+
+def test_two_bad_layers_are_each_given_their_own_factor() -> None:
+    ordered = fixes(list("abcde"), np.array([1e4, 1.0, 1.0, 1.0, 1e-4]))
+    assert {fix.block: round(fix.excess, 4) for fix in ordered[:2]} == {"a": 1e4, "e": 1e-4}

@@ -115,7 +115,7 @@ def test_what_goes_wrong_is_one_line(function, message: str) -> None:
     ("scheme", "message"),
     [
         ("fan-inn", "did you mean fan-in"),
-        ("zzz", "use one of fan-in, fan-out, arithmetic, geometric, or ./file.py:function"),
+        ("zzz", "use one of fan-in, fan-out, arithmetic, geometric, fan-in-orthogonal, "),
         ("torch.nn.init:kaiming_norml_", "did you mean kaiming_normal_"),
     ],
 )

@@ -391,3 +391,36 @@ def test_a_wrong_class_anywhere_in_the_batch_is_refused() -> None:
     model, x = torch.nn.Linear(4, 2), torch.ones(4, 4)
     with pytest.raises(hessdiag.HessdiagError, match="targets hold class 2"):
         hessdiag.diagnose(model, x, torch.tensor([0, 1, 1, 2]), loss="cross-entropy")
+
+
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 1, 3), nn.Flatten()), (3, 9, 9)),
+        (nn.Sequential(nn.Conv1d(4, 1, 5, stride=2), nn.Flatten()), (4, 20)),
+        (nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ConvTranspose2d(4, 1, 3, stride=2), nn.Flatten()), (1, 7, 7)),
+        (nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1)).eval(), (3,)),
+    ],
+)
+def test_a_bias_of_one_entry_multiplies_nothing(model: nn.Module, size: tuple[int, ...]) -> None:
+    report = hessdiag.diagnose(model, torch.randn(2, *size))
+    assert all(math.isfinite(block.avg_sq_singular_value) for block in report.blocks)
+    assert all(math.isnan(block.gamma) for block in report.blocks if block.kind == "scalar")
+
+
+@pytest.mark.parametrize("method", ["exact", "sketch", "probe"])
+@pytest.mark.parametrize(("depth", "size"), [(40, 1.0), (2, 1e6)])
+def test_numbers_that_leave_the_range_of_float32(depth: int, size: float, method: str) -> None:
+    """Squares of small gradients underflow, and of large ones overflow, long before the network does."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(32, 32, bias=False), nn.ReLU())]
+    model, x = nn.Sequential(*layers, nn.Linear(32, 5)), torch.randn(4, 32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= size
+    single = hessdiag.diagnose(model, x, method=method, rtol=0.5)
+    double = hessdiag.diagnose(model.double(), x.double(), method=method, rtol=0.5)
+    for a, b in zip(single.blocks, double.blocks, strict=True):
+        assert b.avg_sq_singular_value > 0
+        for key in ("avg_sq_singular_value", "gamma", "nu", "gamma_curvature"):
+            assert getattr(a, key) == pytest.approx(getattr(b, key), rel=1e-2), key

@@ -234,3 +234,13 @@ def test_an_unknown_scheme_is_refused_before_anything_changes(scheme: str) -> No
 def test_a_vector_has_no_fans(scheme, shape: tuple[int, ...]) -> None:
     with pytest.raises(HessdiagError, match="no fan-in: pass at least two dimensions"):
         scheme(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.orthogonal])
+def test_a_weight_that_is_computed_from_others_is_refused(norm) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), norm(nn.Linear(4, 4)))
+    before = model[0].weight.detach().clone()
+    for scheme in ("fan-in", nn.init.xavier_normal_):
+        with pytest.raises(HessdiagError, match="layer '1' computes its weight from other parameters"):
+            init.apply(model, scheme)
+    assert before.shape == model[0].weight.shape

@@ -15,6 +15,7 @@ from hessdiag.calculus.call import PAPER, Call, Pieces, Step, Unknown, Unsupport
 from hessdiag.calculus.graph import Graph, Operation, Ref
 from hessdiag.calculus.output import OutputGradient, output_gradient
 from hessdiag.calculus.rules import BY_TARGET, LINEAR
+from hessdiag.calculus.rules.arithmetic import add, multiply
 from hessdiag.calculus.weights import WeightMoments
 from hessdiag.errors import HessdiagError
 
@@ -84,11 +85,13 @@ def propagate(
     found = Propagation(graph)
     values, numbers = _leaves(graph, weights, inputs or InputMoments())
     aliases: dict[str, str] = {}
+    roots: dict[str, frozenset[str]] = {}
     leaves: dict[str, dict[str, Tensor]] = {}
     for raw in graph.operations:
         operation = _resolved(raw, aliases)
         leaves[operation.name], local = _with_leaves(operation, values)
         step = _forward(operation, {**values, **local} if local else values, numbers, moments, found)
+        _note_dependence(operation, step, values, roots, found)
         if isinstance(step.out, Activation):
             found.slopes[operation.name] = _slopes_of(step, step.out, leaves[operation.name], found)
             if step.kind:
@@ -106,6 +109,22 @@ def propagate(
     found.loss = output_gradient(loss, output, graph.batch)
     _backward(found, name, moments, leaves)
     return found
+
+
+def _note_dependence(
+    operation: Operation, step: Step, values: Mapping[str, Value], roots: dict[str, frozenset[str]], found: Propagation
+) -> None:
+    """Say where two branches of one result meet again without a weight layer between: the rules take them apart."""
+    refs = [ref.name for ref in Call.of(operation, values, {}, PAPER).refs()]
+    read = [roots.get(name, frozenset({name})) for name in dict.fromkeys(refs) if name not in found.graph.parameters]
+    rule = BY_TARGET.get(operation.target)
+    if rule is not None and rule.apply in (add, multiply) and len(read) == 2 and read[0] & read[1]:
+        where = f"in {operation.layer} {operation.place!r}" if operation.place else "in the model's own forward"
+        note = f"{rule.operation} {where}: both sides come from one result, and are taken as independent"
+        if note not in found.notes:
+            found.notes.append(note)
+    through = frozenset() if step.weight else frozenset().union(*read)
+    roots[operation.name] = through | {operation.name}
 
 
 def _with_leaves(operation: Operation, values: Mapping[str, Value]) -> tuple[dict[str, Tensor], dict[str, Value]]:

@@ -126,7 +126,7 @@ class Fix:
 
     Attributes:
         block: name of the weight.
-        excess: its σ² over the geometric mean of the other blocks' σ².
+        excess: its σ² over the median of the other blocks' σ².
         variance: factor v = √excess on the variance of its initialisation.
         before: fixed factor 1/√v to insert before its layer, to keep the signal; for linear and convolutional layers.
     """
@@ -312,7 +312,7 @@ def fixes(names: Sequence[str], sigma: Array) -> tuple[Fix, ...]:
     logs = np.log(sigma)
     middle = float(np.median(logs))
     order = sorted(range(len(names)), key=lambda i: -abs(logs[i] - middle))
-    others = [np.delete(logs, i).mean() for i in range(len(names))]
+    others = [np.median(np.delete(logs, i)) for i in range(len(names))]  # another bad layer does not move it
     return tuple(Fix(names[i], float(np.exp(logs[i] - others[i]))) for i in order)
 
 

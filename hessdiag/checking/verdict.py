@@ -44,7 +44,7 @@ def _blame(check: InitCheck) -> str:
     more = fix.excess > 1
     times = fix.excess if more else 1 / fix.excess
     what = (
-        f"{fix.block} has {short(times)}× {'more' if more else 'less'} σ² than the others on average (about"
+        f"{fix.block} has {short(times)}× {'more' if more else 'less'} σ² than the others in the median (about"
         f" {math.sqrt(times):.2g}× too {'much' if more else 'little'} curvature): multiply its variance by"
         f" {short(fix.variance)} (its standard deviation by {short(math.sqrt(fix.variance))})"
     )

@@ -105,7 +105,7 @@ def diagnose(
     if ranks.rank > 0:
         return
     if max_memory or sys.stderr.isatty():
-        say(f"peak memory while measuring: {report.peak_memory / 2**20:.0f} MiB")
+        say(f"measuring took {report.peak_memory / 2**20:.0f} MiB of memory at most, beside model and data")
     _save(report, json=json, csv=csv, html=html, plots=plots)
     print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
     if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:

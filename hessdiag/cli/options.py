@@ -152,7 +152,10 @@ def parse_memory(text: str) -> int | None:
     found = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]?)(?:i?B)?", text.strip(), flags=re.IGNORECASE)
     if found is None:
         raise HessdiagError(f"--max-memory {text!r}: write a size such as 4GiB or 500MiB")
-    return int(found[1]) * UNITS[found[2].upper()]
+    size = int(found[1]) * UNITS[found[2].upper()]
+    if size < UNITS["M"]:
+        raise HessdiagError(f"--max-memory {text!r}: write at least 1MiB")
+    return size
 
 
 def check_file(path: str) -> None:

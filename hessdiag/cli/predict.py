@@ -92,9 +92,7 @@ def _build(source: ModelSource, *, init: str, seed: int) -> Network:
     try:
         with torch.device("meta"):
             network = source.build()
-    except HessdiagError:
-        raise
-    except Exception:  # a constructor that looks at its numbers
+    except Exception:  # a constructor that looks at its numbers; if it is wrong for another reason, this says so
         return random_network(source, init=AS_BUILT, seed=seed)
     if init or sum(p.numel() for p in network.module.parameters()) > MOST_BUILT:
         return network

@@ -57,7 +57,7 @@ def layers(
     device: options.Device = "auto",
     resume: options.Resume = "",
 ) -> None:
-    """Table 1: what each operation does to ς, measured on 200 random networks a setting (a few minutes)."""
+    """Table 1: what each operation does to ς, measured on 200 random networks a setting (half a minute)."""
     from hessdiag.experiments import layers as experiment
 
     _run(experiment, out, quick, seed, device, resume)
@@ -83,10 +83,6 @@ def resnet(
 def _run(experiment: Any, out: Path, quick: bool, seed: int, device: str, resume: str) -> None:
     """Measure, save, draw; an unusable folder is refused before the measuring."""
     options.check_file(resume)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HessdiagError(f"--out {str(out)!r}: cannot make that folder ({error.strerror})") from error
     from hessdiag.execution.journal import journal
     from hessdiag.execution.ranks import launched
     from hessdiag.execution.work import Work
@@ -98,6 +94,10 @@ def _run(experiment: Any, out: Path, quick: bool, seed: int, device: str, resume
         journal(resume, settings) as kept,
         progress_bar("set-ups", experiment.steps(quick=quick)) as step,
     ):
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HessdiagError(f"--out {str(out)!r}: cannot make that folder ({error.strerror})") from error
         measured = experiment.measure(quick=quick, seed=seed, device=where, work=Work(ranks, kept, step))
     if ranks.rank > 0:
         return

@@ -36,10 +36,12 @@ def exact_per_example(problem: Problem, *, chunk: int, work: Work = ALL_HERE) ->
     def measure(part: Batch) -> Result:
         y, jacobians = output_jacobians(problem, part)
         S = hessian_matrix(loss, y, part.targets)  # (B, N, N)
-        SK = torch.stack([torch.zeros_like(S) if J is None else torch.matmul(S, J.gram()) for J in jacobians], dim=1)
+        S = S.double()  # the products of two Gram matrices underflow in float32 before the network does
+        grams = [torch.zeros_like(S) if J is None else J.gram().double() for J in jacobians]
+        SK = torch.stack([torch.matmul(S, K) for K in grams], dim=1)
         rows = SK.flatten(2)  # (B, L, N N)
         columns = SK.transpose(2, 3).flatten(2)
-        return {"norms": torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0, dtype=torch.float64).cpu().numpy()}
+        return {"norms": torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0).cpu().numpy()}
 
     total = work.total("exact blocks", list(batch.chunks(chunk)), measure)
     return _curvature(total["norms"] / batch.size, blocks)
@@ -53,7 +55,9 @@ def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> C
     def everything() -> tuple[Tensor, list[Jacobian | None]]:
         parts = [output_jacobians(problem, part) for part in batch.chunks(chunk)]
         S = [hessian_matrix(loss, y, p.targets) for (y, _), p in zip(parts, batch.chunks(chunk), strict=True)]
-        return torch.cat(S), [_concatenate([jacobians[i] for _, jacobians in parts]) for i in range(len(blocks))]
+        return torch.cat(S).double(), [
+            _concatenate([jacobians[i] for _, jacobians in parts]) for i in range(len(blocks))
+        ]
 
     def panel(part: Batch) -> Result:
         S, whole = everything()
@@ -67,10 +71,10 @@ def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> C
                 left.append(zero)
                 right.append(zero)
                 continue
-            K = others.narrow(start, start + size).cross(others)  # (b, N, B, N)
+            K = others.narrow(start, start + size).cross(others).double()  # (b, N, B, N)
             left.append(torch.einsum("bij,bjck->bick", S[start : start + size], K))
             right.append(torch.einsum("bicj,cjk->bick", K, S))
-        return {"norms": (torch.stack(left).flatten(1) @ torch.stack(right).flatten(1).T).double().cpu().numpy()}
+        return {"norms": (torch.stack(left).flatten(1) @ torch.stack(right).flatten(1).T).cpu().numpy()}
 
     norms = work.total("exact panels", list(batch.chunks(chunk)), panel)["norms"]
     return _curvature((norms + norms.T) / (2 * batch.size**2), blocks)

@@ -6,7 +6,8 @@ The matrix of a batch-mean loss is the mean of those of its examples, so that wi
 
 and the two terms are equal near B = E‖G^(b)‖² / E⟨G^(b), G^(c)⟩. With J_b^T z and S z as in
 `hessdiag.curvature.sketch`, ⟨G^(b), G^(c)⟩ = tr(S_b K_bc S_c K_cb) with K_bc = J_b J_c^T. All pairs within a few groups
-of examples are taken; it is the analogue for curvature of the gradient noise scale (arXiv 1812.06162).
+of examples are taken, of a stream within each of its batches, which should be shuffled. It is the analogue for
+curvature of the gradient noise scale (arXiv 1812.06162).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.exact import unit_cotangents
+from hessdiag.curvature.student import t_quantile
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.jacobian import all_jacobians
 from hessdiag.problem import Problem
@@ -27,10 +29,12 @@ from hessdiag.report import Array
 from hessdiag.seeds import stream
 
 GROUPS = 16
+FEWEST_GROUPS = 4  # of a batch that is not one group, so that they tell an error
 SIDE = 64  # outputs of all examples of a group together, where there are so few that all are taken
 LARGEST_GROUP = 8
 DIRECTIONS = 8  # random ones, where there are more
 FORMED = 2**26  # numbers of the Jacobians of a group, which random directions may take
+LEVEL = 0.975  # at which standard errors are widened for few groups
 TOLD = 2.0  # standard errors above 0 from which on a mean is told from 0
 
 
@@ -86,6 +90,7 @@ def _groups(examples: int, size: int) -> list[list[int]]:
     """Groups that are each spread over the whole batch, which may be sorted; all of a small batch is one group."""
     if examples <= size:
         return [list(range(examples))] if examples > 1 else []
+    size = min(size, max(2, examples // FEWEST_GROUPS))
     count = min(GROUPS, examples // size)
     chosen = [number * examples // (count * size) for number in range(count * size)]
     return [chosen[group::count] for group in range(count)]
@@ -147,7 +152,8 @@ def _ratio(own: Array, cross: Array) -> NoiseScale:
     if mean < TOLD * float(cross.std(ddof=1)) / math.sqrt(groups):
         return NoiseScale(value, math.inf)
     residual = float(((own - value * cross) ** 2).sum()) / (groups * (groups - 1))
-    return NoiseScale(value, math.sqrt(residual) / mean)
+    wider = t_quantile(LEVEL, groups - 1) / t_quantile(LEVEL, math.inf)  # few groups tell their spread badly
+    return NoiseScale(value, wider * math.sqrt(residual) / mean)
 
 
 def _drawn(y: Tensor, count: int, which: str, seed: int) -> Tensor:

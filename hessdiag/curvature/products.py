@@ -88,7 +88,7 @@ class Products:
         return list(vmap(lambda r: tuple(self._parts(column, rows, r, batch)), randomness="same")(probes))
 
     def _norms(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> Tensor:
-        return torch.stack([part.square().sum() for part in self._parts(column, rows, r, batch)])
+        return torch.stack([part.double().square().sum() for part in self._parts(column, rows, r, batch)])
 
     def _parts(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> list[Tensor]:
         at = self._values((*rows, column))

@@ -213,9 +213,9 @@ def _jacobian_grams(problem: Problem, part: Batch, cotangents: Tensor) -> Tensor
     for jacobian in all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents):
         if jacobian is None:
             size = len(cotangents)
-            grams.append(cotangents.new_zeros(part.size, size, size))
+            grams.append(cotangents.new_zeros(part.size, size, size, dtype=torch.float64))
         else:
-            grams.append(jacobian.gram())
+            grams.append(jacobian.gram().double())
     return torch.stack(grams, dim=1).detach()
 
 

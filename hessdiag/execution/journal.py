@@ -99,9 +99,10 @@ class Journal:
         known = dict(self.connection.execute("SELECT key, value FROM measurement"))
         for key in known | dict(identity):
             if known.get(key) != identity.get(key):
+                was, now = (each.get(key, "not asked for") for each in (known, identity))
                 raise HessdiagError(
-                    f"cannot resume from {str(self.path)!r}: it is of another measurement, {key} was"
-                    f" {known.get(key)} and is {identity.get(key)}; name a new file or delete this one"
+                    f"cannot resume from {str(self.path)!r}: it is of another measurement, {key} was {was} and is"
+                    f" {now}; name a new file or delete this one"
                 )
 
     @contextmanager

@@ -73,16 +73,22 @@ def release() -> None:
 
 @contextmanager
 def watching_peak(device: torch.device) -> Iterator[list[int]]:
-    """Note the most memory in use inside the context, in bytes: of this process, or what torch holds on the GPU."""
+    """Note how much memory is taken inside the context at most, beside what was in use before, in bytes.
+
+    That is memory of this process, or what torch holds on the GPU.
+    """
     peak: list[int] = []
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
     else:
         _reset_peak()
+        before = _peak()
     try:
         yield peak
     finally:
-        peak.append(torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _peak())
+        after = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _peak()
+        peak.append(max(0, after - before))
 
 
 def _reset_peak() -> None:

@@ -238,3 +238,22 @@ def test_a_large_mlp_on_the_meta_device():
     prediction = predict(model, (8192,), init="geometric")
     assert all(math.isfinite(block.gamma) for block in prediction.blocks)
     assert prediction.spread["gamma"] < 1.5
+
+
+class Meeting(nn.Module):
+    """Two branches of one result meet again, with a layer in between or not."""
+
+    def __init__(self, *, layer: bool) -> None:
+        super().__init__()
+        self.first, self.between, self.last = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.layer = layer
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.last(h + torch.relu(self.between(h) if self.layer else h))
+
+
+def test_branches_that_depend_on_each_other_are_named():
+    notes = [predict(Meeting(layer=layer), (4,)).notes for layer in (False, True)]
+    assert any("both sides come from one result" in note for note in notes[0])
+    assert not any("both sides" in note for note in notes[1])

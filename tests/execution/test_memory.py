@@ -34,13 +34,15 @@ def test_an_allocation_that_fails_is_recognised() -> None:
 
 
 def test_the_peak_is_that_of_the_measurement() -> None:
-    with watching_peak(CPU) as before:
+    held = torch.ones(64 * 2**20)
+    with watching_peak(CPU) as idle:
         pass
     with watching_peak(CPU) as during:
-        held = torch.ones(64 * 2**20)
-        del held
-    assert 200 * 2**20 < during[0] - before[0] < 400 * 2**20
-    assert hessdiag.diagnose(nn.Linear(2, 2), torch.randn(3, 2)).peak_memory > 0
+        more = torch.ones(64 * 2**20)
+        del more
+    assert len(held) > 0
+    assert idle[0] < 100 * 2**20
+    assert 200 * 2**20 < during[0] < 400 * 2**20
 
 
 def test_numbers_do_not_depend_on_the_memory() -> None:

@@ -13,6 +13,8 @@ from hessdiag.calculus.call import NOT_IN_PAPER, Back, Call, Step, UnsupportedEr
 from hessdiag.calculus.graph import Ref
 from hessdiag.calculus.rules.shapes import output_shape
 
+LARGE_SHIFT = 0.1  # of what it is added to, in second moments
+
 
 def add(call: Call) -> Step:
     """E[(x + a y)²] = E[x²] + a² E[y²]; the gradient goes to both. `kernel` adds 2 a E[x] E[y]."""
@@ -49,11 +51,14 @@ def add(call: Call) -> Step:
         positions=max(x.positions, y.positions),
         parameter="",
     )
+    note = ""
+    if (y.parameter and q_y > LARGE_SHIFT * q_x) or (x.parameter and q_x > LARGE_SHIFT * q_y):
+        note = "a learnable shift as large as what it is added to is taken as independent of it, as one of data is not"
     back: list[tuple[Ref, Back]] = []
     for ref, value, factor in ((left, x, 1.0), (right, y, alpha**2)):
         if not value.parameter:
             back.append((ref, _to_shape(value.sq.shape, factor)))
-    return Step(out, tuple(back))
+    return Step(out, tuple(back), note=note)
 
 
 def _to_shape(shape: torch.Size, factor: float | Tensor) -> Back:
