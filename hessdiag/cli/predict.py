@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 MOST_BUILT = 200_000_000  # parameters of a network that is built with numbers, to read their second moments
 
+Init = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="fan-in, fan-out, arithmetic, geometric, each also -orthogonal  [default: as built]"
+    ),
+]
 Moments = Annotated[str, typer.Option(help="paper: its rules alone; kernel: also correlations, borders and medians")]
 Compare = Annotated[bool, typer.Option("--compare", help="measure random set-ups too, and show both")]
 Prescribe = Annotated[bool, typer.Option("--prescribe", help="E[W²] and multipliers that make all γ equal")]
@@ -31,7 +37,7 @@ Json = Annotated[str, typer.Option(metavar="FILE", help="also save the predictio
 def predict(
     model: options.Model,
     arg: options.Arg = None,
-    init: options.Init = "",
+    init: Init = "",
     in_channels: options.InChannels = None,
     input_size: options.InputSize = "",
     batch_size: options.BatchSize = 64,
