@@ -43,10 +43,10 @@ def test_all_pairs_of_a_small_batch(network: str) -> None:
 def relu_network(outputs: int):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 14), nn.ReLU(), nn.Linear(14, outputs)).double()
-    return model, torch.randn(128, 12, dtype=torch.float64)
+    return model, torch.randn(64, 12, dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("outputs", "method"), [(5, "exact"), (50, "exact"), (80, "exact"), (80, "sketch")])
+@pytest.mark.parametrize(("outputs", "method"), [(5, "exact"), (50, "exact"), (66, "exact"), (66, "sketch")])
 def test_the_two_views_agree_with_it(outputs: int, method: str) -> None:
     """σ²_cross = (B σ²_batch − σ²_example) / (B − 1)."""
     model, x = relu_network(outputs)
