@@ -7,8 +7,6 @@ import warnings
 from hessdiag.cli import app
 from hessdiag.errors import HessdiagError, RankGoneError
 
-OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate")
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 fine, 1 a gate failed, 2 bad input, 130 interrupted."""
@@ -23,13 +21,19 @@ def main(arguments: list[str] | None = None) -> int:
             print("hessdiag: interrupted", file=sys.stderr)
             return 130
         except Exception as error:
-            if isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY):
+            if isinstance(error, RuntimeError) and _ran_out_of_memory(error):
                 return _refuse("out of memory: use a smaller --batch-size or model")
             format_message = getattr(error, "format_message", None)  # a usage error of the command-line library
             if format_message is None:
                 raise
             return _refuse(f"{format_message()} (see hessdiag --help)")
     return result if isinstance(result, int) else 0
+
+
+def _ran_out_of_memory(error: RuntimeError) -> bool:
+    from hessdiag.execution.memory import is_out_of_memory  # with torch, which --help does without
+
+    return is_out_of_memory(error)
 
 
 def _refuse(message: str, *, by_all: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""Batches from what users have: tensors, or batches that is read once.
+"""Batches from what users have: tensors, or an iterable of batches that is read once.
 
 A batch is
 

@@ -92,18 +92,19 @@ class Moments:
     misread: Mapping[str, str]
 
 
-def measure_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HERE) -> Moments:
-    """Second moments of every block's surroundings, `chunk` examples at a time.
+def sum_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HERE) -> Result:
+    """What `moments_of` makes moments of: sums over the examples of a batch, which add up over batches.
+
+    Args:
+        problem: what to measure.
+        chunk: examples at a time.
+        seed: of the random directions.
+        work: carries it out.
 
     Raises:
         HessdiagError: the model is random, or one example's loss depends on another example, as with batch
             normalisation in training mode.
     """
-    return moments_of(problem, sum_moments(problem, chunk=chunk, seed=seed, work=work))
-
-
-def sum_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HERE) -> Result:
-    """What `moments_of` makes moments of: sums over the examples of a batch, which add up over batches."""
     return work.total("moments", list(problem.batch.chunks(chunk)), lambda part: _sums(problem, part, seed))
 
 
@@ -149,7 +150,7 @@ def batch_gradient_sq(problem: Problem, *, chunk: int, work: Work = ALL_HERE) ->
             for sum_, gradient in zip(total, backpropagate(y, edges, own.unsqueeze(0)), strict=True):
                 if gradient is not None:
                     sum_ += gradient[0]
-        return {"squared": np.array([_sum_sq(gradient) for gradient in total])}
+        return {"squared": np.array([sum_of_squares(gradient) for gradient in total])}
 
     (sums,) = work.each("batch gradient", [problem.batch], measure)
     return {
@@ -197,29 +198,29 @@ def _sums(problem: Problem, part: Batch, seed: int) -> Result:
     return {
         "layers": layers,
         "gradients": np.array(compared).reshape(len(blocks), len(_Gradient)),
-        "outputs": np.array([part.size, y.numel(), _sum_sq(y)], dtype=np.float64),
+        "outputs": np.array([part.size, y.numel(), sum_of_squares(y)], dtype=np.float64),
     }
 
 
 def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None]) -> list[float]:
     """A row of `_Layer`: one call's activations and their gradients."""
     assert call.output is not None
-    dx, dout, dcurved = (0.0 if g is None else _sum_sq(g) for g in gradients)
+    dx, dout, dcurved = (0.0 if g is None else sum_of_squares(g) for g in gradients)
     own = [p.detach() for p in module.parameters(recurse=False)]
     multiplies = len(own) == 1 and own[0].numel() == 1 and call.output.shape == call.x.shape
     multiplies = multiplies and torch.allclose(call.output, call.x * own[0])
-    x_sq, out_sq = _sum_sq(call.x), _sum_sq(call.output)
+    x_sq, out_sq = sum_of_squares(call.x), sum_of_squares(call.output)
     return [call.x.numel(), x_sq, dx, call.output.numel(), out_sq, dout, dcurved, float(not multiplies)]
 
 
 def _gradient_sums(found: Jacobian | None, exact: Tensor | None) -> list[float]:
     """A row of `_Gradient`: one block's gradients, and how far they are from autograd's."""
     if found is None:
-        return [0.0, 0.0 if exact is None else _sum_sq(exact), 0.0]
+        return [0.0, 0.0 if exact is None else sum_of_squares(exact), 0.0]
     total = found.total().flatten()  # (P,)
     error = total if exact is None else total - exact.flatten()
-    scale = _sum_sq(total) if exact is None else _sum_sq(exact)
-    return [float(found.gram().sum(dtype=torch.float64)), _sum_sq(error), scale]
+    scale = sum_of_squares(total) if exact is None else sum_of_squares(exact)
+    return [float(found.gram().sum(dtype=torch.float64)), sum_of_squares(error), scale]
 
 
 def _wrong(gradient: npt.NDArray[Any], largest: float, eps: float) -> bool:
@@ -292,5 +293,6 @@ def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch
         )
 
 
-def _sum_sq(values: Tensor) -> float:
+def sum_of_squares(values: Tensor) -> float:
+    """Σ v², in float64."""
     return float(values.detach().double().square().sum())  # squares of float32 underflow first

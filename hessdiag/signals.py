@@ -13,6 +13,7 @@ from hessdiag.custom_init import initialised_layers, stores_inputs_first
 from hessdiag.guard import unharmed
 from hessdiag.init import fans
 from hessdiag.losses import resolve_loss
+from hessdiag.moments import sum_of_squares
 
 CHUNK = 16  # examples at a time
 
@@ -68,13 +69,13 @@ def measure_signals(model: nn.Module, batch: Batch, *, loss: str = "random-quadr
             for call, gradient in zip(seen.calls, gradients, strict=True):
                 assert call.output is not None
                 row = sums.setdefault(call.owner, [0.0] * 5)
-                row[0] += _sum_sq(call.output)
+                row[0] += sum_of_squares(call.output)
                 row[1] += call.output.numel()
-                row[2] += 0.0 if gradient is None else _sum_sq(gradient)
-                row[3] += _sum_sq(call.x)
+                row[2] += 0.0 if gradient is None else sum_of_squares(gradient)
+                row[3] += sum_of_squares(call.x)
                 row[4] += call.x.numel()
             total += float(y.double().sum())
-            squares += _sum_sq(y)
+            squares += sum_of_squares(y)
             count += y.numel()
     return Signals(
         layers=tuple(sums),
@@ -94,7 +95,3 @@ def _bias_balance(layers: dict[str, nn.Module], sums: dict[str, list[float]]) ->
     assert isinstance(layer.weight, Tensor)
     n, _, k = fans(layer.weight, groups=int(getattr(layer, "groups", 1)), transposed=stores_inputs_first(layer))
     return n * k**2 * (sums[path][3] / sums[path][4]) ** 2
-
-
-def _sum_sq(values: Tensor) -> float:
-    return float(values.double().square().sum())

@@ -100,34 +100,33 @@ def _pairs(problem: Problem, groups: Sequence[Sequence[int]], drawn: int | None,
     """Means over the pairs within each group."""
     batch, loss = problem.batch, problem.loss
     part = batch.select([number for group in groups for number in group])
-    with torch.no_grad():
-        y = part.call(problem.model)
-    z = (
-        unit_cotangents(y) if drawn is None else _drawn(y, drawn, f"{batch.offset} {groups[0][0]}", seed)
-    )  # (q, B, *out)
-    curved = torch.stack([loss.hessian_product(y, part.targets, v) for v in z])
+
+    def cotangents_of(y: Tensor) -> Tensor:
+        which = f"examples from {batch.offset + groups[0][0]}"
+        z = unit_cotangents(y) if drawn is None else _drawn(y, drawn, which, seed)  # (q, B, *out)
+        return torch.cat([z, torch.stack([loss.hessian_product(y, part.targets, v) for v in z])])
+
     own = np.zeros((len(groups), len(problem.blocks)))
     cross = np.zeros_like(own)
-    both = torch.cat([z, curved])
-    for i, jacobian in enumerate(all_jacobians(problem.model, part, problem.blocks, lambda _: both)):
+    for i, jacobian in enumerate(all_jacobians(problem.model, part, problem.blocks, cotangents_of)):
         start = 0
         for number, group in enumerate(groups):
             stop = start + len(group)
             if jacobian is not None:
                 few = jacobian.narrow(start, stop)
-                own[number, i], cross[number, i] = _means(few.cross(few).double(), len(z), exact=drawn is None)
+                own[number, i], cross[number, i] = _means(few.cross(few).double(), exact=drawn is None)
             start = stop
     return {"own": own, "cross": cross}
 
 
-def _means(K: Tensor, q: int, *, exact: bool) -> tuple[float, float]:
+def _means(K: Tensor, *, exact: bool) -> tuple[float, float]:
     """Means over examples of ‖G^(b)‖² and over pairs of ⟨G^(b), G^(c)⟩.
 
     Args:
         K: (B, 2q, B, 2q), Gram matrix of the Jacobians along the z and the S z of all examples.
-        q: directions of each example.
-        exact: whether they are a basis; otherwise they are Gaussian.
+        exact: whether the q directions of each example are a basis; otherwise they are Gaussian.
     """
+    q = K.shape[1] // 2
     terms = K[:, :q, :, q:] * K[:, q:, :, :q]  # (B, q, B, q)
     B = len(terms)
     pairs = terms.sum(dim=(1, 3))  # (B, B)

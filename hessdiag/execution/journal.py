@@ -26,6 +26,12 @@ OURS = 0x68657373  # application id of the file: "hess"
 WAIT = 60.0  # seconds that a rank waits for another one's transaction
 
 
+TABLES = """
+CREATE TABLE IF NOT EXISTS measurement (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS unit (key TEXT PRIMARY KEY, result BLOB NOT NULL);
+"""
+
+
 @contextmanager
 def journal(path: str | os.PathLike[str] | None, identity: Mapping[str, str]) -> Iterator[Journal | None]:
     """An open `Journal`; None where no file is named."""
@@ -37,12 +43,6 @@ def journal(path: str | os.PathLike[str] | None, identity: Mapping[str, str]) ->
         yield opened
     finally:
         opened.close()
-
-
-TABLES = """
-CREATE TABLE IF NOT EXISTS measurement (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS unit (key TEXT PRIMARY KEY, result BLOB NOT NULL);
-"""
 
 
 class Journal:
