@@ -74,7 +74,7 @@ def sum_pairs(
     def measure(part: Sequence[Sequence[int]]) -> Result:
         return _pairs(problem, part, count if not exact else None, seed)
 
-    return work.each("noise scale", parts, measure)
+    return work.each("noise scale", parts, measure, label=str)
 
 
 def noise_scales(names: Sequence[str], sums: Sequence[Result]) -> dict[str, NoiseScale]:

@@ -180,7 +180,8 @@ def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int
 
     batch, q = problem.batch, directions.random
     cotangents = (q + directions.fixed) * (1 if problem.loss.has_root else 2)
-    sums = work.total(f"sketches, {directions.name}", list(batch.chunks(max(1, chunk(cotangents)))), measure)
+    name = f"sketches, {directions.name}, {q} + {directions.fixed} directions"
+    sums = work.total(name, list(batch.chunks(max(1, chunk(cotangents)))), measure)
     mean = {key: total / batch.size for key, total in sums.items()}
     # That variance is itself estimated from q directions, and its tails are heavy.
     variance = mean["variance"] / batch.size * (q + 1) / (q - 3)

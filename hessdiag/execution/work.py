@@ -51,8 +51,22 @@ class Work:
         """The same for a part of the work."""
         return replace(self, scope=f"{self.scope}{scope}: ")
 
-    def each(self, name: str, units: Sequence[Unit], measure: Callable[[Unit], Result]) -> list[Result]:
+    def each(
+        self,
+        name: str,
+        units: Sequence[Unit],
+        measure: Callable[[Unit], Result],
+        *,
+        label: Callable[[Unit], str] | None = None,
+    ) -> list[Result]:
         """`measure(unit)` of every unit, in order, on all ranks alike.
+
+        Args:
+            name: of the kind of work.
+            units: what there is to do.
+            measure: does one.
+            label: tells a unit from those of a run that cuts the work otherwise, as with less memory; by default a unit
+                is known by its place.
 
         Raises:
             HessdiagError: a unit cannot be measured, on whatever rank.
@@ -61,7 +75,9 @@ class Work:
         failure: Exception | None = None
         for number in range(self.ranks.rank, len(units), self.ranks.size):
             try:
-                results[number] = self._once(f"{self.scope}{name} {number + 1}/{len(units)}", units[number], measure)
+                unit = units[number]
+                which = label(unit) if label else f"{number + 1}/{len(units)}"
+                results[number] = self._once(f"{self.scope}{name} {which}", unit, measure)
             except Exception as error:
                 if self.ranks.size == 1:
                     raise
@@ -78,7 +94,7 @@ class Work:
 
     def total(self, name: str, parts: Sequence[Batch], measure: Callable[[Batch], Result]) -> Result:
         """Sum over chunks of examples of what `measure` finds; a chunk that does not fit into memory is halved."""
-        return add(self.each(name, parts, lambda part: _halving(measure, part)))
+        return add(self.each(name, parts, lambda part: _halving(measure, part), label=_examples))
 
     def _once(self, key: str, unit: Unit, measure: Callable[[Unit], Result]) -> Result:
         kept = self.journal.get(key) if self.journal else None
@@ -104,6 +120,10 @@ def add(results: Sequence[Result]) -> Result:
         for key, value in result.items():
             total[key] = total[key] + value
     return total
+
+
+def _examples(part: Batch) -> str:
+    return f"of examples {part.offset} to {part.offset + part.size}"
 
 
 def _text(failure: Exception | None) -> str:

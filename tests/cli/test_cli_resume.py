@@ -5,11 +5,15 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 
+from hessdiag import diagnose
 from hessdiag.__main__ import main
+from hessdiag.execution.journal import Journal
 from hessdiag.report import Report
 
 RUNS = {
@@ -115,3 +119,24 @@ def test_figures_resume_by_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("hessdiag.study.diagnose", lambda *_, **__: pytest.fail("measured again"))
     assert main([*command, "second"]) == 0
     assert (tmp_path / "first" / "ratios.json").read_text() == (tmp_path / "second" / "ratios.json").read_text()
+
+
+@pytest.mark.parametrize("method", ["exact", "sketch"])
+def test_a_run_may_go_on_with_other_memory(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of other sizes, though no more of them, are other units: sums of both would be of no batch."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hessdiag.execution.memory.CACHED", 2**40)
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(300, 60).double(), torch.randn(40, 300, dtype=torch.float64)
+    sizes = {}
+    for memory in (2**21, 5 * 2**19):
+        work = Journal(tmp_path / "run", {})
+        monkeypatch.setattr("hessdiag.diagnosis.journal", lambda *_, work=work: nullcontext(work))
+        resumed = diagnose(model, x, method=method, max_memory=memory, resume="run")
+        sizes[memory] = work.connection.execute("SELECT count(*) FROM unit").fetchone()
+        work.close()
+    fresh = diagnose(model, x, method=method, max_memory=5 * 2**19)
+    for a, b in zip(resumed.blocks, fresh.blocks, strict=True):
+        assert a.avg_sq_singular_value == pytest.approx(b.avg_sq_singular_value, rel=1e-11)
+        assert a.gamma == pytest.approx(b.gamma, rel=1e-11)
+    assert sizes[5 * 2**19] > sizes[2**21]
