@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from hessdiag.errors import HessdiagError
+from hessdiag.outputs import Outputs, read_outputs
 
 Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
@@ -24,6 +25,7 @@ class Batch:
         targets: what the loss compares with.
         size: B, examples.
         offset: number of the first example in all of the data: what is drawn for an example follows from its number.
+        output: name or position of the model's output that is measured, where it returns several.
     """
 
     args: tuple[Any, ...]
@@ -31,6 +33,7 @@ class Batch:
     targets: Tensor | None
     size: int
     offset: int = 0
+    output: str | int | None = None
 
     @classmethod
     def of(cls, inputs: Inputs, targets: Tensor | None) -> Batch:
@@ -96,7 +99,8 @@ class Batch:
         args = tuple(joined([batch.args[i] for batch in batches]) for i in range(len(first.args)))
         kwargs = {key: joined([batch.kwargs[key] for batch in batches]) for key in first.kwargs}
         targets = joined([batch.targets for batch in batches])
-        return cls(args, kwargs, targets, sum(batch.size for batch in batches), first.offset)
+        size = sum(batch.size for batch in batches)
+        return cls(args, kwargs, targets, size, first.offset, first.output)
 
     @property
     def numbers(self) -> range:
@@ -118,7 +122,9 @@ class Batch:
         def whole(value: Any) -> Any:
             return value.unsqueeze(0) if isinstance(value, Tensor) else value
 
-        return Batch(tuple(map(whole, args)), {k: whole(v) for k, v in kwargs.items()}, whole(targets), 1)
+        return Batch(
+            tuple(map(whole, args)), {k: whole(v) for k, v in kwargs.items()}, whole(targets), 1, output=self.output
+        )
 
     def batched_dims(self) -> tuple[Any, Any, Any]:
         """`in_dims` of args, kwargs and targets for a vmap over examples."""
@@ -135,26 +141,19 @@ class Batch:
 
     def call(self, model: nn.Module) -> Tensor:
         """The model's outputs, (B, *out), with at least one output dimension."""
-        y = model(*self.args, **self.kwargs)
-        return self.check_outputs(y)
+        return self.outputs(model).y
+
+    def outputs(self, model: nn.Module) -> Outputs:
+        """The same with what is known of their dimensions."""
+        return read_outputs(model(*self.args, **self.kwargs), size=self.size, which=self.output)
 
     def check_outputs(self, returned: Any) -> Tensor:
-        """The outputs as a floating-point tensor (B, *out), also out of a dict, tuple or model output that holds one.
+        """The outputs (B, *out) among what the model returned for this batch.
 
         Raises:
             HessdiagError: there is no such tensor, or no telling which of several it is.
         """
-        y = returned if isinstance(returned, Tensor) else _only_outputs(returned, self.size)
-        if y.dim() == 0 or y.shape[0] != self.size:
-            raise HessdiagError(
-                f"the model returned a tensor of shape {tuple(y.shape)} for {self.size} examples:"
-                " its first dimension must run over the examples"
-            )
-        if not y.is_floating_point():
-            raise HessdiagError(f"the model returned {y.dtype} outputs: they must be real floating-point numbers")
-        if y.dtype in (torch.float16, torch.bfloat16):
-            raise HessdiagError(f"the model returned {y.dtype} outputs: switch autocast off and convert it to float32")
-        return y.unsqueeze(1) if y.dim() == 1 else y
+        return read_outputs(returned, size=self.size, which=self.output).y
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """The batch on another device, its floating-point tensors in another dtype."""
@@ -168,37 +167,6 @@ class Batch:
 
         kwargs = {key: each(value) for key, value in self.kwargs.items()}
         return replace(self, args=tuple(map(each, self.args)), kwargs=kwargs, targets=each(self.targets))
-
-
-def _only_outputs(returned: Any, size: int) -> Tensor:
-    """The outputs among what a model returned: `logits`, or else the only floating-point tensor over the examples."""
-    held: Mapping[Any, Any] = {}
-    if isinstance(returned, Mapping):  # transformers' model outputs too
-        held = returned
-    elif isinstance(returned, (tuple, list)):
-        held = dict(zip(getattr(returned, "_fields", range(len(returned))), returned, strict=True))
-    elif is_dataclass(returned):
-        held = vars(returned)
-    if isinstance(held.get("logits"), Tensor):
-        return cast(Tensor, held["logits"])
-    found = {
-        key: value
-        for key, value in held.items()
-        if isinstance(value, Tensor) and value.is_floating_point() and value.shape[:1] == (size,)
-    }
-    if len(found) == 1:
-        return found.popitem()[1]
-    what = f"a {type(returned).__name__}"
-    if found:
-        which = ", ".join(map(repr, found))
-        raise HessdiagError(
-            f"the model returned {what} with {len(found)} tensors over the examples ({which}):"
-            " wrap it so that it returns one of them, or call that one 'logits'"
-        )
-    raise HessdiagError(
-        f"the model returned {what} without a tensor over the examples:"
-        " wrap it so that it returns one tensor (batch, outputs)"
-    )
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.table import Table
 from torch import nn
@@ -65,7 +65,13 @@ class Description:
 
 
 def describe(
-    model: nn.Module, inputs: Inputs, *, matrix: str = "ggn", per: str = "example", method: str = "auto"
+    model: nn.Module,
+    inputs: Inputs,
+    *,
+    matrix: str = "ggn",
+    per: str = "example",
+    method: str = "auto",
+    output: str | int | None = None,
 ) -> Description:
     """List the blocks of a model and estimate the cost of `hessdiag.diagnose` with the same arguments.
 
@@ -74,7 +80,7 @@ def describe(
     Raises:
         HessdiagError: an argument cannot be used.
     """
-    batch = Batch.of(inputs, None)
+    batch = replace(Batch.of(inputs, None), output=output)
     blocks, skipped = find_blocks(model)
     with unharmed(model, seed=0):
         shape = measure_shapes(model, batch, blocks)

@@ -28,12 +28,14 @@ from hessdiag.execution.memory import Memory, watching_peak
 from hessdiag.execution.ranks import ALONE, all_ranks
 from hessdiag.execution.work import Progress, Work, add
 from hessdiag.guard import unharmed
-from hessdiag.losses import LossFunction, resolve_loss
+from hessdiag.losses import LossFunction, Reading, resolve_loss
 from hessdiag.moments import moments_of
 from hessdiag.problem import Problem
 from hessdiag.report import Heatmap, Report
 from hessdiag.session import Session, check_tensors
 from hessdiag.shapes import measure_shapes
+
+TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
 
 
 def diagnose(
@@ -42,6 +44,8 @@ def diagnose(
     targets: Tensor | None = None,
     *,
     loss: str | LossFunction = "random-quadratic",
+    class_dim: int | None = None,
+    output: str | int | None = None,
     matrix: str = "ggn",
     per: str = "example",
     method: str = "auto",
@@ -66,6 +70,9 @@ def diagnose(
         targets: what the loss compares with; the first dimension runs over examples.
         loss: `"random-quadratic"` (yᵀRy, the paper's), `"cross-entropy"`, `"mse"`, or a callable
             `(outputs, targets) -> mean over the examples it is given`.
+        class_dim: dimension of the outputs that runs over the classes of `"cross-entropy"`, for where the targets fit
+            two: 1 as in torch, or -1 for sequences (B, T, V).
+        output: name or position of the output to measure, where the model returns several.
         matrix: `"ggn"` (generalised Gauss-Newton) or `"hessian"`.
         per: `"example"` averages ‖G^(b)‖²/P over each example's own matrix, as the theory has it; `"batch"` takes the
             matrix and the gradient of the batch-mean loss, and γ/B.
@@ -101,6 +108,7 @@ def diagnose(
     stream = batches_of(inputs, targets)
     if per == "batch":
         stream = iter([Batch.concatenate(list(stream))])
+    stream = (replace(each, output=output) for each in stream)
     batch = next(stream)
     device, dtype = _check_weights(model)
     check_tensors(model, batch)
@@ -111,16 +119,19 @@ def diagnose(
     memory = Memory.of(max_memory, device)
     versions = {"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__}
     ranks = all_ranks() if distributed else ALONE
+    asked = (("class_dim", class_dim), ("output", output))
     with unharmed(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
         session = Session(cast(Matrix, matrix), per, method, rtol, max_products, seed, noise_scale, memory)
-        y = batch.narrow(0, 2).call(model).detach()
-        resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed)
+        first = batch.narrow(0, TRIED[per]).outputs(model)
+        y, reading = first.y.detach(), Reading(class_dim, first.class_dim, first.scalar, per)
+        resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed, reading=reading)
         shape = measure_shapes(model, batch, blocks)
         problem = Problem(model, batch, resolved, _in_execution_order(blocks, shape.order), skipped)
         work = Work(ranks, progress=progress)
         if resume is not None or distributed:
             identity = session.identity | {"weights": digest_of_model(model), "loss": digest_of_loss(loss)}
             identity |= {"device": device.type, "dtype": str(dtype)}
+            identity |= {key: repr(value) for key, value in asked if value is not None}
             ranks.agree("weights", identity["weights"])
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)

@@ -12,7 +12,7 @@ from hessdiag.capture import backpropagate, trace
 from hessdiag.custom_init import initialised_layers, stores_inputs_first
 from hessdiag.guard import unharmed
 from hessdiag.init import fans
-from hessdiag.losses import resolve_loss
+from hessdiag.losses import Reading, resolve_loss
 from hessdiag.moments import sum_of_squares
 
 CHUNK = 16  # examples at a time
@@ -39,13 +39,20 @@ class Signals:
     output_variance: float
 
 
-def measure_signals(model: nn.Module, batch: Batch, *, loss: str = "random-quadratic", seed: int = 0) -> Signals:
+def measure_signals(
+    model: nn.Module,
+    batch: Batch,
+    *,
+    loss: str = "random-quadratic",
+    class_dim: int | None = None,
+    seed: int = 0,
+) -> Signals:
     """Run a batch forward and the gradient of every example's own loss backward.
 
     Args:
         model: left as it was.
         batch: inputs and, where the loss compares with some, targets.
-        loss, seed: as of `hessdiag.diagnose`.
+        loss, class_dim, seed: as of `hessdiag.diagnose`.
 
     >>> import torch
     >>> identity = nn.Linear(2, 2, bias=False)
@@ -59,8 +66,9 @@ def measure_signals(model: nn.Module, batch: Batch, *, loss: str = "random-quadr
     sums: dict[str, list[float]] = {}  # path: squares and counts forward, squares and counts backward, squares read
     total, squares, count = 0.0, 0.0, 0
     with unharmed(model, seed=seed):
-        first = batch.narrow(0, 2).call(model).detach()
-        chosen = resolve_loss(loss, y=first, targets=batch.targets, seed=seed)
+        first = batch.narrow(0, 2).outputs(model)
+        reading = Reading(class_dim, first.class_dim, first.scalar)
+        chosen = resolve_loss(loss, y=first.y.detach(), targets=batch.targets, seed=seed, reading=reading)
         for part in batch.chunks(CHUNK):
             seen = trace(model, part, list(layers), keep_outputs=True)
             y = seen.y.detach()
