@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 import hessdiag
 from hessdiag.batch import Batch
@@ -162,6 +163,47 @@ def test_outputs_are_found_in_what_holds_them(turn) -> None:
     plain, wrapped = Returns(lambda y: y), Returns(turn)
     wrapped.load_state_dict(plain.state_dict())
     assert hessdiag.diagnose(wrapped, X).blocks == hessdiag.diagnose(plain, X).blocks
+
+
+@pytest.mark.parametrize(
+    ("turn", "output"),
+    [
+        (lambda y: (2 * y, y), 1),
+        (lambda y: [y, 2 * y], -2),
+        (lambda y: {"logits": 2 * y, "pooled": y}, "pooled"),
+        (lambda y: {"logits": 2 * y, "pooled": y}, 1),
+        (lambda y: {7: y, 1: 2 * y}, 7),
+        (lambda y: namedtuple("Pair", ["state", "logits"])(y, 2 * y), "state"),
+        (lambda y: Outputs(y, 2 * y), "scores"),
+        (lambda y: BaseModelOutputWithPooling(2 * y, y), "pooler_output"),
+        (lambda y: BaseModelOutputWithPooling(2 * y, y), 1),
+    ],
+)
+@pytest.mark.parametrize("method", ["exact", "probe"])
+def test_an_output_is_picked_by_name_or_position(turn, output: str | int, method: str) -> None:
+    plain, wrapped = Returns(lambda y: y), Returns(turn)
+    wrapped.load_state_dict(plain.state_dict())
+    for per in ("example", "batch"):
+        picked = hessdiag.diagnose(wrapped, X, output=output, per=per, method=method)
+        assert picked.blocks == hessdiag.diagnose(plain, X, per=per, method=method).blocks
+    assert hessdiag.describe(wrapped, X, output=output).outputs == 2
+
+
+@pytest.mark.parametrize(
+    ("turn", "output", "message"),
+    [
+        (lambda y: (y, 2 * y), None, r"wrap it so that it returns one of them, or name one, as in output=0"),
+        (lambda y: (y, 2 * y), 2, "output 2: the model returned a tuple of 0, 1, name one of these"),
+        (lambda y: (y, 2 * y), "logits", "output 'logits': the model returned a tuple of 0, 1"),
+        (lambda y: {"a": y, "b": y}, "c", "output 'c': the model returned a dict of a, b, name one of these"),
+        (lambda y: {"a": y, "b": (y,)}, "b", "output 'b' is a tuple: name one that is a tensor"),
+        (lambda y: y, 0, "output 0: the model returned a single tensor, leave output out"),
+    ],
+)
+def test_outputs_that_cannot_be_picked_are_one_sentence(turn, output, message: str) -> None:
+    for measure in (hessdiag.diagnose, hessdiag.describe):
+        with pytest.raises(HessdiagError, match=message):
+            measure(Returns(turn), X, output=output)
 
 
 def test_one_output_without_a_dimension_is_one_output() -> None:

@@ -16,6 +16,7 @@ from networks import Multiplier, build
 from oracles import frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples
 from torch import Tensor, nn
 from torch.func import grad, jvp
+from transformers.modeling_outputs import CausalLMOutput
 from unchanged import unchanged
 
 import hessdiag
@@ -255,3 +256,137 @@ def test_unused_and_frozen_parameters(matrix: str, per: str) -> None:
         assert blocks[name].avg_sq_singular_value == blocks[name].nu == 0
     assert {name for name, _ in report.skipped} == {"frozen.weight", "frozen.bias"}
     assert all("frozen (requires_grad=False)" in reason for _, reason in report.skipped)
+
+
+class Positions(nn.Module):
+    """Logits (B, T, V) with as many positions as classes, as a language model's."""
+
+    def __init__(self, *, wrapped: bool = False) -> None:
+        super().__init__()
+        self.layer, self.wrapped = nn.Linear(4, 9), wrapped
+
+    def forward(self, x: Tensor) -> Tensor | CausalLMOutput:
+        y = self.layer(x).tanh().view(-1, 3, 3)
+        return CausalLMOutput(logits=y) if self.wrapped else y
+
+
+@every_view
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("kind", ["indices", "probabilities"])
+def test_classes_last_where_there_are_as_many_positions(kind: str, wrapped: bool, matrix: str, per: str) -> None:
+    """Dimension 1 would be torch's reading, and another loss."""
+    model, x = Positions().double(), torch.randn(3, 4, dtype=torch.float64)
+    t = torch.randint(3, (3, 3)) if kind == "indices" else torch.rand(3, 3, 3, dtype=torch.float64)
+    given = model if not wrapped else Positions(wrapped=True).double()
+    given.load_state_dict(model.state_dict())
+    options = {} if wrapped else {"class_dim": -1}
+
+    def last(y: Tensor, t: Tensor) -> Tensor:
+        return F.cross_entropy(y.movedim(-1, 1), t if kind == "indices" else t.movedim(-1, 1))
+
+    report = hessdiag.diagnose(given, x, t, loss="cross-entropy", matrix=matrix, per=per, method="exact", **options)
+    names = [block.name for block in report.blocks]
+    if per == "example":
+        expected = mean_over_examples(DENSE[matrix], model, x, t, last, names)
+    else:
+        expected = frobenius_sq(DENSE[matrix](model, x, t, last, names))
+    for i, block in enumerate(report.blocks):
+        assert block.avg_sq_singular_value * block.numel == pytest.approx(float(expected[i, i]), rel=1e-10)
+    if not wrapped:
+        with pytest.raises(hessdiag.HessdiagError, match="pass class_dim=1 or class_dim=-1"):
+            hessdiag.diagnose(model, x, t, loss="cross-entropy", matrix=matrix, per=per)
+
+
+def branching(y: Tensor, t: Tensor | None) -> Tensor:
+    """The mean over examples of one of two formulas."""
+    return torch.stack([a.square().sum() ** 2 if a.sum() > 0 else a.exp().sum() for a in y]).mean()
+
+
+def one_hot(y: Tensor, t: Tensor) -> Tensor:
+    return (y.sigmoid() - F.one_hot(t, 3)).square().mean()
+
+
+@every_view
+@pytest.mark.parametrize("loss", [branching, one_hot])
+def test_losses_that_look_at_values(loss: LossOfBatch, matrix: str, per: str) -> None:
+    model, x = build("tanh", batch=3)
+    measured_right(model, x, torch.tensor([0, 2, 1]), loss, matrix=matrix, per=per)
+
+
+@every_view
+def test_a_loss_whose_no_grad_part_forward_mode_ignores(matrix: str, per: str) -> None:
+    def weighted(y: Tensor, t: Tensor | None) -> Tensor:
+        with torch.no_grad():
+            share = y.softmax(1)
+        return (share * y.square()).sum(1).mean()
+
+    model, x = build("tanh", batch=3)
+    measured_right(model, x, None, weighted, matrix=matrix, per=per)
+
+
+@every_view
+@pytest.mark.parametrize("options", [{"weight": True, "label_smoothing": 0.1}, {"weight": True}, {"ignore_index": 1}])
+def test_class_weights_and_label_smoothing(options: dict[str, object], matrix: str, per: str) -> None:
+    weight = torch.tensor([0.5, 2.0, 1.3], dtype=torch.float64) if options.get("weight") else None
+    model, x = build("tanh", batch=3)
+    t = torch.tensor([0, 2, 2] if "ignore_index" in options else [0, 2, 1])
+    loss = nn.CrossEntropyLoss(**options | {"weight": weight})
+    measured_right(model, x, t, loss, matrix=matrix, per=per)
+
+
+def test_a_weighted_mean_of_a_batch_that_no_mean_over_examples_gives() -> None:
+    weight = torch.tensor([0.5, 2.0, 1.3], dtype=torch.float64)
+    model, x = build("tanh", batch=3)
+    t = torch.tensor([0, 2, 1])
+
+    def own(y: Tensor, t: Tensor) -> Tensor:
+        return F.cross_entropy(y, t, weight=weight)
+
+    measured_right(model, x, t, own)
+    with pytest.raises(hessdiag.HessdiagError, match=r"not the mean of theirs.*per='batch' needs it"):
+        hessdiag.diagnose(model, x, t, loss=own, per="batch")
+
+
+@every_view
+@pytest.mark.parametrize("loss", [nn.BCEWithLogitsLoss(), "mse"], ids=["bce", "mse"])
+@pytest.mark.parametrize("outputs", [(), (1,)], ids=["(B,)", "(B, 1)"])
+def test_one_number_an_example(outputs: tuple[int, ...], loss, matrix: str, per: str) -> None:
+    model, x = build("mlp", batch=3)
+    model = nn.Sequential(*model, nn.Tanh(), nn.Linear(3, 1, dtype=torch.float64), nn.Flatten(0))
+    t = torch.rand(3, dtype=torch.float64)
+    if loss == "mse":
+        report = hessdiag.diagnose(model, x, t.view(3, *outputs), loss="mse", matrix=matrix, per=per, method="exact")
+        plain = measured_right(model, x, t, F.mse_loss, matrix=matrix, per=per)
+        for one, other in zip(report.blocks, plain.blocks, strict=True):
+            assert one.avg_sq_singular_value == pytest.approx(other.avg_sq_singular_value, rel=1e-10)
+    elif not outputs:
+        measured_right(model, x, t, loss, matrix=matrix, per=per)
+
+
+class PartlyFloat32(nn.Module):
+    """Normalises in float32, as T5 does whatever its weights are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.last((h * h.float().square().mean(-1, keepdim=True).add(1e-6).rsqrt()).tanh())
+
+
+@pytest.mark.parametrize("method", ["exact", "probe"])
+@every_view
+def test_parts_in_float32_of_a_model_in_float64(matrix: str, per: str, method: str) -> None:
+    """Second derivatives are symmetric to float32 then, and no better."""
+    model, x = PartlyFloat32().double(), torch.randn(3, 4, dtype=torch.float64)
+    report = hessdiag.diagnose(model, x, matrix=matrix, per=per, method=method, rtol=1e-9, max_products=10**6)
+    names = [block.name for block in report.blocks]
+    if per == "example":
+        expected = mean_over_examples(DENSE[matrix], model, x, None, quadratic(3), names)
+    else:
+        expected = frobenius_sq(DENSE[matrix](model, x, None, quadratic(3), names))
+    for i, block in enumerate(report.blocks):
+        assert block.avg_sq_singular_value * block.numel == pytest.approx(float(expected[i, i]), rel=1e-5)
+    if matrix == "hessian" or method == "probe":
+        assert "parts of the model compute in float32" in report.method_reason

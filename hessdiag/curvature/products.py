@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from hessdiag.batch import Batch
 from hessdiag.blocks import Block, block_parameter
@@ -24,6 +26,7 @@ from hessdiag.seeds import stream
 Matrix = Literal["hessian", "ggn"]
 
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the symmetry check
+MIXED_TOLERANCE = 1e-4  # of it, in a float64 model of which parts compute in less
 
 
 class Products:
@@ -32,6 +35,7 @@ class Products:
     Attributes:
         rung: which of `hessdiag.curvature.ladder.RUNGS` runs.
         passed_over: for each faster rung, why not that one.
+        precision: the least that the model computes in, which bounds what a check may ask.
     """
 
     def __init__(self, problem: Problem, matrix: Matrix, *, seed: int = 0) -> None:
@@ -40,13 +44,22 @@ class Products:
         self.loss = problem.loss
         self.matrix = matrix
         self.passed_over: dict[str, str] = {}
+        self.dtype = next((parameter.dtype for parameter in problem.model.parameters()), torch.float64)
+        self.precision = computed_in(problem.model, problem.batch.narrow(0, 1))
         self.rung = self._climb(problem, seed)
+
+    @property
+    def tolerance(self) -> float:
+        """Of the checks."""
+        mixed = self.precision != self.dtype
+        return MIXED_TOLERANCE if mixed else TOLERANCE[self.precision]
 
     @property
     def reason(self) -> str:
         """The rung, and what spoke against faster ones, as a clause."""
         against = "".join(f"; not {rung}: {why}" for rung, why in self.passed_over.items())
-        return f"{self.rung}{against}"
+        parts = "; parts of the model compute in float32" if self.precision != self.dtype else ""
+        return f"{self.rung}{against}{parts}"
 
     def column_norms(self, column: Block, rows: Sequence[Block], probes: Tensor, part: Batch) -> Tensor:
         """‖H_ij r‖² per example, of each example's own matrix.
@@ -104,7 +117,7 @@ class Products:
         at = self._values(problem.blocks)
         if not at:
             return RUNGS[0]
-        tolerance = TOLERANCE[next(iter(at.values())).dtype]
+        tolerance = self.tolerance
         for rung in RUNGS:
             self.rung = rung
             try:
@@ -138,5 +151,26 @@ class Products:
         together = outer(few.args, dict(few.kwargs), few.targets, probes)[-1, -1]
         alone = norms({name: r[-1, -1] for name, r in probes.items()}, few.narrow(few.size - 1, few.size))
         # A block that is zero up to rounding, as a bias before a normalisation layer, is held against the others.
-        rounding = torch.finfo(alone.dtype).eps * float(alone.max())
-        return torch.allclose(together, alone, rtol=TOLERANCE[alone.dtype], atol=rounding)
+        rounding = torch.finfo(self.precision).eps * float(alone.max())
+        return torch.allclose(together, alone, rtol=self.tolerance, atol=rounding)
+
+
+class _Precisions(TorchDispatchMode):
+    """Note the floating-point types of all results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation."""
+        results = func(*args, **(kwargs or {}))
+        self.seen |= {leaf.dtype for leaf in tree_leaves(results) if isinstance(leaf, Tensor)}
+        return results
+
+
+def computed_in(model: nn.Module, example: Batch) -> torch.dtype:
+    """float32 where the weights are, or where parts of a float64 model compute in it or less, as T5's normalisation."""
+    with torch.no_grad(), _Precisions() as precisions:
+        example.call(model)
+    return torch.float32 if precisions.seen & {torch.float32, torch.float16, torch.bfloat16} else torch.float64
