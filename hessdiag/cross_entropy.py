@@ -7,6 +7,8 @@ fit both, the model's own convention decides, and without one it is refused.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -149,7 +151,11 @@ def cross_entropy_of_module(
         raise HessdiagError(f"loss {name!r} has reduction='none': use 'mean' or 'sum', one number an example")
     if reduction == "sum" and per == "batch":
         raise HessdiagError(f"loss {name!r} has reduction='sum': per='batch' is of the mean loss, use 'mean'")
-    options = {"weight": weight, "label_smoothing": module.label_smoothing, "ignore_index": module.ignore_index}
+    options: dict[str, Any] = {
+        "weight": weight,
+        "label_smoothing": module.label_smoothing,
+        "ignore_index": module.ignore_index,
+    }
     divisor = None if reduction == "mean" else 1.0
     if reduction == "mean" and per == "batch":
         whole = CrossEntropy(dim, **options).divisors(y[:1].expand(len(targets), *y.shape[1:]), targets)
@@ -172,9 +178,7 @@ def class_dimension(
     Raises:
         HessdiagError: the targets fit in no way, or in two.
     """
-    if asked is not None and (asked == 0 or not -y.dim() < asked < y.dim()):
-        raise HessdiagError(f"class_dim {asked}: the outputs are {_whole(y, targets)}, pass 1 to {y.dim() - 1} or -1")
-    possible = sorted({1, y.dim() - 1}) if asked is None else [asked % y.dim()]
+    possible = sorted({1, y.dim() - 1}) if asked is None else [check_class_dim(y, asked)]
     if _is_like_outputs(y, targets):
         fitting = _dims_of_probabilities(targets, possible)
     else:
@@ -186,12 +190,29 @@ def class_dimension(
     if len(fitting) > 1:
         raise HessdiagError(
             f"targets {tuple(targets.shape)} fit outputs {_whole(y, targets)} with the classes in dimension 1, as in"
-            f" torch, or {y.dim() - 1}, as in language models: pass class_dim=1 or class_dim=-1 (--class-dim)"
+            f" torch, or {y.dim() - 1}, as in sequences: pass class_dim=1 or class_dim=-1 (--class-dim)"
         )
     (dim,) = fitting
     if not _is_like_outputs(y, targets):
         _check_indices(targets, y.shape[dim], ignore_index)
     return dim
+
+
+def check_class_dim(y: Tensor, asked: int | None) -> int:
+    """The dimension of the outputs that was asked for, counted from the first.
+
+    Raises:
+        HessdiagError: none was, or there is no such dimension.
+    """
+    out = f"(batch, {', '.join(map(str, y.shape[1:]))})"
+    if asked is None:
+        raise HessdiagError(
+            f"outputs {out} may hold the classes in dimension 1, as in torch, or {y.dim() - 1}, as in sequences:"
+            " pass class_dim=1 or class_dim=-1 (--class-dim)"
+        )
+    if not isinstance(asked, int) or asked == 0 or not -y.dim() < asked < y.dim():
+        raise HessdiagError(f"class_dim {asked!r}: the outputs are {out}, pass 1 to {y.dim() - 1}, or -1 for the last")
+    return asked % y.dim()
 
 
 def _is_like_outputs(y: Tensor, targets: Tensor) -> bool:
@@ -207,8 +228,8 @@ def _dims_of_probabilities(targets: Tensor, possible: list[int]) -> list[int]:
         return fitting or possible
     if not fitting or not bool(((targets == 0) | (targets == 1)).all()):
         raise HessdiagError(
-            f"targets are integers of the outputs' shape {tuple(targets.shape)}, but not one-hot:"
-            " pass class indices without the dimension of the classes, or probabilities as floats"
+            f"targets are integers of the outputs' shape {tuple(targets.shape)}, but not one-hot: expected class"
+            " indices without the dimension of the classes, or probabilities as floats"
         )
     return fitting
 

@@ -43,7 +43,7 @@ def read_outputs(returned: Any, *, size: int, which: str | int | None) -> Output
             raise HessdiagError(f"output {which!r}: the model returned a single tensor, leave output out")
         y = returned
     else:
-        y = _named(returned, which) if which is not None else _only(returned, size)
+        y = pick_output(returned, which) if which is not None else _only(returned, size)
     if y.dim() == 0 or y.shape[0] != size:
         raise HessdiagError(
             f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples:"
@@ -66,7 +66,12 @@ def held_by(returned: Any) -> Mapping[Any, Any]:
     return vars(returned) if is_dataclass(returned) else {}
 
 
-def _named(returned: Any, which: str | int) -> Tensor:
+def pick_output(returned: Any, which: str | int) -> Tensor:
+    """The tensor of that name or position.
+
+    Raises:
+        HessdiagError: there is none.
+    """
     held = held_by(returned)
     keys = list(held)
     key = which

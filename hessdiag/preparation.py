@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hessdiag import init as initialisations
 from hessdiag.batch import Batch
+from hessdiag.cross_entropy import check_class_dim
 from hessdiag.data import read_batches
 from hessdiag.errors import HessdiagError
 from hessdiag.guard import unharmed
@@ -20,6 +21,7 @@ from hessdiag.importing import NamedFunction, one_line
 from hessdiag.init import Scheme
 from hessdiag.models import ModelSource, Network
 from hessdiag.models.weights import Checkpoint, load_checkpoint
+from hessdiag.outputs import Outputs
 from hessdiag.seeds import stream
 
 AS_BUILT = "as built"
@@ -33,6 +35,7 @@ class Prepared:
         module: the network, on its device and in its dtype.
         batch: the first inputs and targets, likewise.
         more: later batches, of which each is read once.
+        class_dim: dimension of the classes in the outputs, where it was asked for or is known of the network.
         init: the initialisation, `"as built"`, or the file that the weights were loaded from.
         data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
     """
@@ -42,6 +45,7 @@ class Prepared:
     init: str
     data: str
     more: Iterator[Batch]
+    class_dim: int | None = None
 
     def batches(self) -> Iterator[tuple[Any, Tensor | None]]:
         """All batches as `hessdiag.diagnose` takes them."""
@@ -57,6 +61,7 @@ def prepare(
     data: NamedFunction | None = None,
     batches: int | None = 1,
     loss: str = "random-quadratic",
+    class_dim: int | None = None,
     seed: int = 0,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -72,7 +77,7 @@ def prepare(
         data: function that returns batches, see `hessdiag.data`; None draws random inputs, and random targets where
             the loss compares with some.
         batches: how many of them to read; None reads all.
-        loss, seed: of the measurement.
+        loss, class_dim, seed: of the measurement.
         device, dtype: where and in what precision it will run.
         say: told what had to be unwrapped in the checkpoint.
 
@@ -96,11 +101,14 @@ def prepare(
         read = read_batches(data, batch_size=batch_size, most=batches)
         batch, origin_of_data = next(read), data.reference
         more = (later.to(torch.device(device), dtype) for later in read)
-    batch = batch.to(torch.device(device), dtype)
-    y = try_forward(module, batch, source.name)
+    batch = replace(batch.to(torch.device(device), dtype), output=source.output)
+    outputs = try_forward(module, batch, source.name)
+    if loss == "cross-entropy" and class_dim is None:
+        class_dim = network.class_dim if outputs.y.dim() > 2 else None
     if data is None:
-        batch = replace(batch, targets=random_targets(y, batch.size, loss=loss, seed=seed))
-    return Prepared(module, batch, origin, origin_of_data, more)
+        usual = class_dim if class_dim is not None else outputs.class_dim
+        batch = replace(batch, targets=random_targets(outputs.y, batch.size, loss=loss, class_dim=usual, seed=seed))
+    return Prepared(module, batch, origin, origin_of_data, more, class_dim)
 
 
 def random_network(source: ModelSource, *, init: Scheme, seed: int) -> Network:
@@ -129,22 +137,28 @@ def random_inputs(network: Network, source: ModelSource, *, batch_size: int, see
         ) from error
 
 
-def random_targets(y: Tensor, batch_size: int, *, loss: str, seed: int) -> Tensor | None:
+def random_targets(y: Tensor, batch_size: int, *, loss: str, class_dim: int | None = None, seed: int) -> Tensor | None:
     """Targets for outputs like `y` (B, *out), where the loss compares with some.
 
     Returns:
-        Labels (batch_size, *out[1:]) for cross-entropy, values from N(0, 1) of the outputs' shape for mse, else None.
+        Labels (batch_size, *out without the classes) for cross-entropy, values from N(0, 1) of the outputs' shape for
+        mse, else None.
+
+    Raises:
+        HessdiagError: outputs of several dimensions do not say which of them the classes are.
     """
     generator = stream(seed, "targets")
     if loss == "mse":
         return torch.randn(batch_size, *y.shape[1:], generator=generator).to(y)
     if loss == "cross-entropy":
-        return torch.randint(y.shape[1], (batch_size, *y.shape[2:]), generator=generator).to(y.device)
+        dim = check_class_dim(y, 1 if y.dim() == 2 and class_dim is None else class_dim)
+        positions = y.shape[1:dim] + y.shape[dim + 1 :]
+        return torch.randint(y.shape[dim], (batch_size, *positions), generator=generator).to(y.device)
     return None
 
 
-def try_forward(module: nn.Module, batch: Batch, name: str) -> Tensor:
-    """Outputs (B, *out) for the first two examples; the module is left as it was.
+def try_forward(module: nn.Module, batch: Batch, name: str) -> Outputs:
+    """Outputs for the first two examples; the module is left as it was.
 
     Raises:
         HessdiagError: the network cannot read such a batch.
@@ -152,7 +166,7 @@ def try_forward(module: nn.Module, batch: Batch, name: str) -> Tensor:
     few = batch.narrow(0, 2)
     try:
         with unharmed(module, seed=0), torch.no_grad():
-            return few.call(module)
+            return few.outputs(module)
     except HessdiagError:
         raise
     except Exception as error:

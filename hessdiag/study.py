@@ -66,14 +66,26 @@ def diagnose_random(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     loss: str = "random-quadratic",
+    class_dim: int | None = None,
     **options: Any,
 ) -> Report:
     """Diagnose one random network on one random batch; everything follows from the seed, on every device alike."""
-    prepared = prepare(source, batch_size=batch_size, init=init, loss=loss, seed=seed, device=device, dtype=dtype)
+    prepared = prepare(
+        source,
+        batch_size=batch_size,
+        init=init,
+        loss=loss,
+        class_dim=class_dim,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+    )
     return diagnose_prepared(prepared, source, loss=loss, seed=seed, **options)
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
     """Diagnose what `prepare` made of a source; the report says where weights and data came from."""
-    report = diagnose(prepared.module, prepared.batches(), **options)
+    report = diagnose(
+        prepared.module, prepared.batches(), class_dim=prepared.class_dim, output=source.output, **options
+    )
     return replace(report, model=source.name, init=prepared.init, data=prepared.data)

@@ -246,8 +246,8 @@ def test_two_class_dimensions_are_refused(targets: Tensor) -> None:
     [
         (torch.zeros(B), None, r"torch.float32 of shape \(4,\): class indices are integers, use .long\(\)"),
         (torch.zeros(B, 2).long(), None, r"expected class indices of shape \(4,\), or probabilities"),
-        (torch.full((B, C), 2), None, "not one-hot: pass class indices"),
-        (torch.zeros(B).long(), Reading(class_dim=2), r"class_dim 2: the outputs are \(4, 3\), pass 1 to 1 or -1"),
+        (torch.full((B, C), 2), None, "not one-hot: expected class indices"),
+        (torch.zeros(B).long(), Reading(class_dim=2), r"class_dim 2: the outputs are \(batch, 3\), pass 1 to 1"),
         (torch.zeros(B).long(), Reading(class_dim=0), "class_dim 0"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def check_init(
     widths: Sequence[float] = (),
     arguments: Mapping[str, Any] | None = None,
     input_size: tuple[int, ...] | None = None,
+    output: str | int | None = None,
     loss: str = "random-quadratic",
     seed: int = 0,
     device: str = "cpu",
@@ -54,6 +56,7 @@ def check_init(
         widths: factors on the width for a sweep with `init`; the factory must take the argument `width`.
         arguments: keyword arguments of the function that builds the network.
         input_size: shape of one example, where the network does not say.
+        output: name or position of the output to measure, where the network returns several.
         loss, seed, device, dtype: as of `hessdiag.measure_setups`.
         progress: called after each set-up; there are `setups` of them for each initialisation and each width.
         options: of `hessdiag.diagnose`, such as `method` or `matrix`.
@@ -86,8 +89,9 @@ def check_init(
     }
     shared.setdefault("noise_scale", False)
     given = dict(arguments or {})
-    sources = [_source(model, given | {"width": width}, input_size) for width in widths]  # refused before measuring
-    source = _source(model, given, input_size)
+    wide = [given | {"width": width} for width in widths]
+    sources = [_source(model, each, input_size, output) for each in wide]  # refused before measuring
+    source = _source(model, given, input_size, output)
     measured = [check_scheme(source, scheme, **shared) for scheme in schemes]
     wider = [check_scheme(each, init, **shared) for each in sources]
     sweep = _sweep(widths, wider) if wider else None
@@ -105,14 +109,25 @@ def check_scheme(
     device: str,
     dtype: torch.dtype,
     progress: Callable[[], None],
+    class_dim: int | None = None,
     **options: Any,
 ) -> SchemeCheck:
     """Set-ups of one initialisation."""
     reports, signals = [], []
     for number in range(seed, seed + setups):
-        prepared = prepare(source, batch_size=batch_size, init=init, loss=loss, seed=number, device=device, dtype=dtype)
+        prepared = prepare(
+            source,
+            batch_size=batch_size,
+            init=init,
+            loss=loss,
+            class_dim=class_dim,
+            seed=number,
+            device=device,
+            dtype=dtype,
+        )
         reports.append(diagnose_prepared(prepared, source, loss=loss, seed=number, **options))
-        signals.append(measure_signals(prepared.module, prepared.batch, loss=loss, seed=number))
+        dim = prepared.class_dim
+        signals.append(measure_signals(prepared.module, prepared.batch, loss=loss, class_dim=dim, seed=number))
         progress()
     return SchemeCheck(
         setups=Setups.collect(reports),
@@ -135,17 +150,19 @@ def _without_repeats(init: Scheme, against: Sequence[Scheme]) -> list[Scheme]:
     return schemes
 
 
-def _source(model: Model, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None) -> ModelSource:
+def _source(
+    model: Model, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None, output: str | int | None
+) -> ModelSource:
     if isinstance(model, ModelSource):
         if arguments or input_size:
             raise HessdiagError("a ModelSource takes no widths, arguments or input_size: pass a name or a function")
-        return model
+        return model if output is None else replace(model, output=output)
     if isinstance(model, str):
-        return resolve_model(model, arguments=arguments, input_size=input_size)
+        return resolve_model(model, arguments=arguments, input_size=input_size, output=output)
     if isinstance(model, nn.Module):
         raise HessdiagError("model is a network that is already built: pass a function that builds it afresh")
     named = NamedFunction("model", getattr(model, "__name__", repr(model)), model)
-    return factory_source(named, arguments=arguments, input_size=input_size)
+    return replace(factory_source(named, arguments=arguments, input_size=input_size), output=output)
 
 
 def _sweep(widths: Sequence[float], wider: Sequence[SchemeCheck]) -> WidthSweep:

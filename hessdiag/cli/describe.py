@@ -13,6 +13,8 @@ def describe(
     data: options.Data = "",
     batch_size: options.BatchSize = 64,
     loss: options.Loss = "random-quadratic",
+    class_dim: options.ClassDim = None,
+    output: options.Output = "",
     matrix: options.Matrix = "ggn",
     per: options.Per = "example",
     method: options.Method = "auto",
@@ -21,7 +23,7 @@ def describe(
     seed: options.Seed = 0,
 ) -> None:
     """List the blocks of MODEL, what is left out and why, and what measuring them would cost."""
-    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg)
+    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg, output=output)
     prepared = options.prepare(
         source,
         init=init,
@@ -29,10 +31,13 @@ def describe(
         data=data,
         batch_size=batch_size,
         loss=loss,
+        class_dim=class_dim,
         seed=seed,
         device=options.resolve_device(device),
         dtype=options.resolve_dtype(dtype),
     )
     import hessdiag
 
-    print(hessdiag.describe(prepared.module, prepared.batch.inputs, matrix=matrix, per=per, method=method))
+    batch = prepared.batch
+    options_of = {"matrix": matrix, "per": per, "method": method}
+    print(hessdiag.describe(prepared.module, batch.inputs, output=source.output, **options_of))

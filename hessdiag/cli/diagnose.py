@@ -43,6 +43,8 @@ def diagnose(
     batches: options.Batches = "1",
     batch_size: options.BatchSize = 64,
     loss: options.Loss = "random-quadratic",
+    class_dim: options.ClassDim = None,
+    output: options.Output = "",
     matrix: options.Matrix = "ggn",
     per: options.Per = "example",
     method: options.Method = "auto",
@@ -66,7 +68,7 @@ def diagnose(
     if max_spread is not None and not max_spread >= 1:
         raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
     memory = options.parse_memory(max_memory)
-    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg)
+    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg, output=output)
     prepared = options.prepare(
         source,
         init=init,
@@ -75,6 +77,7 @@ def diagnose(
         batches=options.parse_batches(batches, data=data),
         batch_size=batch_size,
         loss=loss,
+        class_dim=class_dim,
         seed=seed,
         device=(where := options.resolve_device(device)),
         dtype=options.resolve_dtype(dtype),

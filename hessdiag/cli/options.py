@@ -50,6 +50,13 @@ InputSize = Annotated[
 ]
 BatchSize = Annotated[int, typer.Option(help="examples")]
 Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")]
+ClassDim = Annotated[
+    int | None,
+    typer.Option(
+        metavar="DIM", help="dimension of the classes in the outputs: 1, or -1 for (batch, positions, classes)"
+    ),
+]
+Output = Annotated[str, typer.Option(metavar="NAME|INDEX", help="which output, of a model that returns several")]
 Matrix = Annotated[str, typer.Option(help="ggn or hessian")]
 Per = Annotated[str, typer.Option(help="example: each example's own matrix, averaged; batch: that of the mean loss")]
 Method = Annotated[str, typer.Option(help="auto, exact, sketch or probe")]
@@ -64,12 +71,20 @@ Dtype = Annotated[str, typer.Option(help="float32 or float64")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, inputs, loss and probes")]
 
 
-def model_source(model: str, *, in_channels: int | None, input_size: str, arg: list[str] | None) -> ModelSource:
+def model_source(
+    model: str, *, in_channels: int | None, input_size: str, arg: list[str] | None, output: str = ""
+) -> ModelSource:
     """The network that MODEL and its options ask for."""
     from hessdiag.models import resolve_model
 
     size = parse_size(input_size) if input_size else None
-    return resolve_model(model, in_channels=in_channels, arguments=parse_arguments(arg or []), input_size=size)
+    return resolve_model(
+        model,
+        in_channels=in_channels,
+        arguments=parse_arguments(arg or []),
+        input_size=size,
+        output=parse_output(output),
+    )
 
 
 def prepare(source: ModelSource, *, weights: str, data: str, init: str, **settings: Any) -> Prepared:
@@ -89,6 +104,17 @@ def prepare(source: ModelSource, *, weights: str, data: str, init: str, **settin
             say=say,
             **settings,
         )
+
+
+def parse_output(text: str) -> str | int | None:
+    """A name, a position, or `None` for the empty text.
+
+    >>> parse_output("pooler_output"), parse_output("-1"), parse_output("")
+    ('pooler_output', -1, None)
+    """
+    if len(text) < MOST_DIGITS and re.fullmatch(r"-?[0-9]+", text):
+        return int(text)
+    return text or None
 
 
 def parse_arguments(texts: list[str]) -> dict[str, Any]:

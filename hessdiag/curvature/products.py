@@ -155,11 +155,11 @@ class Products:
         return torch.allclose(together, alone, rtol=self.tolerance, atol=rounding)
 
 
-class _Precisions(TorchDispatchMode):
+class _Precisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Note the floating-point types of all results."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: set[torch.dtype] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -20,6 +20,7 @@ from hessdiag.importing import foreign_code, missing_file
 from hessdiag.models.extras import import_extra
 from hessdiag.models.factory import as_size
 from hessdiag.models.source import ModelSource, Network, NormalInputs, RandomInputs, TokenInputs, check_module
+from hessdiag.outputs import pick_output
 from hessdiag.suggestions import did_you_mean, few
 
 USUAL_LENGTH = 64  # tokens of one example
@@ -29,7 +30,11 @@ PADDING_ADVICE = "warn_if_padding_and_no_attention_mask"
 
 
 def huggingface_source(
-    specification: str, *, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None
+    specification: str,
+    *,
+    arguments: Mapping[str, Any],
+    input_size: tuple[int, ...] | None,
+    output: str | int | None = None,
 ) -> ModelSource:
     """`hf:CONFIG.json`: the first of the configuration's `architectures`, or its base model where it names none.
 
@@ -37,6 +42,7 @@ def huggingface_source(
         specification: `hf:` and the path of a configuration file, or of a folder with a `config.json`.
         arguments: entries of the configuration to replace.
         input_size: shape of one image, or the number of tokens.
+        output: name or position of the output to measure; the logits, if not said, or the last hidden state.
 
     Raises:
         HessdiagError: transformers is not installed, or the file does not describe a model that it knows.
@@ -58,27 +64,34 @@ def huggingface_source(
             for part in module.modules():
                 if hasattr(part, PADDING_ADVICE):  # looks into the tokens, which vectorised derivatives cannot
                     setattr(part, PADDING_ADVICE, _say_nothing)
-            module.register_forward_hook(_OutputsAlone(label, text=isinstance(inputs, TokenInputs)))
-        return Network(module, inputs)
+            text = isinstance(inputs, TokenInputs)
+            module.register_forward_hook(_OutputsAlone(label, text=text, which=output))
+        return Network(module, inputs, class_dim=1 if text else None)
 
-    return ModelSource(specification, build)
+    return ModelSource(specification, build, output)
 
 
 class _OutputsAlone:
     """A forward hook rather than a wrapping module, so that parameters keep their names, in tables and checkpoints."""
 
-    def __init__(self, label: str, *, text: bool) -> None:
+    def __init__(self, label: str, *, text: bool, which: str | int | None) -> None:
         self.label = label
         self.text = text
+        self.which = which
 
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> Tensor:
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> Tensor | dict[str | int, Tensor]:
+        if self.which is not None:
+            return {self.which: self._classes_first(pick_output(output, self.which))}
         found = [output[name] for name in OUTPUTS if isinstance(output, Mapping) and output.get(name) is not None]
         if not found or not isinstance(found[0], Tensor):
             held = few(output, 8) if isinstance(output, Mapping) else type(output).__name__
             raise HessdiagError(
-                f"{self.label} returns no logits but {held}: name an architecture for one task in the configuration"
+                f"{self.label} returns no logits but {held}: name an architecture for one task in the configuration,"
+                " or one of these with --output NAME"
             )
-        y = found[0]
+        return self._classes_first(found[0])
+
+    def _classes_first(self, y: Tensor) -> Tensor:
         return y.movedim(-1, 1) if self.text and y.dim() > 2 else y
 
 

@@ -83,10 +83,15 @@ class TokenInputs:
 
 @dataclass(frozen=True)
 class Network:
-    """A network and how to draw its inputs; None where nothing says what it reads."""
+    """A network and how to draw its inputs; None where nothing says what it reads.
+
+    Attributes:
+        class_dim: dimension of the classes in outputs of more than two, where it is known.
+    """
 
     module: nn.Module
     inputs: RandomInputs | None
+    class_dim: int | None = None
 
     @property
     def input_size(self) -> tuple[int, ...] | None:
@@ -101,10 +106,12 @@ class ModelSource:
     Attributes:
         name: as typed.
         build: makes a new network, with weights from torch's global random state.
+        output: name or position of the output to measure, where it returns several.
     """
 
     name: str
     build: Callable[[], Network]
+    output: str | int | None = None
 
 
 def check_module(module: Any, label: str) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hessdiag.models.mlp import mlp
 from hessdiag.models.source import ModelSource
 from hessdiag.suggestions import did_you_mean
 
-LIBRARIES = {"hf": huggingface_source, "timm": timm_source, "torchvision": torchvision_source}
+LIBRARIES = {"timm": timm_source, "torchvision": torchvision_source}
 FORMS = {
     **{name: name for name in BUILT_IN},
     "mlp": "mlp:784-384-64-10",
@@ -35,6 +36,7 @@ def resolve_model(
     in_channels: int | None = None,
     arguments: Mapping[str, Any] | None = None,
     input_size: tuple[int, ...] | None = None,
+    output: str | int | None = None,
 ) -> ModelSource:
     """The network that a specification names; nothing is built yet, and nothing is ever downloaded.
 
@@ -45,13 +47,20 @@ def resolve_model(
         in_channels: input channels of lenet.
         arguments: keyword arguments of the function that builds the network.
         input_size: shape of one example, in place of the network's own.
+        output: name or position of the output to measure, where the network returns several.
 
     Raises:
         HessdiagError: nothing goes by that name (the nearest right specification is offered), or the network does not
             take the arguments.
     """
-    head, colon, tail = specification.partition(":")
     given = _arguments(specification, arguments, in_channels)
+    if specification.startswith("hf:"):
+        return huggingface_source(specification, arguments=given, input_size=input_size, output=output)
+    return replace(_source(specification, given, input_size), output=output)
+
+
+def _source(specification: str, given: Mapping[str, Any], input_size: tuple[int, ...] | None) -> ModelSource:
+    head, colon, tail = specification.partition(":")
     if specification in BUILT_IN:
         factory = NamedFunction("model", specification, BUILT_IN[specification])
         return factory_source(factory, arguments=given, input_size=input_size)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from oracles import ggn_blocks, mean_over_examples
+from torch.nn.functional import cross_entropy
 
 from hessdiag.__main__ import main
-from hessdiag.models import mlp
+from hessdiag.models import mlp, resolve_model
+from hessdiag.preparation import prepare
 
 NETS = """
 import torch
@@ -29,6 +32,16 @@ class Noisy(nn.Module):
         warnings.warn("from forward")
         print("forward")
         return self.layer(x)
+class Positions(nn.Module):
+    input_size = (4,)
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 20)
+    def forward(self, x): return self.layer(x).view(-1, 4, 5)
+class Named(Noisy):
+    def forward(self, x):
+        y = self.layer(x)
+        return {"whole": y, "pair": y[:, :2]}
 def ones(weight): return torch.ones_like(weight)
 def batches():
     while True:
@@ -108,6 +121,56 @@ def test_huggingface_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str
     found = report("hf:config.json", "--arg", "num_hidden_layers=1", "--loss", "cross-entropy", capsys=capsys)
     assert found["model"] == "hf:config.json"
     assert found["blocks"][-1]["name"] == "classifier.bias"
+
+
+@pytest.mark.parametrize(("dim", "shape"), [("1", (2, 5)), ("-1", (2, 4))])
+def test_the_class_dimension_of_random_targets(dim: str, shape: tuple[int, ...], folder: Path, capsys) -> None:
+    """Labels of 4 or 5 classes, as `hessdiag.diagnose` takes them."""
+    options = ["--loss", "cross-entropy", "--class-dim", dim, "--batch-size", "2", "--dtype", "float64"]
+    assert main(["diagnose", "nets_cli:Positions", *options, "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    source = resolve_model("nets_cli:Positions")
+    prepared = prepare(source, batch_size=2, loss="cross-entropy", class_dim=int(dim), dtype=torch.float64)
+    assert prepared.batch.targets.shape == shape
+    model, x, t = prepared.module, prepared.batch.args[0], prepared.batch.targets
+
+    def plain(y, t):
+        return cross_entropy(y.movedim(int(dim), 1), t)
+
+    expected = mean_over_examples(ggn_blocks, model, x, t, plain, ["layer.weight"])
+    (weight,) = [block for block in found["blocks"] if block["kind"] == "weight"]
+    assert weight["avg_sq_singular_value"] * weight["numel"] == pytest.approx(float(expected), rel=1e-10)
+    assert main(["describe", "nets_cli:Positions", *options]) == 0
+    capsys.readouterr()
+    against = ["--against", "fan-in", "--setups", "2"]
+    assert main(["check-init", "geometric", "--model", "nets_cli:Positions", *against, *options]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("output", ["pair", "1"])
+def test_an_output_by_name_or_position(output: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--output", output, "--batch-size", "2"]
+    found = report("nets_cli:Named", *options, capsys=capsys)
+    assert found["outputs"] == 2
+    assert main(["describe", "nets_cli:Named", *options]) == 0
+    assert " 2 outputs" in capsys.readouterr().out
+    assert main(["check-init", "geometric", "--model", "nets_cli:Named", "--setups", "2", *options]) == 0
+    capsys.readouterr()
+
+
+def test_an_output_of_a_huggingface_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"model_type": "bert", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 2, "intermediate_size": 12}
+    (folder / "config.json").write_text(json.dumps(config))
+    sizes = {"": 8 * 3, "last_hidden_state": 8 * 3, "pooler_output": 8, "1": 8}
+    for output, size in sizes.items():
+        options = ["--output", output] if output else []
+        found = report("hf:config.json", "--input-size", "3", "--batch-size", "2", *options, capsys=capsys)
+        assert found["outputs"] == size
+    # As many positions as features: the library's convention decides.
+    report("hf:config.json", "--input-size", "8", "--batch-size", "2", "--loss", "cross-entropy", capsys=capsys)
+    assert main(["diagnose", "hf:config.json", "--output", "logits"]) == 2
+    assert "of last_hidden_state, pooler_output, name one of these" in capsys.readouterr().err
 
 
 def test_the_installed_command_finds_modules_of_the_current_folder(folder: Path) -> None:

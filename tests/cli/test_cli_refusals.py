@@ -36,6 +36,11 @@ def two_outputs():
     class Two(nn.Module):
         def forward(self, x): return x, x
     return Two(), 4
+class Positions(nn.Module):
+    def __init__(self): super().__init__(); self.layer, self.input_size = nn.Linear(4, 12), 4
+    def forward(self, x): return self.layer(x).view(-1, 3, 4)
+class Named(Positions):
+    def forward(self, x): return {"first": self.layer(x), "second": super().forward(x)}
 def no_parameters(): return nn.ReLU(), 4
 def fails_forward():
     class Fails(nn.Linear):
@@ -221,6 +226,12 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     ((*GOOD, "--data", "./nets_bad.py:data_no_targets", "--loss", "cross-entropy"), "needs targets"),
     ((*GOOD, "--data", "./nets_bad.py:data_class", "--loss", "cross-entropy"), "targets hold class 2"),
     ((*GOOD, "--data", "./nets_bad.py:data_shape", "--loss", "cross-entropy"), "expected class indices"),
+    (("./nets_bad.py:Positions", "--loss", "cross-entropy"), "outputs (batch, 3, 4) may hold the classes"),
+    (("./nets_bad.py:Positions", "--loss", "cross-entropy", "--class-dim", "3"), "class_dim 3: the outputs are"),
+    ((*GOOD, "--class-dim", "1"), "it is for loss 'cross-entropy' alone"),
+    (("./nets_bad.py:Named",), "name one, as in output='first' (--output first)"),
+    (("./nets_bad.py:Named", "--output", "third"), "output 'third': the model returned a dict of first, second"),
+    ((*GOOD, "--output", "0"), "the model returned a single tensor, leave output out"),
     ((*GOOD, "--data", "./nets_bad.py:data_raises"), "raised FileNotFoundError: train.csv"),
     ((*GOOD, "--data", "./nets_bad.py:data_keywords"), "unexpected keyword argument 'images'"),
     ((*GOOD, "--data", "./nets_bad.py:data_numpy"), "torch.from_numpy"),
