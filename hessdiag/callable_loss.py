@@ -16,6 +16,8 @@ from torch.func import grad, jvp, vmap
 
 from hessdiag.errors import HessdiagError
 
+# What a function's own code makes of tensors that it was not written for; its other errors are its author's.
+UNFIT = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the two ways
 
 
@@ -150,7 +152,7 @@ def callable_loss(
         looped.value(y, targets)
     except HessdiagError:
         raise
-    except Exception:
+    except UNFIT:
         raise HessdiagError(_unusable(looped, y, targets, error)) from error
     raise HessdiagError(
         f"the loss {looped.name!r} cannot be differentiated twice ({_first_line(error)}): write it with operations that"
@@ -162,7 +164,7 @@ def check_mean_over_examples(loss: CallableLoss, y: Tensor, targets: Tensor | No
     """Refuse a loss whose value for several examples is not the mean of theirs, as a weighted mean or a sum is not."""
     try:
         whole = loss.whole(y, targets)
-    except Exception:  # it reads one example at a time
+    except UNFIT:  # it reads one example at a time
         return
     mean = loss.value(y, targets).mean().detach()
     if isinstance(whole, Tensor) and whole.numel() == 1 and not _alike([whole.detach().reshape(())], [mean]):
@@ -187,10 +189,10 @@ def _again(at: Tensor, gradient: Tensor, v: Tensor) -> Tensor:
 def _attempt(
     loss: CallableLoss, y: Tensor, targets: Tensor | None, v: Tensor
 ) -> tuple[list[Tensor] | None, Exception | None]:
-    """Gradient and Hessian product, or what the function's own code makes of such tensors."""
+    """Gradient and Hessian product, or the error in place of them."""
     try:
         return [loss.gradient(y, targets), loss.hessian_product(y, targets, v)], None
-    except Exception as error:
+    except UNFIT as error:
         return None, error
 
 

@@ -184,6 +184,7 @@ def test_what_torch_func_gets_right_is_vmapped() -> None:
         assert type(resolve_loss(function, y=y, targets=t.sigmoid(), seed=0)) is CallableLoss
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # off during a measurement
 @pytest.mark.parametrize(
     ("function", "message"),
     [
