@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag import init as initialisations
+from hessdiag.arguments import check_loss, check_whole
 from hessdiag.batch import Batch
 from hessdiag.data import read_batches
 from hessdiag.errors import HessdiagError
@@ -21,6 +22,8 @@ from hessdiag.init import Scheme
 from hessdiag.models import ModelSource, Network
 from hessdiag.models.weights import Checkpoint, load_checkpoint
 from hessdiag.seeds import stream
+from hessdiag.torch_arguments import as_device, as_dtype
+from hessdiag.trial import explained
 
 AS_BUILT = "as built"
 
@@ -79,10 +82,14 @@ def prepare(
     Raises:
         HessdiagError: something cannot be used, or the network cannot read the batch.
     """
-    if batch_size < 1:
+    if isinstance(batch_size, int) and batch_size < 1:
         raise HessdiagError(f"batch size {batch_size}: ask for at least 1 example")
+    check_whole("batch_size", batch_size, least=1)
+    check_whole("seed", seed)
+    check_loss(loss)
+    where, dtype = as_device(device), as_dtype(dtype)
     network = random_network(source, init=init, seed=seed)
-    module = network.module.to(device, dtype)
+    module = network.module.to(where, dtype)
     origin = initialisations.name_of(init)
     if checkpoint is not None:
         for note in load_checkpoint(module, checkpoint):
@@ -95,8 +102,8 @@ def prepare(
     else:
         read = read_batches(data, batch_size=batch_size, most=batches)
         batch, origin_of_data = next(read), data.reference
-        more = (later.to(torch.device(device), dtype) for later in read)
-    batch = batch.to(torch.device(device), dtype)
+        more = (later.to(where, dtype) for later in read)
+    batch = batch.to(where, dtype)
     y = try_forward(module, batch, source.name)
     if data is None:
         batch = replace(batch, targets=random_targets(y, batch.size, loss=loss, seed=seed))
@@ -149,13 +156,5 @@ def try_forward(module: nn.Module, batch: Batch, name: str) -> Tensor:
     Raises:
         HessdiagError: the network cannot read such a batch.
     """
-    few = batch.narrow(0, 2)
-    try:
-        with unharmed(module, seed=0), torch.no_grad():
-            return few.call(module)
-    except HessdiagError:
-        raise
-    except Exception as error:
-        values = (*batch.args, *batch.kwargs.values())
-        shapes = ", ".join("×".join(map(str, v.shape)) for v in values if isinstance(v, Tensor))
-        raise HessdiagError(f"model {name!r} cannot read inputs of shape {shapes} ({one_line(error)})") from error
+    with unharmed(module, seed=0), torch.no_grad(), explained(module, batch, name=f"model {name!r}"):
+        return batch.narrow(0, 2).call(module)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -138,24 +137,15 @@ def parse_batches(text: str, *, data: str) -> int | None:
     return int(text)
 
 
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
 def parse_memory(text: str) -> int | None:
     """Bytes of a text such as 4GiB, 500M or 2000000; the empty text is `None`.
 
     >>> parse_memory("2GiB")
     2147483648
     """
-    if not text:
-        return None
-    found = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]?)(?:i?B)?", text.strip(), flags=re.IGNORECASE)
-    if found is None:
-        raise HessdiagError(f"--max-memory {text!r}: write a size such as 4GiB or 500MiB")
-    size = int(found[1]) * UNITS[found[2].upper()]
-    if size < UNITS["M"]:
-        raise HessdiagError(f"--max-memory {text!r}: write at least 1MiB")
-    return size
+    from hessdiag.execution.memory import as_bytes
+
+    return as_bytes(text) if text else None
 
 
 def check_file(path: str) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from hessdiag.arguments import check_kind, check_whole, kind_of
 from hessdiag.errors import HessdiagError
 from hessdiag.importing import NamedFunction, load_function
 from hessdiag.models.built_in import BUILT_IN
 from hessdiag.models.catalogues import timm_source, torchvision_source
-from hessdiag.models.factory import factory_source
+from hessdiag.models.factory import as_size, factory_source
 from hessdiag.models.huggingface import huggingface_source
 from hessdiag.models.mlp import mlp
 from hessdiag.models.source import ModelSource
@@ -27,6 +30,9 @@ FORMS = {
 OTHERS = [form for name, form in FORMS.items() if name == "lenet" or name not in BUILT_IN]  # one name stands for all
 EVERY_FORM = f"use {', '.join(OTHERS)}, package.module:function or ./file.py:function"
 MOST_DIGITS = 9
+
+
+Model = str | ModelSource | Callable[..., Any]
 
 
 def resolve_model(
@@ -50,6 +56,8 @@ def resolve_model(
         HessdiagError: nothing goes by that name (the nearest right specification is offered), or the network does not
             take the arguments.
     """
+    check_kind("model", specification, str, f"pass a name; {EVERY_FORM}")
+    input_size = check_size(input_size)
     head, colon, tail = specification.partition(":")
     given = _arguments(specification, arguments, in_channels)
     if specification in BUILT_IN:
@@ -72,15 +80,58 @@ def resolve_model(
     raise HessdiagError(f"unknown model {specification!r}: {_nearest_form(specification)}")
 
 
+def as_source(
+    model: Model,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    input_size: tuple[int, ...] | None = None,
+    name: str = "model",
+) -> ModelSource:
+    """The network that a name, a function that builds it or a source stands for.
+
+    Raises:
+        HessdiagError: it is none of these, or a network that is already built.
+    """
+    arguments, input_size = check_arguments(arguments), check_size(input_size)
+    if isinstance(model, ModelSource):
+        if arguments or input_size:
+            raise HessdiagError("a ModelSource takes no widths, arguments or input_size: pass a name or a function")
+        return model
+    if isinstance(model, str):
+        return resolve_model(model, arguments=arguments, input_size=input_size)
+    if isinstance(model, nn.Module):
+        raise HessdiagError(f"{name} is a network that is already built: pass a function that builds it afresh")
+    if not callable(model):
+        raise HessdiagError(f"{name} is {kind_of(model)}: pass a name such as 'lenet', or a function that builds it")
+    named = NamedFunction("model", getattr(model, "__name__", repr(model)), model)
+    return factory_source(named, arguments=arguments, input_size=input_size)
+
+
+def check_arguments(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Keyword arguments of a function that builds a network."""
+    check_kind("arguments", {} if arguments is None else arguments, Mapping, "pass a dict, such as {'bias': False}")
+    return dict(arguments or {})
+
+
+def check_size(size: Any) -> tuple[int, ...] | None:
+    """The shape of one example, if there is one."""
+    found = None if size is None else as_size(size)
+    if size is not None and found is None:
+        raise HessdiagError(f"input_size {size!r}: pass the shape of one example, such as (3, 32, 32)")
+    return found
+
+
 def _arguments(specification: str, arguments: Mapping[str, Any] | None, in_channels: int | None) -> Mapping[str, Any]:
     """With `in_channels` among them."""
+    given = check_arguments(arguments)
     if in_channels is None:
-        return dict(arguments or {})
+        return given
     if specification != "lenet":
         raise HessdiagError(f"--in-channels is for lenet: shape the inputs of {specification!r} with --input-size")
+    check_whole("in_channels", in_channels)
     if in_channels < 1:
         raise HessdiagError(f"--in-channels {in_channels}: a network needs at least 1 input channel")
-    return dict(arguments or {}) | {"in_channels": in_channels}
+    return given | {"in_channels": in_channels}
 
 
 def _nearest_form(specification: str) -> str:
