@@ -78,8 +78,14 @@ class NamedFunction:
         except TypeError as error:
             needed = [p.name for p in parameters if p.name in named and p.default is p.empty]
             missing = [name for name in needed if name not in arguments]
-            hint = f"pass {' '.join(f'--arg {name}=VALUE' for name in missing)}" if missing else str(error)
+            hint = self._remedy(missing) if missing else str(error)
             raise HessdiagError(f"{self.what} {self.reference!r} needs arguments: {hint}") from error
+
+    def _remedy(self, missing: list[str]) -> str:
+        """How values for these arguments are given: only a network's function can be given any."""
+        if self.what != "model":
+            return f"it is called without any, so give {few(missing)} a default value"
+        return f"pass arguments={{{', '.join(f'{name!r}: VALUE' for name in missing)}}}"
 
 
 def load_function(reference: str, *, what: str) -> NamedFunction:

@@ -125,14 +125,15 @@ def random_inputs(network: Network, source: ModelSource, *, batch_size: int, see
     """Inputs of the kind that the network reads, on the CPU, without targets."""
     if network.inputs is None:
         raise HessdiagError(
-            f"model {source.name!r} does not say what it reads: pass --input-size 3,32,32 (the shape of one example),"
-            " or --data, or return (module, input_size) from its factory"
+            f"model {source.name!r} does not say what it reads: pass input_size=(3, 32, 32) (the shape of one example),"
+            " or return (module, input_size) from its factory"
         )
     try:
         return Batch.of(network.inputs(batch_size, stream(seed, "inputs")), None)
     except RuntimeError as error:
         raise HessdiagError(
-            f"cannot draw {batch_size} inputs for {source.name} ({one_line(error)}): lower --batch-size or --input-size"
+            f"cannot draw {batch_size} inputs for {source.name} ({one_line(error)}):"
+            f" pass less than batch_size={batch_size}, or a smaller input_size=(3, 32, 32)"
         ) from error
 
 

@@ -74,7 +74,9 @@ def resolve_model(
     if head in LIBRARIES:
         return LIBRARIES[head](specification, arguments=given, input_size=input_size)
     if head in BUILT_IN:
-        raise HessdiagError(f"model {specification!r}: write {head} alone, and pass options as in --arg classes=100")
+        raise HessdiagError(
+            f"model {specification!r}: write {head} alone, and pass options as in arguments={{'classes': 100}}"
+        )
     if colon:
         return factory_source(load_function(specification, what="model"), arguments=given, input_size=input_size)
     raise HessdiagError(f"unknown model {specification!r}: {_nearest_form(specification)}")
@@ -127,10 +129,12 @@ def _arguments(specification: str, arguments: Mapping[str, Any] | None, in_chann
     if in_channels is None:
         return given
     if specification != "lenet":
-        raise HessdiagError(f"--in-channels is for lenet: shape the inputs of {specification!r} with --input-size")
+        raise HessdiagError(
+            f"in_channels is for lenet: shape the inputs of {specification!r} with input_size=(3, 32, 32)"
+        )
     check_whole("in_channels", in_channels)
     if in_channels < 1:
-        raise HessdiagError(f"--in-channels {in_channels}: a network needs at least 1 input channel")
+        raise HessdiagError(f"in_channels {in_channels}: a network needs at least 1 input channel")
     return given | {"in_channels": in_channels}
 
 
