@@ -48,7 +48,7 @@ def is_positive(value: Any) -> bool:
     >>> is_positive(2), is_positive("2"), is_positive(float("nan"))
     (True, False, False)
     """
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
 
 
 def check_path(name: str, value: Any) -> None:

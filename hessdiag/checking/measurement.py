@@ -33,6 +33,7 @@ def check_init(
     widths: Sequence[float] = (),
     arguments: Mapping[str, Any] | None = None,
     input_size: tuple[int, ...] | None = None,
+    evaluate: bool = False,
     loss: str = "random-quadratic",
     seed: int = 0,
     device: str = "cpu",
@@ -54,6 +55,7 @@ def check_init(
         widths: factors on the width for a sweep with `init`; the factory must take the argument `width`.
         arguments: keyword arguments of the function that builds the network.
         input_size: shape of one example, where the network does not say.
+        evaluate: put the networks in evaluation mode, for a function that builds them in training mode.
         loss, seed, device, dtype: as of `hessdiag.measure_setups`.
         progress: called after each set-up, of which there are `setups` for each initialisation and each width; True
             prints on stderr.
@@ -92,9 +94,10 @@ def check_init(
     shared.setdefault("noise_scale", False)
     given = check_arguments(arguments)
     sources = [
-        as_source(model, arguments=given | {"width": width}, input_size=input_size) for width in widths
+        as_source(model, arguments=given | {"width": width}, input_size=input_size, evaluate=evaluate)
+        for width in widths
     ]  # refused before measuring
-    source = as_source(model, arguments=given, input_size=input_size)
+    source = as_source(model, arguments=given, input_size=input_size, evaluate=evaluate)
     measured = [check_scheme(source, scheme, **shared) for scheme in schemes]
     wider = [check_scheme(each, init, **shared) for each in sources]
     sweep = _sweep(widths, wider) if wider else None

@@ -44,6 +44,12 @@ Data = Annotated[
     typer.Option(metavar="MOD:FN", help="function that returns inputs or (inputs, targets)  [default: random]"),
 ]
 InChannels = Annotated[int | None, typer.Option(help="input channels of lenet  [default: 3]")]
+Eval = Annotated[
+    bool, typer.Option("--eval", help="put the network in evaluation mode: no dropout, running batch statistics")
+]
+WeightsKey = Annotated[
+    str, typer.Option(metavar="KEY", help="entry of --weights that holds the network, as in ema  [default: found]")
+]
 InputSize = Annotated[
     str, typer.Option(help="shape of one input, as in 3,32,32; for text, tokens  [default: the model's own]")
 ]
@@ -63,18 +69,26 @@ Dtype = Annotated[str, typer.Option(help="float32 or float64")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, inputs, loss and probes")]
 
 
-def model_source(model: str, *, in_channels: int | None, input_size: str, arg: list[str] | None) -> ModelSource:
+def model_source(
+    model: str, *, in_channels: int | None, input_size: str, arg: list[str] | None, evaluate: bool = False
+) -> ModelSource:
     """The network that MODEL and its options ask for."""
     from hessdiag.models import resolve_model
+    from hessdiag.models.source import in_evaluation_mode
 
     size = parse_size(input_size) if input_size else None
-    return resolve_model(model, in_channels=in_channels, arguments=parse_arguments(arg or []), input_size=size)
+    source = resolve_model(model, in_channels=in_channels, arguments=parse_arguments(arg or []), input_size=size)
+    return in_evaluation_mode(source) if evaluate else source
 
 
-def prepare(source: ModelSource, *, weights: str, data: str, init: str, **settings: Any) -> Prepared:
+def prepare(
+    source: ModelSource, *, weights: str, weights_key: str = "", data: str, init: str, **settings: Any
+) -> Prepared:
     """Network and batch, from the texts of `--weights`, `--data` and `--init`; prints of the model go to stderr."""
     if init and weights:
         raise HessdiagError("--init and --weights both say what the weights are: pass one of them")
+    if weights_key and not weights:
+        raise HessdiagError(f"--weights-key {weights_key!r} is an entry of --weights: pass that too")
     from hessdiag import preparation
     from hessdiag.importing import load_function
     from hessdiag.models.weights import read_checkpoint
@@ -83,7 +97,7 @@ def prepare(source: ModelSource, *, weights: str, data: str, init: str, **settin
         return preparation.prepare(
             source,
             init=init or preparation.AS_BUILT,
-            checkpoint=read_checkpoint(weights) if weights else None,
+            checkpoint=read_checkpoint(weights, key=weights_key) if weights else None,
             data=load_function(data, what="--data") if data else None,
             say=say,
             **settings,

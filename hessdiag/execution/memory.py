@@ -53,7 +53,7 @@ def as_bytes(asked: Any) -> int:
         found = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]?)(?:i?B)?", asked.strip(), flags=re.IGNORECASE)
         size = int(found[1]) * UNITS[found[2].upper()] if found else None
     elif isinstance(asked, Real) and not isinstance(asked, bool) and math.isfinite(asked):
-        size = int(asked)
+        size = int(float(asked))
     if size is None:
         raise HessdiagError(f"max_memory {asked!r}: pass a size such as '4GiB' or '500MiB', or a number of bytes")
     if size < LEAST:

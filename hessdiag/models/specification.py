@@ -15,8 +15,9 @@ from hessdiag.models.built_in import BUILT_IN
 from hessdiag.models.catalogues import timm_source, torchvision_source
 from hessdiag.models.factory import as_size, factory_source
 from hessdiag.models.huggingface import huggingface_source
+from hessdiag.models.libraries import library_form
 from hessdiag.models.mlp import mlp
-from hessdiag.models.source import ModelSource
+from hessdiag.models.source import ModelSource, in_evaluation_mode
 from hessdiag.suggestions import did_you_mean
 
 LIBRARIES = {"hf": huggingface_source, "timm": timm_source, "torchvision": torchvision_source}
@@ -87,6 +88,7 @@ def as_source(
     *,
     arguments: Mapping[str, Any] | None = None,
     input_size: tuple[int, ...] | None = None,
+    evaluate: bool = False,
     name: str = "model",
 ) -> ModelSource:
     """The network that a name, a function that builds it or a source stands for.
@@ -94,6 +96,8 @@ def as_source(
     Raises:
         HessdiagError: it is none of these, or a network that is already built.
     """
+    if evaluate:
+        return in_evaluation_mode(as_source(model, arguments=arguments, input_size=input_size, name=name))
     arguments, input_size = check_arguments(arguments), check_size(input_size)
     if isinstance(model, ModelSource):
         if arguments or input_size:
@@ -144,6 +148,9 @@ def _nearest_form(specification: str) -> str:
         return f"add the function that builds the network, as in {specification}:build"
     if specification in FORMS:
         return f"write it as in {FORMS[specification]}"
+    library = library_form(specification)
+    if library:
+        return library
     near = did_you_mean(specification, FORMS)
     return f"{near} {EVERY_FORM}" if near else EVERY_FORM
 
