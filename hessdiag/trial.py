@@ -22,11 +22,14 @@ from hessdiag.suggestions import did_you_mean, few
 
 TARGETS = ("labels", "label", "targets", "target", "y")
 COLOURS = (1, 3, 4)
+REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)  # what layers raise that cannot read their input
 
 
 @contextmanager
-def explained(model: nn.Module, batch: Batch, *, name: str = "the model") -> Iterator[None]:
+def explained(model: nn.Module, batch: Batch, *, name: str = "") -> Iterator[None]:
     """Call the model with the first examples of the batch in this context.
+
+    What the author of the model raises otherwise is raised on, unless the model has a `name` by which it was built.
 
     Raises:
         HessdiagError: the model could not read them; one sentence says why, or what to write.
@@ -39,8 +42,10 @@ def explained(model: nn.Module, batch: Batch, *, name: str = "the model") -> Ite
         if is_out_of_memory(error):
             raise
         advice = _arguments(model, batch) or _converted(model, batch) or _example_alone(model, batch)
+        if not (advice or name or isinstance(error, REFUSALS)):
+            raise
         shapes = ", ".join("×".join(map(str, value.shape)) for value in _tensors(batch))
-        read = f"{name} cannot read inputs of shape {shapes} ({one_line(error)})"
+        read = f"{name or 'the model'} cannot read inputs of shape {shapes} ({one_line(error)})"
         raise HessdiagError(advice or read) from error
 
 
