@@ -60,7 +60,19 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"hessdiag.{_HOMES[name]}"), name)
     if name in __all__:
         return import_module(f"hessdiag.{name}")
-    raise AttributeError(f"module 'hessdiag' has no attribute {name!r}")
+    raise AttributeError(f"module 'hessdiag' has no attribute {name!r}{_elsewhere(name)}")
+
+
+def _elsewhere(name: str) -> str:
+    """Where else in the package a public name is, or which one resembles it; empty for a private name."""
+    if name.startswith("_"):  # asked for by tools
+        return ""
+    from hessdiag.suggestions import did_you_mean
+
+    if name.startswith("draw_"):
+        return f": did you mean hessdiag.plots.{name}?"
+    hint = did_you_mean(name, __all__)
+    return f": {hint}" if hint else ""
 
 
 def __dir__() -> list[str]:

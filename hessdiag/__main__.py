@@ -1,33 +1,98 @@
-"""`hessdiag` and `python -m hessdiag`: run a command, and turn what goes wrong into one line and an exit status."""
+"""`hessdiag` and `python -m hessdiag`: run a command, and turn what goes wrong into one line and an exit status.
+
+Nothing is imported at the top that takes time: an interrupt of an import is answered as one of a measurement is.
+"""
+
+from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 
-from hessdiag.cli import app
-from hessdiag.errors import HessdiagError, RankGoneError
+INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 fine, 1 a gate failed, 2 bad input, 130 interrupted."""
-    with warnings.catch_warnings():
+    with _noting_interrupts() as interrupts, warnings.catch_warnings():
         if not sys.warnoptions:  # asked for with python -W, they are shown
             warnings.simplefilter("ignore")
         try:
-            result = app(arguments, prog_name="hessdiag", standalone_mode=False)
-        except HessdiagError as error:
-            return _refuse(str(error), by_all=isinstance(error, RankGoneError))
-        except KeyboardInterrupt:
-            print("hessdiag: interrupted", file=sys.stderr)
-            return 130
-        except Exception as error:
-            if isinstance(error, RuntimeError) and _ran_out_of_memory(error):
-                return _refuse("out of memory: use a smaller --batch-size or model")
-            format_message = getattr(error, "format_message", None)  # a usage error of the command-line library
-            if format_message is None:
+            return _run(arguments, interrupts)
+        except BaseException as error:
+            if not interrupts and not isinstance(error, KeyboardInterrupt):
                 raise
-            return _refuse(f"{format_message()} (see hessdiag --help)")
+            if os.environ.get("RANK", "0") == "0":
+                print(_farewell(sys.argv[1:] if arguments is None else arguments), file=sys.stderr)
+            return INTERRUPTED
+
+
+def _run(arguments: list[str] | None, interrupts: Sequence[int]) -> int:
+    """A command, and what it raised as a line; an interrupt passes, also one that was raised as something else."""
+    from hessdiag.cli import app
+    from hessdiag.cli.wording import as_typed
+    from hessdiag.errors import HessdiagError, RankGoneError
+
+    try:
+        result = app(arguments, prog_name="hessdiag", standalone_mode=False)
+    except Exception as error:
+        if interrupts:
+            raise KeyboardInterrupt from error
+        if not isinstance(error, HessdiagError):
+            return _explain(error)
+        return _refuse(as_typed(str(error)), by_all=isinstance(error, RankGoneError))
+    if result == INTERRUPTED:  # the command-line library caught it
+        raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
+
+
+@contextmanager
+def _noting_interrupts() -> Iterator[list[int]]:
+    """Interrupts that have come; each still raises `KeyboardInterrupt`."""
+    interrupts: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
+        yield interrupts  # somebody else handles them
+        return
+
+    def note(number: int, frame: object) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _explain(error: Exception) -> int:
+    """Refuse what the command-line library or the machine refused; raise what is a fault of ours."""
+    if isinstance(error, RuntimeError) and _ran_out_of_memory(error):
+        return _refuse("out of memory: use a smaller --batch-size or model")
+    format_message = getattr(error, "format_message", None)
+    if format_message is None:
+        raise error
+    return _refuse(f"{format_message()} (see hessdiag --help)")
+
+
+def _farewell(arguments: Sequence[str]) -> str:
+    """What an interrupted user wants to know: whether the work is lost."""
+    following = dict(pairwise(arguments))
+    joined = [argument.partition("=")[2] for argument in arguments if argument.startswith("--resume=")]
+    path = following.get("--resume") or next(iter(joined), "")
+    if path and os.path.exists(path):
+        return f"hessdiag: interrupted; finished units are kept in {path}: run the same command again"
+    if path:
+        return "hessdiag: interrupted before anything was finished: run the same command again"
+    if arguments and arguments[0] in ("diagnose", "reproduce"):
+        return "hessdiag: interrupted; a run with --resume FILE keeps finished units and goes on where it was"
+    return "hessdiag: interrupted"
 
 
 def _ran_out_of_memory(error: RuntimeError) -> bool:

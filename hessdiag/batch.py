@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from hessdiag.arguments import kind_of
 from hessdiag.errors import HessdiagError
 from hessdiag.outputs import Outputs, read_outputs
+from hessdiag.torch_arguments import to_tensor
 
 Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
@@ -51,7 +53,10 @@ class Batch:
         elif isinstance(inputs, Mapping):
             kwargs = dict(inputs)
         else:
-            raise HessdiagError(f"inputs are a {type(inputs).__name__}: pass a tensor, or a tuple or dict of tensors")
+            how = to_tensor(inputs, "inputs") or "pass a tensor, or a tuple or dict of tensors"
+            raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
+        if targets is not None and not isinstance(targets, Tensor):
+            raise HessdiagError(f"targets are {kind_of(targets)}: {to_tensor(targets, 'targets') or 'pass a tensor'}")
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         nested = [value for value in (*args, *kwargs.values()) if not isinstance(value, Tensor)]
         if any(isinstance(leaf, Tensor) for leaf in tree_leaves(nested)):
@@ -60,7 +65,9 @@ class Batch:
                 " and wrap the model so that it takes them"
             )
         if not tensors:
-            raise HessdiagError("inputs hold no tensor: pass a tensor, or a tuple or dict of tensors")
+            advice = [to_tensor(value, "each") for value in nested] + [to_tensor(inputs, "inputs")]
+            how = next(filter(None, advice), "pass a tensor, or a tuple or dict of tensors")
+            raise HessdiagError(f"inputs hold no tensor: {how}")
         tensors += [targets] if isinstance(targets, Tensor) else []
         sizes = {tuple(t.shape[:1]) for t in tensors}
         if len(sizes) > 1 or () in sizes:

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from hessdiag.arguments import kind_of
 from hessdiag.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
+from hessdiag.torch_arguments import to_tensor
 
 EXPECTED = "return a tensor, (inputs, targets), or an iterable of such batches"
 
@@ -32,8 +34,8 @@ def batches_of(inputs: Inputs | Iterable[Any], targets: Tensor | None) -> Iterat
         yield Batch.of(inputs, targets)
         return
     if not isinstance(inputs, (Iterable, Dataset)) or isinstance(inputs, (str, bytes)) or hasattr(inputs, "__array__"):
-        kind = type(inputs).__name__
-        raise HessdiagError(f"inputs are a {kind}: pass a tensor, a tuple or dict of tensors, or batches")
+        how = to_tensor(inputs, "inputs") or "pass a tensor, a tuple or dict of tensors, or batches"
+        raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
     if targets is not None:
         raise HessdiagError("targets were passed beside an iterable of batches: let every batch be (inputs, targets)")
     some = False

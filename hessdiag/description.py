@@ -14,6 +14,8 @@ from hessdiag.curvature.plan import Plan, plan
 from hessdiag.guard import unharmed
 from hessdiag.shapes import NetworkShape, measure_shapes
 from hessdiag.table import plain_text
+from hessdiag.torch_arguments import check_model
+from hessdiag.trial import explained
 
 PRODUCT_COST = 4.0  # gradients: forward, reverse, and a tangent of each
 
@@ -75,14 +77,17 @@ def describe(
 ) -> Description:
     """List the blocks of a model and estimate the cost of `hessdiag.diagnose` with the same arguments.
 
-    Two examples are run forward; nothing is measured and the model is left as it was.
+    Two examples are run forward, twice; nothing is measured and the model is left as it was.
 
     Raises:
         HessdiagError: an argument cannot be used.
     """
+    check_model(model)
     batch = replace(Batch.of(inputs, None), output=output)
     blocks, skipped = find_blocks(model)
     with unharmed(model, seed=0):
+        with explained(model, batch):
+            batch.narrow(0, 2).call(model)
         shape = measure_shapes(model, batch, blocks)
     how = plan(method=method, matrix=matrix, per=per, outputs=shape.outputs, batch_size=batch.size)
     sites = tuple(max((shape.layers[o].sites for o in b.owners if o in shape.layers), default=0) for b in blocks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from hessdiag.arguments import check_loss, check_number, check_path, check_whole
 from hessdiag.batch import Batch, Inputs
 from hessdiag.batches import batches_of
 from hessdiag.blocks import Block, find_blocks
@@ -25,6 +25,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_loss, digest_of_model
 from hessdiag.execution.journal import journal
 from hessdiag.execution.memory import Memory, watching_peak
+from hessdiag.execution.progress import as_progress
 from hessdiag.execution.ranks import ALONE, all_ranks
 from hessdiag.execution.work import Progress, Work, add
 from hessdiag.guard import unharmed
@@ -34,6 +35,8 @@ from hessdiag.problem import Problem
 from hessdiag.report import Heatmap, Report
 from hessdiag.session import Session, check_tensors
 from hessdiag.shapes import measure_shapes
+from hessdiag.torch_arguments import check_model
+from hessdiag.trial import check_labels, explained
 
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
 
@@ -52,11 +55,11 @@ def diagnose(
     rtol: float = 0.05,
     seed: int = 0,
     max_products: int = 400,
-    max_memory: int | None = None,
+    max_memory: int | str | None = None,
     noise_scale: bool = True,
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
-    progress: Progress = lambda step: None,
+    progress: Progress | bool = False,
 ) -> Report:
     """Measure curvature, scaling factor and weight-gradient ratio of every block of a model on its data.
 
@@ -80,13 +83,14 @@ def diagnose(
         rtol: relative standard error of the diagonal at which random sampling stops.
         seed: of the loss and of all random directions.
         max_products: matrix-vector products that sampling may spend on one block (per example).
-        max_memory: bytes that the measurement may take beside model and data; by default half of what is free.
+        max_memory: memory that the measurement may take beside model and data, in bytes or as `"4GiB"`; by default half
+            of what is free.
         noise_scale: also measure the curvature noise scale, of the Gauss-Newton matrix; a few gradients more.
         resume: file in which finished units of work are kept; a killed run that is started again with the same file
             goes on where it was, to the same numbers.
         distributed: share the work with the other processes of torch.distributed's default group. All call this with
             the same model and all of the data, and all return the same report.
-        progress: called with the name of each step that is done.
+        progress: called with the name of each step that is done; True prints them on stderr.
 
     Returns:
         A `Report`; printing it shows the table.
@@ -98,13 +102,16 @@ def diagnose(
     >>> report.blocks[0].avg_sq_singular_value  # G = 2 x x^T, so that ‖G‖² / P = 4 · 2² / 2
     8.0
     """
+    check_model(model)
+    check_loss(loss)
+    check_path("resume", resume)
     check_choice("matrix", matrix, MATRICES)
     check_choice("per", per, VIEWS)
     check_choice("method", method, METHODS)
-    if not (math.isfinite(rtol) and rtol > 0):
-        raise HessdiagError(f"rtol {rtol!r}: pass a relative error above 0, such as 0.05")
-    if max_products < 2:
-        raise HessdiagError(f"max_products {max_products!r}: pass at least 2")
+    check_number("rtol", rtol, "pass a relative error above 0, such as 0.05", above=0)
+    check_whole("max_products", max_products, least=2)
+    check_whole("seed", seed)
+    told = as_progress(progress)
     stream = batches_of(inputs, targets)
     if per == "batch":
         stream = iter([Batch.concatenate(list(stream))])
@@ -122,12 +129,14 @@ def diagnose(
     asked = (("class_dim", class_dim), ("output", output))
     with unharmed(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
         session = Session(cast(Matrix, matrix), per, method, rtol, max_products, seed, noise_scale, memory)
-        first = batch.narrow(0, TRIED[per]).outputs(model)
+        with explained(model, batch):
+            first = batch.narrow(0, TRIED[per]).outputs(model)
+        check_labels(batch, loss)
         y, reading = first.y.detach(), Reading(class_dim, first.class_dim, first.scalar, per)
         resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed, reading=reading)
         shape = measure_shapes(model, batch, blocks)
         problem = Problem(model, batch, resolved, _in_execution_order(blocks, shape.order), skipped)
-        work = Work(ranks, progress=progress)
+        work = Work(ranks, progress=told)
         if resume is not None or distributed:
             identity = session.identity | {"weights": digest_of_model(model), "loss": digest_of_loss(loss)}
             identity |= {"device": device.type, "dtype": str(dtype)}

@@ -4,6 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 
 
@@ -18,6 +19,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
     """As `write_text`, for bytes."""
+    check_kind("path", path, (str, os.PathLike), "name a file")
     target = Path(path)
     temporary = None
     try:

@@ -73,13 +73,39 @@ class NamedFunction:
                 takes = f"it takes {few(named, 8)}" if named else "it takes none"
                 hint = did_you_mean(key, named, otherwise=takes)
                 raise HessdiagError(f"{self.what} {self.reference!r} takes no argument {key!r}: {hint}")
+        for p in parameters:
+            if p.annotation in (int, "int") and isinstance(arguments.get(p.name), float):
+                raise HessdiagError(f"{self.what} {self.reference!r} {self._whole(p.name, arguments[p.name])}")
         try:
             signature.bind(**arguments)
         except TypeError as error:
             needed = [p.name for p in parameters if p.name in named and p.default is p.empty]
             missing = [name for name in needed if name not in arguments]
-            hint = f"pass {' '.join(f'--arg {name}=VALUE' for name in missing)}" if missing else str(error)
+            hint = self._remedy(missing) if missing else str(error)
             raise HessdiagError(f"{self.what} {self.reference!r} needs arguments: {hint}") from error
+
+    def hint_of_types(self, arguments: Mapping[str, Any]) -> str:
+        """Arguments that may be what the function failed at: fractions where the default is a whole number."""
+        try:
+            parameters = inspect.signature(self.function).parameters
+        except (TypeError, ValueError):
+            return ""
+        for name, value in arguments.items():
+            default = parameters[name].default if name in parameters else None
+            if isinstance(value, float) and isinstance(default, int) and not isinstance(default, bool):
+                return f": it {self._whole(name, value)}"
+        return ""
+
+    @staticmethod
+    def _whole(name: str, value: float) -> str:
+        advice = "; for factors of the width let it be one, as in width: float = 1.0" if name == "width" else ""
+        return f"takes a whole number as {name}, not {value:g}{advice}"
+
+    def _remedy(self, missing: list[str]) -> str:
+        """How values for these arguments are given: only a network's function can be given any."""
+        if self.what != "model":
+            return f"it is called without any, so give {few(missing)} a default value"
+        return f"pass arguments={{{', '.join(f'{name!r}: VALUE' for name in missing)}}}"
 
 
 def load_function(reference: str, *, what: str) -> NamedFunction:

@@ -28,11 +28,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hessdiag.arguments import check_kind, is_positive, kind_of
 from hessdiag.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
 from hessdiag.custom_init import apply_function, settable_layers, stores_inputs_first
 from hessdiag.errors import HessdiagError
 from hessdiag.importing import NamedFunction, load_function
 from hessdiag.suggestions import did_you_mean
+from hessdiag.torch_arguments import check_model
 
 Fans = tuple[float, float, float]
 Scheme = str | Callable[..., object]
@@ -206,8 +208,11 @@ def apply(
     >>> round(float(model[0].weight.detach().square().mean()), 4)  # 2 / √(4 · 4)
     0.5
     """
+    check_model(model)
+    if generator is not None:
+        check_kind("generator", generator, torch.Generator, "pass torch.Generator().manual_seed(0)")
     if c is not None:
-        if scheme not in GEOMETRIC or not (math.isfinite(c) and c > 0):
+        if scheme not in GEOMETRIC or not is_positive(c):
             raise HessdiagError(
                 f"c={c!r} with {name_of(scheme)!r}: c is a positive constant of {' and '.join(GEOMETRIC)}"
             )
@@ -215,7 +220,7 @@ def apply(
     return resolve(scheme)(model, generator=generator)
 
 
-def resolve(scheme: Scheme, *, what: str = "--init") -> Callable[..., nn.Module]:
+def resolve(scheme: Scheme, *, what: str = "init") -> Callable[..., nn.Module]:
     """A function `(model, *, generator=None)` that initialises a model in place.
 
     Args:
@@ -228,6 +233,8 @@ def resolve(scheme: Scheme, *, what: str = "--init") -> Callable[..., nn.Module]
         HessdiagError: there is no such scheme or function.
     """
     if not isinstance(scheme, str):
+        if not callable(scheme) or isinstance(scheme, torch.nn.Module):
+            raise HessdiagError(f"{what} is {kind_of(scheme)}: pass a name such as 'fan-in', or a function")
         given = scheme if isinstance(scheme, NamedFunction) else NamedFunction(what, name_of(scheme), scheme)
         return partial(apply_function, function=given)
     known = SCHEMES | VARIANTS

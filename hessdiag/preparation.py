@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag import init as initialisations
+from hessdiag.arguments import check_loss, check_whole
 from hessdiag.batch import Batch
 from hessdiag.cross_entropy import check_class_dim
 from hessdiag.data import read_batches
@@ -23,6 +24,8 @@ from hessdiag.models import ModelSource, Network
 from hessdiag.models.weights import Checkpoint, load_checkpoint
 from hessdiag.outputs import Outputs
 from hessdiag.seeds import stream
+from hessdiag.torch_arguments import as_device, as_dtype
+from hessdiag.trial import explained
 
 AS_BUILT = "as built"
 
@@ -84,10 +87,14 @@ def prepare(
     Raises:
         HessdiagError: something cannot be used, or the network cannot read the batch.
     """
-    if batch_size < 1:
+    if isinstance(batch_size, int) and batch_size < 1:
         raise HessdiagError(f"batch size {batch_size}: ask for at least 1 example")
+    check_whole("batch_size", batch_size, least=1)
+    check_whole("seed", seed)
+    check_loss(loss)
+    where, dtype = as_device(device), as_dtype(dtype)
     network = random_network(source, init=init, seed=seed)
-    module = network.module.to(device, dtype)
+    module = network.module.to(where, dtype)
     origin = initialisations.name_of(init)
     if checkpoint is not None:
         for note in load_checkpoint(module, checkpoint):
@@ -100,8 +107,8 @@ def prepare(
     else:
         read = read_batches(data, batch_size=batch_size, most=batches)
         batch, origin_of_data = next(read), data.reference
-        more = (later.to(torch.device(device), dtype) for later in read)
-    batch = replace(batch.to(torch.device(device), dtype), output=source.output)
+        more = (later.to(where, dtype) for later in read)
+    batch = replace(batch.to(where, dtype), output=source.output)
     outputs = try_forward(module, batch, source.name)
     if loss == "cross-entropy" and class_dim is None:
         class_dim = network.class_dim if outputs.y.dim() > 2 else None
@@ -126,14 +133,15 @@ def random_inputs(network: Network, source: ModelSource, *, batch_size: int, see
     """Inputs of the kind that the network reads, on the CPU, without targets."""
     if network.inputs is None:
         raise HessdiagError(
-            f"model {source.name!r} does not say what it reads: pass --input-size 3,32,32 (the shape of one example),"
-            " or --data, or return (module, input_size) from its factory"
+            f"model {source.name!r} does not say what it reads: pass input_size=(3, 32, 32) (the shape of one example),"
+            " or return (module, input_size) from its factory"
         )
     try:
         return Batch.of(network.inputs(batch_size, stream(seed, "inputs")), None)
     except RuntimeError as error:
         raise HessdiagError(
-            f"cannot draw {batch_size} inputs for {source.name} ({one_line(error)}): lower --batch-size or --input-size"
+            f"cannot draw {batch_size} inputs for {source.name} ({one_line(error)}):"
+            f" pass less than batch_size={batch_size}, or a smaller input_size=(3, 32, 32)"
         ) from error
 
 
@@ -163,13 +171,5 @@ def try_forward(module: nn.Module, batch: Batch, name: str) -> Outputs:
     Raises:
         HessdiagError: the network cannot read such a batch.
     """
-    few = batch.narrow(0, 2)
-    try:
-        with unharmed(module, seed=0), torch.no_grad():
-            return few.outputs(module)
-    except HessdiagError:
-        raise
-    except Exception as error:
-        values = (*batch.args, *batch.kwargs.values())
-        shapes = ", ".join("×".join(map(str, v.shape)) for v in values if isinstance(v, Tensor))
-        raise HessdiagError(f"model {name!r} cannot read inputs of shape {shapes} ({one_line(error)})") from error
+    with unharmed(module, seed=0), torch.no_grad(), explained(module, batch, name=f"model {name!r}"):
+        return batch.narrow(0, 2).outputs(module)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.files import write_text
 
@@ -286,6 +287,7 @@ def dumps(record: Mapping[str, Any]) -> str:
 
 def loads(source: str | os.PathLike[str], schema: str) -> dict[str, Any]:
     """Parse what `dumps` wrote, from text or file, and check its schema; the `"schema"` key is dropped."""
+    check_kind("source", source, (str, os.PathLike), "pass JSON text or the name of a file")
     is_text = isinstance(source, str) and source.lstrip().startswith("{")
     where = "the JSON text" if is_text else repr(str(source))
     try:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.files import write_text
 from hessdiag.report import Array, Report, complete, dumps, loads, normalize, spread, to_array
@@ -84,7 +85,10 @@ class Setups:
         Raises:
             HessdiagError: there is no report, or they are not of the same network and settings.
         """
+        check_kind("reports", reports, Iterable, "pass a list of reports")
         reports = tuple(reports)
+        for report in reports:
+            check_kind("a report", report, Report, "pass reports of hessdiag.diagnose, or Report.from_json(file)")
         if not reports:
             raise HessdiagError("no set-ups were measured: ask for at least 1")
         first = reports[0]

@@ -8,20 +8,22 @@ from typing import Any
 import numpy as np
 import torch
 
+from hessdiag.arguments import check_options, check_whole
 from hessdiag.diagnosis import diagnose
-from hessdiag.errors import HessdiagError
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.models import ModelSource
+from hessdiag.models.specification import Model, as_source
 from hessdiag.preparation import AS_BUILT, Prepared, prepare
 from hessdiag.report import Report
 from hessdiag.setups import Setups
+from hessdiag.torch_arguments import as_device, as_dtype
 
 
 def measure_setups(
-    source: ModelSource,
+    source: Model,
     *,
-    setups: int,
-    batch_size: int,
+    setups: int = 20,
+    batch_size: int = 64,
     init: str = AS_BUILT,
     seed: int = 0,
     device: str = "cpu",
@@ -32,7 +34,7 @@ def measure_setups(
     """Diagnose `setups` random networks, each on its own random batch and with its own random loss.
 
     Args:
-        source: the network; see `hessdiag.models.resolve_model`.
+        source: what `hessdiag.models.resolve_model` takes or returns, or a function that builds a network.
         setups: how many; set-up s has seed `seed + s`.
         batch_size: examples of each.
         init: an initialisation, see `hessdiag.init.resolve`, or `"as built"`.
@@ -44,12 +46,16 @@ def measure_setups(
         HessdiagError: an argument cannot be used.
     """
     options.setdefault("noise_scale", False)  # a set-up's share of it is too small to tell anything
-    if setups < 1:
-        raise HessdiagError(f"{setups} set-ups: ask for at least 1")
+    check_whole("setups", setups, least=1)
+    check_whole("batch_size", batch_size, least=1)
+    check_whole("seed", seed)
+    check_options(options, diagnose, fixed=["targets", "seed", "distributed", "resume"])
+    source = as_source(source, name="source")
+    where, dtype = str(as_device(device)), as_dtype(dtype)
 
     def measure(number: int) -> Result:
         report = diagnose_random(
-            source, batch_size=batch_size, init=init, seed=number, device=device, dtype=dtype, **options
+            source, batch_size=batch_size, init=init, seed=number, device=where, dtype=dtype, **options
         )
         return {"report": np.array(report.to_json())}
 

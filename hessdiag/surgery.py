@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hessdiag.arguments import check_kind, check_number, is_positive
 from hessdiag.batch import Batch, Inputs
 from hessdiag.custom_init import initialised_layers, stores_inputs_first
 from hessdiag.errors import HessdiagError
@@ -23,6 +24,7 @@ from hessdiag.guard import unharmed
 from hessdiag.init import fans, typical_kernel
 from hessdiag.scale import Scale
 from hessdiag.suggestions import did_you_mean
+from hessdiag.torch_arguments import check_model
 
 INPUT, OUTPUT = "input_scale", "output_scale"
 STANDARD_DEVIATION = 0.05  # of the outputs, "gives the best results" (Section 11.2)
@@ -55,6 +57,10 @@ def insert_scale(model: nn.Module, factor: float, *, before: str | None = None, 
     >>> undo(model)
     1
     """
+    check_model(model)
+    check_number("factor", factor, "pass a finite number, such as 0.5")
+    for name, place in (("before", before), ("after", after)):
+        check_kind(name, "" if place is None else place, str, "pass the path of a module, such as 'features.0'")
     if (before is None) == (after is None):
         raise HessdiagError("insert_scale: pass the path of a module as before= or as after=, one of them")
     path, name = (before, INPUT) if before is not None else (after, OUTPUT)
@@ -90,6 +96,7 @@ def undo(model: nn.Module) -> int:
     Returns:
         How many there were.
     """
+    check_model(model)
     count = 0
     for module in list(model.modules()):
         for hook, hooks in ((_scale_input, module._forward_pre_hooks), (_scale_output, module._forward_hooks)):
@@ -117,6 +124,7 @@ def scale_input(model: nn.Module, inputs: Inputs, *, layer: str | None = None) -
     Raises:
         HessdiagError: no linear or convolutional layer runs, or it reads nothing but zeros.
     """
+    check_model(model)
     path, x_sq = _first_reading(model, inputs, layer)
     n, k_sq = _fan_in_and_kernel(model.get_submodule(path))
     if x_sq == 0:
@@ -142,8 +150,9 @@ def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[s
     >>> correct_kernels(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 1)))
     {'1': InsertedScale(0.57735)}
     """
+    check_model(model)
     usual = typical_kernel(model) if typical is None else typical
-    if not (math.isfinite(usual) and usual > 0):
+    if not is_positive(usual):
         raise HessdiagError(f"typical kernel {usual!r}: pass the side of a kernel, such as 3")
     factors = {}
     for path, module in initialised_layers(model):
@@ -164,7 +173,8 @@ def normalise_output(model: nn.Module, inputs: Inputs, *, std: float = STANDARD_
     Raises:
         HessdiagError: `std` is not positive, or the outputs do not vary.
     """
-    if not (math.isfinite(std) and std > 0):
+    check_model(model)
+    if not is_positive(std):
         raise HessdiagError(f"std {std!r}: pass a positive standard deviation, such as {STANDARD_DEVIATION}")
     batch = Batch.of(inputs, None)
     with unharmed(model, seed=0), torch.no_grad():

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from hessdiag.arguments import check_kind
 from hessdiag.digits import short
 from hessdiag.report import BlockReport, Report, spread
 
@@ -54,6 +55,7 @@ def judge(report: Report) -> Verdict:
     Args:
         report: of any network; the weight blocks count, biases and scalars do not.
     """
+    check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or Report.from_json(file)")
     weights = report.weights
     curved = [b for b in weights if b.avg_sq_singular_value > 0 and math.isfinite(b.avg_sq_singular_value)]
     factor = _Factor.of(curved)

@@ -79,7 +79,7 @@ def test_every_form_gives_the_same_report(per: str, method: str) -> None:
     [
         (3.0, None, "inputs are a float: pass a tensor, or a tuple or dict of tensors"),
         ("text", None, "inputs are a str"),
-        (None, None, "inputs are a NoneType"),
+        (None, None, "inputs are None"),
         ((), None, "inputs hold no tensor"),
         ({}, None, "inputs hold no tensor"),
         ((1.0, None), None, "inputs hold no tensor"),

@@ -424,3 +424,123 @@ def test_numbers_that_leave_the_range_of_float32(depth: int, size: float, method
         assert b.avg_sq_singular_value > 0
         for key in ("avg_sq_singular_value", "gamma", "nu", "gamma_curvature"):
             assert getattr(a, key) == pytest.approx(getattr(b, key), rel=1e-2), key
+
+
+class Pixels(nn.Module):
+    """Takes its input by name, as models of transformers do."""
+
+    def __init__(self, *, labels: bool = False) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        if labels:
+            self.forward = lambda pixel_values, labels=None: self.layer(pixel_values)  # type: ignore[method-assign]
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        return self.layer(pixel_values)
+
+
+class OfTwo(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.layer(left) + self.layer(right)
+
+
+X, LABELS = torch.ones(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+APART = "pass inputs and targets apart, diagnose(model, inputs, targets)"
+
+
+def images() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+
+
+def grey_images() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "options", "message"),
+    [
+        (nn.Linear(4, 3), ((X, LABELS),), {}, f"Linear takes 1 argument and inputs are 2: {APART}"),
+        (nn.Linear(4, 3), ([X, LABELS],), {}, APART),
+        (nn.Linear(4, 3), ((X, torch.ones(6, 3)),), {"loss": "mse"}, APART),
+        (nn.Linear(4, 3), (list(X),), {}, "if each is one example, use torch.stack(inputs)"),
+        (nn.Linear, (X,), {}, "model is the class Linear: pass an instance, as in Linear(...)"),
+        ("lenet", (X,), {}, "pass a torch.nn.Module, such as hessdiag.models.resolve_model('lenet').build().module"),
+        (None, (X,), {}, "model is None: pass a torch.nn.Module"),
+        (images, (X,), {}, "model is the function images: pass a torch.nn.Module; if it builds one, call it"),
+        (
+            hessdiag.models.resolve_model("lenet"),
+            (X,),
+            {},
+            "model is a ModelSource: pass what it builds, model.build()",
+        ),
+        (nn.Linear(4, 3).state_dict(), (X,), {}, "load it into a network with load_state_dict"),
+        (images(), (torch.ones(3, 8, 8),), {}, "one example without a batch: use inputs.unsqueeze(0)"),
+        (grey_images(), (torch.ones(1, 8, 8),), {}, "one example without a batch: use inputs.unsqueeze(0)"),
+        (nn.Linear(4, 3), (X[0],), {}, "inputs of shape (4,) are one example without a batch"),
+        (images(), (torch.ones(3, 8, 8, dtype=torch.uint8),), {}, "use inputs.float().unsqueeze(0)"),
+        (images(), (torch.ones(2, 3, 8, 8, dtype=torch.uint8),), {}, "such as inputs.float() / 255"),
+        (images(), (torch.ones(2, 8, 8, 3),), {}, "have their channels last: use inputs.permute(0, 3, 1, 2)"),
+        (nn.Linear(4, 3), (X.long(),), {}, "inputs are int64 and the model reads float32: use inputs.float()"),
+        (nn.Linear(4, 3), (X[:, :3],), {}, "the model cannot read inputs of shape 6×3 (RuntimeError: "),
+        (
+            Pixels(),
+            ({"pixel_values": X, "labels": LABELS},),
+            {},
+            "inputs hold 'labels', which Pixels takes no argument",
+        ),
+        (Pixels(), ([{"pixel_values": X, "labels": LABELS}],), {}, "leave it out of the inputs and pass it as targets"),
+        (
+            Pixels(labels=True),
+            ({"pixel_values": X, "labels": LABELS},),
+            {"loss": "cross-entropy"},
+            "loss 'cross-entropy' needs targets and inputs hold 'labels'",
+        ),
+        (Pixels(), ({"pixel_value": X},), {}, "Pixels takes no argument 'pixel_value': did you mean pixel_values?"),
+        (OfTwo(), (X,), {}, "OfTwo also needs right: pass a dict of its arguments, {'left': …, 'right': …}"),
+        (nn.Linear(4, 3), (X.numpy(),), {}, "inputs are a ndarray: pass torch.from_numpy(inputs)"),
+        (nn.Linear(4, 3), ((X.numpy(),),), {}, "inputs hold no tensor: pass torch.from_numpy(each)"),
+        (nn.Linear(4, 3), ((4,),), {}, "inputs hold no tensor: pass a tensor, such as torch.randn(64, 4)"),
+        (nn.Linear(4, 3), (X, LABELS.numpy()), {"loss": "cross-entropy"}, "pass torch.from_numpy(targets)"),
+        (nn.Linear(4, 3), (X, [0] * 6), {"loss": "cross-entropy"}, "targets are a list: pass torch.tensor(targets)"),
+        (nn.Linear(4, 3), (X,), {"max_memory": "lots"}, "max_memory 'lots': pass a size such as '4GiB'"),
+        (nn.Linear(4, 3), (X,), {"max_memory": [1]}, "max_memory [1]: pass a size such as '4GiB'"),
+        (nn.Linear(4, 3), (X,), {"progress": 3}, "progress 3: pass True, or a function"),
+        (nn.Linear(4, 3), (X,), {"rtol": "0.1"}, "rtol '0.1': pass a relative error above 0"),
+        (nn.Linear(4, 3), (X,), {"max_products": 4.5}, "max_products 4.5: pass at least 2, a whole number"),
+        (nn.Linear(4, 3), (X,), {"seed": None}, "seed None: pass a whole number"),
+        (nn.Linear(4, 3), (X,), {"resume": True}, "resume True: pass the name of a file"),
+        (nn.Linear(4, 3), (X,), {"loss": None}, "loss None: pass a name such as 'cross-entropy'"),
+        (nn.Linear(4, 3), (X, LABELS), {"loss": nn.CrossEntropyLoss}, "pass an instance, as in CrossEntropyLoss()"),
+    ],
+)
+def test_what_is_often_passed_by_mistake_is_answered_with_what_to_write(model, arguments, options, message) -> None:
+    with pytest.raises(hessdiag.HessdiagError) as refused:
+        hessdiag.diagnose(model, *arguments, **options)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_memory_may_be_a_text_and_progress_true(capsys: pytest.CaptureFixture[str]) -> None:
+    model = nn.Linear(4, 3)
+    bytes_, text = (hessdiag.diagnose(model, X, max_memory=m, progress=True) for m in (2**30, "1GiB"))
+    assert text == bytes_
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "hessdiag: 1 done, last moments\n" in err
+    assert hessdiag.diagnose(model, X, progress=False) == bytes_
+    assert capsys.readouterr().err == ""
+
+
+def test_a_model_of_two_arguments_reads_a_pair() -> None:
+    assert hessdiag.diagnose(OfTwo(), (X, X + 1)).batch_size == 6
+
+
+def test_the_dry_run_refuses_alike() -> None:
+    with pytest.raises(hessdiag.HessdiagError, match="one example without a batch"):
+        hessdiag.describe(images(), torch.ones(3, 8, 8))
+    with pytest.raises(hessdiag.HessdiagError, match="model is the class Linear"):
+        hessdiag.describe(nn.Linear, X)

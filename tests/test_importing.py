@@ -128,7 +128,7 @@ def test_an_argument_that_is_needed() -> None:
     def function(path, *, size=1):
         return path, size
 
-    with pytest.raises(HessdiagError, match="needs arguments: pass --arg path=VALUE"):
+    with pytest.raises(HessdiagError, match=r"needs arguments: pass arguments=\{'path': VALUE\}"):
         NamedFunction("model", "m:f", function).check_arguments({"size": 2})
 
 

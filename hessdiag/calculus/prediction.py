@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag import scaling
+from hessdiag.arguments import check_whole, kind_of
 from hessdiag.blocks import Block, find_blocks
 from hessdiag.calculus.activation import Activation
 from hessdiag.calculus.call import KERNEL, MOMENTS, Step
@@ -23,6 +24,7 @@ from hessdiag.calculus.weights import WeightMoments, weight_moments
 from hessdiag.errors import HessdiagError
 from hessdiag.files import write_text
 from hessdiag.report import Kind, dumps, spread
+from hessdiag.torch_arguments import check_model, to_tensor
 
 SCHEMA = "hessdiag.prediction/1"
 EXAMPLES = 64  # that a measurement averages over, where nothing else is said
@@ -161,8 +163,10 @@ def predict(
     >>> prediction.blocks[0].gamma  # n E[x²]² E[Δy²] / E[y²] = 4 (2 N + 2)
     24.0
     """
+    check_model(model)
     if moments not in MOMENTS:
         raise HessdiagError(f"moments {moments!r}: use {' or '.join(MOMENTS)}")
+    check_whole("batch_size", batch_size)
     if batch_size < 1:
         raise HessdiagError(f"batch size {batch_size}: ask for at least 1 example")
     args, kwargs, given = example_inputs(model, inputs)
@@ -242,7 +246,9 @@ def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict
     elif isinstance(inputs, (tuple, list)) and inputs:
         args = tuple(inputs)
     else:
-        raise HessdiagError(f"inputs are {inputs!r}: pass the shape of one example such as (3, 32, 32), or tensors")
+        found = f"the text {inputs!r}" if isinstance(inputs, str) else kind_of(inputs)
+        how = to_tensor(inputs, "inputs") or "pass the shape of one example such as (3, 32, 32), or tensors"
+        raise HessdiagError(f"inputs are {found}: {how}")
     numbers = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.is_floating_point()]
 
     def two(value: Any) -> Any:

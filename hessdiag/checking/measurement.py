@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
+from hessdiag.arguments import check_kind, check_number, check_options, check_whole
 from hessdiag.checking.result import KEYS, InitCheck, SchemeCheck, WidthSweep, ranked
+from hessdiag.diagnosis import diagnose
 from hessdiag.errors import HessdiagError
-from hessdiag.importing import NamedFunction
+from hessdiag.execution.progress import as_progress
 from hessdiag.init import SCHEMES, Scheme, name_of
-from hessdiag.models import ModelSource, resolve_model
-from hessdiag.models.factory import factory_source
+from hessdiag.models import ModelSource
+from hessdiag.models.specification import Model, as_source, check_arguments
 from hessdiag.preparation import prepare
 from hessdiag.setups import Setups
 from hessdiag.signals import measure_signals
 from hessdiag.study import diagnose_prepared
-
-Model = str | ModelSource | Callable[..., Any]
+from hessdiag.torch_arguments import as_device, as_dtype
 
 
 def check_init(
@@ -35,11 +34,12 @@ def check_init(
     arguments: Mapping[str, Any] | None = None,
     input_size: tuple[int, ...] | None = None,
     output: str | int | None = None,
+    evaluate: bool = False,
     loss: str = "random-quadratic",
     seed: int = 0,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
-    progress: Callable[[], None] = lambda: None,
+    progress: Callable[[], None] | bool = False,
     **options: Any,
 ) -> InitCheck:
     """Rank an initialisation among others by how equally curved it makes the layers of a network.
@@ -57,8 +57,10 @@ def check_init(
         arguments: keyword arguments of the function that builds the network.
         input_size: shape of one example, where the network does not say.
         output: name or position of the output to measure, where the network returns several.
+        evaluate: put the networks in evaluation mode, for a function that builds them in training mode.
         loss, seed, device, dtype: as of `hessdiag.measure_setups`.
-        progress: called after each set-up; there are `setups` of them for each initialisation and each width.
+        progress: called after each set-up, of which there are `setups` for each initialisation and each width; True
+            prints on stderr.
         options: of `hessdiag.diagnose`, such as `method` or `matrix`.
 
     Returns:
@@ -71,27 +73,32 @@ def check_init(
     >>> sorted(scheme.init for scheme in check.schemes)
     ['fan-in', 'geometric']
     """
+    check_whole("setups", setups)
     if setups < 1:
         raise HessdiagError(f"{setups} set-ups: ask for at least 1")
+    check_kind("widths", widths, (list, tuple, np.ndarray), "pass a list of factors, such as [0.5, 1, 2, 4]")
     for width in widths:
-        if not 0 < width < float("inf"):
-            raise HessdiagError(f"width {width:g}: pass positive factors, as in 0.5,1,2,4")
+        check_number("width", width, "pass positive factors, such as [0.5, 1, 2, 4]", above=0)
+    check_options(options, diagnose, fixed=["targets", "seed", "distributed", "resume"])
+    against = [against] if isinstance(against, str) or callable(against) else against
+    check_kind("against", against, (list, tuple), "pass a list of initialisations, such as ['fan-in', 'geometric']")
     schemes = _without_repeats(init, against)
     shared: dict[str, Any] = {
         "setups": setups,
         "batch_size": batch_size,
         "loss": loss,
         "seed": seed,
-        "device": device,
-        "dtype": dtype,
-        "progress": progress,
+        "device": str(as_device(device)),
+        "dtype": as_dtype(dtype),
+        "progress": as_progress(progress),
         **options,
     }
     shared.setdefault("noise_scale", False)
-    given = dict(arguments or {})
+    given = check_arguments(arguments)
+    asked: dict[str, Any] = {"input_size": input_size, "evaluate": evaluate, "output": output}
     wide = [given | {"width": width} for width in widths]
-    sources = [_source(model, each, input_size, output) for each in wide]  # refused before measuring
-    source = _source(model, given, input_size, output)
+    sources = [as_source(model, arguments=each, **asked) for each in wide]  # refused before measuring
+    source = as_source(model, arguments=given, **asked)
     measured = [check_scheme(source, scheme, **shared) for scheme in schemes]
     wider = [check_scheme(each, init, **shared) for each in sources]
     sweep = _sweep(widths, wider) if wider else None
@@ -148,21 +155,6 @@ def _without_repeats(init: Scheme, against: Sequence[Scheme]) -> list[Scheme]:
         if names.count(name) > 1:
             raise HessdiagError(f"two initialisations are called {name!r}: rename one of the functions")
     return schemes
-
-
-def _source(
-    model: Model, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None, output: str | int | None
-) -> ModelSource:
-    if isinstance(model, ModelSource):
-        if arguments or input_size:
-            raise HessdiagError("a ModelSource takes no widths, arguments or input_size: pass a name or a function")
-        return model if output is None else replace(model, output=output)
-    if isinstance(model, str):
-        return resolve_model(model, arguments=arguments, input_size=input_size, output=output)
-    if isinstance(model, nn.Module):
-        raise HessdiagError("model is a network that is already built: pass a function that builds it afresh")
-    named = NamedFunction("model", getattr(model, "__name__", repr(model)), model)
-    return replace(factory_source(named, arguments=arguments, input_size=input_size), output=output)
 
 
 def _sweep(widths: Sequence[float], wider: Sequence[SchemeCheck]) -> WidthSweep:

@@ -6,8 +6,10 @@ from hessdiag.cli import options
 def describe(
     model: options.Model,
     arg: options.Arg = None,
+    evaluate: options.Eval = False,
     init: options.Init = "",
     weights: options.Weights = "",
+    weights_key: options.WeightsKey = "",
     in_channels: options.InChannels = None,
     input_size: options.InputSize = "",
     data: options.Data = "",
@@ -23,11 +25,14 @@ def describe(
     seed: options.Seed = 0,
 ) -> None:
     """List the blocks of MODEL, what is left out and why, and what measuring them would cost."""
-    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg, output=output)
+    source = options.model_source(
+        model, in_channels=in_channels, input_size=input_size, arg=arg, output=output, evaluate=evaluate
+    )
     prepared = options.prepare(
         source,
         init=init,
         weights=weights,
+        weights_key=weights_key,
         data=data,
         batch_size=batch_size,
         loss=loss,

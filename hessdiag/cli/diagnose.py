@@ -35,8 +35,10 @@ MaxMemory = Annotated[
 def diagnose(
     model: options.Model,
     arg: options.Arg = None,
+    evaluate: options.Eval = False,
     init: options.Init = "",
     weights: options.Weights = "",
+    weights_key: options.WeightsKey = "",
     in_channels: options.InChannels = None,
     input_size: options.InputSize = "",
     data: options.Data = "",
@@ -68,11 +70,14 @@ def diagnose(
     if max_spread is not None and not max_spread >= 1:
         raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
     memory = options.parse_memory(max_memory)
-    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg, output=output)
+    source = options.model_source(
+        model, in_channels=in_channels, input_size=input_size, arg=arg, output=output, evaluate=evaluate
+    )
     prepared = options.prepare(
         source,
         init=init,
         weights=weights,
+        weights_key=weights_key,
         data=data,
         batches=options.parse_batches(batches, data=data),
         batch_size=batch_size,

@@ -45,6 +45,12 @@ Data = Annotated[
     typer.Option(metavar="MOD:FN", help="function that returns inputs or (inputs, targets)  [default: random]"),
 ]
 InChannels = Annotated[int | None, typer.Option(help="input channels of lenet  [default: 3]")]
+Eval = Annotated[
+    bool, typer.Option("--eval", help="put the network in evaluation mode: no dropout, running batch statistics")
+]
+WeightsKey = Annotated[
+    str, typer.Option(metavar="KEY", help="entry of --weights that holds the network, as in ema  [default: found]")
+]
 InputSize = Annotated[
     str, typer.Option(help="shape of one input, as in 3,32,32; for text, tokens  [default: the model's own]")
 ]
@@ -72,25 +78,37 @@ Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, input
 
 
 def model_source(
-    model: str, *, in_channels: int | None, input_size: str, arg: list[str] | None, output: str = ""
+    model: str,
+    *,
+    in_channels: int | None,
+    input_size: str,
+    arg: list[str] | None,
+    output: str = "",
+    evaluate: bool = False,
 ) -> ModelSource:
     """The network that MODEL and its options ask for."""
     from hessdiag.models import resolve_model
+    from hessdiag.models.source import in_evaluation_mode
 
     size = parse_size(input_size) if input_size else None
-    return resolve_model(
+    source = resolve_model(
         model,
         in_channels=in_channels,
         arguments=parse_arguments(arg or []),
         input_size=size,
         output=parse_output(output),
     )
+    return in_evaluation_mode(source) if evaluate else source
 
 
-def prepare(source: ModelSource, *, weights: str, data: str, init: str, **settings: Any) -> Prepared:
+def prepare(
+    source: ModelSource, *, weights: str, weights_key: str = "", data: str, init: str, **settings: Any
+) -> Prepared:
     """Network and batch, from the texts of `--weights`, `--data` and `--init`; prints of the model go to stderr."""
     if init and weights:
         raise HessdiagError("--init and --weights both say what the weights are: pass one of them")
+    if weights_key and not weights:
+        raise HessdiagError(f"--weights-key {weights_key!r} is an entry of --weights: pass that too")
     from hessdiag import preparation
     from hessdiag.importing import load_function
     from hessdiag.models.weights import read_checkpoint
@@ -99,7 +117,7 @@ def prepare(source: ModelSource, *, weights: str, data: str, init: str, **settin
         return preparation.prepare(
             source,
             init=init or preparation.AS_BUILT,
-            checkpoint=read_checkpoint(weights) if weights else None,
+            checkpoint=read_checkpoint(weights, key=weights_key) if weights else None,
             data=load_function(data, what="--data") if data else None,
             say=say,
             **settings,
@@ -164,24 +182,15 @@ def parse_batches(text: str, *, data: str) -> int | None:
     return int(text)
 
 
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
 def parse_memory(text: str) -> int | None:
     """Bytes of a text such as 4GiB, 500M or 2000000; the empty text is `None`.
 
     >>> parse_memory("2GiB")
     2147483648
     """
-    if not text:
-        return None
-    found = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]?)(?:i?B)?", text.strip(), flags=re.IGNORECASE)
-    if found is None:
-        raise HessdiagError(f"--max-memory {text!r}: write a size such as 4GiB or 500MiB")
-    size = int(found[1]) * UNITS[found[2].upper()]
-    if size < UNITS["M"]:
-        raise HessdiagError(f"--max-memory {text!r}: write at least 1MiB")
-    return size
+    from hessdiag.execution.memory import as_bytes
+
+    return as_bytes(text) if text else None
 
 
 def check_file(path: str) -> None:

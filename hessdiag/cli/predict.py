@@ -37,6 +37,7 @@ Json = Annotated[str, typer.Option(metavar="FILE", help="also save the predictio
 def predict(
     model: options.Model,
     arg: options.Arg = None,
+    evaluate: options.Eval = False,
     init: Init = "",
     in_channels: options.InChannels = None,
     input_size: options.InputSize = "",
@@ -56,7 +57,7 @@ def predict(
         raise HessdiagError(f"cannot write {json!r}: there is no folder {str(Path(json).parent)!r}")
     if compare and prescribe:
         raise HessdiagError("--compare and --prescribe are two questions: pass one of them")
-    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg)
+    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg, evaluate=evaluate)
     from dataclasses import replace
 
     from hessdiag.calculus import predict as predict_model

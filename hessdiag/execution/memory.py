@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
 import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -18,6 +22,7 @@ SHARE = 2  # of the free memory, by default: half
 CACHED = 48 * 2**20  # bytes of activations that a processor works through fastest
 OVERHEAD = 4  # what a chunk takes in all, over its activations and cotangents
 LEAST = 2**20
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate", "can't allocate memory")
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -34,6 +39,28 @@ def free_memory(device: torch.device) -> int:
         return free
 
 
+def as_bytes(asked: Any) -> int:
+    """Bytes of a number, or of a text such as 4GiB, 500M or 2000000.
+
+    Raises:
+        HessdiagError: it is no size, or less than 1 MiB.
+
+    >>> as_bytes("2GiB")
+    2147483648
+    """
+    size = None
+    if isinstance(asked, str):
+        found = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]?)(?:i?B)?", asked.strip(), flags=re.IGNORECASE)
+        size = int(found[1]) * UNITS[found[2].upper()] if found else None
+    elif isinstance(asked, Real) and not isinstance(asked, bool) and math.isfinite(asked):
+        size = int(float(asked))
+    if size is None:
+        raise HessdiagError(f"max_memory {asked!r}: pass a size such as '4GiB' or '500MiB', or a number of bytes")
+    if size < LEAST:
+        raise HessdiagError(f"max_memory {asked!r}: pass a number of bytes, at least {LEAST} (1MiB)")
+    return size
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes that a measurement may take.
@@ -48,15 +75,13 @@ class Memory:
     chunk: int
 
     @classmethod
-    def of(cls, asked: int | None, device: torch.device) -> Memory:
+    def of(cls, asked: int | str | None, device: torch.device) -> Memory:
         """Those asked for, or half of what is free.
 
         Raises:
             HessdiagError: fewer than 1 MiB were asked for.
         """
-        total = max(free_memory(device) // SHARE, LEAST) if asked is None else asked
-        if total < LEAST:
-            raise HessdiagError(f"max_memory {asked}: pass a number of bytes, at least {LEAST} (1 MiB)")
+        total = max(free_memory(device) // SHARE, LEAST) if asked is None else as_bytes(asked)
         return cls(total, total // OVERHEAD if device.type == "cuda" else min(CACHED, total // OVERHEAD))
 
 

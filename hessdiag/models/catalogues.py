@@ -66,7 +66,10 @@ def _checked_name(specification: str, known: list[str], arguments: Mapping[str, 
     library, _, name = specification.partition(":")
     for key in arguments:
         if key in DOWNLOADING:
-            raise HessdiagError(f"--arg {key}=…: hessdiag downloads nothing, load weights with --weights FILE")
+            raise HessdiagError(
+                f"arguments={{{key!r}: …}}: hessdiag downloads nothing,"
+                " load weights into the network with load_state_dict"
+            )
     if name not in known:
         hint = did_you_mean(name, known, otherwise=f"{library}.list_models() lists them")
         raise HessdiagError(f"model {specification!r}: {library} has no model {name!r}; {hint}")

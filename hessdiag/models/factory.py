@@ -49,7 +49,10 @@ def as_size(value: Any) -> tuple[int, ...] | None:
 
 def _network(factory: NamedFunction, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None) -> Network:
     label = f"{factory.what} {factory.reference!r}"
-    built, size = factory(**arguments), None
+    try:
+        built, size = factory(**arguments), None
+    except HessdiagError as error:
+        raise HessdiagError(f"{error}{factory.hint_of_types(arguments)}") from error
     if isinstance(built, tuple) and len(built) == 2:
         built, given = built
         size = as_size(given)

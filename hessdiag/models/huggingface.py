@@ -156,8 +156,7 @@ def _random_inputs(
     argument = str(getattr(module, "main_input_name", "input_ids"))
     if argument == "input_ids":
         if input_size and len(input_size) > 1:
-            size = ",".join(map(str, input_size))
-            raise HessdiagError(f"--input-size {size}: {label} reads tokens, pass their number as in --input-size 16")
+            raise HessdiagError(f"input_size {input_size}: {label} reads tokens, pass their number as in input_size=16")
         inner = config.get_text_config()
         longest = getattr(inner, "max_position_embeddings", None) or USUAL_LENGTH
         keywords = ("input_ids", "decoder_input_ids") if config.is_encoder_decoder else ("input_ids",)

@@ -114,6 +114,17 @@ class ModelSource:
     output: str | int | None = None
 
 
+def in_evaluation_mode(source: ModelSource) -> ModelSource:
+    """The same network without dropout and with the running statistics of its normalisation layers."""
+
+    def build() -> Network:
+        network = source.build()
+        network.module.eval()
+        return network
+
+    return ModelSource(source.name, build)
+
+
 def check_module(module: Any, label: str) -> nn.Module:
     """Refuse what is not a network that holds numbers; without numbers only where the default device is meta.
 

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from hessdiag.errors import HessdiagError
 from hessdiag.importing import missing_file, one_line
-from hessdiag.suggestions import few
+from hessdiag.suggestions import did_you_mean, few
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
-PREFIXES = ("module.", "_orig_mod.")  # of DataParallel, and of torch.compile
+PREFIXES = ("module.", "_orig_mod.")  # of DataParallel, and of torch.compile; others are found by what they hold
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,12 @@ class Checkpoint:
     unwrapped: tuple[str, ...] = ()
 
 
-def read_checkpoint(path: str) -> Checkpoint:
+def read_checkpoint(path: str, *, key: str = "") -> Checkpoint:
     """Read a `.safetensors` file, or one that `torch.save` wrote.
+
+    Args:
+        path: the file.
+        key: entry that holds the network's tensors, or what their names begin with; by default a usual one.
 
     Raises:
         HessdiagError: the file is missing, damaged, would run code, or does not hold named tensors.
@@ -45,18 +49,22 @@ def read_checkpoint(path: str) -> Checkpoint:
         raise HessdiagError(f"{label}: {missing_file(Path(path))}")
     content: Any = _read_safetensors(path, label) if path.endswith(".safetensors") else _read_torch(path, label)
     unwrapped: list[str] = []
-    while isinstance(content, Mapping) and not any(isinstance(value, Tensor) for value in content.values()):
-        key = next((name for name in WRAPPERS if isinstance(content.get(name), Mapping)), None)
-        if key is None:
-            break
-        content = content[key]
+    if key:
+        content = _entry(content, key, label)
         unwrapped.append(key)
+    while isinstance(content, Mapping) and not any(isinstance(value, Tensor) for value in content.values()):
+        wrapper = next((name for name in WRAPPERS if isinstance(content.get(name), Mapping)), None)
+        if wrapper is None:
+            break
+        content = content[wrapper]
+        unwrapped.append(wrapper)
     if not isinstance(content, Mapping):
         raise HessdiagError(f"{label} holds a {type(content).__name__}: save model.state_dict(), tensors by name")
     wrong = [str(key) for key, value in content.items() if not isinstance(value, Tensor) or not isinstance(key, str)]
     if wrong or not content:
         held = f"{few(wrong)}, which are not tensors" if wrong else "nothing"
-        raise HessdiagError(f"{label} holds {held}: save model.state_dict(), tensors by name")
+        advice = _advice_of_entries(content) or "save model.state_dict(), tensors by name"
+        raise HessdiagError(f"{label} holds {held}: {advice}")
     _check_values(content, label)
     return Checkpoint(path, content, tuple(f"took what is under {key!r}" for key in unwrapped))
 
@@ -94,6 +102,34 @@ def load_checkpoint(module: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...
     except Exception as error:  # a module's own loading code
         raise HessdiagError(f"--weights {checkpoint.path!r} cannot be loaded: {one_line(error)}") from error
     return (*checkpoint.unwrapped, *notes)
+
+
+def _entry(content: Any, key: str, label: str) -> dict[str, Any]:
+    """What is under a key, or the tensors whose names begin with it."""
+    held = content if isinstance(content, Mapping) else {}
+    if isinstance(held.get(key), Mapping):
+        return dict(held[key])
+    for inner in (held, *(held[name] for name in WRAPPERS if isinstance(held.get(name), Mapping))):
+        begun = {k.removeprefix(f"{key}."): v for k, v in inner.items() if str(k).startswith(f"{key}.")}
+        if begun:
+            return begun
+    there = [str(k) for k, value in held.items() if isinstance(value, Mapping)]
+    there += sorted(
+        {str(k).partition(".")[0] for k, value in held.items() if isinstance(value, Tensor) and "." in str(k)}
+    )
+    hint = did_you_mean(key, there)
+    known = f"it holds {few(there, 8)}" if there else "it holds no entries with tensors"
+    raise HessdiagError(f"--weights-key {key!r}: {label} has no such entry; {known}" + (f", {hint}" if hint else ""))
+
+
+def _advice_of_entries(content: Mapping[Any, Any]) -> str:
+    """Which entries of a file might be the network."""
+    found = [str(key) for key, value in content.items() if isinstance(value, Mapping) and _tensors_in(value)]
+    return f"pick the network with --weights-key, one of {few(found, 8)}" if found else ""
+
+
+def _tensors_in(entry: Mapping[Any, Any]) -> bool:
+    return bool(entry) and all(isinstance(value, Tensor) for value in entry.values())
 
 
 def _read_safetensors(path: str, label: str) -> dict[str, Tensor]:
@@ -139,7 +175,28 @@ def _without_prefixes(tensors: Mapping[str, Tensor], own: Iterable[str]) -> tupl
                 tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
                 notes.append(f"left out the prefix {prefix!r}")
                 stripped = True
-    return tensors, notes
+    if all(key in tensors for key in own):
+        return tensors, notes
+    return _under_a_prefix(tensors, own, notes)
+
+
+def _under_a_prefix(
+    tensors: Mapping[str, Tensor], own: list[str], notes: list[str]
+) -> tuple[Mapping[str, Tensor], list[str]]:
+    """The one part of a larger module that is the whole network, such as `model.` in a checkpoint of Lightning."""
+    found = sorted({key.removesuffix(own[0]) for key in tensors if own and key.endswith(f".{own[0]}")})
+    whole = [prefix for prefix in found if all(f"{prefix}{key}" in tensors for key in own)]
+    if len(whole) > 1:
+        names = " and ".join(repr(prefix.removesuffix(".")) for prefix in whole)
+        raise HessdiagError(f"--weights hold the network more than once: pick one with --weights-key, {names}")
+    if not whole:
+        return tensors, notes
+    (prefix,) = whole
+    others = [key for key in tensors if not key.startswith(prefix)]
+    notes = [*notes, f"left out the prefix {prefix!r}"]
+    if others:
+        notes.append(f"left out {len(others)} tensors without it ({few(others)})")
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}, notes
 
 
 def _size(tensor: Tensor) -> str:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
 from hessdiag.report import spread
@@ -31,6 +32,9 @@ def draw_conditioning(panels: Mapping[str, Setups]) -> Figure:
     Raises:
         HessdiagError: there is no network.
     """
+    check_kind("panels", panels, Mapping, "pass a dict of Setups by title, such as {'LeNet': setups}")
+    for panel in panels.values():
+        check_kind("a panel", panel, Setups, "pass Setups as measure_setups returns; draw a Report with draw_layers")
     if not panels:
         raise HessdiagError("nothing to draw: pass at least one network")
     with style.context("whitegrid"):

@@ -14,6 +14,7 @@ from matplotlib.colors import LogNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
 from hessdiag.report import Array, Report, spread
@@ -76,6 +77,9 @@ def draw_heatmaps(panels: Sequence[Setups]) -> Figure:
     Raises:
         HessdiagError: there are no panels, two of them show the same, or they differ in what they must share.
     """
+    check_kind("panels", panels, (list, tuple), "pass a list of Setups; draw a Report with draw_heatmap(report)")
+    for panel in panels:
+        check_kind("a panel", panel, Setups, "pass Setups as measure_setups returns; draw a Report with draw_heatmap")
     style.agree(panels, ("model", "names", "numel", "loss", "per", "batch_size"))
     drawn = [Panel.of_setups(setups) for setups in panels]
     places = [(panel.matrix, panel.init) for panel in drawn]
@@ -92,6 +96,7 @@ def draw_heatmap(report: Report) -> Figure:
     Raises:
         HessdiagError: the report has no weight blocks.
     """
+    check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or draw Setups with draw_heatmaps")
     if not report.weights:
         raise HessdiagError(f"{report.model} has no weight block to draw a map of: use draw_layers")
     return _draw([Panel.of_report(report)], note=style.caption(report))

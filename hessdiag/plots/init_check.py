@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from hessdiag.arguments import check_kind
 from hessdiag.checking.result import InitCheck, SchemeCheck, WidthSweep
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
@@ -46,6 +47,7 @@ def draw_init_check(check: InitCheck) -> Figure:
     equally curved. The dashed lines are where the verdict turns to uneven and to unbalanced. Of more than six
     initialisations only the first five and the one asked about have a map.
     """
+    check_kind("check", check, InitCheck, "pass what hessdiag.check_init returns")
     shown = _shown(check)
     panels = [Panel.of_setups(scheme.setups) for scheme in shown]
     labels = Labels.of(panels[0].names, columns=len(panels))
@@ -75,6 +77,7 @@ def draw_widths(sweep: WidthSweep) -> Figure:
     Raises:
         HessdiagError: no width has a defined value for all layers.
     """
+    check_kind("sweep", sweep, WidthSweep, "pass check_init(..., widths=[0.5, 1, 2]).widths")
     relative = sweep.relative()  # (W, L)
     if not np.isfinite(relative).any():
         raise HessdiagError("σ² is zero or undefined at every width: there is nothing to draw")

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
+from hessdiag.arguments import check_kind
 from hessdiag.plots import style
 from hessdiag.report import BlockReport, Report
 
@@ -48,6 +49,7 @@ def draw_layers(report: Report) -> Figure:
     learnable scalars small, on the row of their layer. Bars on σ² are ±1.96 standard errors. What is undefined or zero
     is not drawn, and is named at the right of its row.
     """
+    check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or draw Setups with draw_conditioning")
     rows = _rows(report.blocks)
     names = list(dict.fromkeys(rows))
     with style.context("whitegrid"):

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from hessdiag.arguments import check_kind
 from hessdiag.plots import style
 from hessdiag.report import Array
 from hessdiag.setups import Setups
@@ -31,6 +32,7 @@ def draw_ratios(setups: Setups) -> Figure:
     the left say that it predicts too little. The solid line is the median, the band the 5–95 % range; both are printed
     above the panel. Ratios that are undefined (no finite number) or 0 have no place on the axis and are counted there.
     """
+    check_kind("setups", setups, Setups, "pass Setups as measure_setups returns; draw a Report with draw_layers")
     ratio = np.asarray(setups.columns["ratio"], dtype=np.float64)  # (S, L)
     blocks = ratio.shape[1]
     columns = _columns(blocks)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from hessdiag.arguments import check_kind
+from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ def draw_scaling(rows: Sequence[LayerRow]) -> Figure:
     A dot on the dashed line says that the operation keeps ς. Blue dots agree with the paper's ✓ or ✗, orange ones do
     not; crosses are what the calculus with `kernel` moments predicts.
     """
+    check_kind("rows", rows, (list, tuple), "pass the rows of hessdiag.experiments.layers")
+    if not rows:
+        raise HessdiagError("nothing to draw: pass at least one row")
     with style.context("whitegrid"):
         figure = Figure(figsize=(6.6, ROW * len(rows) + 1.0))
         axes = figure.subplots()

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
+from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.files import write_bytes
 from hessdiag.report import Report
@@ -72,6 +73,8 @@ def caption(*measured: Report | Setups) -> str:
 
     Settings in which several measurements differ are listed.
     """
+    for each in measured:
+        check_kind("a measurement", each, (Report, Setups), "pass reports or Setups, one after the other")
     return " · ".join(
         (
             _listed(m.model for m in measured),
@@ -202,6 +205,8 @@ def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, Path]:
     Raises:
         HessdiagError: the folder does not exist or cannot be written.
     """
+    check_kind("figure", figure, Figure, "draw one first, with draw_heatmap(report)")
+    check_kind("stem", stem, (str, os.PathLike), "name a file without its ending, such as 'figures/heatmap'")
     png, svg = io.BytesIO(), io.BytesIO()
     with context():
         figure.savefig(png, format="png", dpi=200, metadata={"Software": None})

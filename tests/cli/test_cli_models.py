@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from hessdiag.__main__ import main
 from hessdiag.models import mlp, resolve_model
 from hessdiag.preparation import prepare
+from hessdiag.report import Report
 
 NETS = """
 import torch
@@ -179,3 +180,81 @@ def test_the_installed_command_finds_modules_of_the_current_folder(folder: Path)
     command = [sys.executable, "-c", code, "describe", "nets_cli:build"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "building\n")
+
+
+TRAINING = """
+import torch
+from torch import nn
+def dropout(): return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2)), 4
+def norm(): return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)), 4
+def annotated(width: int = 8): return nn.Sequential(nn.Linear(4, width), nn.Linear(width, 2)), 4
+def plain(width=8): return nn.Sequential(nn.Linear(4, width), nn.Linear(width, 2)), 4
+"""
+
+
+@pytest.mark.parametrize("network", ["dropout", "norm"])
+@pytest.mark.parametrize("command", ["diagnose {}", "check-init fan-in --model {} --setups 1 --against fan-out"])
+def test_a_network_in_training_mode_needs_eval(
+    network: str, command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "training.py").write_text(TRAINING)
+    line = [*command.format(f"./training.py:{network}").split(), "--batch-size", "5"]
+    assert main(line) == 2
+    said = capsys.readouterr().err
+    assert "pass --eval" in said
+    assert "model.eval()" not in said
+    assert main([*line, "--eval"]) == 0
+
+
+@pytest.mark.parametrize("command", ["describe", "predict"])
+def test_eval_is_an_option_of_every_command(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "training.py").write_text(TRAINING)
+    assert main([command, "./training.py:norm", "--eval"]) == 0
+
+
+@pytest.mark.parametrize("network", ["annotated", "plain"])
+@pytest.mark.parametrize(
+    "command", ["diagnose {} --arg width=0.5", "check-init fan-in --model {} --setups 1 --widths 0.5"]
+)
+def test_a_fraction_where_a_whole_number_belongs(
+    network: str, command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "training.py").write_text(TRAINING)
+    assert main(command.format(f"./training.py:{network}").split()) == 2
+    said = capsys.readouterr().err
+    assert "takes a whole number as width, not 0.5; for factors of the width let it be one" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gpt2", "write hf:FOLDER after saving its configuration there, AutoConfig.from_pretrained('gpt2')"),
+        ("bert-base-uncased", "AutoConfig.from_pretrained('bert-base-uncased')"),
+        ("google/vit-base-patch16-224", "write hf:FOLDER"),
+        ("resnet18", "write torchvision:resnet18, or timm:resnet18"),
+        ("vit_b_16", "write torchvision:vit_b_16, or timm:vit_b_16"),
+        ("resnet5", "write torchvision:resnet5"),
+        ("alexnett", "did you mean alexnet"),
+    ],
+)
+def test_names_of_other_libraries_are_recognised(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", name]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_entry_of_a_checkpoint_is_picked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    states = {name: mlp([4, 3, 2]).state_dict() for name in ("net", "ema")}
+    torch.save({"epoch": 3, **states}, "two.pt")
+    line = ["diagnose", "mlp:4-3-2", "--batch-size", "3", "--weights", "two.pt"]
+    assert main(line) == 2
+    assert "pick the network with --weights-key, one of net, ema" in capsys.readouterr().err
+    assert main([*line, "--weights-key", "emma"]) == 2
+    assert "--weights-key 'emma': --weights 'two.pt' has no such entry; it holds net, ema" in capsys.readouterr().err
+    assert main(["diagnose", "mlp:4-3-2", "--weights-key", "ema"]) == 2
+    assert "is an entry of --weights: pass that too" in capsys.readouterr().err
+    assert main([*line, "--weights-key", "ema", "--json", "-"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "hessdiag: --weights two.pt: took what is under 'ema'\n"
+    weight_sq = float(states["ema"]["fc1.weight"].double().square().mean())
+    assert Report.from_json(out).blocks[0].weight_sq == pytest.approx(weight_sq, rel=1e-6)

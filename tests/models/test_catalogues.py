@@ -77,8 +77,8 @@ def test_torchvision_builds_without_weights_of_any_part(torchvision: None) -> No
         ("zzz", {}, "list_models.. lists them"),
         ("hf-hub:someone/net", {}, "has no model"),
         ("", {}, "has no model"),
-        ("resnet18", {"pretrained": True}, "--arg pretrained=…: hessdiag downloads nothing"),
-        ("resnet18", {"weights": "DEFAULT"}, "--weights FILE"),
+        ("resnet18", {"pretrained": True}, "'pretrained': …}: hessdiag downloads nothing"),
+        ("resnet18", {"weights": "DEFAULT"}, "load_state_dict"),
     ],
 )
 def test_wrong_names_and_downloads_are_refused(

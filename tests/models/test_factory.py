@@ -111,10 +111,10 @@ def test_what_a_factory_may_not_return(file: str, name: str, message: str) -> No
         ("timm", {}, "pip install timm|timm:NAME"),
         ("resnet", {}, "did you mean resnet50 or resnet14 or lenet. use lenet, mlp:784-384-64-10"),
         ("nets.py", {}, "add the function that builds the network, as in nets.py:build"),
-        ("lenet:10", {}, "--arg classes=100"),
+        ("lenet:10", {}, "arguments={'classes': 100}"),
         ("lenet", {"arguments": {"clases": 3}}, "no argument 'clases': did you mean classes?"),
         ("mlp:4-3", {"arguments": {"norm": 3}}, "no argument 'norm': it takes bias, width"),
-        ("mlp:4-3", {"in_channels": 3}, "--in-channels is for lenet"),
+        ("mlp:4-3", {"in_channels": 3}, "in_channels is for lenet"),
         ("lenet", {"in_channels": 0}, "at least 1 input channel"),
         ("mlp:4-" + "9" * 5000, {}, "write the widths"),
         ("mpl:4-3", {}, "no module 'mpl'; did you mean .*mlp"),
@@ -143,7 +143,7 @@ def test_built_in_networks_take_arguments() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("silent", {}, "does not say what it reads: pass --input-size"),
+        ("silent", {}, "does not say what it reads: pass input_size="),
         ("silent", {"input_size": (5,)}, "cannot read inputs of shape 3×5 .RuntimeError: "),
         ("tokens", {"input_size": (2,)}, "cannot read inputs of shape 3×2"),
         ("silent", {"input_size": (10**9, 10**9, 10**9)}, "cannot draw 3 inputs"),

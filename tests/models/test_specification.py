@@ -53,7 +53,7 @@ def test_every_build_is_a_new_network_from_torchs_random_state(specification: st
     [
         ("LeNet", "did you mean lenet? use lenet, mlp:784-384-64-10, hf:CONFIG.json"),
         ("lenet5", "did you mean lenet or alexnet"),
-        ("lenet:3", "write lenet alone, and pass options as in --arg classes=100"),
+        ("lenet:3", "write lenet alone, and pass options as in arguments={'classes': 100}"),
         ("mlpp:3-2", "there is no module 'mlpp'; did you mean mlp"),
         ("zzz", "use lenet, mlp:784-384-64-10, hf:CONFIG.json, timm:NAME, torchvision:NAME"),
         ("", "use lenet, mlp:784-384-64-10"),
@@ -77,5 +77,5 @@ def test_widths_that_cannot_be_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("channels", [0, -1])
 def test_a_network_needs_an_input_channel(channels: int) -> None:
-    with pytest.raises(HessdiagError, match=f"--in-channels {channels}: a network needs at least 1"):
+    with pytest.raises(HessdiagError, match=f"in_channels {channels}: a network needs at least 1"):
         resolve_model("lenet", in_channels=channels)

@@ -175,3 +175,28 @@ def test_a_missing_file_offers_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "best.pt").touch()
     with pytest.raises(HessdiagError, match=r"did you mean best.pt\?"):
         read_checkpoint(str(tmp_path / "bets.pt"))
+
+
+def test_the_network_within_a_checkpoint_of_lightning(tmp_path: Path) -> None:
+    trained = network().state_dict()
+    inside = {f"model.{key}": value for key, value in trained.items()} | {"criterion.weight": torch.ones(2)}
+    torch.save({"state_dict": inside, "epoch": 3, "hyper_parameters": {"lr": 0.1}}, tmp_path / "last.ckpt")
+    module, said = load(tmp_path / "last.ckpt")
+    assert said == (
+        "took what is under 'state_dict'",
+        "left out the prefix 'model.'",
+        "left out 1 tensors without it (criterion.weight)",
+    )
+    assert all(torch.equal(value, trained[key]) for key, value in module.state_dict().items())
+
+
+def test_a_network_that_is_there_twice_is_picked_by_its_prefix(tmp_path: Path) -> None:
+    states = {name: network().state_dict() for name in ("model", "ema")}
+    inside = {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
+    torch.save({"state_dict": inside}, tmp_path / "last.ckpt")
+    with pytest.raises(HessdiagError, match="more than once: pick one with --weights-key, 'ema' and 'model'"):
+        load(tmp_path / "last.ckpt")
+    for name, state in states.items():
+        module = network()
+        assert load_checkpoint(module, read_checkpoint(str(tmp_path / "last.ckpt"), key=name))[0].endswith(f"{name!r}")
+        assert all(torch.equal(value, state[key]) for key, value in module.state_dict().items())

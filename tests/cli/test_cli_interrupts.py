@@ -1,0 +1,107 @@
+"""Ctrl-C at any moment: one line that says what is kept, and exit status 130."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hessdiag.__main__ import main
+
+LONG = ["diagnose", "lenet", "--matrix", "hessian", "--batch-size", "64", "--rtol", "0.001", "--max-products", "100000"]
+
+
+def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "hessdiag", *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def interrupt(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def wait_for_units(path: Path) -> None:
+    """Until the journal has grown beyond its empty tables."""
+    started = time.monotonic()
+    while not (path.exists() and path.stat().st_size > 20_000) and time.monotonic() - started < 60:
+        time.sleep(0.05)
+
+
+def test_with_a_journal_the_way_to_go_on_is_said(tmp_path: Path) -> None:
+    process = start(tmp_path, *LONG, "--resume", "run.db")
+    wait_for_units(tmp_path / "run.db")
+    kept = "hessdiag: interrupted; finished units are kept in run.db: run the same command again\n"
+    assert interrupt(process) == (130, "", kept)
+
+
+def test_without_one_the_option_is_named(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "from pathlib import Path\nfrom torch import nn\n"
+        "class Slow(nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        Path('started').touch()\n"
+        "        while True: pass\n"
+        "def build(): return Slow(4, 2), 4\n"
+    )
+    process = start(tmp_path, "diagnose", "./net.py:build")
+    while not (tmp_path / "started").exists() and process.poll() is None:
+        time.sleep(0.02)
+    said = "hessdiag: interrupted; a run with --resume FILE keeps finished units and goes on where it was\n"
+    assert interrupt(process) == (130, "", said)
+
+
+@pytest.mark.parametrize("moment", ["typer", "numpy", "torch", "torch._C", "torch.nn"])
+def test_while_libraries_are_imported(moment: str, tmp_path: Path) -> None:
+    """The interrupt comes when `moment` is about to be imported, in the midst of other imports."""
+    code = f"""
+import os, signal, sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == {moment!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["hessdiag", "diagnose", "mlp:4-3-2"]
+from hessdiag.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith("hessdiag: interrupted; a run with --resume FILE")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("disguise", ["ImportError('initialisation of a C module failed')", "SystemError('?')"])
+def test_an_interrupt_that_is_raised_as_something_else(
+    disguise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(
+        "import os, signal\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    while True: pass\n"
+        f"except KeyboardInterrupt:\n    raise {disguise}\n"
+    )
+    before = signal.getsignal(signal.SIGINT)
+    assert main(["describe", "./net.py:build"]) == 130
+    assert capsys.readouterr() == ("", "hessdiag: interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_interrupted_before_the_journal_exists(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hessdiag.cli.options.prepare", interrupted)
+    assert main(["diagnose", "mlp:4-3-2", "--resume=run.db"]) == 130
+    said = "hessdiag: interrupted before anything was finished: run the same command again\n"
+    assert capsys.readouterr() == ("", said)
