@@ -32,9 +32,10 @@ class Prepared:
     Attributes:
         module: the network, on its device and in its dtype.
         batch: the first inputs and targets, likewise.
-        more: later batches, of which each is read once.
         init: the initialisation, `"as built"`, or the file that the weights were loaded from.
         data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
+        more: later batches, of which each is read once.
+        convention: what a user's initialisation was called with, see `hessdiag.convention`; empty for any other.
     """
 
     module: nn.Module
@@ -42,6 +43,7 @@ class Prepared:
     init: str
     data: str
     more: Iterator[Batch]
+    convention: str = ""
 
     def batches(self) -> Iterator[tuple[Any, Tensor | None]]:
         """All batches as `hessdiag.diagnose` takes them."""
@@ -74,16 +76,19 @@ def prepare(
         batches: how many of them to read; None reads all.
         loss, seed: of the measurement.
         device, dtype: where and in what precision it will run.
-        say: told what had to be unwrapped in the checkpoint.
+        say: told what a user's initialisation was called with, and what had to be unwrapped in the checkpoint.
 
     Raises:
         HessdiagError: something cannot be used, or the network cannot read the batch.
     """
     if batch_size < 1:
         raise HessdiagError(f"batch size {batch_size}: ask for at least 1 example")
-    network = random_network(source, init=init, seed=seed)
+    conventions: list[str] = []
+    network = random_network(source, init=init, seed=seed, say=conventions.append)
     module = network.module.to(device, dtype)
     origin = initialisations.name_of(init)
+    for convention in conventions:
+        say(f"hessdiag: --init {origin}: {convention}")
     if checkpoint is not None:
         for note in load_checkpoint(module, checkpoint):
             say(f"hessdiag: --weights {checkpoint.path}: {note}")
@@ -100,12 +105,15 @@ def prepare(
     y = try_forward(module, batch, source.name)
     if data is None:
         batch = replace(batch, targets=random_targets(y, batch.size, loss=loss, seed=seed))
-    return Prepared(module, batch, origin, origin_of_data, more)
+    return Prepared(module, batch, origin, origin_of_data, more, "".join(conventions))
 
 
-def random_network(source: ModelSource, *, init: Scheme, seed: int) -> Network:
+def random_network(
+    source: ModelSource, *, init: Scheme, seed: int, say: Callable[[str], None] = lambda message: None
+) -> Network:
     """A new network from a seed; torch's global random state stays as it was."""
-    initialise = None if init == AS_BUILT else initialisations.resolve(init)  # refused before anything is built
+    # refused before anything is built
+    initialise = None if init == AS_BUILT else initialisations.resolve(init, say=say)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(seed, "network").initial_seed())
         network = source.build()
