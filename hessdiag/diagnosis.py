@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
@@ -22,11 +22,11 @@ from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, check_choice
 from hessdiag.curvature.products import Matrix
 from hessdiag.curvature.result import merge
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.identity import digest_of_loss, digest_of_model
+from hessdiag.execution.identity import digest_of_attributes, digest_of_code, digest_of_loss, digest_of_model
 from hessdiag.execution.journal import journal
 from hessdiag.execution.memory import Memory, watching_peak
 from hessdiag.execution.progress import as_progress
-from hessdiag.execution.ranks import ALONE, all_ranks
+from hessdiag.execution.ranks import ALONE, Ranks, all_ranks
 from hessdiag.execution.work import Progress, Work, add
 from hessdiag.guard import unharmed
 from hessdiag.losses import LossFunction, Reading, resolve_loss
@@ -126,9 +126,14 @@ def diagnose(
     memory = Memory.of(max_memory, device)
     versions = {"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__}
     ranks = all_ranks() if distributed else ALONE
-    asked = (("class_dim", class_dim), ("output", output))
+    session = Session(cast(Matrix, matrix), per, method, rtol, max_products, seed, noise_scale, memory)
+    identity: Mapping[str, str] = {}
+    if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
+        where = {"device": device.type, "dtype": str(dtype)}
+        asked = {"class_dim": class_dim, "output": output}
+        where |= {key: repr(value) for key, value in asked.items() if value is not None}
+        identity = _agreed(session.identity | _identity_of(model, loss) | where, ranks)
     with unharmed(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
-        session = Session(cast(Matrix, matrix), per, method, rtol, max_products, seed, noise_scale, memory)
         with explained(model, batch):
             first = batch.narrow(0, TRIED[per]).outputs(model)
         check_labels(batch, loss)
@@ -137,11 +142,7 @@ def diagnose(
         shape = measure_shapes(model, batch, blocks)
         problem = Problem(model, batch, resolved, _in_execution_order(blocks, shape.order), skipped)
         work = Work(ranks, progress=told)
-        if resume is not None or distributed:
-            identity = session.identity | {"weights": digest_of_model(model), "loss": digest_of_loss(loss)}
-            identity |= {"device": device.type, "dtype": str(dtype)}
-            identity |= {key: repr(value) for key, value in asked if value is not None}
-            ranks.agree("weights", identity["weights"])
+        if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
     names = tuple(block.name for block in problem.weights)
@@ -174,6 +175,22 @@ def diagnose(
         versions=versions,
         peak_memory=peak[0],
     )
+
+
+def _identity_of(model: nn.Module, loss: str | LossFunction) -> dict[str, str]:
+    return {
+        "weights": digest_of_model(model),
+        "loss": digest_of_loss(loss),
+        "code": digest_of_code(model),
+        "attributes": digest_of_attributes(model),
+    }
+
+
+def _agreed(identity: Mapping[str, str], ranks: Ranks) -> Mapping[str, str]:
+    """The first rank's identity, so that all of them open the same file; attributes may hold a rank's own number."""
+    for what in ("weights", "code", "loss"):
+        ranks.agree(what, identity[what])
+    return ranks.gather(identity)[0]
 
 
 def _check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:

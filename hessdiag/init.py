@@ -20,6 +20,7 @@ are those of one group.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -220,7 +221,9 @@ def apply(
     return resolve(scheme)(model, generator=generator)
 
 
-def resolve(scheme: Scheme, *, what: str = "init") -> Callable[..., nn.Module]:
+def resolve(
+    scheme: Scheme, *, what: str = "init", say: Callable[[str], None] = lambda message: None
+) -> Callable[..., nn.Module]:
     """A function `(model, *, generator=None)` that initialises a model in place.
 
     Args:
@@ -228,6 +231,7 @@ def resolve(scheme: Scheme, *, what: str = "init") -> Callable[..., nn.Module]:
             mean is c = 2 / `typical_kernel(model)`; `package.module:function` or `./file.py:function`; or a function
             itself. What functions are given is said in `hessdiag.custom_init`.
         what: what it is for, in messages.
+        say: told what a function was called with.
 
     Raises:
         HessdiagError: there is no such scheme or function.
@@ -236,12 +240,14 @@ def resolve(scheme: Scheme, *, what: str = "init") -> Callable[..., nn.Module]:
         if not callable(scheme) or isinstance(scheme, torch.nn.Module):
             raise HessdiagError(f"{what} is {kind_of(scheme)}: pass a name such as 'fan-in', or a function")
         given = scheme if isinstance(scheme, NamedFunction) else NamedFunction(what, name_of(scheme), scheme)
-        return partial(apply_function, function=given)
+        return partial(apply_function, function=given, say=say)
     known = SCHEMES | VARIANTS
     if scheme in known:
         return partial(_apply_scheme, scheme=scheme)
     if ":" in scheme:
-        return partial(apply_function, function=load_function(scheme, what=what))
+        return partial(apply_function, function=load_function(scheme, what=what), say=say)
+    if own := ELSEWHERE.get(re.split("[-_ ]", scheme.lower())[0]):
+        raise HessdiagError(f"unknown initialisation {scheme!r}: it is called {own} here")
     hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(known)}, or ./file.py:function")
     raise HessdiagError(f"unknown initialisation {scheme!r}: {hint}")
 
@@ -284,6 +290,7 @@ VARIANTS: dict[str, Callable[..., Tensor]] = {
     "geometric-orthogonal": geometric_mean_orthogonal_,
     "fan-geo-avg": fan_geo_avg_,
 }
+ELSEWHERE = {"kaiming": "fan-in", "he": "fan-in", "xavier": "arithmetic", "glorot": "arithmetic"}
 GEOMETRIC = ("geometric", "geometric-orthogonal")  # those with a constant c
 
 

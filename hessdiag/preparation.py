@@ -37,10 +37,11 @@ class Prepared:
     Attributes:
         module: the network, on its device and in its dtype.
         batch: the first inputs and targets, likewise.
-        more: later batches, of which each is read once.
         class_dim: dimension of the classes in the outputs, where it was asked for or is known of the network.
         init: the initialisation, `"as built"`, or the file that the weights were loaded from.
         data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
+        more: later batches, of which each is read once.
+        convention: what a user's initialisation was called with, see `hessdiag.convention`; empty for any other.
     """
 
     module: nn.Module
@@ -49,6 +50,7 @@ class Prepared:
     data: str
     more: Iterator[Batch]
     class_dim: int | None = None
+    convention: str = ""
 
     def batches(self) -> Iterator[tuple[Any, Tensor | None]]:
         """All batches as `hessdiag.diagnose` takes them."""
@@ -82,7 +84,7 @@ def prepare(
         batches: how many of them to read; None reads all.
         loss, class_dim, seed: of the measurement.
         device, dtype: where and in what precision it will run.
-        say: told what had to be unwrapped in the checkpoint.
+        say: told what a user's initialisation was called with, and what had to be unwrapped in the checkpoint.
 
     Raises:
         HessdiagError: something cannot be used, or the network cannot read the batch.
@@ -93,9 +95,12 @@ def prepare(
     check_whole("seed", seed)
     check_loss(loss)
     where, dtype = as_device(device), as_dtype(dtype)
-    network = random_network(source, init=init, seed=seed)
+    conventions: list[str] = []
+    network = random_network(source, init=init, seed=seed, say=conventions.append)
     module = network.module.to(where, dtype)
     origin = initialisations.name_of(init)
+    for convention in conventions:
+        say(f"hessdiag: --init {origin}: {convention}")
     if checkpoint is not None:
         for note in load_checkpoint(module, checkpoint):
             say(f"hessdiag: --weights {checkpoint.path}: {note}")
@@ -115,12 +120,15 @@ def prepare(
     if data is None:
         usual = class_dim if class_dim is not None else outputs.class_dim
         batch = replace(batch, targets=random_targets(outputs.y, batch.size, loss=loss, class_dim=usual, seed=seed))
-    return Prepared(module, batch, origin, origin_of_data, more, class_dim)
+    return Prepared(module, batch, origin, origin_of_data, more, class_dim, "".join(conventions))
 
 
-def random_network(source: ModelSource, *, init: Scheme, seed: int) -> Network:
+def random_network(
+    source: ModelSource, *, init: Scheme, seed: int, say: Callable[[str], None] = lambda message: None
+) -> Network:
     """A new network from a seed; torch's global random state stays as it was."""
-    initialise = None if init == AS_BUILT else initialisations.resolve(init)  # refused before anything is built
+    # refused before anything is built
+    initialise = None if init == AS_BUILT else initialisations.resolve(init, say=say)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(seed, "network").initial_seed())
         network = source.build()

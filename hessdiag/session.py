@@ -18,7 +18,7 @@ from hessdiag.curvature.products import Matrix
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.stopping import Budget
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.identity import digest_of_batch
+from hessdiag.execution.identity import digest_of_batch, digest_of_outputs
 from hessdiag.execution.memory import Memory
 from hessdiag.execution.work import Result, Work
 from hessdiag.losses import check_targets
@@ -73,7 +73,7 @@ class Session:
         measured: list[Measured] = []
         for number, batch in enumerate(chain([problem.batch], later)):
             problem = replace(problem, batch=batch)
-            scoped = self.scoped(work, batch, number)
+            scoped = self.scoped(work, problem, number)
             if measured:
                 check_tensors(problem.model, batch)
                 check_targets(problem.loss, like=like, targets=batch.targets)
@@ -88,13 +88,14 @@ class Session:
             measured.append(self.measure_batch(problem, shape, sums, scoped))
         return problem, shape, measured
 
-    def scoped(self, work: Work, batch: Batch, number: int) -> Work:
-        """Units of one batch, told apart by its number and its content."""
+    def scoped(self, work: Work, problem: Problem, number: int) -> Work:
+        """Units of one batch, told apart by its number, its content, and what the model makes of it."""
         if work.journal is None and work.ranks.size == 1:
             return work
-        digest = digest_of_batch(batch)
+        digest = digest_of_batch(problem.batch)
         work.ranks.agree("data", digest)
-        return work.within(f"batch {number + 1} {digest}")
+        outputs = digest_of_outputs(problem.model, problem.batch, seed=self.seed) if work.journal else ""
+        return work.within(f"batch {number + 1} {digest} {outputs}")
 
     def measure_batch(self, problem: Problem, shape: NetworkShape, sums: Result, work: Work) -> Measured:
         """Curvature, and all that goes with it, of one batch."""

@@ -10,7 +10,9 @@ import torch
 
 from hessdiag.arguments import check_options, check_whole
 from hessdiag.diagnosis import diagnose
+from hessdiag.execution.content import digest_of
 from hessdiag.execution.work import ALL_HERE, Result, Work
+from hessdiag.init import resolve
 from hessdiag.models import ModelSource
 from hessdiag.models.specification import Model, as_source
 from hessdiag.preparation import AS_BUILT, Prepared, prepare
@@ -59,7 +61,10 @@ def measure_setups(
         )
         return {"report": np.array(report.to_json())}
 
-    found = work.each(f"{source.name} {init} batch {batch_size} {options} set-up", range(seed, seed + setups), measure)
+    name = f"{source.name} {init} batch {batch_size} {options}"
+    if work.journal is not None:
+        name += f" {digest_of([source.build, init if init == AS_BUILT else resolve(init)])}"
+    found = work.each(f"{name} set-up", range(seed, seed + setups), measure)
     return Setups.collect(Report.from_json(str(result["report"])) for result in found)
 
 

@@ -47,7 +47,7 @@ def check_init(
     Set-up s of every initialisation has the seed `seed + s`, hence the same inputs and the same loss.
 
     Args:
-        init: a name (`"fan-in"`), `"./file.py:function"`, or a function that fills a weight or sets a layer, see
+        init: a name (`"fan-in"`), `"./file.py:function"`, or a function of a weight, a module or the model, see
             `hessdiag.custom_init`; `"as built"` leaves the network as its factory makes it.
         model: what `hessdiag.models.resolve_model` takes, what it returns, or a function that builds a network.
         against: initialisations to compare with, likewise.
@@ -137,6 +137,7 @@ def check_scheme(
         signals.append(measure_signals(prepared.module, prepared.batch, loss=loss, class_dim=dim, seed=number))
         progress()
     return SchemeCheck(
+        convention=prepared.convention,
         setups=Setups.collect(reports),
         layers=signals[0].layers,
         forward_sq=np.array([s.forward_sq for s in signals]),

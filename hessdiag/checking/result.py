@@ -44,6 +44,7 @@ class SchemeCheck:
         forward_sq, backward_sq: (S, D), E[x²] and E[Δx²] of what each layer writes.
         bias_balance: (S,), γ of the first layer's weight over γ of its bias.
         output_sq, output_variance: (S,), of the network's outputs.
+        convention: what a user's initialisation was called with, see `hessdiag.convention`; empty for any other.
     """
 
     setups: Setups
@@ -53,6 +54,7 @@ class SchemeCheck:
     bias_balance: Array
     output_sq: Array
     output_variance: Array
+    convention: str = ""
 
     @property
     def init(self) -> str:
@@ -214,6 +216,11 @@ class InitCheck:
         return {key: self.checked.spread(key).value for key in KEYS}
 
     @property
+    def conventions(self) -> tuple[str, ...]:
+        """A sentence for every initialisation of a user: what it was called with."""
+        return tuple(f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention)
+
+    @property
     def fixes(self) -> tuple[Fix, ...]:
         """For every block, what would make it as curved as the others are on average; the worst one first.
 
@@ -331,6 +338,7 @@ def _summary(scheme: SchemeCheck) -> dict[str, Any]:
     spreads = {key: scheme.spread(key) for key in KEYS}
     return {
         "init": scheme.init,
+        "convention": scheme.convention,
         "spread": {key: interval.value for key, interval in spreads.items()},
         "spread_interval": {key: [interval.low, interval.high] for key, interval in spreads.items()},
         "ratio": scheme.ratio,
@@ -355,6 +363,7 @@ def _scheme_from(record: Mapping[str, Any]) -> SchemeCheck:
     return SchemeCheck(
         setups=Setups.from_record(record["setups"]),
         layers=tuple(record["layers"]),
+        convention=record.get("convention", ""),  # files of earlier versions have none
         **{key: to_array(record[key]) for key in SIGNALS},
     )
 

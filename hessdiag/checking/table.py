@@ -45,6 +45,7 @@ def render(check: InitCheck) -> str:
     ]
     if any(scheme.saturates for scheme in check.schemes):
         parts.append("! variance of the outputs outside 0.01 to 0.1, the range that suits log-softmax losses.")
+    parts += check.conventions
     parts += ["", f"layers under {check.init}", layers(check)]
     if check.widths is not None:
         parts += ["", "σ² of each layer over the geometric mean of all, by width", sweep(check.widths)]

@@ -15,6 +15,45 @@ import torch
 def init(weight):
     torch.nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
 """
+CONVENTIONS = """
+import torch
+from torch import nn
+
+
+def init_weights(m):
+    if isinstance(m, nn.Linear):
+        nn.init.kaiming_normal_(m.weight)
+        nn.init.zeros_(m.bias)
+
+
+def init_all(model):
+    for module in model.modules():
+        init_weights(module)
+
+
+def init_unguarded(module):
+    nn.init.kaiming_normal_(module.weight)
+    nn.init.zeros_(module.bias)
+
+
+def init_weight(weight):
+    return torch.nn.init.kaiming_normal_(weight)
+
+
+def nothing(m):
+    if isinstance(m, nn.Conv3d):
+        nn.init.zeros_(m.weight)
+
+
+def array(weight):
+    return weight.numpy() * 2
+"""
+SAID = {
+    "init_weights": "called with every module, as by model.apply",
+    "init_all": "called once, with the whole model",
+    "init_unguarded": "called with every linear and convolutional layer only, because with every module it raised ",
+    "init_weight": "called with every weight, biases set to zero",
+}
 SMALL = "--model mlp:8-9-7-4 --setups 3 --batch-size 4"
 
 
@@ -38,6 +77,44 @@ def test_ones_own_initialisation_against_the_known_ones(run) -> None:
     for name in ("fan-in", "fan-out", "arithmetic", "geometric", "./mine.py:init *"):
         assert f"\n{name} " in out
     assert " ".join(out.split()).split("./mine.py:init: ")[-1].startswith(("balanced", "uneven", "unbalanced"))
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_every_convention_is_understood_and_said(run, name: str, tmp_path: Path) -> None:
+    """All four draw the same weights by the same seed, hence the same numbers."""
+    (tmp_path / "ways.py").write_text(CONVENTIONS)
+    line = f"{SMALL} --against ./ways.py:init_weight"
+    status, out, err = run(f"check-init ./ways.py:{name} {line} --json c.json --html c.html")
+    check = InitCheck.from_json("c.json")
+    assert (status, err) == (0, "wrote c.json\nwrote c.html\n")
+    assert check.checked.convention.startswith(SAID[name])
+    assert check.schemes[0].setups.columns["gamma"].tolist() == check.schemes[-1].setups.columns["gamma"].tolist()
+    assert f"./ways.py:{name}: {SAID[name]}" in " ".join(out.split())
+    assert check.conventions[0].split(" raised")[0] in (tmp_path / "c.html").read_text(encoding="utf-8")
+    status, _, err = run(f"diagnose mlp:8-9-7-4 --batch-size 2 --init ./ways.py:{name}")
+    assert (status, err.count("\n")) == (0, 1)
+    assert err.startswith(f"hessdiag: --init ./ways.py:{name}: {SAID[name]}")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("nothing", "changed no weight"), ("array", "returned a value of type ndarray")]
+)
+@pytest.mark.parametrize("command", [f"check-init INIT {SMALL}", "diagnose mlp:8-9-4 --init INIT"])
+def test_a_function_that_initialises_nothing_is_refused(
+    run, command: str, name: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ways.py").write_text(CONVENTIONS)
+    status, out, err = run(command.replace("INIT", f"./ways.py:{name}"))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"hessdiag: --init './ways.py:{name}' {message}")
+
+
+def test_checks_of_earlier_versions_are_read(run) -> None:
+    _, out, _ = run(f"check-init geometric {SMALL} --against fan-in --json -")
+    record = json.loads(out)
+    for scheme in record["schemes"].values():
+        del scheme["convention"]
+    assert InitCheck.from_json(json.dumps(record)).conventions == ()
 
 
 def test_files(run, tmp_path: Path) -> None:
@@ -80,6 +157,7 @@ def test_the_gate(run) -> None:
     [
         ("check-init fan-in", "--model"),
         (f"check-init fan-inn {SMALL}", "unknown initialisation 'fan-inn': did you mean fan-in"),
+        (f"check-init kaiming {SMALL}", "unknown initialisation 'kaiming': it is called fan-in here"),
         (f"check-init ./nothing.py:f {SMALL}", "there is no file 'nothing.py'"),
         (f"check-init fan-in {SMALL} --widths 1,x", "--widths '1,x': write positive factors"),
         (f"check-init fan-in {SMALL} --widths -1", "write positive factors"),

@@ -79,6 +79,83 @@ def test_another_run_is_refused_by_what_differs(changed: str, named: str, tmp_pa
     assert named in said
 
 
+NET = """
+import torch
+from torch import nn
+
+SCALE = 1.0
+
+def act(x):
+    return torch.tanh(x)
+
+class Net(nn.Module):
+    input_size = (6,)
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 5)
+        self.slope = 1.0
+
+    def forward(self, x):
+        return self.last(SCALE * self.slope * act(self.first(x)))
+
+def init_weights(m):
+    if isinstance(m, nn.Linear):
+        nn.init.xavier_normal_(m.weight)
+
+def data():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        yield torch.randn(4, 6, generator=generator), torch.zeros(4, dtype=torch.int64)
+"""
+OPTIONS = ["--init", "./net.py:init_weights", "--data", "./net.py:data", "--batches", "all", "--loss", "cross-entropy"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("return self.last(", "return -self.last(", "code"),
+        ("torch.tanh(x)", "torch.sigmoid(x)", "code"),
+        ("SCALE = 1.0", "SCALE = 0.5", "code"),
+        ("self.slope = 1.0", "self.slope = 0.5", ""),
+        ("xavier_normal_", "kaiming_normal_", "weights"),
+        ("range(2)", "range(3)", ""),
+        ("torch.zeros(4, dtype", "torch.ones(4, dtype", ""),
+        ("randn(4, 6,", "rand(4, 6,", ""),
+    ],
+)
+def test_edited_code_is_never_answered_with_old_numbers(
+    old: str, new: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused by what differs, or measured anew."""
+    monkeypatch.chdir(tmp_path)
+    command = ["diagnose", "./net.py:Net", *OPTIONS, "--json", "-"]
+    (tmp_path / "net.py").write_text(NET)
+    assert main([*command, "--resume", "run"]) == 0
+    before = Report.from_json(capsys.readouterr().out)
+    assert NET.count(old) == 1
+    (tmp_path / "net.py").write_text(NET.replace(old, new) + "# a file of another size is read again\n")
+    status = main([*command, "--resume", "run"])
+    printed = capsys.readouterr()
+    if status == 2:
+        assert f"it is of another measurement, {named}" in printed.err
+        return
+    assert main(command) == 0
+    assert Report.from_json(printed.out) == Report.from_json(capsys.readouterr().out) != before
+
+
+def test_a_comment_is_no_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["diagnose", "./net.py:Net", *OPTIONS, "--json", "-", "--resume", "run"]
+    found = []
+    for text in (NET, "# a comment\n" + NET):
+        (tmp_path / "net.py").write_text(text)
+        assert main(command) == 0
+        found.append(Report.from_json(capsys.readouterr().out))
+        monkeypatch.setattr("hessdiag.moments._sums", lambda *_: pytest.fail("measured again"))
+    assert found[0] == found[1]
+
+
 def test_other_data_is_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["diagnose", "mlp:6-8-5", "--resume", "run", "--json", "-", "--batch-size"]
