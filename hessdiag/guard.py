@@ -30,7 +30,8 @@ def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
         HessdiagError: the model's forward pass changed one of its parameters.
     """
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
-    held = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+    held = [(module, dict(vars(module)), dict(module._buffers)) for module in python]
     kept = contents_of([attributes for _, attributes, _ in held])
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]

@@ -28,14 +28,13 @@ from hessdiag.errors import HessdiagError
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.independence import (
     PAIRWISE,
-    both_sides,
+    alone_in,
     check_inputs,
     check_outputs,
     check_pairs,
     differentiable,
+    halves_of,
     mixes_rows,
-    sides_of,
-    splits_of,
 )
 from hessdiag.jacobian import Jacobian, jacobians_of, rule_fits
 from hessdiag.problem import Problem
@@ -201,21 +200,19 @@ def _sums(problem: Problem, part: Batch, seed: int) -> Result:
     seen = trace(model, watched, owners, keep_outputs=True)
     y = seen.y.detach()
     _check_finite(y)
-    splits = splits_of(part, seed)
-    if part.offset == few.offset and part.size <= few.size:  # all pairs were told apart just now
-        splits = splits[:1]
-    else:
-        check_outputs(model, part, y, both_sides(splits))
+    halves = halves_of(part, seed)
+    if part.offset != few.offset or part.size > few.size:  # else that was checked just now
+        check_outputs(model, part, y, halves)
     own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
     ends = [call.output_edge for call in seen.calls]
     starts = [call.input_edge for call in seen.calls]
     calls = len(seen.calls)
     every = backpropagate(seen.y, [*starts, *ends], own)
-    check = _check_sent_back(problem, seen, inputs, splits, _check_cotangent(own[0], part, seed))
+    check = _check_sent_back(problem, seen, inputs, halves, _check_cotangent(own[0], part, seed))
     mixed |= {
         call.owner
-        for call, sides in zip(seen.calls, check.ends, strict=True)
-        if mixes_rows(call, sides, splits, part.size)
+        for call, sent in zip(seen.calls, check.ends, strict=True)
+        if mixes_rows(call, sent, halves, part.size)
     }
     probes = _curvature_probes(y, part, problem.batch.size, seed)
     directions = [loss.hessian_product(y, part.targets, v) for v in probes]
@@ -223,7 +220,7 @@ def _sums(problem: Problem, part: Batch, seed: int) -> Result:
     layers = np.zeros((len(owners), len(_Layer)))
     for call, *gradients in zip(seen.calls, every[:calls], every[calls:], curved, strict=True):
         layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, gradients)
-    both = [_joined(g, sides) for g, sides in zip(every[calls:], check.ends, strict=True)]
+    both = [_joined(g, sent) for g, sent in zip(every[calls:], check.ends, strict=True)]
     compared = _compared(problem, part, seen, both, torch.cat([own, check.z.unsqueeze(0)]), check.truth, mixed)
     return {
         "layers": layers,
@@ -245,7 +242,7 @@ def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | 
 
 @dataclass(frozen=True)
 class _Check:
-    """A random cotangent `z` (B, *out) sent back: from each side of each split to the calls' outputs, and in all."""
+    """A random cotangent `z` (B, *out) sent back: from either half to the calls' outputs, from all to parameters."""
 
     z: Tensor
     ends: list[Tensor | None]
@@ -260,20 +257,17 @@ def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
 
 
 def _check_sent_back(
-    problem: Problem, seen: Trace, inputs: Sequence[GradientEdge], splits: Sequence[Tensor], z: Tensor
+    problem: Problem, seen: Trace, inputs: Sequence[GradientEdge], halves: Sequence[Tensor], z: Tensor
 ) -> _Check:
-    """Send the cotangent back, the examples on either side of each split apart."""
+    """Send the cotangent back, the examples of either half apart."""
     ends = [call.output_edge for call in seen.calls]
     parameters = [get_gradient_edge(block_parameter(problem.model, block)) for block in problem.blocks]
-    sides = sides_of(z, splits) if splits else z.unsqueeze(0)
-    found = []
-    for number, side in enumerate(sides):
-        first = number < 2  # both sides of the first split are all examples
-        found.append(backpropagate(seen.y, [*ends, *inputs, *(parameters if first else [])], side.unsqueeze(0)))
-    columns = [_stacked([row[at] for row in found]) for at in range(len(ends) + len(inputs))]
-    check_inputs(problem.model, columns[len(ends) :], splits)
-    truth = [_total([row[at] for row in found[:2]]) for at in range(len(columns), len(columns) + len(parameters))]
-    return _Check(z, columns[: len(ends)], truth)
+    edges = [*inputs, *ends, *parameters]
+    found = [backpropagate(seen.y, edges, half.unsqueeze(0)) for half in alone_in(z, halves)]
+    columns = [_stacked(column) for column in zip(*found, strict=True)]
+    check_inputs(problem.model, columns[: len(inputs)], halves)
+    truth = [None if column is None else column.sum(dim=0) for column in columns[len(inputs) + len(ends) :]]
+    return _Check(z, columns[len(inputs) : len(inputs) + len(ends)], truth)
 
 
 def _stacked(gradients: Sequence[Tensor | None]) -> Tensor | None:
@@ -282,15 +276,9 @@ def _stacked(gradients: Sequence[Tensor | None]) -> Tensor | None:
     return torch.cat(present) if present else None
 
 
-def _total(gradients: Sequence[Tensor | None]) -> Tensor | None:
-    """The sum of gradients (1, ...)."""
-    stacked = _stacked(gradients)
-    return None if stacked is None else stacked.sum(dim=0)
-
-
-def _joined(own: Tensor | None, sides: Tensor | None) -> Tensor | None:
+def _joined(own: Tensor | None, halves: Tensor | None) -> Tensor | None:
     """The gradient (1, ...) of the loss and, under it, that of the check's cotangent of all examples."""
-    return None if own is None or sides is None else torch.cat([own, sides[:2].sum(dim=0, keepdim=True)])
+    return None if own is None or halves is None else torch.cat([own, halves.sum(dim=0, keepdim=True)])
 
 
 def _compared(
