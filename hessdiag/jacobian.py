@@ -84,6 +84,10 @@ class Sites:
         """The same for examples `start` up to `stop`."""
         return Sites(self.u[start:stop], self.phi[start:stop], self.transposed, self.size)
 
+    def of_cotangent(self, number: int) -> Sites:
+        """The same for one of the C cotangents alone."""
+        return Sites(self.u, self.phi[:, number : number + 1], self.transposed, self.size)
+
     def dense(self) -> Dense:
         """The same with J formed."""
         B, C, n, T = self.phi.shape
@@ -129,6 +133,10 @@ class Dense:
     def narrow(self, start: int, stop: int) -> Dense:
         """The same for examples `start` up to `stop`."""
         return Dense(self.J[start:stop], self.size)
+
+    def of_cotangent(self, number: int) -> Dense:
+        """The same for one of the C cotangents alone."""
+        return Dense(self.J[:, number : number + 1], self.size)
 
     def dense(self) -> Dense:
         """Itself."""
@@ -227,6 +235,34 @@ def block_jacobian(
     whole = [part.dense() for part in parts]
     size = max(part.size for part in whole)
     return Dense(torch.stack([part.J * (part.size / size) for part in whole]).sum(dim=0), size)
+
+
+def rule_fits(module: nn.Module, block: Block, call: LayerCall) -> bool:
+    """Whether a call has the shapes of a layer that does what its class says.
+
+    A subclass may have a forward pass of its own, such as one that pads first. The values are checked elsewhere: the
+    rule's gradient must be autograd's.
+    """
+    x, y = call.x.shape, call.output_shape
+    if not isinstance(module, CONVOLUTIONS):
+        n, d = y[-1], x[-1]
+        if block.kind == "bias":
+            return n == block.numel
+        return x[:-1] == y[:-1] and block.shape == ((n, d) if isinstance(module, nn.Linear) else (d, n))
+    dims = 2 + len(module.kernel_size)
+    if len(y) != dims or (block.kind == "weight" and len(x) != dims):  # (channels, ...) of a single example
+        return False
+    if block.kind == "bias":
+        return y[1] == block.numel
+    return x[0] == y[0] and block.shape[:2] == (y[1], x[1] // module.groups) and y[2:] == _sites(module, x[2:])
+
+
+def _sites(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, reads: Sequence[int]) -> tuple[int, ...]:
+    """Positions at which a convolution writes, for the positions that it reads."""
+    pads = module._reversed_padding_repeated_twice[::-1]
+    padded = [size + pads[2 * axis] + pads[2 * axis + 1] for axis, size in enumerate(reads)]
+    reach = [(k - 1) * d + 1 for k, d in zip(module.kernel_size, module.dilation, strict=True)]
+    return tuple((size - r) // step + 1 for size, r, step in zip(padded, reach, module.stride, strict=True))
 
 
 def weight_jacobian(module: nn.Module, x: Tensor, phi: Tensor, *, examples: int) -> Jacobian:
