@@ -171,6 +171,6 @@ class _Precisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def computed_in(model: nn.Module, example: Batch) -> torch.dtype:
     """float32 where the weights are, or where parts of a float64 model compute in it or less, as T5's normalisation."""
-    with torch.no_grad(), _Precisions() as precisions:
+    with _Precisions() as precisions:  # with gradients: a model may take some in its own forward pass
         example.call(model)
     return torch.float32 if precisions.seen & {torch.float32, torch.float16, torch.bfloat16} else torch.float64
