@@ -125,7 +125,7 @@ def sum_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HER
         HessdiagError: the model is random, or one example's loss depends on another example, as with batch
             normalisation in training mode.
     """
-    return work.total("moments and checks", list(problem.batch.chunks(chunk)), lambda part: _sums(problem, part, seed))
+    return work.total("moments", list(problem.batch.chunks(chunk)), lambda part: _sums(problem, part, seed))
 
 
 def moments_of(problem: Problem, sums: Result) -> Moments:

@@ -27,6 +27,8 @@ from hessdiag.moments import batch_gradient_sq, moments_of, sum_moments
 from hessdiag.problem import Problem
 from hessdiag.shapes import NetworkShape, measure_shapes
 
+UNITS = "2"  # version of what units of work hold: files of another one are refused
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -57,7 +59,7 @@ class Session:
     def identity(self) -> dict[str, str]:
         """The settings that the numbers depend on."""
         own = ("matrix", "per", "method", "rtol", "max_products", "seed")
-        return {key: str(getattr(self, key)) for key in own}
+        return {key: str(getattr(self, key)) for key in own} | {"units": UNITS}
 
     def measure(
         self, problem: Problem, shape: NetworkShape, like: Tensor, later: Iterator[Batch], work: Work

@@ -86,7 +86,7 @@ def test_sampled_blocks_of_a_stream_are_within_their_error_bars() -> None:
         (iter([torch.ones(2, 4), torch.ones(2, 4).double()]), "model and inputs are in float32 and float64"),
         (iter([torch.ones(2, 4), 3]), "inputs gave inputs of type int"),
         (iter([(torch.ones(2, 4), torch.ones(3))]), "the first dimension must be the same batch"),
-        (3, "inputs are a int"),
+        (3, "inputs are an int"),
         ("data", "inputs are a str"),
     ],
 )
