@@ -1,0 +1,104 @@
+"""The map of all Gauss-Newton blocks from explicit Jacobians: every example alone, by plain `torch.autograd.grad`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from oracles import dense_rows
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+LossOfExample = Callable[[Tensor, int], Tensor]  # of the outputs (1, *out) of the example of that number
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Squared norms of all blocks.
+
+    Attributes:
+        map: (L, L) of the curvature matrix.
+        rounding: (L, L) upper bounds of `map`, which its rounding errors in float64 are proportional to.
+        gradient_sq: (L,) of the gradient, averaged over examples.
+    """
+
+    map: Tensor
+    rounding: Tensor
+    gradient_sq: Tensor
+
+
+def dense_ggn(
+    call: Callable[[int], Tensor], at: Sequence[Tensor], loss: LossOfExample, *, examples: int, per: str = "example"
+) -> Dense:
+    """‖J_iᵀ S J_j‖² of every pair of parameters, averaged over examples, or of the mean over examples.
+
+    By tr(S K_j S K_i) with K = J Jᵀ where the mean is taken after the norm, so that large layers are affordable.
+
+    Args:
+        call: outputs (1, *out) of one example on its own.
+        at: the parameters.
+        loss: of one example's outputs.
+        examples: B.
+        per: as in `hessdiag.diagnose`.
+    """
+    found = [_example(call(b), list(at), loss, b) for b in range(examples)]
+    gradient_sq = torch.stack([torch.stack([(g @ J).square().sum() for J in Js]) for g, _, Js in found]).mean(0)
+    if per == "batch":
+        total = torch.stack([g @ torch.cat(Js, 1) for g, _, Js in found]).mean(0).split([a.numel() for a in at])
+        gradient_sq = torch.stack([g.square().sum() for g in total])
+    S = torch.block_diag(*[S for _, S, _ in found]) / examples
+    every = [torch.cat([Js[i] for _, _, Js in found]) for i in range(len(at))]  # (B N, P)
+    groups = [(S, every)] if per == "batch" else [(S, Js) for _, S, Js in found]
+    maps, sizes = zip(*[_map(S, Js) for S, Js in groups], strict=True)
+    return Dense(torch.stack(maps).mean(0), torch.stack(sizes).mean(0), gradient_sq)
+
+
+def _example(y: Tensor, at: list[Tensor], loss: LossOfExample, b: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Gradient (N,) and Hessian (N, N) of the loss in one example's outputs, and its Jacobians (N, P)."""
+    z = y.detach().requires_grad_()
+    with sdpa_kernel(SDPBackend.MATH):
+        J = dense_rows(list(y.flatten()), at) if y.requires_grad else [a.new_zeros(y.numel(), a.numel()) for a in at]
+        (g,) = torch.autograd.grad(loss(z, b), z, create_graph=True)
+        S = dense_rows(list(g.flatten()), [z])[0] if g.requires_grad else torch.zeros(z.numel(), z.numel()).to(z)
+    return g.detach().flatten(), S, J
+
+
+def _map(S: Tensor, Js: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    SK = torch.stack([S @ (J @ J.T) for J in Js])  # (L, N, N)
+    norms = SK.flatten(1).norm(dim=1)
+    return torch.einsum("iab,jba->ij", SK, SK), torch.outer(norms, norms)
+
+
+def dense_hessian(
+    call: Callable[[int], Tensor], at: Sequence[Tensor], loss: LossOfExample, *, examples: int, per: str = "example"
+) -> Dense:
+    """As `dense_ggn`, of the Hessian, row by row."""
+    gradients, hessians = [], []
+    for b in range(examples):
+        with sdpa_kernel(SDPBackend.MATH):
+            value = loss(call(b), b)
+            g: tuple[Any, ...] = (None,) * len(at)
+            if value.requires_grad:
+                g = torch.autograd.grad(value, list(at), create_graph=True, allow_unused=True)
+            rows = [
+                torch.cat(dense_rows(list(gi.flatten()), list(at)), 1)
+                if gi is not None and gi.requires_grad
+                else a.new_zeros(a.numel(), sum(p.numel() for p in at))
+                for a, gi in zip(at, g, strict=True)
+            ]
+        gradients.append(
+            torch.cat(
+                [(torch.zeros_like(a) if gi is None else gi).detach().flatten() for a, gi in zip(at, g, strict=True)]
+            )
+        )
+        hessians.append(torch.cat(rows))
+    numel = [a.numel() for a in at]
+    if per == "batch":
+        gradients, hessians = [torch.stack(gradients).mean(0)], [torch.stack(hessians).mean(0)]
+    maps = [
+        torch.stack([torch.stack([b.square().sum() for b in r.split(numel, 1)]) for r in H.split(numel)])
+        for H in hessians
+    ]
+    gradient_sq = torch.stack([torch.stack([p.square().sum() for p in g.split(numel)]) for g in gradients]).mean(0)
+    map_ = torch.stack(maps).mean(0)
+    return Dense(map_, torch.outer(map_.diagonal().sqrt(), map_.diagonal().sqrt()), gradient_sq)
