@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from oracles import dense_rows
@@ -73,32 +72,33 @@ def dense_hessian(
     call: Callable[[int], Tensor], at: Sequence[Tensor], loss: LossOfExample, *, examples: int, per: str = "example"
 ) -> Dense:
     """As `dense_ggn`, of the Hessian, row by row."""
-    gradients, hessians = [], []
-    for b in range(examples):
-        with sdpa_kernel(SDPBackend.MATH):
-            value = loss(call(b), b)
-            g: tuple[Any, ...] = (None,) * len(at)
-            if value.requires_grad:
-                g = torch.autograd.grad(value, list(at), create_graph=True, allow_unused=True)
-            rows = [
-                torch.cat(dense_rows(list(gi.flatten()), list(at)), 1)
-                if gi is not None and gi.requires_grad
-                else a.new_zeros(a.numel(), sum(p.numel() for p in at))
-                for a, gi in zip(at, g, strict=True)
-            ]
-        gradients.append(
-            torch.cat(
-                [(torch.zeros_like(a) if gi is None else gi).detach().flatten() for a, gi in zip(at, g, strict=True)]
-            )
-        )
-        hessians.append(torch.cat(rows))
-    numel = [a.numel() for a in at]
+    gradients, hessians = zip(
+        *[_gradient_and_hessian(loss(call(b), b), list(at)) for b in range(examples)], strict=True
+    )
     if per == "batch":
-        gradients, hessians = [torch.stack(gradients).mean(0)], [torch.stack(hessians).mean(0)]
+        gradients, hessians = (torch.stack(gradients).mean(0, True), torch.stack(hessians).mean(0, True))
+    numel = [a.numel() for a in at]
+    gradient_sq = torch.stack([torch.stack([part.square().sum() for part in g.split(numel)]) for g in gradients])
     maps = [
-        torch.stack([torch.stack([b.square().sum() for b in r.split(numel, 1)]) for r in H.split(numel)])
+        torch.stack([torch.stack([block.square().sum() for block in rows.split(numel, 1)]) for rows in H.split(numel)])
         for H in hessians
     ]
-    gradient_sq = torch.stack([torch.stack([p.square().sum() for p in g.split(numel)]) for g in gradients]).mean(0)
     map_ = torch.stack(maps).mean(0)
-    return Dense(map_, torch.outer(map_.diagonal().sqrt(), map_.diagonal().sqrt()), gradient_sq)
+    size = map_.diagonal().sqrt()
+    return Dense(map_, torch.outer(size, size), gradient_sq.mean(0))
+
+
+def _gradient_and_hessian(value: Tensor, at: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Gradient (P,) and Hessian (P, P) of one example's loss."""
+    with sdpa_kernel(SDPBackend.MATH):
+        gradient = torch.cat([g.flatten() for g in _gradients(value, at)])
+        if not gradient.requires_grad:
+            return gradient, gradient.new_zeros(len(gradient), len(gradient))
+        return gradient.detach(), torch.cat(dense_rows(list(gradient), at), 1)
+
+
+def _gradients(value: Tensor, at: list[Tensor]) -> list[Tensor]:
+    if not value.requires_grad:
+        return [torch.zeros_like(a).detach() for a in at]
+    found = torch.autograd.grad(value, at, create_graph=True, allow_unused=True)
+    return [torch.zeros_like(a).detach() if g is None else g for a, g in zip(at, found, strict=True)]

@@ -81,7 +81,7 @@ class Site:
 
 Operation = Callable[[Site], "nn.Module | None"]
 OPERATIONS: dict[str, Operation] = {}  # those that keep examples apart
-MIXING: dict[str, Operation] = {}  # those that may not
+MIXING: dict[str, Operation] = {}  # those that may not, or that nobody can differentiate
 
 FEATURES = ("rows", "sequence", "time", "folded", "interleaved", "doubled")
 BATCH_FIRST = ("rows", "sequence", "signal", "image")
@@ -443,19 +443,6 @@ def slice_in_place(s: Site) -> nn.Module:
         out = m.layer(h)
         out[..., :1] = out[..., 1:2].clone().sin()
         return out
-
-    return Apply(forward, layer=nn.Linear(s.width, s.size()))
-
-
-@operation()
-def input_in_place(s: Site) -> nn.Module:
-    """What a layer has read is written over afterwards."""
-
-    def forward(m: Any, h: Tensor) -> Tensor:
-        h = h.clone()
-        out = m.layer(h)
-        h.mul_(2)
-        return torch.cat([out, h], -1)
 
     return Apply(forward, layer=nn.Linear(s.width, s.size()))
 
@@ -839,13 +826,14 @@ def counts_its_calls(s: Site) -> nn.Module:
     return Apply(forward, calls=0)
 
 
-@operation("rows", into=MIXING)
-def layer_in_place_on_its_input(s: Site) -> nn.Module:
-    """Autograd itself refuses this one."""
+@operation(into=MIXING)
+def input_in_place(s: Site) -> nn.Module:
+    """What a layer has read is written over afterwards: autograd itself refuses this one."""
 
     def forward(m: Any, h: Tensor) -> Tensor:
-        h = h.tanh()
+        h = h.clone()
+        out = m.layer(h)
         h.mul_(2)
-        return h
+        return torch.cat([out, h], -1)
 
-    return Apply(forward)
+    return Apply(forward, layer=nn.Linear(s.width, s.size()))

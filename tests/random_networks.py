@@ -85,7 +85,7 @@ def _inputs(start: str, examples: int, draw: random.Random) -> Tensor:
 
 
 def _append(site: Site, name: str) -> None:
-    """Append an operation, if it fits; some of those that mix examples need an even number of them, or more than one."""
+    """Append an operation, if it fits; some that mix examples need an even number of them, or more than one."""
     module = (OPERATIONS | MIXING)[name](site)
     if module is None:
         return
