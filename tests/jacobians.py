@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from oracles import dense_rows
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 LossOfExample = Callable[[Tensor, int], Tensor]  # of the outputs (1, *out) of the example of that number
 
@@ -55,10 +54,9 @@ def dense_ggn(
 def _example(y: Tensor, at: list[Tensor], loss: LossOfExample, b: int) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Gradient (N,) and Hessian (N, N) of the loss in one example's outputs, and its Jacobians (N, P)."""
     z = y.detach().requires_grad_()
-    with sdpa_kernel(SDPBackend.MATH):
-        J = dense_rows(list(y.flatten()), at) if y.requires_grad else [a.new_zeros(y.numel(), a.numel()) for a in at]
-        (g,) = torch.autograd.grad(loss(z, b), z, create_graph=True)
-        S = dense_rows(list(g.flatten()), [z])[0] if g.requires_grad else torch.zeros(z.numel(), z.numel()).to(z)
+    J = dense_rows(list(y.flatten()), at) if y.requires_grad else [a.new_zeros(y.numel(), a.numel()) for a in at]
+    (g,) = torch.autograd.grad(loss(z, b), z, create_graph=True)
+    S = dense_rows(list(g.flatten()), [z])[0] if g.requires_grad else torch.zeros(z.numel(), z.numel()).to(z)
     return g.detach().flatten(), S, J
 
 
@@ -90,11 +88,10 @@ def dense_hessian(
 
 def _gradient_and_hessian(value: Tensor, at: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Gradient (P,) and Hessian (P, P) of one example's loss."""
-    with sdpa_kernel(SDPBackend.MATH):
-        gradient = torch.cat([g.flatten() for g in _gradients(value, at)])
-        if not gradient.requires_grad:
-            return gradient, gradient.new_zeros(len(gradient), len(gradient))
-        return gradient.detach(), torch.cat(dense_rows(list(gradient), at), 1)
+    gradient = torch.cat([g.flatten() for g in _gradients(value, at)])
+    if not gradient.requires_grad:
+        return gradient, gradient.new_zeros(len(gradient), len(gradient))
+    return gradient.detach(), torch.cat(dense_rows(list(gradient), at), 1)
 
 
 def _gradients(value: Tensor, at: list[Tensor]) -> list[Tensor]:
