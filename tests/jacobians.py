@@ -16,13 +16,17 @@ class Dense:
 
     Attributes:
         map: (L, L) of the curvature matrix.
-        rounding: (L, L) upper bounds of `map`, which its rounding errors in float64 are proportional to.
+        rounding: (L, L) upper bounds of `map`, which rounding errors in float64 are proportional to.
         gradient_sq: (L,) of the gradient, averaged over examples.
     """
 
     map: Tensor
     rounding: Tensor
     gradient_sq: Tensor
+
+    def error(self, found: Tensor) -> Tensor:
+        """Errors of a map relative to this one, (L, L); of what is zero but for rounding, relative to that."""
+        return (found - self.map).abs() / (self.map + 1e-4 * self.rounding + 1e-12 * self.rounding.max() + 1e-300)
 
 
 def dense_ggn(
@@ -39,16 +43,24 @@ def dense_ggn(
         examples: B.
         per: as in `hessdiag.diagnose`.
     """
-    found = [_example(call(b), list(at), loss, b) for b in range(examples)]
-    gradient_sq = torch.stack([torch.stack([(g @ J).square().sum() for J in Js]) for g, _, Js in found]).mean(0)
     if per == "batch":
-        total = torch.stack([g @ torch.cat(Js, 1) for g, _, Js in found]).mean(0).split([a.numel() for a in at])
-        gradient_sq = torch.stack([g.square().sum() for g in total])
-    S = torch.block_diag(*[S for _, S, _ in found]) / examples
-    every = [torch.cat([Js[i] for _, _, Js in found]) for i in range(len(at))]  # (B N, P)
-    groups = [(S, every)] if per == "batch" else [(S, Js) for _, S, Js in found]
-    maps, sizes = zip(*[_map(S, Js) for S, Js in groups], strict=True)
-    return Dense(torch.stack(maps).mean(0), torch.stack(sizes).mean(0), gradient_sq)
+        return _of_the_batch(call, list(at), loss, examples)
+    maps, sizes, gradients = [], [], []
+    for b in range(examples):
+        g, S, Js = _example(call(b), list(at), loss, b)
+        map_, size = _map(S, Js)
+        maps.append(map_)
+        sizes.append(size)
+        gradients.append(torch.stack([(g @ J).square().sum() for J in Js]))
+    return Dense(*(torch.stack(values).mean(0) for values in (maps, sizes, gradients)))
+
+
+def _of_the_batch(call: Callable[[int], Tensor], at: list[Tensor], loss: LossOfExample, examples: int) -> Dense:
+    found = [_example(call(b), at, loss, b) for b in range(examples)]
+    S = torch.block_diag(*[S for _, S, _ in found]) / examples  # (B N, B N)
+    gradient = torch.stack([g @ torch.cat(Js, 1) for g, _, Js in found]).mean(0)
+    gradient_sq = torch.stack([part.square().sum() for part in gradient.split([a.numel() for a in at])])
+    return Dense(*_map(S, [torch.cat([Js[i] for _, _, Js in found]) for i in range(len(at))]), gradient_sq)
 
 
 def _example(y: Tensor, at: list[Tensor], loss: LossOfExample, b: int) -> tuple[Tensor, Tensor, list[Tensor]]:
