@@ -1,7 +1,7 @@
 """Architectures of timm, torchvision, transformers and torch, as small as they go, by name.
 
-Each is how to build it and what it reads. Random weights, few classes, small inputs, no download. Weights are moved off their initial values, because those that
-start at zero hide what is behind them.
+Each is how to build it and what it reads. Random weights, few classes, small inputs, no download. Weights are moved off
+their initial values, because those that start at zero hide what is behind them.
 """
 
 from __future__ import annotations
