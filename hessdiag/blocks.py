@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from hessdiag.errors import HessdiagError
 from hessdiag.report import Kind
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -58,7 +59,14 @@ def find_blocks(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, s
     [('0.weight', 'weight', 3, 2), ('0.bias', 'bias', 3, 2)]
     >>> skipped
     (('1.weight', 'vector of 2 in LayerNorm: neither a weight matrix, a bias nor a scalar'), ('1.bias', ...))
+
+    Raises:
+        HessdiagError: modules with parameters were compiled by `torch.jit`.
     """
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule) and any(True for _ in module.parameters()):
+            what = f"module {path!r}" if path else "the model"
+            raise HessdiagError(f"{what} was compiled by torch.jit, which hides its layers: pass the module it is of")
     blocks, skipped = [], []
     for name, slots in parameter_slots(model).items():
         found = _classify(model, name, slots)

@@ -80,14 +80,22 @@ def backpropagate(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) 
         return [None] * len(edges)
     if len(cotangents) == 1:
         single = torch.autograd.grad(y, edges, cotangents[0], retain_graph=True, allow_unused=True)
-        return [None if g is None else g.unsqueeze(0) for g in single]
+        return [None if g is None else _strided(g).unsqueeze(0) for g in single]
     try:
         return list(
             torch.autograd.grad(y, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)
         )
     except RuntimeError:  # an operation without a batching rule, such as GroupNorm's backward
         rows = [torch.autograd.grad(y, edges, v, retain_graph=True, allow_unused=True) for v in cotangents]
-        return [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
+        return [
+            None if column[0] is None else torch.stack([_strided(g) for g in column])
+            for column in zip(*rows, strict=True)
+        ]
+
+
+def _strided(gradient: Tensor) -> Tensor:
+    """The gradient as a plain tensor: that of an embedding may be sparse."""
+    return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 @contextmanager

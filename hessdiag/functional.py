@@ -66,7 +66,7 @@ def functional_jacobians(
             part.args, dict(part.kwargs), cotangents
         )
         return {name: rows[name].flatten(2) for name in at}
-    except RuntimeError:  # an operation that cannot be vmapped
+    except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
         return _jacobians_one_by_one(network, at, part, cotangents)
 
 
@@ -82,7 +82,7 @@ def _jacobians_one_by_one(
             torch.autograd.grad(y, at_leaves, v, retain_graph=True, allow_unused=True) for v in cotangents[:, b : b + 1]
         ]
         for number, (name, leaf) in enumerate(leaves.items()):
-            column = [torch.zeros_like(leaf) if row[number] is None else row[number] for row in rows]
+            column = [torch.zeros_like(leaf) if row[number] is None else row[number].to_dense() for row in rows]
             found[name].append(torch.stack(column).flatten(1))
     return {name: torch.stack(examples) for name, examples in found.items()}
 
@@ -90,27 +90,40 @@ def _jacobians_one_by_one(
 def output_tangent(model: nn.Module, block: Block, batch: Batch) -> Tensor:
     """∂y/∂u for a scalar block u, (B, *out), by one forward-mode pass.
 
-    By reverse mode twice where an operation has no forward-mode rule, or where forward mode was found out to differ
-    (`block.structured` is off): it differentiates what the model computes under `torch.no_grad()`.
+    By reverse mode twice where forward mode was found out to differ (`block.structured` is off): it differentiates
+    what the model computes under `torch.no_grad()`.
     """
-    network = FunctionalModel(model)
-    value = block_parameter(model, block).detach()
+    at = {block.name: block_parameter(model, block).detach()}
+    along = {name: torch.ones_like(value) for name, value in at.items()}
+    return tangent(FunctionalModel(model), at, along, batch, forward_mode=block.structured)
 
-    def outputs(u: Tensor) -> Any:
-        return network({block.name: u}, batch)
 
-    if block.structured:
+def tangent(
+    network: FunctionalModel, at: Mapping[str, Tensor], r: Mapping[str, Tensor], batch: Batch, *, forward_mode: bool
+) -> Tensor:
+    """J r, (B, *out), for a tangent r of the named parameters.
+
+    Args:
+        network: the model.
+        at: values of the parameters.
+        r: the tangent.
+        batch: B examples.
+        forward_mode: try forward mode first. Reverse mode twice is for operations without a forward-mode rule, and for
+            models that differentiate in their own forward pass.
+    """
+    if forward_mode:
         try:
             with torch.no_grad():  # only the tangent is wanted, no graph behind it
-                return cast(Tensor, jvp(outputs, (value,), (torch.ones_like(value),))[1])
+                return cast(Tensor, jvp(lambda values: network(values, batch), (dict(at),), (dict(r),))[1])
         except (RuntimeError, NotImplementedError):
             pass
-    u = value.clone().requires_grad_()
-    y = outputs(u)
+    leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
+    y = network(leaves, batch)
     v = torch.zeros_like(y, requires_grad=True)
     if not y.requires_grad:
         return v.detach()
-    (along,) = torch.autograd.grad(y, u, v, create_graph=True, materialize_grads=True)  # v^T ∂y/∂u
+    back = torch.autograd.grad(y, list(leaves.values()), v, create_graph=True, materialize_grads=True)  # v^T ∂y/∂W
+    along = torch.stack([(gradient * r[name]).sum() for name, gradient in zip(leaves, back, strict=True)]).sum()
     if not along.requires_grad:
         return v.detach()
-    return torch.autograd.grad(along, v, torch.ones_like(along))[0]
+    return torch.autograd.grad(along, v, materialize_grads=True)[0]

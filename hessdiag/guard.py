@@ -13,6 +13,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from hessdiag.contents import contents_of
 from hessdiag.errors import HessdiagError
 
 
@@ -20,15 +21,18 @@ from hessdiag.errors import HessdiagError
 def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
     """Measure inside this context: gradients on; TF32, autocast, compilation and activation checkpointing off.
 
-    Random state is forked; buffers, `.grad` and what a forward pass keeps in the modules' attributes are put back.
-    Weights need no copy: nothing in hessdiag writes to them, and a model whose own forward does is refused. Buffers do,
-    because a forward pass in training mode updates running statistics.
+    Random state is forked; buffers, `.grad` and what a forward pass keeps in the modules' attributes, or in lists,
+    dicts and caches that these hold, are put back. Weights need no copy: nothing in hessdiag writes to them, and a
+    model whose own forward does is refused. Buffers do, because a forward pass in training mode updates running
+    statistics.
 
     Raises:
         HessdiagError: the model's forward pass changed one of its parameters.
     """
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
-    held = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+    held = [(module, dict(vars(module)), dict(module._buffers)) for module in python]
+    kept = contents_of([attributes for _, attributes, _ in held])
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
@@ -43,11 +47,15 @@ def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(_without_checkpointing())
         stack.enter_context(_weight_norm_written_out())
+        stack.enter_context(_without_fast_path())
         stack.enter_context(_without_warnings_of_speed())
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only attention kernel with second derivatives
         if any(isinstance(module, nn.RNNBase) for module in model.modules()):
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # cuDNN's have none
         torch.manual_seed(seed)
+        for module in model.modules():
+            if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+                module.sparse = False  # sparse gradients have few operations; put back with the other attributes
         try:
             yield
         finally:
@@ -55,6 +63,8 @@ def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
                 vars(module).clear()
                 vars(module).update(attributes)
                 module._buffers.update(names)
+            for content in kept:
+                content.put_back()
             with torch.no_grad():
                 for buffer, saved in buffers:
                     if not torch.equal(buffer, saved):  # leave untouched buffers' version counters alone
@@ -122,6 +132,17 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     """g v / ‖v‖, norms over every dimension but `dim`, or over all with -1."""
     axes = [axis for axis in range(v.dim()) if axis != dim]
     return v * (g / v.square().sum(axes, keepdim=True).sqrt())
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Attention's kernels for inference have no derivatives; they run where no argument seems to need one."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 @contextmanager

@@ -229,6 +229,33 @@ def block_jacobian(
     return Dense(torch.stack([part.J * (part.size / size) for part in whole]).sum(dim=0), size)
 
 
+def rule_fits(module: nn.Module, block: Block, call: LayerCall) -> bool:
+    """Whether a call has the shapes of a layer that does what its class says.
+
+    A subclass may have a forward pass of its own, such as one that pads first. The values are checked elsewhere: the
+    rule's gradient must be autograd's.
+    """
+    x, y = call.x.shape, call.output_shape
+    channels_last = not isinstance(module, CONVOLUTIONS)
+    n = y[-1 if channels_last or len(y) < 2 else 1]
+    if block.kind == "bias":
+        return n == block.numel and (channels_last or len(y) == 2 + len(module.kernel_size))
+    if channels_last:
+        d = x[-1]
+        return x[:-1] == y[:-1] and block.shape == ((n, d) if isinstance(module, nn.Linear) else (d, n))
+    if len(x) != 2 + len(module.kernel_size) or x[0] != y[0]:  # (channels, ...) of a single example
+        return False
+    return block.shape[:2] == (n, x[1] // module.groups) and y[2:] == _sites(module, x[2:])
+
+
+def _sites(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, reads: Sequence[int]) -> tuple[int, ...]:
+    """Positions at which a convolution writes, for the positions that it reads."""
+    pads = module._reversed_padding_repeated_twice[::-1]
+    padded = [size + pads[2 * axis] + pads[2 * axis + 1] for axis, size in enumerate(reads)]
+    reach = [(k - 1) * d + 1 for k, d in zip(module.kernel_size, module.dilation, strict=True)]
+    return tuple((size - r) // step + 1 for size, r, step in zip(padded, reach, module.stride, strict=True))
+
+
 def weight_jacobian(module: nn.Module, x: Tensor, phi: Tensor, *, examples: int) -> Jacobian:
     """Jacobian of a linear or convolutional layer's weight.
 

@@ -1,15 +1,16 @@
 """Second moments of activations, gradients and weights: one forward and one backward pass over the batch.
 
 Gradients are those of each example's own loss. Moments are means over elements *and* examples, taken before any γ is
-formed. The same pass verifies the capture: a weight gradient assembled from what the hooks saw must equal the one that
-autograd computes, and the gradient of one example's loss must not reach another example. What fails is refused, so
-that no number rests on a layer that hessdiag misread.
+formed. The same pass verifies the capture: for random cotangents of the outputs, whatever the loss, a weight gradient
+assembled from what the hooks saw must equal the one that autograd computes, and each row of a layer must belong to one
+example (`hessdiag.independence`). What fails is measured otherwise or refused, so that no number rests on a layer that
+hessdiag misread.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -18,20 +19,28 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.batch import Batch
-from hessdiag.blocks import block_parameter, owners_of
+from hessdiag.blocks import Block, block_parameter, owners_of
 from hessdiag.capture import LayerCall, Trace, backpropagate, trace
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.jacobian import Jacobian, jacobians_of
-from hessdiag.losses import Loss
+from hessdiag.independence import (
+    PAIRWISE,
+    alone_in,
+    check_inputs,
+    check_outputs,
+    check_pairs,
+    differentiable,
+    halves_of,
+    mixes_rows,
+)
+from hessdiag.jacobian import Jacobian, jacobians_of, rule_fits
 from hessdiag.problem import Problem
-from hessdiag.seeds import gaussians
+from hessdiag.seeds import gaussians, stream
 
 MOST_CURVATURE_PROBES = 8  # per example, where the network has many outputs
-SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
 
@@ -49,11 +58,20 @@ class _Layer(IntEnum):
 
 
 class _Gradient(IntEnum):
-    """Columns of the sums that are kept of every block's gradient."""
+    """Columns of the sums that are kept of every block: of its gradient, and of how it was read.
+
+    The check's gradients are those of random cotangents.
+    """
 
     SQ = 0
-    MISMATCH = 1
-    SCALE = 2
+    CHECK_MISMATCH = 1  # between the gradient that was found and autograd's
+    CHECK_SCALE = 2  # autograd's
+    CHECK_SQ = 3  # each example's own
+    CHECK_TERMS = 4  # each site's own: what rounding is relative to where a sum over sites cancels
+    MIXED = 5  # calls whose rows are not those of one example after the other, or whose shapes no rule has
+    CHUNKS = 6
+    ROWS = 7  # rows of an example in each of the layers' calls, as one number
+    ROWS_SQ = 8
 
 
 @dataclass(frozen=True)
@@ -83,13 +101,15 @@ class Moments:
         layers: by owner path; those that were called.
         gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss, or of the batch-mean loss.
         output_sq: E[y²].
-        misread: by block name, why its gradient could not be reproduced.
+        misread: by block name, why its Jacobian cannot be had in the way that was tried.
+        undecided: blocks of those whose gradient is so small that rounding may be why it was not reproduced.
     """
 
     layers: Mapping[str, LayerMoments]
     gradient_sq: Mapping[str, float]
     output_sq: float
     misread: Mapping[str, str]
+    undecided: frozenset[str]
 
 
 def sum_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HERE) -> Result:
@@ -123,18 +143,20 @@ def moments_of(problem: Problem, sums: Result) -> Moments:
                 multiplies=not row[_Layer.NOT_MULTIPLIED],
             )
     gradients = sums["gradients"]
-    largest = max((float(row[_Gradient.SQ]) for row in gradients), default=0.0)
-    misread = {
-        block.name: f"its gradient is not what {block.layer} {block.owners[0]!r} sees in its forward call:"
-        " the parameter is also used elsewhere"
-        for block, row in zip(problem.blocks, gradients, strict=True)
-        if _wrong(row, largest, torch.finfo(block_parameter(problem.model, block).dtype).eps)
-    }
+    misread, undecided = {}, set()
+    largest = max((float(row[_Gradient.CHECK_SCALE]) for row in gradients), default=0.0)
+    for block, row in zip(problem.blocks, gradients, strict=True):
+        eps = torch.finfo(block_parameter(problem.model, block).dtype).eps
+        why = _why_misread(block, row, eps)
+        if why:
+            misread[block.name] = why
+            if not block.structured and row[_Gradient.CHECK_MISMATCH] <= _rounding(eps) * largest:
+                undecided.add(block.name)
     squared = {
         block.name: float(row[_Gradient.SQ]) / (examples * block.numel)
         for block, row in zip(problem.blocks, gradients, strict=True)
     }
-    return Moments(layers, squared, _mean(output_sum, output_count), misread)
+    return Moments(layers, squared, _mean(output_sum, output_count), misread, frozenset(undecided))
 
 
 def batch_gradient_sq(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> dict[str, float]:
@@ -172,29 +194,34 @@ def _sums(problem: Problem, part: Batch, seed: int) -> Result:
     """Sums over the examples of one chunk."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = _watched(problem)
-    first = part.offset == problem.batch.offset
-    if first and part.size == 1 < problem.batch.size:  # one example cannot show that it depends on others
-        two = problem.batch.narrow(0, 2)
-        _check_repeatable_and_independent(model, trace(model, two, owners), two, loss)
-    seen = trace(model, part, owners, keep_outputs=True)
+    few = problem.batch.narrow(0, PAIRWISE)
+    mixed = _check_few(model, few, owners, seed) if part.offset == few.offset else set()
+    watched, inputs = differentiable(part)
+    seen = trace(model, watched, owners, keep_outputs=True)
     y = seen.y.detach()
-    if first:
-        _check_repeatable_and_independent(model, seen, part, loss)
+    _check_finite(y)
+    halves = halves_of(part, seed)
+    if part.offset != few.offset or part.size > few.size:  # else that was checked just now
+        check_outputs(model, part, y, halves)
     own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
     ends = [call.output_edge for call in seen.calls]
     starts = [call.input_edge for call in seen.calls]
-    parameters = [block_parameter(model, block) for block in blocks]
-    every = backpropagate(seen.y, [*starts, *ends, *map(get_gradient_edge, parameters)], own)
     calls = len(seen.calls)
-    inputs, outputs, truth = every[:calls], every[calls : 2 * calls], every[2 * calls :]
+    every = backpropagate(seen.y, [*starts, *ends], own)
+    check = _check_sent_back(problem, seen, inputs, halves, _check_cotangent(own[0], part, seed))
+    mixed |= {
+        call.owner
+        for call, sent in zip(seen.calls, check.ends, strict=True)
+        if mixes_rows(call, sent, halves, part.size)
+    }
     probes = _curvature_probes(y, part, problem.batch.size, seed)
     directions = [loss.hessian_product(y, part.targets, v) for v in probes]
     curved = backpropagate(seen.y, ends, torch.stack(directions))
     layers = np.zeros((len(owners), len(_Layer)))
-    for call, *gradients in zip(seen.calls, inputs, outputs, curved, strict=True):
+    for call, *gradients in zip(seen.calls, every[:calls], every[calls:], curved, strict=True):
         layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, gradients)
-    found = jacobians_of(model, part, blocks, seen.calls, outputs, own)
-    compared = [_gradient_sums(jacobian, exact) for jacobian, exact in zip(found, truth, strict=True)]
+    both = [_joined(g, sent) for g, sent in zip(every[calls:], check.ends, strict=True)]
+    compared = _compared(problem, part, seen, both, torch.cat([own, check.z.unsqueeze(0)]), check.truth, mixed)
     return {
         "layers": layers,
         "gradients": np.array(compared).reshape(len(blocks), len(_Gradient)),
@@ -213,24 +240,128 @@ def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | 
     return [call.x.numel(), x_sq, dx, call.output.numel(), out_sq, dout, dcurved, float(not multiplies)]
 
 
+@dataclass(frozen=True)
+class _Check:
+    """A random cotangent `z` (B, *out) sent back: from either half to the calls' outputs, from all to parameters."""
+
+    z: Tensor
+    ends: list[Tensor | None]
+    truth: list[Tensor | None]
+
+
+def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
+    """Random, so that nothing cancels by chance; of the size of the loss's gradient, which is sent back with it."""
+    z = torch.randn(own.shape, generator=stream(seed, f"check of examples from {part.offset}")).to(own)
+    size = float(own.abs().max())
+    return z * size if size > 0 else z
+
+
+def _check_sent_back(
+    problem: Problem, seen: Trace, inputs: Sequence[GradientEdge], halves: Sequence[Tensor], z: Tensor
+) -> _Check:
+    """Send the cotangent back, the examples of either half apart."""
+    ends = [call.output_edge for call in seen.calls]
+    parameters = [get_gradient_edge(block_parameter(problem.model, block)) for block in problem.blocks]
+    edges = [*inputs, *ends, *parameters]
+    found = [backpropagate(seen.y, edges, half.unsqueeze(0)) for half in alone_in(z, halves)]
+    columns = [_stacked(column) for column in zip(*found, strict=True)]
+    check_inputs(problem.model, columns[: len(inputs)], halves)
+    truth = [None if column is None else column.sum(dim=0) for column in columns[len(inputs) + len(ends) :]]
+    return _Check(z, columns[len(inputs) : len(inputs) + len(ends)], truth)
+
+
+def _stacked(gradients: Sequence[Tensor | None]) -> Tensor | None:
+    """Gradients (1, ...) of several cotangents, of which all are None or none."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    return torch.cat(present) if present else None
+
+
+def _joined(own: Tensor | None, halves: Tensor | None) -> Tensor | None:
+    """The gradient (1, ...) of the loss and, under it, that of the check's cotangent of all examples."""
+    return None if own is None or halves is None else torch.cat([own, halves.sum(dim=0, keepdim=True)])
+
+
+def _compared(
+    problem: Problem,
+    part: Batch,
+    seen: Trace,
+    phis: Sequence[Tensor | None],
+    cotangents: Tensor,
+    truth: Sequence[Tensor | None],
+    mixed: Collection[str],
+) -> list[list[float]]:
+    """A row of `_Gradient` for every block, from the gradients of the loss and of the check."""
+    model, blocks = problem.model, problem.blocks
+    calls = {block.name: [call for call in seen.calls if call.owner in block.owners] for block in blocks}
+    unfit = {block.name for block in blocks if block.structured and not _fits(model, block, calls[block.name], mixed)}
+    readable = [block for block in blocks if block.name not in unfit]
+    found = jacobians_of(model, part, readable, seen.calls, phis, cotangents)
+    rows = []
+    for block, exact in zip(blocks, truth, strict=True):
+        row = [0.0] * len(_Gradient)
+        if block.name in unfit:
+            row[_Gradient.MIXED] = 1.0
+        else:
+            row[: _Gradient.CHECK_TERMS] = _gradient_sums(next(found), exact)
+        if block.structured:
+            own = [(call, phi) for call, phi in zip(seen.calls, phis, strict=True) if call.owner in block.owners]
+            row[_Gradient.CHECK_TERMS] = sum(_terms(block, call, phi) for call, phi in own if phi is not None)
+            pattern = sum((k + 1) * call.output_shape[:1].numel() / part.size for k, (call, _) in enumerate(own))
+            row[_Gradient.CHUNKS :] = [1.0, pattern, pattern**2]
+        rows.append(row)
+    return rows
+
+
+def _fits(model: nn.Module, block: Block, calls: Sequence[LayerCall], mixed: Collection[str]) -> bool:
+    """Whether the block's rule can be applied to the calls of its layers."""
+    if any(owner in mixed for owner in block.owners):
+        return False
+    return block.kind == "scalar" or all(rule_fits(model.get_submodule(call.owner), block, call) for call in calls)
+
+
+def _terms(block: Block, call: LayerCall, phi: Tensor) -> float:
+    """Σ ‖φ_t‖² ‖u_t‖² over the sites of a call, φ of the check, with the mean of ‖u_t‖² for each."""
+    read = 1.0 if block.kind == "bias" else sum_of_squares(call.x) / max(call.x.numel(), 1) * block.fan_in
+    if block.kind == "weight" and call.x.dim() > 1 and block.kernel:
+        read *= math.prod(block.kernel)
+    return sum_of_squares(phi[1]) * read
+
+
 def _gradient_sums(found: Jacobian | None, exact: Tensor | None) -> list[float]:
-    """A row of `_Gradient`: one block's gradients, and how far they are from autograd's."""
+    """The first columns of `_Gradient`: one block's gradients, and how far the check's is from autograd's."""
     if found is None:
-        return [0.0, 0.0 if exact is None else sum_of_squares(exact), 0.0]
-    total = found.total().flatten()  # (P,)
+        size = 0.0 if exact is None else sum_of_squares(exact)
+        return [0.0, size, size, 0.0]
+    total = found.total()[1]  # (P,)
     error = total if exact is None else total - exact.flatten()
     scale = sum_of_squares(total) if exact is None else sum_of_squares(exact)
-    return [float(found.gram().sum(dtype=torch.float64)), sum_of_squares(error), scale]
+    own, check = found.gram().diagonal(dim1=1, dim2=2).sum(dim=0, dtype=torch.float64).tolist()
+    return [own, sum_of_squares(error), scale, check]
 
 
-def _wrong(gradient: npt.NDArray[Any], largest: float, eps: float) -> bool:
-    """Whether a block's gradient differs from autograd's by more than rounding.
+def _why_misread(block: Block, row: npt.NDArray[Any], eps: float) -> str:
+    """Why a block was not read right, as a clause; empty where it was.
 
-    For a sum that nearly cancels, the scale of the rounding error is that of its terms; for a gradient that is zero
-    by symmetry, as of an attention's key bias, it is that of the `largest` gradient in the network.
+    Its gradient may differ from autograd's by rounding: relative to its own size, or where a sum over sites cancels,
+    as that of an attention's key bias does, to the size of the terms.
     """
-    allowed = eps * (gradient[_Gradient.SCALE] + gradient[_Gradient.SQ]) + 1e4 * eps**2 * largest
-    return bool(gradient[_Gradient.MISMATCH] > allowed)
+    where = f"{block.layer} {block.owners[0]!r}"
+    if row[_Gradient.MIXED] or row[_Gradient.CHUNKS] * row[_Gradient.ROWS_SQ] > row[_Gradient.ROWS] ** 2 * (1 + 1e-9):
+        return f"what {where} reads and writes is not a fixed number of rows for each example, as its class has it"
+    allowed = eps * (row[_Gradient.CHECK_SCALE] + row[_Gradient.CHECK_SQ]) + _rounding(eps) * row[_Gradient.CHECK_TERMS]
+    if row[_Gradient.CHECK_MISMATCH] <= allowed:  # false for NaN
+        return ""
+    if block.structured:
+        return f"its gradient is not what {where} sees in its forward call"
+    return (
+        "its gradient is not the one that is found by replacing it where modules hold it:"
+        " the model also reads it from somewhere else, such as a list or a view of it"
+    )
+
+
+def _rounding(eps: float) -> float:
+    """Squared rounding error of a sum, relative to the squares of its terms."""
+    return 1e4 * eps**2
 
 
 def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tensor:
@@ -248,48 +379,25 @@ def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tenso
     return drawn.to(y) / math.sqrt(wanted)
 
 
-def _check_repeatable_and_independent(model: nn.Module, seen: Trace, part: Batch, loss: Loss) -> None:
-    """A second forward pass gives the same; so does an example on its own; losses reach nothing of other examples."""
-    for call in seen.calls:
-        if call.output_shape[0] % part.size or call.x.shape[0] % part.size:
-            raise HessdiagError(
-                f"layer {call.owner!r} gave a tensor of shape {tuple(call.output_shape)} for {part.size} examples:"
-                " its first dimension must run over the examples"
-            )
-    y = seen.y.detach()
+def _check_few(model: nn.Module, few: Batch, owners: Sequence[str], seed: int) -> set[str]:
+    """Check that a few examples give the same again, and which layers mix their rows."""
+    y = few.call(model).detach()
+    _check_finite(y)
+    _check_repeatable(model, few, y)
+    return check_pairs(model, few, owners, seed) if few.size > 1 else set()
+
+
+def _check_finite(y: Tensor) -> None:
     if not bool(y.isfinite().all()):
         raise HessdiagError("the model returned NaN or infinite outputs: its inputs or weights are too large")
+
+
+def _check_repeatable(model: nn.Module, part: Batch, y: Tensor) -> None:
+    """A second forward pass gives the same."""
     if not torch.allclose(part.call(model).detach(), y, rtol=1e-4, atol=0):
         raise HessdiagError(
             "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
             " call model.eval() first"
-        )
-    if part.size == 1:
-        return
-    half = part.size // 2  # not the first example alone: its gradient may be zero
-    alone = loss.gradient(y, part.targets)
-    alone[half:] = 0
-    edges = [call.output_edge for call in seen.calls]
-    for call, gradient in zip(seen.calls, backpropagate(seen.y, edges, alone.unsqueeze(0)), strict=True):
-        if gradient is not None and bool(gradient.reshape(part.size, -1)[half:].any()):
-            training = [
-                n for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training
-            ]
-            remedy = (
-                f"batch normalisation {training[0]!r} is in training mode, call model.eval() first"
-                if training
-                else "the first dimension of every layer's input must run over the examples"
-            )
-            raise HessdiagError(f"the loss of one example depends on others at layer {call.owner!r}: {remedy}")
-    try:
-        single = part.narrow(0, 1).call(model).detach()
-        same = float((single - y[:1]).norm()) <= SAME[y.dtype] * float(y.norm())
-    except ValueError:  # batch normalisation in training mode refuses a single example
-        same = False
-    if not same:
-        raise HessdiagError(
-            "an example on its own gives other outputs than in the batch: the model uses statistics of the batch,"
-            " branches on its values, or updates itself; call model.eval() first, or keep examples apart"
         )
 
 

@@ -21,6 +21,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_batch
 from hessdiag.execution.memory import Memory
 from hessdiag.execution.work import Result, Work
+from hessdiag.float64 import told_in_float64
 from hessdiag.losses import check_targets
 from hessdiag.moments import batch_gradient_sq, moments_of, sum_moments
 from hessdiag.problem import Problem
@@ -78,9 +79,10 @@ class Session:
                 check_tensors(problem.model, batch)
                 check_targets(problem.loss, like=like, targets=batch.targets)
                 sums = self.sum_moments(problem, shape, scoped)
-                if misread := moments_of(problem, sums).misread:
+                moments = moments_of(problem, sums)
+                if misread := [name for name in moments.misread if name not in moments.undecided]:
                     raise HessdiagError(
-                        f"block {next(iter(misread))!r} is used in another way from example {batch.offset} on:"
+                        f"block {misread[0]!r} is used in another way from example {batch.offset} on:"
                         " measure batches that take the same path through the model, one kind at a time"
                     )
             else:
@@ -130,10 +132,13 @@ class Session:
         problem = replace(problem, blocks=blocks)
         shape = measure_shapes(problem.model, problem.batch, blocks)
         sums = self.sum_moments(problem, shape, work.within("without rules"))
-        misread = moments_of(problem, sums).misread
-        if misread:
-            kept = [block for block in blocks if block.name not in misread]
-            problem = replace(problem, blocks=kept, skipped=(*problem.skipped, *misread.items()))
+        moments = moments_of(problem, sums)
+        told = told_in_float64(problem, moments.undecided) if moments.undecided else {}
+        if left := {name: why for name, why in moments.misread.items() if name not in moments.undecided} | told:
+            kept = [block for block in blocks if block.name not in left]
+            if not kept:
+                raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
+            problem = replace(problem, blocks=kept, skipped=(*problem.skipped, *left.items()))
             sums = self.sum_moments(problem, shape, work.within("what is left"))
         return problem, shape, sums
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from layouts import MIXING, WITHOUT_RULES
 from networks import BUILDERS, Multiplier
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
@@ -367,6 +368,7 @@ Pair = namedtuple("Pair", ["logits", "state"])
 
 KINDS: dict[str, Kind] = {
     **{name: _of_network(name) for name in BUILDERS},
+    **{name: Kind(*made) for name, made in WITHOUT_RULES.items()},
     "checkpointed": Kind(Checkpointed),
     "checkpointed reentrant": Kind(CheckpointedReentrant),
     "own function": Kind(OwnFunction),
@@ -433,6 +435,17 @@ REFUSED: dict[str, tuple[Kind, str]] = {
     "no outputs": (Kind(lambda: Returns(lambda y: {"loss": y.sum()})), "returned a dict without a tensor over the ex"),
     "nan outputs": (Kind(lambda: Returns(lambda y: y / 0 * 0)), "returned NaN or infinite outputs"),
     "autocast inside": (Kind(lambda: Returns(lambda y: y.bfloat16())), "returned torch.bfloat16 outputs: switch autoc"),
+    **{
+        name: (
+            Kind(*made),
+            "an example on its own gives other outputs than in the batch: the model runs over the first",
+        )
+        for name, made in MIXING.items()
+    },
+    "compiled by torch.jit": (
+        Kind(lambda: torch.jit.script(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)))),
+        "the model was compiled by torch.jit, which hides its layers: pass the module it is of",
+    ),
     "branches on the batch": (Kind(BranchesOnBatch), "an example on its own gives other outputs than in the batch"),
     "centred on the batch": (Kind(CentredOnBatch), "an example on its own gives other outputs than in the batch"),
     "nested dict input": (Kind(DictInput, lambda: ({"a": rows(), "b": rows()},)), "inputs hold tensors inside"),

@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import jvp
 
 from hessdiag.batch import Batch
 from hessdiag.blocks import block_parameter
@@ -34,7 +33,7 @@ from hessdiag.curvature.pairs import pair_sums
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.curvature.student import t_quantile
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.functional import FunctionalModel
+from hessdiag.functional import FunctionalModel, tangent
 from hessdiag.jacobian import all_jacobians
 from hessdiag.problem import Problem
 from hessdiag.report import Array, Ended
@@ -191,8 +190,7 @@ def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int
 def _grams(problem: Problem, part: Batch, directions: _Directions, seed: int) -> tuple[Tensor, Tensor]:
     """X_l[k, m] = z_k^T K_l S z_m and z_k^T K_l z_m for all blocks, (B, L, m, m), the deflation basis first."""
     loss = problem.loss
-    with torch.no_grad():
-        y = part.call(problem.model)
+    y = part.call(problem.model).detach()  # not under no_grad, where a model may take another path, or need its own
     basis = _range(problem, part, y, directions, seed)  # (r, B, *out)
     omega = gaussians(seed, f"sketches, {directions.name},", part.numbers, (directions.random, *y.shape[1:])).to(y)
     if len(basis):
@@ -237,11 +235,10 @@ def _range(problem: Problem, part: Batch, y: Tensor, directions: _Directions, se
             block.name: torch.randn(block.shape, generator=generator).to(y) * scale
             for block, scale in zip(problem.blocks, directions.scales, strict=True)
         }
-        with torch.no_grad():
-            tangent = jvp(lambda values: network(values, part), (at,), (moved,))[1]
+        sample = tangent(network, at, moved, part, forward_mode=True)
         if problem.loss.has_root:
-            tangent = problem.loss.root_transposed_product(y, part.targets, tangent)
-        samples.append(tangent.flatten(1))  # (B, N)
+            sample = problem.loss.root_transposed_product(y, part.targets, sample)
+        samples.append(sample.flatten(1))  # (B, N)
     Q = torch.linalg.qr(torch.stack(samples, dim=2)).Q  # (B, N, r)
     basis: Tensor = Q.permute(2, 0, 1).reshape(Q.shape[2], *y.shape)
     return basis
