@@ -85,9 +85,9 @@ def tokens() -> dict[str, Tensor]:
     return {"input_ids": torch.randint(2, 20, (EXAMPLES, 5)) * mask, "attention_mask": mask}
 
 
-def ids() -> dict[str, Tensor]:
-    """Sentences without padding, and the last of each an end of text."""
-    words = torch.randint(3, 20, (EXAMPLES, 5))
+def ids(length: int = 5) -> dict[str, Tensor]:
+    """Sentences without padding, the last word of each an end of text."""
+    words = torch.randint(3, 20, (EXAMPLES, length))
     words[:, -1] = 2
     return {"input_ids": words}
 
@@ -123,11 +123,12 @@ def _bare(kind: str, inputs: Callable[[], Any] = tokens, **options: Any) -> Arch
     return _transformers(kind, "SequenceClassification", inputs, {"vocab_size": 20, "num_labels": 3} | options)
 
 
-def _image(kind: str, size: int = 16, **options: Any) -> Architecture:
-    def inputs() -> dict[str, Tensor]:
-        return {"pixel_values": images(size)()}
+def pixels(size: int) -> Callable[[], dict[str, Tensor]]:
+    return lambda: {"pixel_values": images(size)()}
 
-    return _transformers(kind, "ImageClassification", inputs, IMAGE | options)
+
+def _image(kind: str, size: int = 16, **options: Any) -> Architecture:
+    return _transformers(kind, "ImageClassification", pixels(size), IMAGE | options)
 
 
 class TimeFirst(nn.Module):
@@ -214,7 +215,10 @@ SWIN_TORCHVISION = {
     **{"patch_size": [2, 2], "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": [2, 2]},
     **{"num_classes": CLASSES},
 }
-SWIN_TRANSFORMERS = {"patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 2}
+SWIN_TRANSFORMERS = {
+    **{"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 2},
+    "num_labels": 3,
+}
 STAGES = {"depths": (1, 1, 1, 1), "dims": (8, 8, 8, 16)}
 MAXVIT = {"img_size": 64, "embed_dim": (32, 32), "depths": (1, 1), "stem_width": 8}
 
@@ -307,7 +311,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         **{"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 4},
         **{"norm_rel_ebd": "layer_norm", "share_att_key": True},
     ),
-    "transformers longformer": _text("Longformer", attention_window=2, sep_token_id=1, inputs=ids),
+    "transformers longformer": _text("Longformer", attention_window=4, sep_token_id=1, inputs=lambda: ids(8)),
     "transformers mpnet": _text("MPNet"),
     "transformers convbert": _text("ConvBert", embedding_size=8, conv_kernel_size=3),
     "transformers roformer": _text("RoFormer"),
@@ -328,7 +332,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "transformers gpt_neo": _text(
         "GPTNeo", attention_types=[[["global", "local"], 1]], window_size=2, num_layers=2, num_heads=2
     ),
-    "transformers llama": _text("Llama", num_key_value_heads=1, hessian=True),
+    "transformers llama": _text("Llama", num_key_value_heads=1),
     "transformers gemma2": _text("Gemma2", num_key_value_heads=1, head_dim=4),
     "transformers opt": _text("OPT", ffn_dim=12, word_embed_proj_dim=6),
     "transformers bloom": _text("Bloom", n_layer=2, n_head=2),
@@ -349,8 +353,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     # transformers: images and sound
     "transformers vit": _image("ViT"),
     "transformers beit": _image("Beit", use_relative_position_bias=True),
-    "transformers swin": _image("Swin", **SWIN_TRANSFORMERS),
-    "transformers swinv2": _image("Swinv2", **SWIN_TRANSFORMERS),
+    "transformers swin": _transformers("Swin", "ImageClassification", pixels(16), SWIN_TRANSFORMERS),
+    "transformers swinv2": _transformers("Swinv2", "ImageClassification", pixels(16), SWIN_TRANSFORMERS),
     "transformers convnext": _image("ConvNext", 32, hidden_sizes=[8, 16], depths=[1, 1], num_stages=2),
     "transformers segformer": _image(
         *("Segformer", 32),

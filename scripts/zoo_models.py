@@ -96,6 +96,7 @@ def measure(name: str, architecture: Architecture, matrix: str) -> Line:
             where = traceback.extract_tb(error.__traceback__)[-1]
             return Line(**line, said=f"crash: {type(error).__name__} in {where.filename}: {str(error).splitlines()[0]}")
         seconds = time.perf_counter() - start
+        model, _ = architecture.build()  # anew: some keep what they computed
         dense = reference(model, inputs, [block.name for block in report.blocks], matrix)
     wanted = {n for n, p in model.named_parameters() if p.requires_grad and p.dim() > 1}
     skipped = sum(name in wanted for name, _ in report.skipped)

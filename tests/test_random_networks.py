@@ -79,7 +79,7 @@ def refusal(network: RandomNetwork) -> str:
     for name, parameter in model.named_parameters():
         wanted = parameter.requires_grad and (parameter.dim() > 1 or parameter.numel() == 1)
         assert name in names or name in skipped or not wanted, f"{name} is left out"
-    dense = reference(model, x, names, plain, network)
+    dense = reference(network.build()[0], x, names, plain, network)
     numel = float64([block.numel for block in report.blocks])
     found = dense.map.clone()
     order = [names.index(name) for name in report.heatmap.names]
