@@ -84,6 +84,10 @@ class Sites:
         """The same for examples `start` up to `stop`."""
         return Sites(self.u[start:stop], self.phi[start:stop], self.transposed, self.size)
 
+    def of_cotangent(self, number: int) -> Sites:
+        """The same for one of the C cotangents alone."""
+        return Sites(self.u, self.phi[:, number : number + 1], self.transposed, self.size)
+
     def dense(self) -> Dense:
         """The same with J formed."""
         B, C, n, T = self.phi.shape
@@ -129,6 +133,10 @@ class Dense:
     def narrow(self, start: int, stop: int) -> Dense:
         """The same for examples `start` up to `stop`."""
         return Dense(self.J[start:stop], self.size)
+
+    def of_cotangent(self, number: int) -> Dense:
+        """The same for one of the C cotangents alone."""
+        return Dense(self.J[:, number : number + 1], self.size)
 
     def dense(self) -> Dense:
         """Itself."""

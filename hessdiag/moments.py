@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.batch import Batch
 from hessdiag.blocks import Block, block_parameter, owners_of
@@ -66,12 +66,11 @@ class _Gradient(IntEnum):
     SQ = 0
     CHECK_MISMATCH = 1  # between the gradient that was found and autograd's
     CHECK_SCALE = 2  # autograd's
-    CHECK_SQ = 3  # each example's own
-    CHECK_TERMS = 4  # each site's own: what rounding is relative to where a sum over sites cancels
-    MIXED = 5  # calls whose rows are not those of one example after the other, or whose shapes no rule has
-    CHUNKS = 6
-    ROWS = 7  # rows of an example in each of the layers' calls, as one number
-    ROWS_SQ = 8
+    CHECK_TERMS = 3  # each site's own: what rounding is relative to where a sum over sites cancels
+    MIXED = 4  # calls whose rows are not those of one example after the other, or whose shapes no rule has
+    CHUNKS = 5
+    ROWS = 6  # rows of an example in each of the layers' calls, as one number
+    ROWS_SQ = 7
 
 
 @dataclass(frozen=True)
@@ -208,12 +207,11 @@ def _sums(problem: Problem, part: Batch, seed: int) -> Result:
     starts = [call.input_edge for call in seen.calls]
     calls = len(seen.calls)
     every = backpropagate(seen.y, [*starts, *ends], own)
-    check = _check_sent_back(problem, seen, inputs, halves, _check_cotangent(own[0], part, seed))
-    mixed |= {
-        call.owner
-        for call, sent in zip(seen.calls, check.ends, strict=True)
-        if mixes_rows(call, sent, halves, part.size)
-    }
+    check = _check_sent_back(problem, seen, halves, _check_cotangent(own[0], part, seed))
+    sent_to = zip(seen.calls, check.ends, strict=True)
+    if now := {call.owner for call, sent in sent_to if mixes_rows(call, sent, halves, part.size)}:
+        mixed |= now  # is it the layer alone, or the model?
+        check_inputs(model, backpropagate(seen.y, inputs, alone_in(check.z, halves)), halves)
     probes = _curvature_probes(y, part, problem.batch.size, seed)
     directions = [loss.hessian_product(y, part.targets, v) for v in probes]
     curved = backpropagate(seen.y, ends, torch.stack(directions))
@@ -256,18 +254,14 @@ def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
     return z * size if size > 0 else z
 
 
-def _check_sent_back(
-    problem: Problem, seen: Trace, inputs: Sequence[GradientEdge], halves: Sequence[Tensor], z: Tensor
-) -> _Check:
+def _check_sent_back(problem: Problem, seen: Trace, halves: Sequence[Tensor], z: Tensor) -> _Check:
     """Send the cotangent back, the examples of either half apart."""
     ends = [call.output_edge for call in seen.calls]
     parameters = [get_gradient_edge(block_parameter(problem.model, block)) for block in problem.blocks]
-    edges = [*inputs, *ends, *parameters]
-    found = [backpropagate(seen.y, edges, half.unsqueeze(0)) for half in alone_in(z, halves)]
+    found = [backpropagate(seen.y, [*ends, *parameters], half.unsqueeze(0)) for half in alone_in(z, halves)]
     columns = [_stacked(column) for column in zip(*found, strict=True)]
-    check_inputs(problem.model, columns[: len(inputs)], halves)
-    truth = [None if column is None else column.sum(dim=0) for column in columns[len(inputs) + len(ends) :]]
-    return _Check(z, columns[len(inputs) : len(inputs) + len(ends)], truth)
+    truth = [None if column is None else column.sum(dim=0) for column in columns[len(ends) :]]
+    return _Check(z, columns[: len(ends)], truth)
 
 
 def _stacked(gradients: Sequence[Tensor | None]) -> Tensor | None:
@@ -331,12 +325,12 @@ def _gradient_sums(found: Jacobian | None, exact: Tensor | None) -> list[float]:
     """The first columns of `_Gradient`: one block's gradients, and how far the check's is from autograd's."""
     if found is None:
         size = 0.0 if exact is None else sum_of_squares(exact)
-        return [0.0, size, size, 0.0]
-    total = found.total()[1]  # (P,)
+        return [0.0, size, size]
+    loss, check = found.of_cotangent(0), found.of_cotangent(1)
+    total = check.total().flatten()  # (P,)
     error = total if exact is None else total - exact.flatten()
     scale = sum_of_squares(total) if exact is None else sum_of_squares(exact)
-    own, check = found.gram().diagonal(dim1=1, dim2=2).sum(dim=0, dtype=torch.float64).tolist()
-    return [own, sum_of_squares(error), scale, check]
+    return [float(loss.gram().sum(dtype=torch.float64)), sum_of_squares(error), scale]
 
 
 def _why_misread(block: Block, row: npt.NDArray[Any], eps: float) -> str:
@@ -348,7 +342,7 @@ def _why_misread(block: Block, row: npt.NDArray[Any], eps: float) -> str:
     where = f"{block.layer} {block.owners[0]!r}"
     if row[_Gradient.MIXED] or row[_Gradient.CHUNKS] * row[_Gradient.ROWS_SQ] > row[_Gradient.ROWS] ** 2 * (1 + 1e-9):
         return f"what {where} reads and writes is not a fixed number of rows for each example, as its class has it"
-    allowed = eps * (row[_Gradient.CHECK_SCALE] + row[_Gradient.CHECK_SQ]) + _rounding(eps) * row[_Gradient.CHECK_TERMS]
+    allowed = eps * row[_Gradient.CHECK_SCALE] + _rounding(eps) * row[_Gradient.CHECK_TERMS]
     if row[_Gradient.CHECK_MISMATCH] <= allowed:  # false for NaN
         return ""
     if block.structured:
