@@ -26,7 +26,6 @@ from architectures import ARCHITECTURES, Architecture
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 import hessdiag
@@ -82,12 +81,12 @@ def _wider(value: Any) -> Any:
 
 def measure(name: str, architecture: Architecture, matrix: str) -> Line:
     """Measure and compare one."""
-    model, inputs = architecture.build()
-    line = {"name": name, "library": architecture.library, "matrix": matrix}
-    line["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+    line: dict[str, Any] = {"name": name, "library": architecture.library, "matrix": matrix}
     mode: AbstractContextManager[Any] = InDouble() if architecture.library == "transformers" else nullcontext()
-    start = time.perf_counter()
     with mode:
+        model, inputs = architecture.build()
+        line["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+        start = time.perf_counter()
         try:
             report = hessdiag.diagnose(model, inputs, matrix=matrix, method="exact")
         except hessdiag.HessdiagError as error:
@@ -109,8 +108,7 @@ def reference(model: nn.Module, inputs: Tensor | Mapping[str, Tensor], names: li
 
     def call(b: int) -> Tensor:
         one = {key: value[b : b + 1] for key, value in inputs.items()} if isinstance(inputs, Mapping) else {}
-        with sdpa_kernel(SDPBackend.MATH):
-            y = model(**one) if one else model(inputs[b : b + 1])
+        y = model(**one) if one else model(inputs[b : b + 1])
         return y if isinstance(y, Tensor) else y["logits"]
 
     y = call(0).detach()
@@ -118,8 +116,7 @@ def reference(model: nn.Module, inputs: Tensor | Mapping[str, Tensor], names: li
     of = dense_ggn if matrix == "ggn" else dense_hessian
     size = len(next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs)
     at = [model.get_parameter(name) for name in names]
-    with sdpa_kernel(SDPBackend.MATH):
-        return of(call, at, lambda z, _: z.flatten() @ R @ z.flatten(), examples=size)
+    return of(call, at, lambda z, _: z.flatten() @ R @ z.flatten(), examples=size)
 
 
 def largest_error(report: hessdiag.Report, dense: Dense) -> float:

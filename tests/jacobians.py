@@ -1,11 +1,40 @@
 """The map of all Gauss-Newton blocks from explicit Jacobians: every example alone, by plain `torch.autograd.grad`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import pytest
 import torch
 from oracles import dense_rows
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+def batch_norm(
+    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any, **options: Any
+) -> Tensor:
+    """Of running statistics, as the formula has it."""
+    eps = rest[2] if len(rest) > 2 else options.get("eps", 1e-5)
+    assert not (rest[0] if rest else options.get("training", False))
+    scale = (var + eps).rsqrt() * (1 if weight is None else weight)
+    shape = (1, -1, *[1] * (x.dim() - 2))
+    return (x - mean.view(shape)) * scale.view(shape) + (0 if bias is None else bias.view(shape))
+
+
+@contextmanager
+def right_derivatives() -> Iterator[None]:
+    """Operations whose derivatives torch has wrong, or not twice, are replaced by the formulas that they stand for.
+
+    The fused weight normalisation has wrong second derivatives, batch normalisation of a single example has wrong first
+    ones where its gradient is not contiguous, and fused attention has no second ones.
+    """
+    with sdpa_kernel(SDPBackend.MATH), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "_weight_norm", lambda v, g, dim: v * (g / torch.norm_except_dim(v, 2, dim)))
+        patch.setattr(torch.nn.functional, "batch_norm", batch_norm)
+        yield
+
 
 LossOfExample = Callable[[Tensor, int], Tensor]  # of the outputs (1, *out) of the example of that number
 
@@ -43,11 +72,16 @@ def dense_ggn(
         examples: B.
         per: as in `hessdiag.diagnose`.
     """
-    if per == "batch":
-        return _of_the_batch(call, list(at), loss, examples)
+    with right_derivatives():
+        if per == "batch":
+            return _of_the_batch(call, list(at), loss, examples)
+        return _mean(call, list(at), loss, examples)
+
+
+def _mean(call: Callable[[int], Tensor], at: list[Tensor], loss: LossOfExample, examples: int) -> Dense:
     maps, sizes, gradients = [], [], []
     for b in range(examples):
-        g, S, Js = _example(call(b), list(at), loss, b)
+        g, S, Js = _example(call(b), at, loss, b)
         map_, size = _map(S, Js)
         maps.append(map_)
         sizes.append(size)

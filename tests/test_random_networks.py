@@ -12,7 +12,6 @@ from hypothesis import given
 from jacobians import Dense, LossOfExample, dense_ggn, dense_hessian
 from random_networks import RandomNetwork, random_networks
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from unchanged import unchanged
 
 import hessdiag
@@ -46,17 +45,14 @@ def loss_and_targets(name: str, y: Tensor) -> tuple[str | LossFunction, Tensor |
 
 
 def reference(model: nn.Module, x: Tensor, names: list[str], loss: LossOfExample, network: RandomNetwork) -> Dense:
-    """Dense rows of every example on its own, with operations that can be differentiated twice, and right."""
+    """Dense rows of every example on its own."""
 
     def call(b: int) -> Tensor:
         y = model(x[b : b + 1])
         return y.unsqueeze(1) if y.dim() == 1 else y
 
     of = dense_ggn if matrix_of(network, model) == "ggn" else dense_hessian
-    with sdpa_kernel(SDPBackend.MATH), pytest.MonkeyPatch.context() as patch:
-        # torch's fused kernel has wrong second derivatives: the reference takes the formula that it stands for.
-        patch.setattr(torch, "_weight_norm", lambda v, g, dim: v * (g / torch.norm_except_dim(v, 2, dim)))
-        return of(call, [model.get_parameter(name) for name in names], loss, examples=len(x), per=network.per)
+    return of(call, [model.get_parameter(name) for name in names], loss, examples=len(x), per=network.per)
 
 
 def matrix_of(network: RandomNetwork, model: nn.Module) -> str:
