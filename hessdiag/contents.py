@@ -43,7 +43,7 @@ class Content:
             holder.clear()
             holder.extend(copy)
         else:
-            filled = holder if isinstance(holder, (dict, set)) else vars(holder)
+            filled: Any = holder if isinstance(holder, (dict, set)) else vars(holder)
             filled.clear()
             filled.update(copy)
 
@@ -90,7 +90,7 @@ def _collect(value: Any, depth: int, found: dict[int, Content]) -> None:
 def _entries(value: Any) -> Any:
     """A shallow copy of what a holder holds; None of what is no holder."""
     if isinstance(value, (list, dict, set, deque, bytearray)):
-        return type(value)(value) if type(value) in (list, dict, set, bytearray) else _plain_copy(value)
+        return _plain_copy(value)
     if isinstance(value, tuple):
         return value
     kind = type(value)

@@ -244,16 +244,17 @@ def rule_fits(module: nn.Module, block: Block, call: LayerCall) -> bool:
     rule's gradient must be autograd's.
     """
     x, y = call.x.shape, call.output_shape
-    channels_last = not isinstance(module, CONVOLUTIONS)
-    n = y[-1 if channels_last or len(y) < 2 else 1]
-    if block.kind == "bias":
-        return n == block.numel and (channels_last or len(y) == 2 + len(module.kernel_size))
-    if channels_last:
-        d = x[-1]
+    if not isinstance(module, CONVOLUTIONS):
+        n, d = y[-1], x[-1]
+        if block.kind == "bias":
+            return n == block.numel
         return x[:-1] == y[:-1] and block.shape == ((n, d) if isinstance(module, nn.Linear) else (d, n))
-    if len(x) != 2 + len(module.kernel_size) or x[0] != y[0]:  # (channels, ...) of a single example
+    dims = 2 + len(module.kernel_size)
+    if len(y) != dims or (block.kind == "weight" and len(x) != dims):  # (channels, ...) of a single example
         return False
-    return block.shape[:2] == (n, x[1] // module.groups) and y[2:] == _sites(module, x[2:])
+    if block.kind == "bias":
+        return y[1] == block.numel
+    return x[0] == y[0] and block.shape[:2] == (y[1], x[1] // module.groups) and y[2:] == _sites(module, x[2:])
 
 
 def _sites(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, reads: Sequence[int]) -> tuple[int, ...]:

@@ -40,6 +40,7 @@ from hessdiag.jacobian import Jacobian, jacobians_of, rule_fits
 from hessdiag.problem import Problem
 from hessdiag.seeds import gaussians, stream
 
+LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
 MOST_CURVATURE_PROBES = 8  # per example, where the network has many outputs
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
@@ -342,7 +343,8 @@ def _why_misread(block: Block, row: npt.NDArray[Any], eps: float) -> str:
     where = f"{block.layer} {block.owners[0]!r}"
     if row[_Gradient.MIXED] or row[_Gradient.CHUNKS] * row[_Gradient.ROWS_SQ] > row[_Gradient.ROWS] ** 2 * (1 + 1e-9):
         return f"what {where} reads and writes is not a fixed number of rows for each example, as its class has it"
-    allowed = eps * row[_Gradient.CHECK_SCALE] + _rounding(eps) * row[_Gradient.CHECK_TERMS]
+    same = eps if block.structured else max(eps, LOWER_PRECISION)
+    allowed = same * row[_Gradient.CHECK_SCALE] + _rounding(eps) * row[_Gradient.CHECK_TERMS]
     if row[_Gradient.CHECK_MISMATCH] <= allowed:  # false for NaN
         return ""
     if block.structured:

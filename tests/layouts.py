@@ -285,7 +285,6 @@ WITHOUT_RULES: dict[str, Made] = {
     "faint branch": (lambda: FaintBranch(0.1), of(4)),
     "padding mask": (lambda: Padded().eval(), lambda: (of(5, 4)(), ~ragged())),
     "physics informed": (Physics, of(2)),
-    "sparse embedding": (Words, lambda: torch.randint(6, (4, 3))),
 }
 
 MIXING: dict[str, Made] = {

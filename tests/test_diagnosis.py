@@ -332,9 +332,23 @@ class SequenceFirst(nn.Module):
         return self.last(self.first(x.transpose(0, 1)).relu().mean(0))
 
 
-def test_examples_along_another_dimension_are_refused() -> None:
-    with pytest.raises(hessdiag.HessdiagError, match="first dimension"):
-        hessdiag.diagnose(SequenceFirst().double(), torch.randn(4, 4, 3, dtype=torch.float64))
+class BatchFirst(SequenceFirst):
+    """The same with the examples first throughout."""
+
+    def forward(self, x):
+        return self.last(self.first(x).relu().mean(1))
+
+
+@pytest.mark.parametrize("per", ["example", "batch"])
+def test_examples_along_another_dimension_of_a_layer_are_measured_without_a_rule(per: str) -> None:
+    torch.manual_seed(0)
+    model, same = SequenceFirst().double(), BatchFirst().double()
+    same.load_state_dict(model.state_dict())
+    x = torch.randn(4, 4, 3, dtype=torch.float64)
+    found, expected = hessdiag.diagnose(model, x, per=per).blocks, hessdiag.diagnose(same, x, per=per).blocks
+    for one, other in zip(found, expected, strict=True):
+        assert one.avg_sq_singular_value == pytest.approx(other.avg_sq_singular_value, rel=1e-10)
+        assert math.isnan(one.gamma) == one.name.startswith("first")
 
 
 @pytest.mark.parametrize(

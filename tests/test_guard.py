@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -359,3 +360,71 @@ def test_weight_norm_written_out_is_torchs(shape: tuple[int, ...], dim: int) -> 
     with unharmed(nn.Linear(2, 2), seed=0):
         got = torch._weight_norm(v, g, dim)
     torch.testing.assert_close(got, torch._weight_norm(v, g, dim), rtol=1e-14, atol=0)
+
+
+class Cache:
+    """A user's own cache, an attribute of which is filled."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, list[Tensor]] = {}
+        self.length = 0
+
+
+class Fills(nn.Module):
+    """A linear layer whose forward pass fills everything that can be filled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.log: list[Any] = ["first"]
+        self.shapes: dict[Any, Any] = {"of": {}}
+        self.sizes: set[int] = set()
+        self.last: deque[Tensor] = deque(maxlen=2)
+        self.cache = Cache()
+        self.running = torch.zeros(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        self.log.append(y)
+        self.shapes["of"][len(self.log)] = y.shape
+        self.shapes[len(x)] = y
+        self.sizes.add(len(x))
+        self.last.append(y)
+        self.cache.seen.setdefault("y", []).append(y)
+        self.cache.length += 1
+        self.running.add_(x.detach().mean(0))
+        return y
+
+
+@every_way
+def test_what_a_forward_pass_fills_is_as_before(options: dict[str, str]) -> None:
+    model = Fills()
+    held = (model.log, model.shapes, model.shapes["of"], model.sizes, model.last, model.cache, model.cache.seen)
+    x = torch.randn(3, 4)
+    with unchanged(model, x):
+        hessdiag.diagnose(model, x, max_products=4, **options)
+    now = (model.log, model.shapes, model.shapes["of"], model.sizes, model.last, model.cache, model.cache.seen)
+    assert all(one is other for one, other in zip(now, held, strict=True))
+    assert model.log == ["first"]
+    assert model.shapes == {"of": {}}
+    assert not model.sizes
+    assert not model.last
+    assert vars(model.cache) == {"seen": {}, "length": 0}
+    assert not model.running.any()
+    model(torch.randn(3, 4))
+    assert len(model.log) == 2
+
+
+def test_what_a_forward_pass_fills_is_as_before_a_failure() -> None:
+    model = Fills()
+    model.register_forward_hook(Fails(1, ZeroDivisionError("user's")))
+    with pytest.raises(ZeroDivisionError):
+        hessdiag.diagnose(model, torch.randn(3, 4))
+    assert model.log == ["first"]
+
+
+def test_attentions_kernels_for_inference_are_off_inside() -> None:
+    assert torch.backends.mha.get_fastpath_enabled()
+    with unharmed(nn.Linear(2, 2), seed=0):
+        assert not torch.backends.mha.get_fastpath_enabled()
+    assert torch.backends.mha.get_fastpath_enabled()

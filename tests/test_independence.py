@@ -14,6 +14,7 @@ from layouts import (
     Physics,
     SumOverFirst,
     WithoutPadding,
+    Words,
     of,
     ragged,
 )
@@ -258,11 +259,56 @@ def test_a_scripted_activation_does_no_harm() -> None:
     assert len(hessdiag.diagnose(model, torch.randn(3, 4)).blocks) == 4
 
 
-def test_sparse_gradients_are_switched_on_again() -> None:
-    model, inputs = made("sparse embedding")
-    with unchanged(model):
-        hessdiag.diagnose(model, inputs)
+@pytest.mark.parametrize("method", ["exact", "sketch"])
+def test_sparse_gradients_are_those_of_the_dense_kind_and_on_again_afterwards(method: str) -> None:
+    torch.manual_seed(0)
+    model, tokens = Words().double(), torch.randint(6, (4, 3))
+    with unchanged(model, tokens):
+        found = hessdiag.diagnose(model, tokens, method=method)
     assert model.embed.sparse
+    model.embed.sparse = False
+    assert found.blocks == hessdiag.diagnose(model, tokens, method=method).blocks
+    assert found.blocks[0].name == "embed.weight"
+    assert found.blocks[0].avg_sq_singular_value > 0
+
+
+class SparseLookup(nn.Module):
+    """Sparse gradients by `F.embedding` itself, which no module's attribute tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = nn.Parameter(torch.randn(6, 3)), nn.Linear(3, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.last(F.embedding(tokens, self.table, sparse=True).tanh().mean(1))
+
+
+def test_sparse_gradients_of_a_function_are_read_too() -> None:
+    torch.manual_seed(0)
+    model, words, tokens = SparseLookup().double(), Words().double(), torch.randint(6, (4, 3))
+    words.load_state_dict({"embed.weight": model.table.data} | words.last.state_dict(prefix="last."))
+    model.last = words.last
+    found, expected = (hessdiag.diagnose(m, tokens).blocks for m in (model, words))
+    for one, other in zip(found, expected, strict=True):
+        assert one.avg_sq_singular_value == pytest.approx(other.avg_sq_singular_value, rel=1e-10)
+
+
+class HalfInSingle(nn.Module):
+    """A parameter that the model itself reads in float32, as Mamba's step size is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.last = nn.Parameter(torch.randn(3, 4)), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last((x.float() @ self.scale.float().T).tanh().to(x))
+
+
+def test_a_model_that_computes_in_float32_itself_is_measured_in_float64() -> None:
+    torch.manual_seed(0)
+    report = hessdiag.diagnose(HalfInSingle().double(), of(4)())
+    assert not report.skipped
+    assert "scale" in singular_values(report)
 
 
 def test_lengths_are_those_of_the_mask() -> None:
