@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -13,11 +12,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def batch_norm(
-    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any, **options: Any
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Of running statistics, as the formula has it."""
-    eps = rest[2] if len(rest) > 2 else options.get("eps", 1e-5)
-    assert not (rest[0] if rest else options.get("training", False))
+    assert not training
     scale = (var + eps).rsqrt() * (1 if weight is None else weight)
     shape = (1, -1, *[1] * (x.dim() - 2))
     return (x - mean.view(shape)) * scale.view(shape) + (0 if bias is None else bias.view(shape))
@@ -116,9 +121,9 @@ def dense_hessian(
     call: Callable[[int], Tensor], at: Sequence[Tensor], loss: LossOfExample, *, examples: int, per: str = "example"
 ) -> Dense:
     """As `dense_ggn`, of the Hessian, row by row."""
-    gradients, hessians = zip(
-        *[_gradient_and_hessian(loss(call(b), b), list(at)) for b in range(examples)], strict=True
-    )
+    with right_derivatives():
+        each = [_gradient_and_hessian(loss(call(b), b), list(at)) for b in range(examples)]
+    gradients, hessians = zip(*each, strict=True)
     if per == "batch":
         gradients, hessians = (torch.stack(gradients).mean(0, True), torch.stack(hessians).mean(0, True))
     numel = [a.numel() for a in at]
@@ -144,4 +149,4 @@ def _gradients(value: Tensor, at: list[Tensor]) -> list[Tensor]:
     if not value.requires_grad:
         return [torch.zeros_like(a).detach() for a in at]
     found = torch.autograd.grad(value, at, create_graph=True, allow_unused=True)
-    return [torch.zeros_like(a).detach() if g is None else g for a, g in zip(at, found, strict=True)]
+    return [torch.zeros_like(a).detach() if g is None else g.to_dense() for a, g in zip(at, found, strict=True)]

@@ -424,6 +424,130 @@ def padded_batch(s: Site) -> nn.Module:
     return Apply(forward, layer=nn.Linear(s.width, s.size()))
 
 
+@operation()
+def second_input(s: Site) -> nn.Module:
+    """A subclass that is called with two tensors."""
+
+    class Scaled(nn.Linear):
+        def forward(self, h: Tensor, scale: Tensor) -> Tensor:
+            return super().forward(h) * scale.sum(-1, keepdim=True)
+
+    return Apply(lambda m, h: m.layer(h, h.sin()), layer=Scaled(s.width, s.size()))
+
+
+@operation()
+def returns_a_tuple(s: Site) -> nn.Module:
+    class Pair(nn.Linear):
+        def forward(self, h: Tensor) -> Any:
+            y = super().forward(h)
+            return y, y.tanh()
+
+    return Apply(lambda m, h: torch.cat(m.layer(h), -1), layer=Pair(s.width, 2))
+
+
+@operation()
+def one_row_of_the_weight(s: Site) -> nn.Module:
+    layer = nn.Linear(s.width, 3)
+    return Apply(lambda m, h: m.layer(h).tanh() + F.linear(h, m.layer.weight[:1]), layer=layer)
+
+
+@operation()
+def bias_shared(s: Site) -> nn.Module:
+    first, last = nn.Linear(s.width, 3), nn.Linear(3, 3)
+    last.bias = first.bias
+    return nn.Sequential(first, nn.Tanh(), last)
+
+
+@operation()
+def same_module_twice(s: Site) -> nn.Module:
+    layer = nn.Linear(s.width, s.width)
+    return nn.Sequential(layer, nn.Tanh(), layer)
+
+
+@operation()
+def weight_in_a_list(s: Site) -> nn.Module:
+    """Held by the module, and read from a list."""
+    module = Apply(lambda m, h: F.linear(h, m.held[0]), weight=nn.Parameter(torch.randn(2, s.width).double()))
+    module.held = [module.weight]
+    return module
+
+
+@operation()
+def weight_kept_after_use(s: Site) -> nn.Module:
+    """What is computed from the weight is kept from call to call, as attention biases are."""
+
+    def forward(m: Any, h: Tensor) -> Tensor:
+        if "scaled" not in m.cache:
+            m.cache["scaled"] = 2 * m.layer.weight
+        return F.linear(h, m.cache["scaled"])
+
+    return Apply(forward, layer=nn.Linear(s.width, s.size()), cache={})
+
+
+class Cubed(torch.autograd.Function):
+    """x³, without rules for vmap or forward mode."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * gradient
+
+
+plain("own_function", Cubed.apply)
+plain("much_larger", lambda h: 1e5 * h)
+plain("much_smaller", lambda h: 1e-5 * h)
+
+
+@operation()
+def tiny_branch(s: Site) -> nn.Module:
+    """As layer scale has it at the start."""
+    return Apply(lambda m, h: h + 1e-9 * m.layer(h).tanh(), layer=nn.Linear(s.width, s.width))
+
+
+@operation("sequence")
+def query_learnt(s: Site) -> nn.Module:
+    """A learnt query attends to every example's positions."""
+
+    def forward(m: Any, h: Tensor) -> Tensor:
+        query = m.query.expand(len(h), -1, -1)
+        return torch.cat([h, m.layer(query, h, h, need_weights=False)[0]], 1)
+
+    query = nn.Parameter(torch.randn(1, 1, s.width))
+    return Apply(forward, query=query, layer=nn.MultiheadAttention(s.width, 1, batch_first=True))
+
+
+@operation("sequence")
+def positions_sparse(s: Site) -> nn.Module:
+    layer = nn.Embedding(s.h.shape[1], s.width, sparse=True)
+    return Apply(lambda m, h: h + m.layer(torch.arange(h.shape[1])), layer=layer)
+
+
+@operation("sequence")
+def mixed_over_positions(s: Site) -> nn.Module:
+    """A layer along another dimension than the last."""
+    T = s.h.shape[1]
+    return Apply(lambda m, h: m.layer(h.transpose(1, 2)).transpose(1, 2), layer=nn.Linear(T, T))
+
+
+@operation("sequence")
+def windows(s: Site) -> nn.Module | None:
+    """Halves of a sequence as sequences of their own, the first halves of all examples in front."""
+    T = s.h.shape[1]
+    if T % 2:
+        return None
+
+    def forward(m: Any, h: Tensor) -> Tensor:
+        halves = h.unflatten(1, (2, T // 2)).transpose(0, 1).flatten(0, 1)  # (2 B, T / 2, F)
+        return m.layer(halves).unflatten(0, (2, -1)).transpose(0, 1).flatten(1, 2)
+
+    return Apply(forward, layer=nn.Linear(s.width, s.size()))
+
+
 # In place.
 
 
@@ -775,6 +899,48 @@ mixing("mixed_very_little", lambda h: h + 1e-15 * h.roll(1, 0))
 mixing("maximum_over_examples", lambda h: h + h.amax(0).detach() * 0.1)
 mixing("features_across_examples", lambda h: h.t().reshape(h.shape), "rows")
 mixing("dropout", lambda h: F.dropout(h, 0.5))
+
+
+mixing("rolled_in_curvature_alone", lambda h: h + (h.roll(1, 0) - h.roll(1, 0).detach()).square())
+mixing("mixed_in_large_batches", lambda h: h + h.roll(1, 0) if len(h) > 2 else h)
+mixing("branches_on_the_last", lambda h: h.sin() if float(h[-1].detach().sum()) > 0 else h.cos())
+mixing("late_neighbour", lambda h: torch.cat([h[:-1], h[-1:] + h[-2:-1].detach()]) if len(h) > 2 else h)
+mixing("tiny_branch_of_the_mean", lambda h: h + 1e-13 * h.mean(0).detach())
+mixing("order_by_size", lambda h: h[h.flatten(1).sum(1).argsort()])
+
+
+@operation(*BATCH_FIRST, into=MIXING)
+def tiny_branch_of_a_sum(s: Site) -> nn.Module:
+    """Too small to be seen in the outputs, but not in the weight's own gradient."""
+    return Apply(lambda m, h: h + 1e-13 * m.layer(h.cumsum(0).detach()), layer=nn.Linear(s.width, s.width))
+
+
+@operation(*BATCH_FIRST, into=MIXING)
+def zero_head_of_a_sum(s: Site) -> nn.Module:
+    """The weight starts at zero and reads what is mixed."""
+    layer = nn.Linear(s.width, s.width, bias=False)
+    nn.init.zeros_(layer.weight)
+    return Apply(lambda m, h: h + m.layer(h.cumsum(0)), layer=layer)
+
+
+@operation(*BATCH_FIRST, into=MIXING)
+def zero_head_of_a_neighbour(s: Site) -> nn.Module:
+    layer = nn.Linear(s.width, s.width, bias=False)
+    nn.init.zeros_(layer.weight)
+    return Apply(lambda m, h: h + m.layer(torch.cat([h[:-1], h[-2:-1].detach()]) if len(h) > 1 else h), layer=layer)
+
+
+@operation("sequence", into=MIXING)
+def embedding_renormalised(s: Site) -> nn.Module:
+    """The forward pass writes to the weight."""
+    layer = nn.Embedding(s.h.shape[1], s.width, max_norm=0.5)
+    return Apply(lambda m, h: h + m.layer(torch.arange(h.shape[1])), layer=layer)
+
+
+@operation(into=MIXING)
+def complex_weight(s: Site) -> nn.Module:
+    weight = nn.Parameter(torch.randn(s.width, 2, dtype=torch.complex128))
+    return Apply(lambda m, h: (h.to(m.weight.dtype) @ m.weight).abs(), weight=weight)
 
 
 @operation("rows", into=MIXING)

@@ -17,7 +17,8 @@ from random_layers import MIXING, OPERATIONS, Apply, Recall, Remember, Site, hom
 from torch import Tensor, nn
 
 STARTS = ("rows", "sequence", "signal", "image", "tokens")
-ENDS = ("linear", "as it is", "one number")
+ENDS = ("linear", "as it is", "one number", "zero head")
+DATA = ("random", "random", "random", "random", "same", "zero")
 LOSSES = ("random-quadratic", "cross-entropy", "mse", "mse at its optimum", "huber", "fourth power", "logsumexp")
 LARGEST = 40  # entries of a tensor for one example
 
@@ -32,6 +33,7 @@ class RandomNetwork:
         seed: of all sizes, weights and data.
         examples: B.
         end: what comes after the operations.
+        data: random, the same for all examples, or zero.
         loss, matrix, per: as `diagnose` has them, or a loss of `LOSSES`.
     """
 
@@ -40,6 +42,7 @@ class RandomNetwork:
     seed: int = 0
     examples: int = 2
     end: str = "linear"
+    data: str = "random"
     loss: str = "random-quadratic"
     matrix: str = "ggn"
     per: str = "example"
@@ -49,6 +52,10 @@ class RandomNetwork:
         torch.manual_seed(self.seed)
         draw = random.Random(self.seed)
         x = _inputs(self.start, self.examples, draw)
+        if self.data == "same":
+            x = x[:1].expand_as(x).clone()
+        elif self.data == "zero":
+            x = torch.zeros_like(x)
         site = Site(x, "sequence" if self.start == "tokens" else self.start, self.examples, draw)
         if self.start == "tokens":
             _extend(site, nn.Embedding(4, draw.randint(2, 3)))
@@ -117,6 +124,9 @@ def _end(site: Site, end: str) -> None:
     outputs = site.h[0].numel()
     if end != "as it is" or outputs > 12 or not any(p.requires_grad for m in site.made for p in m.parameters()):
         _extend(site, nn.Sequential(nn.Flatten(), nn.Linear(outputs, 3)))
+    if end == "zero head":
+        _extend(site, nn.Linear(site.width, site.width))
+        nn.init.zeros_(site.made[-1].weight)
     if end == "one number":
         _extend(site, Apply(lambda _, h: h.sin().sum(1)))
 
@@ -131,8 +141,9 @@ def random_networks(draw: Any, longest: int = 7) -> RandomNetwork:
         start=draw(st.sampled_from(STARTS)),
         operations=tuple(operations),
         seed=draw(st.integers(0, 99)),
-        examples=draw(st.sampled_from([2, 3, 4, 1])),
+        examples=draw(st.sampled_from([2, 3, 4, 1, 7])),
         end=draw(st.sampled_from(ENDS)),
+        data=draw(st.sampled_from(DATA)),
         loss=draw(st.sampled_from(LOSSES)),
         matrix=draw(st.sampled_from(["ggn", "ggn", "hessian"])),
         per=draw(st.sampled_from(["example", "example", "batch"])),
