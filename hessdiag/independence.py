@@ -105,30 +105,35 @@ def check_pairs(model: nn.Module, few: Batch, owners: Sequence[str], seed: int) 
     z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     ends = [call.output_edge for call in seen.calls]
+    arrived = len(inputs) + len(ends)
     edges = [*inputs, *ends, *map(get_gradient_edge, parameters)]
-    back = backpropagate(seen.y, edges, alone_in(z, sides))
-    check_inputs(model, back[: len(inputs)], sides)
-    _check_gradients(model, few, z, back[len(inputs) + len(ends) :], parameters)
-    calls = zip(seen.calls, back[len(inputs) :], strict=False)
+    rows = []
+    for b, sent in enumerate(alone_in(z, sides)):  # one at a time: gradients in all parameters may take much memory
+        back = backpropagate(seen.y, edges, sent.unsqueeze(0))
+        rows.append(back[:arrived])
+        _check_gradients(model, few.narrow(b, b + 1), z[b : b + 1], back[arrived:], parameters)
+    columns = [None if column[0] is None else torch.cat(column) for column in zip(*rows, strict=True)]
+    check_inputs(model, columns[: len(inputs)], sides)
+    calls = zip(seen.calls, columns[len(inputs) :], strict=True)
     return {call.owner for call, gradient in calls if mixes_rows(call, gradient, sides, few.size)}
 
 
 def _check_gradients(
-    model: nn.Module, few: Batch, z: Tensor, together: Sequence[Tensor | None], parameters: Sequence[Tensor]
+    model: nn.Module, example: Batch, z: Tensor, together: Sequence[Tensor | None], parameters: Sequence[Tensor]
 ) -> None:
-    """The gradients in the parameters, (B, *shape) for the examples one by one, are the same of an example alone."""
+    """The gradients (1, *shape) in the parameters, of one example in a batch, are the same of it alone."""
     tolerance, eps = SAME_GRADIENT[z.dtype], torch.finfo(z.dtype).eps
-    for b in range(few.size):
-        y = few.narrow(b, b + 1).call(model)
-        alone = backpropagate(y, [get_gradient_edge(p) for p in parameters], z[b : b + 1].unsqueeze(0))
-        pairs = [
-            (p.new_zeros(p.shape) if one is None else one[0], p.new_zeros(p.shape) if other is None else other[b])
-            for p, one, other in zip(parameters, alone, together, strict=True)
-        ]
-        largest = max((float(other.norm()) for _, other in pairs), default=0.0)
-        rounding = 100 * eps * largest  # of a gradient that is zero by symmetry
-        if any(float((one - other).norm()) > tolerance * float(other.norm()) + rounding for one, other in pairs):
-            raise _mixing(model)
+    y = example.call(model)
+    alone = backpropagate(y, [get_gradient_edge(p) for p in parameters], z.unsqueeze(0))
+    pairs = [
+        (torch.zeros_like(p) if one is None else one[0], torch.zeros_like(p) if other is None else other[0])
+        for p, one, other in zip(parameters, alone, together, strict=True)
+        if one is not None or other is not None
+    ]
+    largest = max((float(other.norm()) for _, other in pairs), default=0.0)
+    rounding = 100 * eps * largest  # of a gradient that is zero by symmetry
+    if any(float((one - other).norm()) > tolerance * float(other.norm()) + rounding for one, other in pairs):
+        raise _mixing(model)
 
 
 def check_outputs(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Tensor]) -> None:

@@ -194,7 +194,7 @@ def _sums(problem: Problem, part: Batch, seed: int) -> Result:
     """Sums over the examples of one chunk."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = _watched(problem)
-    few = problem.batch.narrow(0, PAIRWISE)
+    few = problem.batch.narrow(0, max(2, min(part.size, PAIRWISE)))  # where one fits, two do for the moment
     mixed = _check_few(model, few, owners, seed) if part.offset == few.offset else set()
     watched, inputs = differentiable(part)
     seen = trace(model, watched, owners, keep_outputs=True)
