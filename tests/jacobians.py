@@ -13,16 +13,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 def batch_norm(
     x: Tensor,
-    mean: Tensor,
-    var: Tensor,
+    mean: Tensor | None,
+    var: Tensor | None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Of running statistics, as the formula has it."""
-    assert not training
+    """As the formula has it; running statistics are left as they are."""
+    axes = [axis for axis in range(x.dim()) if axis != 1]
+    if training or mean is None or var is None:
+        mean, var = x.mean(axes), x.var(axes, correction=0)
     scale = (var + eps).rsqrt() * (1 if weight is None else weight)
     shape = (1, -1, *[1] * (x.dim() - 2))
     return (x - mean.view(shape)) * scale.view(shape) + (0 if bias is None else bias.view(shape))
