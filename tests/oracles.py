@@ -15,7 +15,7 @@ def dense_rows(scalars: list[Tensor], at: list[Tensor]) -> list[Tensor]:
     rows = []
     for scalar in scalars:
         grads = torch.autograd.grad(scalar, at, retain_graph=True, allow_unused=True)
-        rows.append([torch.zeros_like(a) if g is None else g for a, g in zip(at, grads, strict=True)])
+        rows.append([torch.zeros_like(a) if g is None else g.to_dense() for a, g in zip(at, grads, strict=True)])
     return [torch.stack([row[i].flatten() for row in rows]) for i in range(len(at))]
 
 

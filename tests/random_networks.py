@@ -1,0 +1,150 @@
+"""Random networks: a description that prints as a line, and the strategy that draws it.
+
+A description is a list of names and some numbers, so that a network that fails can be printed, shortened and kept:
+
+    RandomNetwork(start="rows", operations=("linear", "tanh"), seed=3)
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from random_layers import MIXING, OPERATIONS, Apply, Recall, Remember, Site, home
+from torch import Tensor, nn
+
+STARTS = ("rows", "sequence", "signal", "image", "tokens")
+ENDS = ("linear", "as it is", "one number", "zero head")
+DATA = ("random", "random", "random", "random", "same", "zero")
+LOSSES = ("random-quadratic", "cross-entropy", "mse", "mse at its optimum", "huber", "fourth power", "logsumexp")
+LARGEST = 40  # entries of a tensor for one example
+
+
+@dataclass(frozen=True)
+class RandomNetwork:
+    """A network, its data and how it is measured.
+
+    Attributes:
+        start: what it reads.
+        operations: names from `random_layers`; those that do not fit where they come are left out.
+        seed: of all sizes, weights and data.
+        examples: B.
+        end: what comes after the operations.
+        data: random, the same for all examples, or zero.
+        loss, matrix, per: as `diagnose` has them, or a loss of `LOSSES`.
+    """
+
+    start: str = "rows"
+    operations: tuple[str, ...] = ()
+    seed: int = 0
+    examples: int = 2
+    end: str = "linear"
+    data: str = "random"
+    loss: str = "random-quadratic"
+    matrix: str = "ggn"
+    per: str = "example"
+
+    def build(self) -> tuple[nn.Module, Tensor]:
+        """The model in float64, and a batch of inputs."""
+        torch.manual_seed(self.seed)
+        draw = random.Random(self.seed)
+        x = _inputs(self.start, self.examples, draw)
+        if self.data == "same":
+            x = x[:1].expand_as(x).clone()
+        elif self.data == "zero":
+            x = torch.zeros_like(x)
+        site = Site(x, "sequence" if self.start == "tokens" else self.start, self.examples, draw)
+        if self.start == "tokens":
+            _extend(site, nn.Embedding(4, draw.randint(2, 3)))
+        for name in self.operations:
+            _append(site, name)
+        _end(site, self.end)
+        return Steps(site.made), x
+
+
+class Steps(nn.Module):
+    """Modules one after the other, with skip connections between some of them."""
+
+    def __init__(self, steps: list[nn.Module]) -> None:
+        super().__init__()
+        self.steps = nn.ModuleList(steps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept: Tensor | None = None
+        for step in self.steps:
+            if isinstance(step, Remember):
+                kept = x
+            elif isinstance(step, Recall):
+                x = x + kept if kept is not None and kept.shape == x.shape else x
+            else:
+                x = step(x)
+        return x
+
+
+def _inputs(start: str, examples: int, draw: random.Random) -> Tensor:
+    if start == "tokens":
+        return torch.randint(4, (examples, draw.randint(2, 3)))
+    dims = {"rows": 1, "sequence": 2, "signal": 2, "image": 3}[start]
+    return torch.randn(examples, *(draw.randint(2, 3) for _ in range(dims)), dtype=torch.float64)
+
+
+def _append(site: Site, name: str) -> None:
+    """Append an operation, if it fits; some that mix examples need an even number of them, or more than one."""
+    module = (OPERATIONS | MIXING)[name](site)
+    if module is None:
+        return
+    try:
+        _extend(site, module)
+    except (RuntimeError, ValueError):
+        if name not in MIXING:
+            raise
+        site.made.pop()
+
+
+def _extend(site: Site, module: nn.Module) -> None:
+    """Append a module, and take the sample through it."""
+    module.double()
+    site.made.append(module)
+    with torch.no_grad():
+        if not isinstance(module, (Remember, Recall)):
+            site.h = module(site.h)
+    if site.h.numel() > LARGEST * site.examples and site.layout == "image":
+        _extend(site, nn.AdaptiveAvgPool2d(2))
+    elif site.h.numel() > LARGEST * site.examples:
+        _extend(site, nn.Linear(site.width, 1))
+
+
+def _end(site: Site, end: str) -> None:
+    """Outputs with the examples first."""
+    if site.layout in ("time", "folded", "interleaved", "doubled"):
+        _extend(site, home(site))
+    outputs = site.h[0].numel()
+    if end != "as it is" or outputs > 12 or not any(p.requires_grad for m in site.made for p in m.parameters()):
+        _extend(site, nn.Sequential(nn.Flatten(), nn.Linear(outputs, 3)))
+    if end == "zero head":
+        _extend(site, nn.Linear(site.width, site.width))
+        nn.init.zeros_(site.made[-1].weight)
+    if end == "one number":
+        _extend(site, Apply(lambda _, h: h.sin().sum(1)))
+
+
+@st.composite
+def random_networks(draw: Any, longest: int = 7) -> RandomNetwork:
+    """Most keep examples apart; in some an operation that mixes them stands somewhere."""
+    operations = draw(st.lists(st.sampled_from(sorted(OPERATIONS)), max_size=longest))
+    if draw(st.integers(0, 4)) == 4:
+        operations.insert(draw(st.integers(0, len(operations))), draw(st.sampled_from(sorted(MIXING))))
+    return RandomNetwork(
+        start=draw(st.sampled_from(STARTS)),
+        operations=tuple(operations),
+        seed=draw(st.integers(0, 99)),
+        examples=draw(st.sampled_from([2, 3, 4, 1, 7])),
+        end=draw(st.sampled_from(ENDS)),
+        data=draw(st.sampled_from(DATA)),
+        loss=draw(st.sampled_from(LOSSES)),
+        matrix=draw(st.sampled_from(["ggn", "ggn", "hessian"])),
+        per=draw(st.sampled_from(["example", "example", "batch"])),
+    )

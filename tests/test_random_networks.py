@@ -1,0 +1,112 @@
+"""A random network is measured right, against dense rows, or refused: never wrong, and no other exception.
+
+pytest tests/test_random_networks.py --hypothesis-profile=thorough    # 500 networks instead of 25
+"""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from jacobians import Dense, LossOfExample, dense_ggn, dense_hessian
+from random_networks import RandomNetwork, random_networks
+from torch import Tensor, nn
+from unchanged import unchanged
+
+import hessdiag
+from hessdiag.losses import LossFunction, RandomQuadratic
+
+MOST_WEIGHTS = 250  # of a network whose Hessian is formed
+
+
+def loss_and_targets(name: str, y: Tensor) -> tuple[str | LossFunction, Tensor | None, LossOfExample]:
+    """What `diagnose` is given, and the loss of one example written out."""
+    if name == "random-quadratic":
+        R = RandomQuadratic.draw(y[0].numel(), seed=0, like=y).R
+        return name, None, lambda z, b: z.flatten() @ R @ z.flatten()
+    if name == "cross-entropy" and y.dim() > 1:
+        last = y.dim() == 3  # (B, T, V)
+        t = torch.randint(y.shape[-1 if last else 1], (len(y), *(y.shape[1:-1] if last else y.shape[2:])))
+        classes = (lambda z: z.transpose(1, -1)) if last and t.shape[1:] != y.shape[2:] else (lambda z: z)
+        return name, t, lambda z, b: F.cross_entropy(classes(z), t[b : b + 1])
+    if name == "mse":
+        t = torch.randn_like(y)
+        return name, t, lambda z, b: F.mse_loss(z, t[b : b + 1])
+    if name == "mse at its optimum":
+        t = y.clone()
+        return "mse", t, lambda z, b: F.mse_loss(z, t[b : b + 1])
+    if name == "huber":
+        t = torch.randn_like(y)
+        return F.huber_loss, t, lambda z, b: F.huber_loss(z, t[b : b + 1])
+    if name == "fourth power":
+        return (lambda z, _: z.pow(4).sum() / len(z)), None, lambda z, b: z.pow(4).sum()
+    return (lambda z, _: z.flatten(1).logsumexp(1).mean()), None, lambda z, b: z.flatten(1).logsumexp(1).sum()
+
+
+def reference(model: nn.Module, x: Tensor, names: list[str], loss: LossOfExample, network: RandomNetwork) -> Dense:
+    """Dense rows of every example on its own."""
+
+    def call(b: int) -> Tensor:
+        y = model(x[b : b + 1])
+        return y.unsqueeze(1) if y.dim() == 1 else y
+
+    of = dense_ggn if matrix_of(network, model) == "ggn" else dense_hessian
+    return of(call, [model.get_parameter(name) for name in names], loss, examples=len(x), per=network.per)
+
+
+def matrix_of(network: RandomNetwork, model: nn.Module) -> str:
+    return network.matrix if sum(p.numel() for p in model.parameters()) <= MOST_WEIGHTS else "ggn"
+
+
+def refusal(network: RandomNetwork) -> str:
+    """Hold a network's report against dense rows; why it was refused, or nothing."""
+    model, x = network.build()
+    y = copy.deepcopy(model)(x).detach()  # of a copy: some change themselves
+    loss, targets, plain = loss_and_targets(network.loss, y.unsqueeze(1) if y.dim() == 1 else y)
+    matrix = matrix_of(network, model)
+    try:
+        with unchanged(model, x):
+            report = hessdiag.diagnose(model, x, targets, loss=loss, matrix=matrix, per=network.per, method="exact")
+    except hessdiag.HessdiagError as error:
+        return str(error)
+    names = [block.name for block in report.blocks]
+    skipped = dict(report.skipped)
+    for name, parameter in model.named_parameters():
+        wanted = parameter.requires_grad and (parameter.dim() > 1 or parameter.numel() == 1)
+        assert name in names or name in skipped or not wanted, f"{name} is left out"
+    dense = reference(network.build()[0], x, names, plain, network)
+    numel = float64([block.numel for block in report.blocks])
+    found = dense.map.clone()
+    order = [names.index(name) for name in report.heatmap.names]
+    for i, row in zip(order, report.heatmap.frobenius_sq, strict=True):
+        found[i, order] = torch.from_numpy(row)
+    within(dense, found, names)
+    diagonal = float64([block.avg_sq_singular_value for block in report.blocks]) * numel
+    within(dense, found.diagonal_scatter(diagonal), names)
+    gradient_sq = float64([block.nu * block.weight_sq for block in report.blocks]) * numel
+    kept = ~gradient_sq.isnan()  # of parameters that are all zero
+    torch.testing.assert_close(
+        gradient_sq[kept], dense.gradient_sq[kept], rtol=1e-8, atol=1e-20 * float(dense.gradient_sq.max()) + 1e-24
+    )
+    assert not any("\n" in why for why in skipped.values())
+    return "; ".join(f"{name}: {why}" for name, why in skipped.items() if "its gradient is not" in why)
+
+
+def within(dense: Dense, found: Tensor, names: list[str]) -> None:
+    for i, j in (dense.error(found) > 1e-8).nonzero().tolist():
+        pytest.fail(f"{names[i]} x {names[j]}: {found[i, j]:.9g}, not {dense.map[i, j]:.9g}")
+
+
+def float64(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@given(random_networks())
+def test_a_random_network_is_measured_right_or_refused(network: RandomNetwork) -> None:
+    refusal(network)
+
+
+@pytest.mark.parametrize("network", [RandomNetwork(operations=("linear", "tanh"))], ids=str)
+def test_networks_that_failed_once(network: RandomNetwork) -> None:
+    refusal(network)
