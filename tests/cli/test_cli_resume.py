@@ -193,7 +193,7 @@ def test_figures_resume_by_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("hessdiag.experiments.ratios.QUICK_BATCH_SIZE", 4)
     command = ["reproduce", "ratios", "--quick", "--resume", "run", "--out"]
     assert main([*command, "first"]) == 0
-    monkeypatch.setattr("hessdiag.study.diagnose", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr("hessdiag.study.diagnose_random", lambda *_, **__: pytest.fail("measured again"))
     assert main([*command, "second"]) == 0
     assert (tmp_path / "first" / "ratios.json").read_text() == (tmp_path / "second" / "ratios.json").read_text()
 
