@@ -30,12 +30,12 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_kind, is_positive, kind_of
-from hessdiag.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
-from hessdiag.custom_init import apply_function, settable_layers, stores_inputs_first
 from hessdiag.errors import HessdiagError
-from hessdiag.importing import NamedFunction, load_function
-from hessdiag.suggestions import did_you_mean
+from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
 from hessdiag.torch_arguments import check_model
+from hessdiag.user_code.custom_init import apply_function, settable_layers, stores_inputs_first
+from hessdiag.user_code.named_function import NamedFunction, load_function
+from hessdiag.user_code.suggestions import did_you_mean
 
 Fans = tuple[float, float, float]
 Scheme = str | Callable[..., object]
@@ -229,7 +229,7 @@ def resolve(
     Args:
         scheme: a name of `SCHEMES` or `VARIANTS`, for which biases are set to zero and the constant of the geometric
             mean is c = 2 / `typical_kernel(model)`; `package.module:function` or `./file.py:function`; or a function
-            itself. What functions are given is said in `hessdiag.custom_init`.
+            itself. What functions are given is said in `hessdiag.user_code.custom_init`.
         what: what it is for, in messages.
         say: told what a function was called with.
 

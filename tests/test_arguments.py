@@ -10,8 +10,8 @@ from torch import nn
 
 import hessdiag
 from hessdiag import calculus, init, models, plots, surgery, verdict
-from hessdiag.report import Report
-from hessdiag.setups import Setups
+from hessdiag.results.report import Report
+from hessdiag.results.setups import Setups
 
 MODEL, X = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(6, 4)
 SMALL: dict[str, Any] = {"setups": 1, "batch_size": 2}

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hessdiag.cli.progress import say
+from hessdiag.cli.progress_bar import say
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
     import torch
 
-    from hessdiag.models import ModelSource
-    from hessdiag.preparation import Prepared
+    from hessdiag.loading.model_source import ModelSource
+    from hessdiag.loading.prepare import Prepared
 
 MOST_DIGITS = 10
 MODELS = (
@@ -87,8 +87,8 @@ def model_source(
     evaluate: bool = False,
 ) -> ModelSource:
     """The network that MODEL and its options ask for."""
-    from hessdiag.models import resolve_model
-    from hessdiag.models.source import in_evaluation_mode
+    from hessdiag.loading.model_source import in_evaluation_mode
+    from hessdiag.loading.model_spec import resolve_model
 
     size = parse_size(input_size) if input_size else None
     source = resolve_model(
@@ -109,9 +109,9 @@ def prepare(
         raise HessdiagError("--init and --weights both say what the weights are: pass one of them")
     if weights_key and not weights:
         raise HessdiagError(f"--weights-key {weights_key!r} is an entry of --weights: pass that too")
-    from hessdiag import preparation
-    from hessdiag.importing import load_function
-    from hessdiag.models.weights import read_checkpoint
+    from hessdiag.loading import prepare as preparation
+    from hessdiag.loading.checkpoint import read_checkpoint
+    from hessdiag.user_code.named_function import load_function
 
     with redirect_stdout(sys.stderr):
         return preparation.prepare(

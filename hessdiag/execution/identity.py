@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.batch import Batch
-from hessdiag.execution.content import ADDRESS, LENGTH, bytes_of, digest_of, parts_of
-from hessdiag.guard import unharmed
+from hessdiag.data.batch import Batch
+from hessdiag.execution.digests import ADDRESS, LENGTH, bytes_of, digest_of, parts_of
+from hessdiag.network.preserve import unharmed
 
 FEW = 2  # examples of a probe
 UNREPEATABLE = "differs from call to call"
@@ -26,7 +26,7 @@ def digest_of_model(model: nn.Module) -> str:
 
 
 def digest_of_code(model: nn.Module) -> str:
-    """Of the classes of all modules: their methods, and what these call and read; see `hessdiag.execution.content`."""
+    """Of the classes of all modules: their methods, and what these call and read; see `hessdiag.execution.digests`."""
     return digest_of(type(module) for module in model.modules())
 
 

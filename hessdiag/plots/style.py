@@ -22,9 +22,9 @@ from matplotlib.textpath import TextPath
 
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
-from hessdiag.files import write_bytes
-from hessdiag.report import Report
-from hessdiag.setups import Setups
+from hessdiag.results.files import write_bytes
+from hessdiag.results.report import Report
+from hessdiag.results.setups import Setups
 
 T = TypeVar("T")
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles import ggn_blocks, mean_over_examples
 from torch.nn.functional import cross_entropy
 
 from hessdiag.__main__ import main
-from hessdiag.models import mlp, resolve_model
-from hessdiag.preparation import prepare
-from hessdiag.report import Report
+from hessdiag.loading.model_spec import resolve_model
+from hessdiag.loading.prepare import prepare
+from hessdiag.models import mlp
+from hessdiag.results.report import Report
+from tests.oracles import ggn_blocks, mean_over_examples
 
 NETS = """
 import torch

@@ -1,0 +1,281 @@
+"""Values, gradients and Hessian products of the built-in losses against torch's own losses and autograd."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hessdiag.derivatives.losses import (
+    CallableLoss,
+    CrossEntropy,
+    LoopedLoss,
+    MeanSquaredError,
+    RandomQuadratic,
+    Reading,
+    hessian_matrix,
+    resolve_loss,
+)
+from hessdiag.errors import HessdiagError
+
+B, C = 4, 3
+
+
+def branching(y: Tensor, t: Tensor | None) -> Tensor:
+    """Another formula for some examples, which vmap refuses."""
+    return y.square().sum() ** 2 if y.sum() > 0 else y.exp().sum()
+
+
+def with_one_hot(y: Tensor, t: Tensor) -> Tensor:
+    return (y.sigmoid() - F.one_hot(t, C)).square().mean()
+
+
+def without_gradients_inside(y: Tensor, t: Tensor | None) -> Tensor:
+    """What is computed under no_grad is a constant, also where forward mode has it otherwise."""
+    with torch.no_grad():
+        share = y.softmax(1)
+    return (share * y.square()).sum()
+
+
+def cases():
+    y = torch.randn(B, C, dtype=torch.float64)
+    dense = torch.randn(B, C, 5, dtype=torch.float64)
+    R = torch.randn(C, C, dtype=torch.float64)
+    labels = torch.tensor([0, 2, 1, 1])
+    some = torch.randint(C, (B, 5))
+    some[0, :3] = -100
+    probabilities = torch.rand(B, C, dtype=torch.float64)
+    t = torch.randn(B, C, dtype=torch.float64)
+    return {
+        "quadratic": (RandomQuadratic(R), y, None, lambda a, t: a @ R @ a),
+        "labels": (CrossEntropy(), y, labels, lambda a, t: F.cross_entropy(a[None], t[None])),
+        "probabilities": (CrossEntropy(), y, probabilities, lambda a, t: F.cross_entropy(a[None], t[None])),
+        "positions": (CrossEntropy(), dense, some, lambda a, t: F.cross_entropy(a[None], t[None])),
+        "sequence": (CrossEntropy(-1), dense.transpose(1, 2), some, lambda a, t: F.cross_entropy(a.T[None], t[None])),
+        "mse": (MeanSquaredError(), y, t, lambda a, t: F.mse_loss(a, t)),
+        "mse of one output": (MeanSquaredError(), y[:, :1], t[:, 0], lambda a, t: F.mse_loss(a[0], t)),
+        "one-hot integers": (
+            CrossEntropy(),
+            y,
+            F.one_hot(labels),
+            lambda a, t: F.cross_entropy(a[None], t[None] * 1.0),
+        ),
+        "looped": (LoopedLoss(branching), y, None, lambda a, t: branching(a[None], t)),
+        "looped labels": (LoopedLoss(with_one_hot), y, labels, lambda a, t: with_one_hot(a[None], t[None])),
+        "callable": (CallableLoss(F.mse_loss), y, t, lambda a, t: F.mse_loss(a, t)),
+        "callable huber": (CallableLoss(F.huber_loss), 2 * y, t, lambda a, t: F.huber_loss(a, t)),
+        "callable without targets": (CallableLoss(lambda y, t: y.exp().mean()), y, None, lambda a, t: a.exp().mean()),
+        "callable labels": (CallableLoss(F.cross_entropy), y, labels, lambda a, t: F.cross_entropy(a[None], t[None])),
+    }
+
+
+@pytest.mark.parametrize("name", cases())
+def test_against_autograd(name: str) -> None:
+    loss, y, targets, one = cases()[name]
+    v = torch.randn_like(y)
+    product, S = loss.hessian_product(y, targets, v), hessian_matrix(loss, y, targets)
+    for b in range(B):
+        t = None if targets is None else targets[b]
+        a = y[b].clone().requires_grad_()
+        value = one(a, t)
+        (g,) = torch.autograd.grad(value, a, create_graph=True)
+        rows = torch.stack([torch.autograd.grad(c, a, retain_graph=True)[0].flatten() for c in g.flatten()])
+        torch.testing.assert_close(loss.value(y, targets)[b], value.detach(), rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(loss.gradient(y, targets)[b], g.detach(), rtol=1e-11, atol=1e-14)
+        torch.testing.assert_close(S[b], rows, rtol=1e-11, atol=1e-13)
+        torch.testing.assert_close(product[b].flatten(), rows @ v[b].flatten(), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["labels", "probabilities", "positions", "sequence", "mse"])
+def test_the_root_multiplies_to_the_hessian(name: str) -> None:
+    loss, y, targets, _ = cases()[name]
+    v, w = torch.randn_like(y), torch.randn_like(y)
+    there_and_back = loss.root_product(y, targets, loss.root_transposed_product(y, targets, v))
+    torch.testing.assert_close(there_and_back, loss.hessian_product(y, targets, v), rtol=1e-11, atol=1e-14)
+    a = (loss.root_product(y, targets, v) * w).sum()
+    torch.testing.assert_close(a, (v * loss.root_transposed_product(y, targets, w)).sum())
+
+
+def test_the_random_matrix_follows_the_seed_alone() -> None:
+    draws = [
+        RandomQuadratic.draw(3, seed=s, like=torch.zeros((), dtype=d)).R
+        for s, d in [(0, torch.float64), (0, torch.float32), (1, torch.float64)]
+    ]
+    torch.testing.assert_close(draws[0].float(), draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+def test_entries_of_the_random_matrix_are_standard_normal() -> None:
+    R = RandomQuadratic.draw(300, seed=0, like=torch.zeros((), dtype=torch.float64)).R
+    assert abs(float(R.mean())) < 4 / 300
+    assert abs(float(R.square().mean()) - 1) < 4 * 2**0.5 / 300
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(HessdiagError, match="random-quadratic, cross-entropy, mse, or a callable"):
+        resolve_loss("hinge", y=torch.zeros(1, 2), targets=None, seed=0)
+
+
+def test_a_callable_is_known_by_its_name() -> None:
+    def my_loss(y: Tensor, t: Tensor | None) -> Tensor:
+        return y.sum()
+
+    assert resolve_loss(my_loss, y=torch.zeros(1, 2), targets=None, seed=0).name == "my_loss"
+
+
+def test_a_random_quadratic_of_a_language_model_is_refused() -> None:
+    with pytest.raises(HessdiagError, match="use loss 'cross-entropy' or 'mse'"):
+        RandomQuadratic.draw(3_000_000, seed=0, like=torch.ones(1))
+
+
+WEIGHT = torch.tensor([0.5, 2.0, 1.3], dtype=torch.float64)
+MODULES = [
+    nn.CrossEntropyLoss(weight=WEIGHT, label_smoothing=0.1),
+    nn.CrossEntropyLoss(weight=WEIGHT),
+    nn.CrossEntropyLoss(label_smoothing=0.3, ignore_index=1),
+    nn.CrossEntropyLoss(weight=WEIGHT, label_smoothing=0.2, ignore_index=2, reduction="sum"),
+]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: f"{module.reduction} {module.label_smoothing}")
+@pytest.mark.parametrize("kind", ["labels", "positions", "probabilities", "probabilities of positions"])
+def test_the_options_of_torchs_cross_entropy(module: nn.CrossEntropyLoss, kind: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shape = (B, C, 5) if "positions" in kind else (B, C)
+    y = torch.randn(shape, dtype=torch.float64, generator=generator)
+    targets = torch.randint(C, (B, *shape[2:]), generator=generator)
+    targets[0] = 0  # one that is never ignored, so that no example is empty
+    targets[1:] = torch.where(targets[1:] == module.ignore_index, 0, targets[1:]) if "pos" not in kind else targets[1:]
+    if "probabilities" in kind:
+        if module.ignore_index >= 0:
+            pytest.skip("torch knows no ignored class among probabilities")
+        targets = torch.randn(shape, dtype=torch.float64, generator=generator).softmax(1)
+    if "pos" in kind and "prob" not in kind:
+        targets[:, 0] = 0
+    loss = resolve_loss(module, y=y, targets=targets, seed=0)
+    assert loss.has_root
+    assert loss.name == "CrossEntropyLoss"
+    held_against_autograd(loss, y, targets, lambda a, t: module(a[None], t[None]))
+
+
+def held_against_autograd(loss, y: Tensor, targets: Tensor, one) -> None:
+    """Value, gradient, Hessian and its root, example by example."""
+    S, v = hessian_matrix(loss, y, targets), torch.randn_like(y)
+    for b in range(len(y)):
+        a = y[b].clone().requires_grad_()
+        value = one(a, targets[b])
+        (g,) = torch.autograd.grad(value, a, create_graph=True)
+        rows = torch.stack([torch.autograd.grad(c, a, retain_graph=True)[0].flatten() for c in g.flatten()])
+        torch.testing.assert_close(loss.value(y, targets)[b], value.detach(), rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(loss.gradient(y, targets)[b], g.detach(), rtol=1e-11, atol=1e-14)
+        torch.testing.assert_close(S[b], rows, rtol=1e-11, atol=1e-13)
+    back = loss.root_product(y, targets, loss.root_transposed_product(y, targets, v))
+    torch.testing.assert_close(back, loss.hessian_product(y, targets, v), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("function", [branching, without_gradients_inside])
+def test_what_torch_func_gets_wrong_or_refuses_is_looped(function) -> None:
+    y = torch.randn(B, C, dtype=torch.float64)
+    assert isinstance(resolve_loss(function, y=y, targets=None, seed=0), LoopedLoss)
+
+
+def test_what_torch_func_gets_right_is_vmapped() -> None:
+    y, t = torch.randn(2, B, C, dtype=torch.float64)
+    for function in (F.mse_loss, F.huber_loss, nn.BCEWithLogitsLoss()):
+        assert type(resolve_loss(function, y=y, targets=t.sigmoid(), seed=0)) is CallableLoss
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # off during a measurement
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (nn.MultiMarginLoss(), r"'MultiMarginLoss' cannot be differentiated twice \(derivative for"),
+        (lambda out, batch: out.loss, "has no attribute 'loss'.*pick the tensor with output="),
+        (lambda y: y.sum(), "takes 1 positional argument.*write a function of these two"),
+        (lambda y, t: 1.0, "gave a float: return a scalar tensor"),
+        (lambda y, t: y, "return a scalar"),
+        (nn.BCEWithLogitsLoss(), r"outputs \(1, 3\) and targets \(1,\).*Target size"),
+    ],
+)
+def test_callables_that_cannot_be_used_are_one_sentence(function, message: str) -> None:
+    y, t = torch.randn(B, C, dtype=torch.float64), torch.tensor([0, 2, 1, 1])
+    with pytest.raises(HessdiagError, match=message) as caught:
+        resolve_loss(function, y=y, targets=t, seed=0)
+    assert "\n" not in str(caught.value)
+
+
+T = 4
+SQUARE = torch.randn(B, T, T, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+INDEX = torch.randint(T, (B, T), generator=torch.Generator().manual_seed(1))
+TARGETS = {
+    "indices": lambda dim: INDEX,
+    "one-hot": lambda dim: F.one_hot(INDEX, T).movedim(-1, dim),
+    "probabilities": lambda dim: SQUARE.softmax(dim),
+}
+
+
+@pytest.mark.parametrize("dim", [1, -1])
+@pytest.mark.parametrize("kind", TARGETS)
+def test_the_class_dimension_is_one_for_all_kinds_of_targets(kind: str, dim: int) -> None:
+    """As many positions as classes: asked for, or by the model's convention."""
+    targets = TARGETS[kind](dim)
+
+    def one(a: Tensor, t: Tensor) -> Tensor:
+        classes_first = [s if dim == 1 or s.dim() == 1 else s.T for s in (a, t)]
+        return F.cross_entropy(classes_first[0][None], classes_first[1][None] * (1 if kind == "indices" else 1.0))
+
+    for reading in (Reading(class_dim=dim), Reading(usual=dim)):
+        loss = resolve_loss("cross-entropy", y=SQUARE, targets=targets, seed=0, reading=reading)
+        held_against_autograd(loss, SQUARE, targets, one)
+
+
+def test_probabilities_say_themselves_along_what_they_sum_to_one() -> None:
+    for dim in (1, -1):
+        loss = resolve_loss("cross-entropy", y=SQUARE, targets=SQUARE.softmax(dim), seed=0)
+        assert loss.class_dim == dim % 3
+        whole = resolve_loss("cross-entropy", y=SQUARE, targets=F.one_hot(INDEX, T).movedim(-1, dim), seed=0)
+        assert whole.class_dim == dim % 3
+
+
+@pytest.mark.parametrize("targets", [INDEX, SQUARE, torch.eye(T).expand(B, T, T)], ids=["indices", "any", "both"])
+def test_two_class_dimensions_are_refused(targets: Tensor) -> None:
+    with pytest.raises(HessdiagError, match=r"pass class_dim=1 or class_dim=-1 \(--class-dim\)"):
+        resolve_loss("cross-entropy", y=SQUARE, targets=targets, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("targets", "reading", "message"),
+    [
+        (torch.zeros(B), None, r"torch.float32 of shape \(4,\): class indices are integers, use .long\(\)"),
+        (torch.zeros(B, 2).long(), None, r"expected class indices of shape \(4,\), or probabilities"),
+        (torch.full((B, C), 2), None, "not one-hot: expected class indices"),
+        (torch.zeros(B).long(), Reading(class_dim=2), r"class_dim 2: the outputs are \(batch, 3\), pass 1 to 1"),
+        (torch.zeros(B).long(), Reading(class_dim=0), "class_dim 0"),
+    ],
+)
+def test_targets_that_fit_no_classes_are_one_sentence(targets: Tensor, reading, message: str) -> None:
+    with pytest.raises(HessdiagError, match=message):
+        resolve_loss("cross-entropy", y=torch.zeros(B, C), targets=targets, seed=0, reading=reading)
+
+
+@pytest.mark.parametrize("loss", ["mse", "random-quadratic", F.mse_loss])
+def test_other_losses_have_no_classes(loss) -> None:
+    with pytest.raises(HessdiagError, match="class_dim 1: it is for loss 'cross-entropy' alone"):
+        resolve_loss(loss, y=torch.zeros(2, 3), targets=torch.zeros(2, 3), seed=0, reading=Reading(class_dim=1))
+
+
+def test_class_indices_for_mse_are_pointed_to_cross_entropy() -> None:
+    with pytest.raises(HessdiagError, match="class indices are for loss 'cross-entropy'"):
+        resolve_loss("mse", y=torch.zeros(2, 3), targets=torch.tensor([0, 1, 2]), seed=0)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_sum_over_examples_is_no_mean_of_a_batch(reduction: str) -> None:
+    y, t = torch.randn(2, B, C, dtype=torch.float64)
+    function, reading = nn.L1Loss(reduction=reduction), Reading(per="batch")
+    if reduction == "mean":
+        assert resolve_loss(function, y=y, targets=t, seed=0, reading=reading).name == "L1Loss"
+        return
+    with pytest.raises(HessdiagError, match="is not the mean of theirs"):
+        resolve_loss(function, y=y, targets=t, seed=0, reading=reading)
+    with pytest.raises(HessdiagError, match="has reduction='sum'"):
+        resolve_loss(nn.CrossEntropyLoss(reduction="sum"), y=y, targets=y.argmax(1), seed=0, reading=reading)

@@ -1,0 +1,341 @@
+"""Initialisations that users write: of weights or of layers, repeatable, and refused when they go wrong."""
+
+import copy
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from hessdiag import init
+from hessdiag.errors import HessdiagError
+from hessdiag.user_code.convention import LAYER, MODEL, MODULE, WEIGHT, conventions_of
+from hessdiag.user_code.custom_init import apply_function, swap_inputs_and_outputs
+from hessdiag.user_code.named_function import NamedFunction
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 4), nn.LayerNorm(4), nn.Linear(4, 2, bias=False)
+    )
+
+
+def of(function) -> NamedFunction:
+    return NamedFunction("--init", "i:f", function)
+
+
+def by_name(module):
+    module.weight.fill_(2.0)
+    if module.bias is not None:
+        module.bias.fill_(3.0)
+
+
+def by_annotation(layer: nn.Linear):
+    by_name(layer)
+
+
+def by_string_annotation(layer: "nn.Module"):
+    by_name(layer)
+
+
+def in_place(weight: Tensor) -> None:
+    weight.fill_(2.0)
+
+
+def returned(w):
+    return torch.full_like(w, 2.0)
+
+
+class Network(nn.Sequential):
+    """A network of the user's own."""
+
+
+def of_network(m: Network):
+    m[0].weight.fill_(2.0)
+
+
+def of_net(net: nn.Module):
+    net[0].weight.fill_(2.0)
+
+
+def of_kinds(m: nn.Linear | nn.Conv2d):
+    by_name(m)
+
+
+class Callable:
+    def __call__(self, x: Tensor) -> None:
+        x.fill_(2.0)
+
+
+TRIED_FIRST_AS_MODULE = (MODULE, LAYER, MODEL, WEIGHT)
+
+
+@pytest.mark.parametrize(
+    ("function", "conventions"),
+    [
+        (by_name, TRIED_FIRST_AS_MODULE),
+        (by_annotation, (MODULE, LAYER)),
+        (by_string_annotation, (MODULE, LAYER)),
+        (of_kinds, (MODULE, LAYER)),
+        (of_net, (MODEL,)),
+        (of_network, (MODEL,)),
+        (in_place, (WEIGHT,)),
+        (returned, (WEIGHT,)),
+        (Callable(), (WEIGHT,)),
+        (partial(in_place), (WEIGHT,)),
+        (nn.init.orthogonal_, (WEIGHT,)),
+        (lambda module: None, TRIED_FIRST_AS_MODULE),
+        (lambda m: None, TRIED_FIRST_AS_MODULE),
+        (lambda network: None, (MODEL, MODULE, LAYER, WEIGHT)),
+        (lambda x: None, (WEIGHT, MODEL, MODULE, LAYER)),
+        (lambda: None, (WEIGHT,)),
+        (max, (WEIGHT,)),
+    ],
+)
+def test_annotation_or_name_decides(function, conventions: tuple) -> None:
+    assert conventions_of(function, Network(nn.Linear(2, 2))) == conventions
+
+
+def guarded(m):
+    """As people write them for `model.apply`."""
+    if isinstance(m, (nn.Linear, nn.Conv2d)):
+        nn.init.constant_(m.weight, 2.0)
+        if m.bias is not None:
+            nn.init.constant_(m.bias, 3.0)
+    elif isinstance(m, nn.LayerNorm):
+        nn.init.constant_(m.weight, 5.0)
+
+
+def whole(model):
+    for module in model.modules():
+        guarded(module)
+
+
+def with_doubled_weights(model):
+    """Called more than once, it gives others: as for every module."""
+    for parameter in model.parameters():
+        parameter.data.fill_(1.0) if parameter.dim() > 1 else parameter.data.add_(1.0)
+
+
+def renamed(function, name: str):
+    """The same function with a first parameter of another name."""
+    return eval(f"lambda {name}: function({name})", {"function": function})
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (guarded, MODULE),
+        (renamed(guarded, "x"), MODULE),
+        (renamed(guarded, "net"), MODULE),
+        (whole, MODEL),
+        (renamed(whole, "x"), MODEL),
+    ],
+)
+def test_pytorchs_conventions(function, said) -> None:
+    """Norms are set too, biases as the function has it, by the same numbers as `model.apply` or a plain call."""
+    told: list[str] = []
+    model = apply_function(network(), of(function), say=told.append)
+    assert told == [said.value]
+    plain = network()
+    plain.apply(guarded)
+    assert [bool((a == b).all()) for a, b in zip(model.parameters(), plain.parameters(), strict=True)] == [True] * 7
+    assert bool((model[3].weight == 5).all())
+
+
+@pytest.mark.parametrize("name", ["model", "x"])
+def test_a_function_of_the_model_is_called_once(name: str) -> None:
+    model, plain = network(), network()
+    plain.load_state_dict(model.state_dict())
+    with_doubled_weights(plain)
+    apply_function(model, of(renamed(with_doubled_weights, name)))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+
+
+def draws(m):
+    if isinstance(m, (nn.Linear, nn.Conv2d)):
+        nn.init.normal_(m.weight)
+
+
+def test_a_trial_takes_no_random_numbers() -> None:
+    """By the same seed as `model.apply` itself, and by the same state where no generator is given."""
+    plain = network()
+    state = torch.get_rng_state()
+    plain.apply(draws)
+    torch.set_rng_state(state)
+    model = apply_function(network_like(plain), of(draws))
+    assert torch.equal(model[2].weight, plain[2].weight)
+
+
+def network_like(other: nn.Module) -> nn.Sequential:
+    state = torch.get_rng_state()
+    model = network()
+    torch.set_rng_state(state)
+    return model
+
+
+def test_a_function_that_fails_on_containers_gets_layers_only_and_the_result_says_so() -> None:
+    told: list[str] = []
+    apply_function(network(), of(by_name), say=told.append)
+    assert told == [
+        "called with every linear and convolutional layer only, because with every module it raised AttributeError:"
+        " 'Flatten' object has no attribute 'weight'"
+    ]
+
+
+def test_layers_left_alone_are_named() -> None:
+    def only_linear(m: nn.Module) -> None:
+        if isinstance(m, nn.Linear):
+            m.weight.data.fill_(2.0)  # which counts no versions
+
+    told: list[str] = []
+    model = apply_function(network(), of(only_linear), say=told.append)
+    assert told == [f"{MODULE.value}; it left the weights of '0' as they were"]
+    assert bool((model[2].weight == 2).all())
+
+
+def test_the_same_values_again_are_no_reason_to_refuse() -> None:
+    model = network()
+    for _ in range(2):
+        apply_function(model, of(returned))
+        apply_function(model, of(guarded))
+    assert bool((model[0].weight == 2).all())
+
+
+@pytest.mark.parametrize(("function", "bias"), [(by_name, 3.0), (by_annotation, 3.0), (in_place, 0.0), (returned, 0.0)])
+def test_every_layer_is_initialised_and_nothing_else(function, bias: float) -> None:
+    model = apply_function(network(), of(function))
+    for layer in (model[0], model[2], model[4]):
+        assert bool((layer.weight == 2).all())
+    for layer in (model[0], model[2]):
+        assert bool((layer.bias == bias).all())
+    assert bool((model[3].weight == 1).all())
+    assert all(p.requires_grad and p.grad_fn is None for p in model.parameters())
+
+
+def test_a_generator_makes_it_repeat_and_leaves_the_random_state_alone() -> None:
+    before = torch.get_rng_state()
+    first, again, other = (
+        apply_function(network(), of(nn.init.normal_), generator=torch.Generator().manual_seed(seed))[2].weight
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    torch.set_rng_state(before)
+    network_state = torch.get_rng_state()
+    apply_function(nn.Sequential(), of(nn.init.normal_), generator=torch.Generator())
+    assert torch.equal(torch.get_rng_state(), network_state)
+
+
+def raises(weight):
+    raise ValueError("gain must be positive")
+
+
+async def never_awaited(weight):
+    weight.fill_(2.0)
+
+
+def only_norms(m):
+    if isinstance(m, nn.LayerNorm):
+        nn.init.zeros_(m.weight)
+
+
+def makes_complex(model):
+    model[0].weight = nn.Parameter(model[0].weight.to(torch.complex64))
+
+
+def reshapes(module):
+    module.weight = nn.Parameter(torch.ones(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (raises, "raised ValueError: gain must be positive"),
+        (lambda weight: weight.fill_(float("nan")), "left NaN or infinite values in the weight of '0'"),
+        (lambda weight: torch.ones(2), "returned shape .2,. for a weight of shape .3, 2, 2, 2."),
+        (reshapes, "left '0' without a weight of shape"),
+        (lambda weight: np.ones(weight.shape), "returned a value of type ndarray, not a torch.Tensor"),
+        (lambda x: np.ones(x.shape), "returned a value of type ndarray, not a torch.Tensor"),
+        (lambda weight: weight.tolist(), "returned a value of type list, not a torch.Tensor"),
+        (lambda weight: weight.to(torch.complex64), "returned complex64 numbers: return real"),
+        (lambda weight: torch.ones_like(weight, dtype=torch.int64), "returned int64 numbers: return real"),
+        (lambda weight: weight.to("meta"), "returned a tensor without all of its numbers"),
+        (lambda weight: torch.ones_like(weight).to_sparse(), "returned a tensor without all of its numbers"),
+        (lambda weight: (yield weight), "returned a generator, which never ran"),
+        (lambda model: (yield model), "returned a generator, which never ran"),
+        (never_awaited, "returned a coroutine, which never ran"),
+        (lambda weight: None, "changed no weight"),
+        (lambda weight: weight, "changed no weight"),
+        (lambda weight: weight.detach(), "changed no weight"),
+        (lambda m: None, "changed no weight"),
+        (lambda model: None, "changed no weight"),
+        (lambda x: None, "changed no weight"),
+        (lambda model: copy.deepcopy(model).apply(guarded), "returned another module"),
+        (only_norms, "changed no weight"),
+        (makes_complex, "left complex64 numbers in the weight of '0'"),
+        (
+            lambda x: x.nothing(),
+            "initialises neither weights, nor layers, nor the model: called with every weight, biases",
+        ),
+        (lambda: None, "raised TypeError"),
+        (lambda weight, gain: None, "raised TypeError"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(function, message: str) -> None:
+    with pytest.raises(HessdiagError, match=f"^--init 'i:f' {message}"):
+        apply_function(network(), of(function))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "message"),
+    [
+        ("fan-inn", "did you mean fan-in"),
+        ("kaiming", "it is called fan-in here"),
+        ("Xavier_normal", "it is called arithmetic here"),
+        ("zzz", "use one of fan-in, fan-out, arithmetic, geometric, fan-in-orthogonal, "),
+        ("torch.nn.init:kaiming_norml_", "did you mean kaiming_normal_"),
+    ],
+)
+def test_an_unknown_scheme_offers_the_nearest(scheme: str, message: str) -> None:
+    with pytest.raises(HessdiagError, match=message):
+        init.resolve(scheme)
+
+
+def test_by_reference(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def two(weight):\n    return weight * 0 + 2\n")
+    model = init.apply(network(), f"{tmp_path}/mine.py:two", generator=torch.Generator())
+    assert bool((model[2].weight == 2).all())
+    init.apply(network(), "torch.nn.init:kaiming_normal_")
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.ConvTranspose2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
+        (nn.ConvTranspose1d(4, 5, 3), (5, 4, 3)),
+        (Conv1D(5, 4), (5, 4)),
+        (nn.Conv2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
+    ],
+)
+def test_functions_of_weights_see_outputs_first(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    seen = []
+
+    def fill(weight: Tensor) -> Tensor:
+        seen.append(tuple(weight.shape))
+        return torch.randn_like(weight)
+
+    apply_function(nn.Sequential(layer), of(fill))
+    assert seen == [shape]
+
+
+def test_inputs_and_outputs_are_swapped_within_groups() -> None:
+    """A transposed convolution is the gradient of the convolution with the swapped weight's own layout."""
+    layer = nn.ConvTranspose1d(4, 6, 1, groups=2, bias=False)
+    swapped = swap_inputs_and_outputs(layer.weight, groups=2)
+    x = torch.randn(2, 4, 5)
+    torch.testing.assert_close(layer(x), nn.functional.conv1d(x, swapped, groups=2))
+    assert torch.equal(swap_inputs_and_outputs(swapped, groups=2), layer.weight)
