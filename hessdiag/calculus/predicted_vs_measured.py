@@ -13,7 +13,8 @@ from hessdiag.calculus.prediction import SCHEMA, BlockPrediction, Prediction
 from hessdiag.errors import HessdiagError
 from hessdiag.results.files import write_text
 from hessdiag.results.numbers import short
-from hessdiag.results.report import Report, dumps
+from hessdiag.results.records import dumps
+from hessdiag.results.report import Report
 from hessdiag.tables.prediction_table import block_table, footing, heading, size
 from hessdiag.tables.report_table import plain_text
 

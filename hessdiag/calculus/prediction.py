@@ -20,9 +20,11 @@ from hessdiag.calculus.graph import Graph, trace_graph
 from hessdiag.calculus.propagation import InputMoments, Propagation, own_input_gradient, propagate
 from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
 from hessdiag.errors import HessdiagError
+from hessdiag.network.block_record import Kind
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.results.files import write_text
-from hessdiag.results.report import Kind, dumps, spread
+from hessdiag.results.numbers import spread
+from hessdiag.results.records import dumps
 
 SCHEMA = "hessdiag.prediction/1"
 EXAMPLES = 64  # that a measurement averages over, where nothing else is said

@@ -29,12 +29,11 @@ from hessdiag.calculus.graph import Graph, trace_graph
 from hessdiag.calculus.prediction import BlockPrediction, example_inputs, predict_graph
 from hessdiag.calculus.propagation import InputMoments, output_layer, unit_outputs
 from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
-from hessdiag.diagnosis.block_reports import geometric_mean
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks, has_rule
 from hessdiag.results.files import write_text
-from hessdiag.results.numbers import short
-from hessdiag.results.report import dumps, spread
+from hessdiag.results.numbers import geometric_mean, short, spread
+from hessdiag.results.records import dumps
 from hessdiag.surgery import insert_scale
 from hessdiag.tables.prediction_table import block_table, size
 from hessdiag.tables.report_table import plain_text

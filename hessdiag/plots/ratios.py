@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from hessdiag.plots import style
-from hessdiag.results.report import Array
+from hessdiag.results.numbers import Array
 from hessdiag.results.setups import Setups
 
 PERCENTILES = (5, 50, 95)

@@ -16,8 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from hessdiag.results.numbers import short
-from hessdiag.results.report import BlockReport, Report, spread
+from hessdiag.results.numbers import short, spread
+from hessdiag.results.report import BlockReport, Report
 
 Level = Literal["balanced", "uneven", "unbalanced", "undecided"]
 
