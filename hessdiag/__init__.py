@@ -86,5 +86,9 @@ def __dir__() -> list[str]:
 
 register("table", "Report", "hessdiag.tables.report_table:render")
 register("table", "InitCheck", "hessdiag.tables.init_check_table:render")
+register("table", "Description", "hessdiag.tables.description_table:render")
+register("table", "Prediction", "hessdiag.tables.prediction_table:render")
+register("table", "Beside", "hessdiag.tables.predicted_vs_measured_table:render")
+register("table", "Prescription", "hessdiag.tables.prescription_table:render")
 register("page", "Report", "hessdiag.html.report_page:render")
 register("page", "InitCheck", "hessdiag.html.init_page:render")
