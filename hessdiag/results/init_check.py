@@ -178,7 +178,7 @@ class WidthSweep(Record):
         return [spread([float(v) for v in row]) for row in getattr(self, key)]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InitCheck(Tabled, Paged, Record):
     """An initialisation against others on one network; see `hessdiag.check_init`.
 
