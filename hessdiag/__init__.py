@@ -6,6 +6,8 @@ Names are imported when they are first used, so that `hessdiag --help` answers w
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hessdiag.results.rendering import register
+
 if TYPE_CHECKING:
     from hessdiag import calculus, init, models, plots, surgery
     from hessdiag.calculus.prediction import Prediction, predict
@@ -56,6 +58,18 @@ _HOMES = {
 }
 
 _MODULES = {"verdict": "results.verdict"}  # public modules that live elsewhere
+_MODELS = {  # public names of `hessdiag.models` that live elsewhere
+    "ModelSource": "loading.model_source",
+    "Network": "loading.model_source",
+    "resolve_model": "loading.model_spec",
+}
+
+
+def find_in_models(name: str) -> Any:
+    """Return what `hessdiag.models` offers beside its networks."""
+    if name in _MODELS:
+        return getattr(import_module(f"hessdiag.{_MODELS[name]}"), name)
+    raise AttributeError(f"module 'hessdiag.models' has no attribute {name!r}")
 
 
 def __getattr__(name: str) -> Any:
@@ -80,3 +94,13 @@ def _elsewhere(name: str) -> str:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+register("table", "Report", "hessdiag.tables.report_table:render")
+register("table", "InitCheck", "hessdiag.tables.init_check_table:render")
+register("table", "Description", "hessdiag.tables.description_table:render")
+register("table", "Prediction", "hessdiag.tables.prediction_table:render")
+register("table", "Beside", "hessdiag.tables.predicted_vs_measured_table:render")
+register("table", "Prescription", "hessdiag.tables.prescription_table:render")
+register("page", "Report", "hessdiag.html.report_page:render")
+register("page", "InitCheck", "hessdiag.html.init_page:render")

@@ -11,7 +11,7 @@ from hessdiag import plots
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.experiments.resnet_figure import weights_only
 from hessdiag.loading.model_spec import resolve_model
-from hessdiag.results.report import spread
+from hessdiag.results.numbers import spread
 
 OUT = Path("figures")
 

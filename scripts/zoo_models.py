@@ -33,7 +33,7 @@ from hessdiag.derivatives.losses import RandomQuadratic
 from hessdiag.results.files import write_text
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "tests"))  # the oracles are kept there
+sys.path.append(str(ROOT))  # the oracles are kept in tests
 
 from jacobians import Dense, dense_ggn, dense_hessian  # noqa: E402
 

@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from hessdiag.calculus.prediction import SCHEMA, BlockPrediction, Prediction
+from hessdiag.calculus.prediction import BlockPrediction, Prediction
 from hessdiag.errors import HessdiagError
-from hessdiag.results.files import write_text
-from hessdiag.results.numbers import short
-from hessdiag.results.report import Report, dumps
-from hessdiag.tables.prediction_table import block_table, footing, heading, size
-from hessdiag.tables.report_table import plain_text
+from hessdiag.results.records import Record
+from hessdiag.results.rendering import Tabled
+from hessdiag.results.report import Report
 
 MEASURED = ("gamma", "nu", "activation_scaling", "avg_sq_singular_value")
-COLUMNS = (
-    "block",
-    "shape",
-    "γ predicted",
-    "measured",
-    "ratio",
-    "ν predicted",
-    "measured",
-    "ratio",
-    "σ² measured",
-    "γ/σ²",
-)
 
 
 @dataclass(frozen=True, repr=False)
-class Beside:
+class Beside(Tabled, Record):
     """A prediction and the median of what several random set-ups of the same network measured. Its `repr` is a table.
 
     Attributes:
@@ -72,39 +57,11 @@ class Beside:
         logarithms = [abs(math.log2(r)) for r in ratios if math.isfinite(r) and r > 0]
         return median(logarithms) if logarithms else math.nan
 
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The prediction's JSON with `measured` and `ratio` beside each block; also written to `path` when given."""
-        record: dict[str, Any] = {"schema": SCHEMA} | vars(self.prediction)
+    def to_record(self) -> dict[str, Any]:
+        """Return the prediction's record with `measured` and `ratio_to_measured` beside each block."""
+        record = self.prediction.to_record()
         record["blocks"] = [
-            vars(block) | {"measured": self.measured.get(block.name), "ratio_to_measured": self.ratio(block)}
+            block.to_record() | {"measured": self.measured.get(block.name), "ratio_to_measured": self.ratio(block)}
             for block in self.prediction.blocks
         ]
-        text = dumps(record | {"spread": self.prediction.spread, "setups": self.setups})
-        if path is not None:
-            write_text(path, text)
-        return text
-
-    def __repr__(self) -> str:
-        rows = []
-        for block in self.prediction.blocks:
-            seen = self.measured.get(block.name, {})
-            sigma = seen.get("avg_sq_singular_value", math.nan)
-            rows.append(
-                [
-                    block.name,
-                    size(block.shape),
-                    *(
-                        short(value)
-                        for key in ("gamma", "nu")
-                        for value in (getattr(block, key), seen.get(key, math.nan), self.ratio(block, key))
-                    ),
-                    short(sigma),
-                    short(block.gamma / sigma if sigma else math.nan),
-                ]
-            )
-        lines = [
-            "",
-            f"measured: median of {self.setups} random set-ups;"
-            f" median |log2(predicted/measured)| of γ {short(self.error())}",
-        ]
-        return plain_text([*heading(self.prediction), block_table(COLUMNS, rows), *lines, *footing(self.prediction)])
+        return record | {"setups": self.setups}

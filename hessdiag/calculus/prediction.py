@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +20,11 @@ from hessdiag.calculus.graph import Graph, trace_graph
 from hessdiag.calculus.propagation import InputMoments, Propagation, own_input_gradient, propagate
 from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
 from hessdiag.errors import HessdiagError
+from hessdiag.network.block_record import BlockRecord
 from hessdiag.network.blocks import Block, find_blocks
-from hessdiag.results.files import write_text
-from hessdiag.results.report import Kind, dumps, spread
+from hessdiag.results.numbers import spread
+from hessdiag.results.records import Record
+from hessdiag.results.rendering import Tabled
 from hessdiag.torch_arguments import check_model, to_tensor
 
 SCHEMA = "hessdiag.prediction/1"
@@ -31,7 +32,7 @@ EXAMPLES = 64  # that a measurement averages over, where nothing else is said
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockPrediction:
+class BlockPrediction(BlockRecord, Record):
     """What the calculus says of one block; the attributes that `hessdiag.BlockReport` has too mean the same.
 
     Attributes:
@@ -42,15 +43,6 @@ class BlockPrediction:
         gamma_low, gamma_high: 5 and 95 % quantiles of γ over random initialisations.
     """
 
-    name: str
-    kind: Kind
-    layer: str
-    shape: tuple[int, ...]
-    numel: int
-    fan_in: int
-    fan_out: int
-    kernel: tuple[int, ...]
-    groups: int
     sites_in: int = 0
     sites_out: int = 0
     activation_scaling: float = math.nan
@@ -69,7 +61,7 @@ class BlockPrediction:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Prediction:
+class Prediction(Tabled, Record):
     """What `predict` found. Its `repr` is a table.
 
     Attributes:
@@ -82,6 +74,9 @@ class Prediction:
         model, init, loss, moments, batch_size, weights: what was asked for, and where E[W²] came from.
         versions: that it ran on.
     """
+
+    schema: ClassVar[str] = SCHEMA
+    derived: ClassVar[tuple[str, ...]] = ("spread",)
 
     blocks: tuple[BlockPrediction, ...]
     skipped: tuple[tuple[str, str], ...]
@@ -113,20 +108,6 @@ class Prediction:
     def block(self, name: str) -> BlockPrediction:
         """The block of that name."""
         return next(block for block in self.blocks if block.name == name)
-
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """JSON text of schema `hessdiag.prediction/1`; also written to `path` when one is given."""
-        record: dict[str, Any] = {"schema": SCHEMA} | {f.name: getattr(self, f.name) for f in fields(self)}
-        record["blocks"] = [vars(block) for block in self.blocks]
-        text = dumps(record | {"spread": self.spread})
-        if path is not None:
-            write_text(path, text)
-        return text
-
-    def __repr__(self) -> str:
-        from hessdiag.tables.prediction_table import render
-
-        return render(self)
 
 
 def predict(

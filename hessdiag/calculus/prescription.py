@@ -16,10 +16,9 @@ whatever else the moment model covers.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -29,22 +28,18 @@ from hessdiag.calculus.graph import Graph, trace_graph
 from hessdiag.calculus.prediction import BlockPrediction, example_inputs, predict_graph
 from hessdiag.calculus.propagation import InputMoments, output_layer, unit_outputs
 from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
-from hessdiag.diagnosis.block_reports import geometric_mean
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks, has_rule
-from hessdiag.results.files import write_text
-from hessdiag.results.numbers import short
-from hessdiag.results.report import dumps, spread
+from hessdiag.results.numbers import geometric_mean, spread
+from hessdiag.results.records import Record
+from hessdiag.results.rendering import Tabled
 from hessdiag.surgery import insert_scale
-from hessdiag.tables.prediction_table import block_table, size
-from hessdiag.tables.report_table import plain_text
 
 SCHEMA = "hessdiag.prescription/1"
-COLUMNS = ("block", "shape", "γ as it is", "E[W²] as it is", "prescribed", "multiplier", "E[z²]", "γ")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerPrescription:
+class LayerPrescription(Record):
     """What one layer should be.
 
     Attributes:
@@ -70,7 +65,7 @@ class LayerPrescription:
 
 
 @dataclass(frozen=True, repr=False)
-class Prescription:
+class Prescription(Tabled, Record):
     """What `prescribe` found. Its `repr` is a table.
 
     Attributes:
@@ -78,6 +73,9 @@ class Prescription:
         left_out: `(name, reason)` of weights that no prescription covers.
         model, loss, moments: what was asked for.
     """
+
+    schema: ClassVar[str] = SCHEMA
+    derived: ClassVar[tuple[str, ...]] = ("spread_before", "code")
 
     layers: tuple[LayerPrescription, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -90,7 +88,8 @@ class Prescription:
         """Largest over smallest predicted γ of the network as it is."""
         return spread([layer.gamma_before for layer in self.layers])
 
-    def to_code(self) -> str:
+    @property
+    def code(self) -> str:
         """Python that applies the prescription to `model`, as `apply_prescription` does."""
         lines = ["from hessdiag.surgery import insert_scale", "from torch import nn", ""]
         for layer in self.layers:
@@ -100,36 +99,9 @@ class Prescription:
         lines += [f"insert_scale(model, {x.multiplier:.6g}, after={x.path!r})" for x in self.layers]
         return "\n".join(lines) + "\n"
 
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """JSON text of schema `hessdiag.prescription/1`; also written to `path` when one is given."""
-        record: dict[str, Any] = {"schema": SCHEMA} | vars(self)
-        record["layers"] = [vars(layer) for layer in self.layers]
-        text = dumps(record | {"spread_before": self.spread_before, "code": self.to_code()})
-        if path is not None:
-            write_text(path, text)
-        return text
-
-    def __repr__(self) -> str:
-        rows = [
-            [layer.name, size(layer.shape)]
-            + [
-                short(value)
-                for value in (
-                    layer.gamma_before, layer.weight_sq_before, layer.weight_sq, layer.multiplier, layer.out_sq,
-                    layer.gamma,
-                )
-            ]
-            for layer in self.layers
-        ]  # fmt: skip
-        lines = [
-            f"{self.model}: initialise with N(0, E[W²]), biases 0, and multiply each layer's output by its multiplier",
-            f"loss {self.loss}, moments {self.moments}",
-            "",
-        ]
-        after = ["", f"spread of predicted γ, max/min: {short(self.spread_before)} as it is, 1 as prescribed"]
-        if self.left_out:
-            after += ["left as they are:", *(f"  {name}: {reason}" for name, reason in self.left_out)]
-        return plain_text([*lines, block_table(COLUMNS, rows), *after, "", "as code:", self.to_code()])
+    def to_code(self) -> str:
+        """Return `code`."""
+        return self.code
 
 
 def prescribe(

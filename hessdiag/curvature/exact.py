@@ -26,7 +26,7 @@ from hessdiag.derivatives.losses import hessian_matrix
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import Block
-from hessdiag.results.report import Array
+from hessdiag.results.numbers import Array
 
 
 def exact_per_example(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:

@@ -26,7 +26,7 @@ from hessdiag.derivatives.jacobian import all_jacobians
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.results.report import Array
+from hessdiag.results.numbers import Array
 
 GROUPS = 16
 FEWEST_GROUPS = 4  # of a batch that is not one group, so that they tell an error

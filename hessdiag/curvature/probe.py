@@ -26,7 +26,7 @@ from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import Block, block_parameter
 from hessdiag.network.shapes import NetworkShape
-from hessdiag.results.report import Array
+from hessdiag.results.numbers import Array
 
 __all__ = ["Budget", "probe", "symmetrize"]
 

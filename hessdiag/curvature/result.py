@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hessdiag.results.report import Array, Ended
+from hessdiag.results.numbers import Array
+from hessdiag.results.report import Ended
 
 
 @dataclass(frozen=True)

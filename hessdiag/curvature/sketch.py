@@ -37,7 +37,8 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import block_parameter
-from hessdiag.results.report import Array, Ended
+from hessdiag.results.numbers import Array
+from hessdiag.results.report import Ended
 
 PILOT = 8  # directions of the pilot
 PILOT_EXAMPLES = 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hessdiag import scaling
@@ -13,6 +13,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.moments import LayerMoments, Moments
 from hessdiag.network.blocks import Block, block_parameter
 from hessdiag.network.shapes import LayerShape, NetworkShape
+from hessdiag.results.numbers import geometric_mean
 from hessdiag.results.report import BlockReport
 
 
@@ -66,16 +67,6 @@ def compare(
         )
     usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])
     return tuple(replace(row, relative_ratio=row.ratio / usual) for row in rows)
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Of the positive finite values; NaN when there is none.
-
-    >>> geometric_mean([1.0, 4.0, math.nan])
-    2.0
-    """
-    logarithms = [math.log(value) for value in values if value > 0 and math.isfinite(value)]
-    return math.exp(sum(logarithms) / len(logarithms)) if logarithms else math.nan
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rich.table import Table
 from torch import nn
 
 from hessdiag.curvature.plan import Plan, plan
@@ -13,7 +12,7 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import unharmed
 from hessdiag.network.shapes import NetworkShape, measure_shapes
-from hessdiag.tables.report_table import plain_text
+from hessdiag.results.rendering import Tabled
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import explained
 
@@ -21,7 +20,7 @@ PRODUCT_COST = 4.0  # gradients: forward, reverse, and a tangent of each
 
 
 @dataclass(frozen=True, repr=False)
-class Description:
+class Description(Tabled):
     """What `diagnose` would measure. Its `repr` is a table.
 
     Attributes:
@@ -41,29 +40,6 @@ class Description:
     batch_size: int
     gradients: float
     sites: tuple[int, ...]
-
-    def __repr__(self) -> str:
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
-        table.add_column("block", max_width=36, overflow="ellipsis", no_wrap=True)
-        for title in ("kind", "layer", "shape"):
-            table.add_column(title, no_wrap=True)
-        for title in ("entries", "fan-in", "fan-out", "sites"):
-            table.add_column(title, justify="right", no_wrap=True)
-        for block, sites in zip(self.blocks, self.sites, strict=True):
-            numbers = (block.numel, block.fan_in, block.fan_out, sites)
-            shape = "×".join(map(str, block.shape)) or "1"
-            table.add_row(block.name, block.kind, block.layer, shape, *(f"{n:,}" for n in numbers))
-        total = sum(block.numel for block in self.blocks)
-        lines = [
-            "",
-            f"{len(self.blocks)} blocks, {total:,} parameters, {self.outputs} outputs, batch {self.batch_size}",
-        ]
-        lines.append(
-            f"method {self.plan.method} ({self.plan.reason}), about {self.gradients:.0f} gradients of the batch"
-        )
-        if self.skipped:
-            lines += ["not measured:", *(f"  {name}: {reason}" for name, reason in self.skipped)]
-        return plain_text([table, *lines])
 
 
 def describe(

@@ -3,8 +3,8 @@
 Gradients are those of each example's own loss. Moments are means over elements *and* examples, taken before any γ is
 formed. The same pass verifies the capture: for random cotangents of the outputs, whatever the loss, a weight gradient
 assembled from what the hooks saw must equal the one that autograd computes, and each row of a layer must belong to one
-example (`hessdiag.diagnosis.independence`). What fails is measured otherwise or refused, so that no number rests on a layer that
-hessdiag misread.
+example (`hessdiag.diagnosis.independence`). What fails is measured otherwise or refused, so that no number rests on
+a layer that hessdiag misread.
 """
 
 from __future__ import annotations

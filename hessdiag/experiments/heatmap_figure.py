@@ -13,7 +13,7 @@ from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.execution.work import Work
 from hessdiag.init import SCHEMES
 from hessdiag.loading.model_spec import resolve_model
-from hessdiag.results.report import spread
+from hessdiag.results.numbers import spread
 from hessdiag.results.setups import Setups, study_from_json, study_to_json
 
 SETUPS, BATCH_SIZE = 100, 1024  # the paper's

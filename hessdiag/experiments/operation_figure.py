@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import Result, Work
 from hessdiag.results.files import write_text
-from hessdiag.results.report import complete, dumps, loads
+from hessdiag.results.records import complete, dumps, loads
 
 SCHEMA = "hessdiag.layers/1"
 DRAWS, QUICK_DRAWS, BATCH_SIZE = 200, 20, 16

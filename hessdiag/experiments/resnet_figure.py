@@ -23,7 +23,8 @@ from hessdiag.loading.model_source import ModelSource, Network
 from hessdiag.loading.model_spec import resolve_model
 from hessdiag.loading.prepare import AS_BUILT, random_inputs, random_network
 from hessdiag.results.files import write_text
-from hessdiag.results.report import Array, complete, dumps, loads, spread, to_array
+from hessdiag.results.numbers import Array, spread
+from hessdiag.results.records import complete, dumps, loads, to_array
 from hessdiag.results.setups import Setups
 
 SCHEMA = "hessdiag.resnet/1"

@@ -1,5 +1,6 @@
 """The networks of the paper."""
 
+from hessdiag import find_in_models as __getattr__  # noqa: F401
 from hessdiag.models.alexnet import StridedAlexNet
 from hessdiag.models.lenet import StridedLeNet
 from hessdiag.models.mlp import mlp

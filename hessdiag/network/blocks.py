@@ -15,39 +15,27 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from hessdiag.errors import HessdiagError
-from hessdiag.results.report import Kind
+from hessdiag.network.block_record import BlockRecord, Kind
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 STRUCTURED = (nn.Linear, *CONVOLUTIONS)
 
 
-@dataclass(frozen=True)
-class Block:
-    """One block of parameters.
+@dataclass(frozen=True, kw_only=True)
+class Block(BlockRecord):
+    """A block of parameters in a model.
 
     Attributes:
-        name: as in `model.named_parameters()`.
-        kind: `"weight"`, `"bias"` or `"scalar"`.
+        name, kind, layer, shape, numel, fan_in, fan_out, kernel, groups: what it is, see `BlockRecord`.
         owners: paths of the modules that hold the parameter; more than one when it is shared.
         attribute: the parameter's name inside its owners.
-        layer: class name of the first owner.
-        shape, numel, fan_in, fan_out, kernel, groups: as in `hessdiag.results.report.BlockReport`.
         structured: whether a rule gives its Jacobian from the layer's input and output gradients; the others are
             differentiated as they are, and the theory has no γ for them.
     """
 
-    name: str
-    kind: Kind
     owners: tuple[str, ...]
     attribute: str
-    layer: str
-    shape: tuple[int, ...]
-    numel: int
-    fan_in: int
-    fan_out: int
-    kernel: tuple[int, ...]
-    groups: int
     structured: bool = True
 
 

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
-from hessdiag.results.report import spread
+from hessdiag.results.numbers import spread
 from hessdiag.results.setups import Setups
 
 QUANTITIES = (

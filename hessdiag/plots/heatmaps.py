@@ -17,7 +17,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
-from hessdiag.results.report import Array, Report, spread
+from hessdiag.results.numbers import Array, spread
+from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 
 ROWS = {"hessian": "Hessian", "ggn": "Gauss-Newton (GGN)"}

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from hessdiag.arguments import check_kind
 from hessdiag.plots import style
-from hessdiag.results.report import Array
+from hessdiag.results.numbers import Array
 from hessdiag.results.setups import Setups
 
 PERCENTILES = (5, 50, 95)

@@ -6,15 +6,15 @@ An `InitCheck` is plain numbers, like a `Report`: printing it shows the ranked t
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from hessdiag.results.files import write_text
-from hessdiag.results.report import Array, complete, dumps, loads, spread, to_array
+from hessdiag.results.numbers import Array, spread
+from hessdiag.results.records import Record, complete
+from hessdiag.results.rendering import Paged, Tabled
 from hessdiag.results.setups import Setups
 
 SCHEMA = "hessdiag.init-check/1"
@@ -22,7 +22,6 @@ KEYS = ("avg_sq_singular_value", "gamma", "nu")
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 OUTPUT_VARIANCE = (0.01, 0.1)  # "reasonable choices" for log-softmax losses (Section 7 of arXiv 1906.04267)
-SIGNALS = ("forward_sq", "backward_sq", "bias_balance", "output_sq", "output_variance")
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SchemeCheck:
+class SchemeCheck(Record):
     """S set-ups of the network under one initialisation.
 
     Attributes:
@@ -153,7 +152,7 @@ class Fix:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WidthSweep:
+class WidthSweep(Record):
     """The checked initialisation on wider and narrower versions of the network.
 
     Attributes:
@@ -181,8 +180,8 @@ class WidthSweep:
         return [spread([float(v) for v in row]) for row in getattr(self, key)]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class InitCheck:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InitCheck(Tabled, Paged, Record):
     """An initialisation against others on one network; see `hessdiag.check_init`.
 
     Attributes:
@@ -190,6 +189,8 @@ class InitCheck:
         schemes: all of them, the most balanced first: by the spread of σ², undefined ones last.
         widths: the sweep over widths, where one was asked for.
     """
+
+    schema: ClassVar[str] = SCHEMA
 
     init: str
     schemes: tuple[SchemeCheck, ...]
@@ -242,59 +243,33 @@ class InitCheck:
 
         return judge(self)[1]
 
-    def __repr__(self) -> str:
-        from hessdiag.tables.init_check_table import render
-
-        return render(self)
-
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Everything as JSON text (`from_json` reads it back); also written to `path` when one is given."""
-        checked = self.checked
-        text = dumps(
-            {
-                "schema": SCHEMA,
-                "init": self.init,
-                "model": self.model,
-                "level": self.level,
-                "verdict": self.verdict,
-                "rank": self.rank,
-                "spread": self.spread,
-                "ranking": [_summary(scheme) for scheme in self.schemes],
-                "fixes": [
-                    {"block": f.block, "excess": f.excess, "variance": f.variance, "before": f.before}
-                    for f in self.fixes
-                ],
-                "order": [scheme.init for scheme in self.schemes],
-                "names": checked.setups.names,
-                "schemes": {scheme.init: _record(scheme) for scheme in self.schemes},
-                "widths": None if self.widths is None else _plain(self.widths),
-            }
-        )
-        if path is not None:
-            write_text(path, text)
-        return text
-
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """One HTML page that needs nothing else; also written to `path` when one is given."""
-        from hessdiag.html.init_page import render
-
-        text = render(self)
-        if path is not None:
-            write_text(path, text)
-        return text
+    def to_record(self) -> dict[str, Any]:
+        """Return everything by name, the verdict and the ranking first."""
+        return {
+            "schema": SCHEMA,
+            "init": self.init,
+            "model": self.model,
+            "level": self.level,
+            "verdict": self.verdict,
+            "rank": self.rank,
+            "spread": self.spread,
+            "ranking": [_summary(scheme) for scheme in self.schemes],
+            "fixes": [
+                {"block": f.block, "excess": f.excess, "variance": f.variance, "before": f.before} for f in self.fixes
+            ],
+            "order": [scheme.init for scheme in self.schemes],
+            "names": self.checked.setups.names,
+            "schemes": {scheme.init: scheme for scheme in self.schemes},
+            "widths": self.widths,
+        }
 
     @classmethod
-    def from_json(cls, source: str | os.PathLike[str]) -> InitCheck:
-        """Read back what `to_json` wrote, from text or from a file.
-
-        Raises:
-            HessdiagError: the text is not JSON, or of another schema.
-        """
-        record = loads(source, SCHEMA)
+    def from_record(cls, record: Mapping[str, Any]) -> InitCheck:
+        """Build it from what `to_record` wrote; all but the measurements is derived anew."""
         with complete(SCHEMA):
-            schemes = tuple(_scheme_from(record["schemes"][init]) for init in record["order"])
-            sweep = record["widths"]
-            return cls(init=record["init"], schemes=schemes, widths=None if sweep is None else _sweep_from(sweep))
+            schemes = tuple(SchemeCheck.from_record(record["schemes"][init]) for init in record["order"])
+            sweep = None if record["widths"] is None else WidthSweep.from_record(record["widths"])
+            return cls(init=record["init"], schemes=schemes, widths=sweep)
 
 
 def ranked(schemes: Sequence[SchemeCheck]) -> tuple[SchemeCheck, ...]:
@@ -349,28 +324,3 @@ def _summary(scheme: SchemeCheck) -> dict[str, Any]:
         "backward_growth": scheme.backward_growth,
         "input_balance": scheme.input_balance,
     }
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    return {f.name: getattr(value, f.name) for f in fields(value)}
-
-
-def _record(scheme: SchemeCheck) -> dict[str, Any]:
-    return _plain(scheme) | {"setups": scheme.setups.to_record()}
-
-
-def _scheme_from(record: Mapping[str, Any]) -> SchemeCheck:
-    return SchemeCheck(
-        setups=Setups.from_record(record["setups"]),
-        layers=tuple(record["layers"]),
-        convention=record.get("convention", ""),  # files of earlier versions have none
-        **{key: to_array(record[key]) for key in SIGNALS},
-    )
-
-
-def _sweep_from(record: Mapping[str, Any]) -> WidthSweep:
-    return WidthSweep(
-        widths=tuple(record["widths"]),
-        names=tuple(record["names"]),
-        **{key: to_array(record[key]) for key in (*KEYS, "output_sq")},
-    )

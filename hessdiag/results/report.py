@@ -1,52 +1,41 @@
 """What a measurement found: a frozen record that prints itself as a table and travels as JSON.
 
 A report holds plain numbers (Python and NumPy, never tensors), so that it can be read, plotted and compared without
-torch. Undefined numbers are NaN in Python and `null` in JSON; an overflow is `"inf"` or `"-inf"`.
+torch.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from hessdiag.arguments import check_kind
-from hessdiag.errors import HessdiagError
+from hessdiag.network.block_record import BlockRecord
 from hessdiag.results.files import write_text
+from hessdiag.results.numbers import Array, normalize, spread
+from hessdiag.results.records import Record
+from hessdiag.results.rendering import Paged, Tabled
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "hessdiag.report/1"
 
-Kind = Literal["weight", "bias", "scalar"]
 Ended = Literal["exact", "rtol", "budget"]
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockReport:
+class BlockReport(BlockRecord, Record):
     """One block of parameters: what it is, what the theory says of it, and what was measured.
 
     Attributes:
-        name: the parameter's name in the model, as in `model.named_parameters()`.
-        kind: `"weight"` (a matrix or kernel), `"bias"` or `"scalar"` (a learnable multiplier).
-        layer: class name of the module that owns the parameter.
-        shape, numel: shape of the parameter and its number of entries P.
-        fan_in: input channels that one output channel reads (in_channels / groups).
-        fan_out: output channels.
-        kernel: spatial size of the kernel, `()` for a linear layer.
-        groups: groups of a convolution, else 1.
+        name, kind, layer, shape, numel, fan_in, fan_out, kernel, groups: what it is, see `BlockRecord`.
         sites_in, sites_out: positions at which the layer reads and writes, per example (rho squared for an image).
         activation_scaling: n_l rho_l^2 E[dx_l^2] E[x_l^2] (Eq. 1 of arXiv 1906.04267).
         gamma: extrinsic scaling factor, of weights, biases and scalars alike.
@@ -66,15 +55,6 @@ class BlockReport:
         noise_scale_stderr: its standard error as an estimate for the data that the examples are of.
     """
 
-    name: str
-    kind: Kind
-    layer: str
-    shape: tuple[int, ...]
-    numel: int
-    fan_in: int
-    fan_out: int
-    kernel: tuple[int, ...]
-    groups: int
     sites_in: int
     sites_out: int
     activation_scaling: float
@@ -107,7 +87,7 @@ class BlockReport:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Heatmap:
+class Heatmap(Record):
     """Squared Frobenius norms of all L x L weight blocks of the Hessian or Gauss-Newton matrix.
 
     Attributes:
@@ -121,6 +101,11 @@ class Heatmap:
     numel: tuple[int, ...]
     frobenius_sq: Array
     stderr: Array
+
+    def __post_init__(self) -> None:
+        for key in ("frobenius_sq", "stderr"):
+            if getattr(self, key).size == 0:  # JSON has one empty list for a map of no blocks
+                object.__setattr__(self, key, np.zeros((0, 0)))
 
     def normalized(self) -> Array:
         """||H_ij||_F^2 / sqrt(P_i P_j): symmetric, and the average squared singular value on the diagonal.
@@ -141,14 +126,8 @@ class Heatmap:
         )
 
 
-def normalize(frobenius_sq: Array, numel: Sequence[int]) -> Array:
-    """Divide ||H_ij||_F^2 by sqrt(P_i P_j); leading dimensions of `frobenius_sq` are kept."""
-    root = np.sqrt(np.asarray(numel, dtype=np.float64))
-    return np.asarray(frobenius_sq / np.outer(root, root))
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Report:
+class Report(Tabled, Paged, Record):
     """The diagnostic of one network on one batch. Its `repr` is the table.
 
     Attributes:
@@ -164,6 +143,9 @@ class Report:
         peak_memory: most bytes taken while measuring beside what was in use before: by the process, or by torch on the
             GPU. No result, hence in no file; 0 in a report that was read back.
     """
+
+    schema: ClassVar[str] = SCHEMA
+    derived: ClassVar[tuple[str, ...]] = ("spread",)
 
     blocks: tuple[BlockReport, ...]
     heatmap: Heatmap
@@ -196,11 +178,6 @@ class Report:
         """Largest over smallest value among the weight blocks, for `gamma`, `nu` and `avg_sq_singular_value`."""
         return {key: spread([getattr(block, key) for block in self.weights]) for key in SPREAD_KEYS}
 
-    def __repr__(self) -> str:
-        from hessdiag.tables.report_table import render
-
-        return render(self)
-
     def to_dataframe(self) -> pd.DataFrame:
         """One row a block, one column an attribute of `BlockReport`."""
         import pandas as pd
@@ -218,148 +195,8 @@ class Report:
             write_text(path, stream.getvalue())
         return stream.getvalue()
 
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The whole report as JSON text (`from_json` gives it back exactly); also written to `path` when given."""
-        named = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
-        record = {"schema": SCHEMA} | named | {"spread": self.spread}
-        text = dumps(record)
-        if path is not None:
-            write_text(path, text)
-        return text
-
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """One HTML page that needs nothing else: verdict, table, figures, definitions, and `to_json` inside.
-
-        The same report gives the same bytes. Also written to `path` when one is given.
-        """
-        from hessdiag.html import render
-
-        text = render(self)
-        if path is not None:
-            write_text(path, text)
-        return text
-
-    @classmethod
-    def from_json(cls, source: str | os.PathLike[str]) -> Report:
-        """Read a report back from JSON text or from a file that holds it.
-
-        Raises:
-            HessdiagError: the text is not JSON, or of another schema.
-        """
-        record = loads(source, SCHEMA)
-        with complete(SCHEMA):
-            record.pop("spread")
-            record["blocks"] = tuple(BlockReport(**_block_types(block)) for block in record["blocks"])
-            record["heatmap"] = _heatmap_from(record["heatmap"])
-            record["skipped"] = tuple((name, reason) for name, reason in record["skipped"])
-            return cls(**record)
-
 
 SPREAD_KEYS = ("gamma", "nu", "avg_sq_singular_value")
-
-
-def spread(values: Sequence[float]) -> float:
-    """Largest over smallest of some positive values; NaN when there are none or one is undefined, inf when one is 0.
-
-    >>> spread([2.0, 8.0, 4.0])
-    4.0
-    """
-    if not values or any(math.isnan(v) for v in values):
-        return math.nan
-    low, high = min(values), max(values)
-    if low == 0:
-        return math.nan if high == 0 else math.inf
-    return high / low
-
-
-def dumps(record: Mapping[str, Any]) -> str:
-    """Strict JSON (no NaN literals), one line for each top-level key and each block."""
-    parts = []
-    for key, value in record.items():
-        plain = _to_plain(value)
-        if key == "blocks" and isinstance(plain, list):
-            body = "[\n  " + ",\n  ".join(json.dumps(b, allow_nan=False) for b in plain) + "\n ]" if plain else "[]"
-        else:
-            body = json.dumps(plain, allow_nan=False)
-        parts.append(f" {json.dumps(key)}: {body}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def loads(source: str | os.PathLike[str], schema: str) -> dict[str, Any]:
-    """Parse what `dumps` wrote, from text or file, and check its schema; the `"schema"` key is dropped."""
-    check_kind("source", source, (str, os.PathLike), "pass JSON text or the name of a file")
-    is_text = isinstance(source, str) and source.lstrip().startswith("{")
-    where = "the JSON text" if is_text else repr(str(source))
-    try:
-        text = str(source) if is_text else Path(source).read_text(encoding="utf-8")
-    except OSError as error:
-        raise HessdiagError(f"cannot read {where} ({error.strerror}): name a file that hessdiag wrote") from error
-    except ValueError as error:  # bytes that are no text
-        raise HessdiagError(f"{where} is not a text file: name a file that hessdiag wrote") from error
-    try:
-        record = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise HessdiagError(f"{where} is not valid JSON ({error}): expected a {schema} file") from error
-    found = record.pop("schema", None) if isinstance(record, dict) else None
-    if found != schema:
-        raise HessdiagError(f"{where} has schema {found!r}, expected {schema!r}")
-    return dict(record)
-
-
-@contextmanager
-def complete(schema: str) -> Iterator[None]:
-    """Refuse a record of the right schema in which something is missing, unknown or of another type."""
-    try:
-        yield
-    except HessdiagError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HessdiagError(f"the {schema} record is damaged ({error}): write it anew with hessdiag") from error
-
-
-def to_array(nested: Any) -> Array:
-    """A NumPy array from nested JSON lists of numbers, `null`, `"inf"` and `"-inf"`."""
-    array = np.asarray(_from_plain(nested), dtype=np.float64)
-    array.setflags(write=False)
-    return array
-
-
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None if math.isnan(value) else str(value)
-    if isinstance(value, np.ndarray):
-        return _to_plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [_to_plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {k: _to_plain(v) for k, v in value.items()}
-    if isinstance(value, (BlockReport, Heatmap)):
-        return {f.name: _to_plain(getattr(value, f.name)) for f in fields(value)}
-    return value
-
-
-def _from_plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_from_plain(v) for v in value]
-    return math.nan if value is None else float(value)
-
-
-def _block_types(block: Mapping[str, Any]) -> dict[str, Any]:
-    typed = dict(block)
-    for f in fields(BlockReport):
-        if f.type == "float" and (f.default is MISSING or f.name in typed):
-            typed[f.name] = _from_plain(typed[f.name])
-    return typed | {"shape": tuple(block["shape"]), "kernel": tuple(block["kernel"])}
-
-
-def _heatmap_from(record: Mapping[str, Any]) -> Heatmap:
-    size = len(record["names"])
-    return Heatmap(
-        names=tuple(record["names"]),
-        numel=tuple(record["numel"]),
-        frobenius_sq=to_array(record["frobenius_sq"]).reshape(size, size),
-        stderr=to_array(record["stderr"]).reshape(size, size),
-    )
 
 
 def _csv_cell(value: Any) -> Any:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.results.files import write_text
-from hessdiag.results.report import Array, Report, complete, dumps, loads, normalize, spread, to_array
+from hessdiag.results.numbers import Array, normalize, spread
+from hessdiag.results.records import Record, complete, dumps, loads
+from hessdiag.results.report import Report
 
 SCHEMA = "hessdiag.setups/1"
 
@@ -34,7 +36,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Setups:
+class Setups(Record):
     """S set-ups of one network, its L weight blocks in execution order.
 
     Attributes:
@@ -46,6 +48,8 @@ class Setups:
         model, init, loss, matrix, per, method, batch_size, seed, device, dtype, data, versions: as in `Report`;
             set-up s has seed `seed + s`.
     """
+
+    schema: ClassVar[str] = SCHEMA
 
     names: tuple[str, ...]
     numel: tuple[int, ...]
@@ -128,34 +132,6 @@ class Setups:
             seed=first.seed,
             **{key: getattr(first, key) for key in shared},
         )
-
-    def to_record(self) -> dict[str, Any]:
-        """Plain keys and values, with the schema, for JSON."""
-        return {"schema": SCHEMA} | {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The set-ups as JSON text (`from_json` gives them back exactly); also written to `path` when given."""
-        text = dumps(self.to_record())
-        if path is not None:
-            write_text(path, text)
-        return text
-
-    @classmethod
-    def from_json(cls, source: str | os.PathLike[str]) -> Setups:
-        """Read set-ups back from JSON text or from a file that holds it."""
-        return cls.from_record(loads(source, SCHEMA))
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Setups:
-        """The inverse of `to_record`, for records nested in a larger file."""
-        with complete(SCHEMA):
-            typed = {key: value for key, value in record.items() if key != "schema"}
-            typed["names"] = tuple(record["names"])
-            typed["numel"] = tuple(record["numel"])
-            typed["columns"] = {key: to_array(rows) for key, rows in record["columns"].items()}
-            for key in ("frobenius_sq", "frobenius_sq_stderr", "estimator_stderr"):
-                typed[key] = to_array(record[key])
-            return cls(**typed)
 
 
 STUDY_SCHEMA = "hessdiag.study/1"

@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 
 from hessdiag.arguments import check_kind
-from hessdiag.results.numbers import short
-from hessdiag.results.report import BlockReport, Report, spread
+from hessdiag.results.numbers import short, spread
+from hessdiag.results.report import BlockReport, Report
 
 Level = Literal["balanced", "uneven", "unbalanced", "undecided"]
 

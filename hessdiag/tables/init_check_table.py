@@ -9,7 +9,7 @@ from rich.table import Table
 
 from hessdiag.results.init_check import InitCheck, Interval, SchemeCheck, WidthSweep, fixes
 from hessdiag.results.numbers import short
-from hessdiag.tables.report_table import fit_names, plain_text
+from hessdiag.tables.text_table import fit_names, make_table, plain_text
 
 RANKING = (
     "initialisation",
@@ -54,11 +54,9 @@ def render(check: InitCheck) -> str:
 
 def ranking(check: InitCheck) -> Table:
     """One row an initialisation, the most balanced first."""
-    table = _table(RANKING)
     names = fit_names([scheme.init for scheme in check.schemes], LONGEST)
-    for name, scheme in zip(names, check.schemes, strict=True):
-        table.add_row(f"{name} {MARK}" if scheme is check.checked else name, *cells(scheme))
-    return table
+    marked = [f"{n} {MARK}" if s is check.checked else n for n, s in zip(names, check.schemes, strict=True)]
+    return make_table(RANKING, [[n, *cells(s)] for n, s in zip(marked, check.schemes, strict=True)])
 
 
 def cells(scheme: SchemeCheck) -> list[str]:
@@ -89,10 +87,7 @@ def with_interval(interval: Interval) -> str:
 
 def layers(check: InitCheck) -> Table:
     """One row a block of the checked initialisation, relative to the geometric mean of all blocks."""
-    table = _table(LAYERS)
-    for row in layer_rows(check):
-        table.add_row(*row)
-    return table
+    return make_table(LAYERS, layer_rows(check))
 
 
 def layer_rows(check: InitCheck) -> list[list[str]]:
@@ -112,10 +107,7 @@ def layer_rows(check: InitCheck) -> list[list[str]]:
 
 def sweep(widths: WidthSweep) -> Table:
     """One line a layer, one column a width."""
-    table = _table(("layer", *(f"{width:g}×" for width in widths.widths)))
-    for row in sweep_rows(widths):
-        table.add_row(*row)
-    return table
+    return make_table(("layer", *(f"{width:g}×" for width in widths.widths)), sweep_rows(widths))
 
 
 def sweep_rows(widths: WidthSweep) -> list[list[str]]:
@@ -125,11 +117,3 @@ def sweep_rows(widths: WidthSweep) -> list[list[str]]:
     rows.append(["spread", *(short(value) for value in widths.spreads())])
     rows.append(["E[y²]", *(short(float(value)) for value in widths.output_sq)])
     return rows
-
-
-def _table(titles: tuple[str, ...]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
-    table.add_column(titles[0], no_wrap=True)
-    for title in titles[1:]:
-        table.add_column(title, justify="right", no_wrap=True)
-    return table

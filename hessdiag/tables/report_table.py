@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Iterable, Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.results.verdict import judge
+from hessdiag.tables.text_table import listed, make_table, plain_text, size
 
-WIDTH = 120
 COLUMNS = ("block", "shape", "ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/σ²", "relative")
 
 
 def render(report: Report) -> str:
     """The table with what was measured above it, and the spread and what was skipped below."""
-    return plain_text([*heading(report), block_table(report), *footing(report)])
+    return plain_text([*header(report), block_table(report), *footer(report)])
 
 
-def plain_text(parts: Iterable[str | Table]) -> str:
-    """Lines and tables as they print in a terminal of `WIDTH` columns, without colour, markup or emoji."""
-    stream = io.StringIO()
-    console = Console(
-        file=stream,
-        width=WIDTH,
-        color_system=None,
-        legacy_windows=False,
-        markup=False,  # a name may hold brackets
-        emoji=False,
-        force_jupyter=False,  # a notebook gets the text too
-    )
-    for part in parts:
-        console.print(part, highlight=False)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
-
-
-def heading(report: Report) -> list[str]:
+def header(report: Report) -> list[str]:
     """What was measured, of what."""
     matrix = {"ggn": "Gauss-Newton", "hessian": "Hessian"}[report.matrix]
     view = "of each example, averaged" if report.per == "example" else "of the batch mean"
@@ -54,34 +34,10 @@ def heading(report: Report) -> list[str]:
 
 def block_table(report: Report) -> Table:
     """One row a block; names get the room that shapes and numbers leave."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
-    for title in COLUMNS[:2]:
-        table.add_column(title, no_wrap=True)
-    for title in COLUMNS[2:]:
-        table.add_column(title, justify="right", no_wrap=True)
-    rows = [cells(block) for block in report.blocks]
-    taken = sum(2 + max(map(len, column)) for column in zip(COLUMNS[1:], *(row[1:] for row in rows), strict=True))
-    names = fit_names([block.name for block in report.blocks], WIDTH - taken)
-    for name, row in zip(names, rows, strict=True):
-        table.add_row(name, *row[1:])
-    return table
+    return make_table(COLUMNS, [cells(block) for block in report.blocks], left=2, fit=True)
 
 
-def fit_names(names: Sequence[str], width: int) -> list[str]:
-    """Long names with a part left out, in the place that leaves most of them distinct, as near to the front as can be.
-
-    >>> fit_names(["encoder.layers.0.weight", "encoder.layers.1.weight"], 10)
-    ['….0.weight', '….1.weight']
-    """
-
-    def cut(name: str, head: int) -> str:
-        return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
-
-    best = max(range(width), key=lambda head: len({cut(name, head) for name in names}))
-    return [cut(name, best) for name in names]
-
-
-def footing(report: Report) -> list[str]:
+def footer(report: Report) -> list[str]:
     """Spread over the weight blocks, what ended the sampling, and what was left out."""
     spread = report.spread
     lines = [
@@ -94,10 +50,7 @@ def footing(report: Report) -> list[str]:
     if line := noise(report):
         lines.append(line)
     lines.append(judge(report).sentence)
-    if report.skipped:
-        lines.append("not measured:")
-        lines += [f"  {name}: {reason}" for name, reason in report.skipped]
-    return lines
+    return lines + listed("not measured:", report.skipped)
 
 
 def sampling(report: Report) -> str:
@@ -126,7 +79,7 @@ def cells(block: BlockReport) -> list[str]:
     error = 100 * block.stderr / block.avg_sq_singular_value if block.avg_sq_singular_value > 0 else math.nan
     return [
         block.name,
-        "×".join(map(str, block.shape)) or "1",
+        size(block.shape),
         short(block.activation_scaling),
         short(block.gamma),
         short(block.gamma_curvature),

@@ -1,10 +1,10 @@
 """Initialisations that users write, in the convention in which they write them.
 
 A function may be one of a weight, like those of `torch.nn.init`; of a module, to be called with every one as
-`model.apply` does, containers and norms included; or of the whole model, called once. `hessdiag.user_code.convention` reads from
-its first parameter which; where that does not settle it, the conventions are tried in turn on a copy, and the first in
-which the function sets a weight is used. A function of a module that fails on containers or norms is called with the
-linear and convolutional layers only.
+`model.apply` does, containers and norms included; or of the whole model, called once.
+`hessdiag.user_code.convention` reads from its first parameter which; where that does not settle it, the conventions are
+tried in turn on a copy, and the first in which the function sets a weight is used. A function of a module that fails on
+containers or norms is called with the linear and convolutional layers only.
 
 Weights are filled in place or returned anew; the biases beside them are set to zero, as by the built-in
 initialisations. They are handed over as (out, in / groups, *kernel) whatever the layer stores, because that is what the

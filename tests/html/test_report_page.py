@@ -262,7 +262,7 @@ def test_is_written_whole_or_refused(tmp_path: Path) -> None:
 
 def test_needs_no_torch() -> None:
     code = (
-        "import sys; sys.path.insert(0, 'tests'); from synthetic import build_block, build_report;"
+        "import sys; from tests.synthetic import build_block, build_report;"
         "build_report([build_block('a.weight')]).to_html(); assert 'torch' not in sys.modules"
     )
     root = Path(hessdiag.__file__).parents[1]

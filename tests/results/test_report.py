@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import hessdiag
-from hessdiag.results.report import BlockReport, Heatmap, Report, spread
+from hessdiag.results.numbers import spread
+from hessdiag.results.report import BlockReport, Heatmap, Report
 from tests.networks import build
 from tests.reports import build_block, build_report
 

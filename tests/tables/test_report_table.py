@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hessdiag.results.report import Report
-from hessdiag.tables.report_table import WIDTH, fit_names
+from hessdiag.tables.text_table import WIDTH, fit_names
 from tests.reports import build_block, build_report
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "table.txt"

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.estimators.estimate import Estimate
-from hessdiag.results.report import Array
+from hessdiag.results.numbers import Array
 
 RANK_TOLERANCE = 1e-13  # of the largest singular value: directions below are rounding
 SHARED = 1e-8  # a column whose leverage is this far below 1 is in the range of the others

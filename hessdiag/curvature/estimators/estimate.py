@@ -10,7 +10,8 @@ import numpy as np
 
 from hessdiag.curvature.estimators.student import t_quantile
 from hessdiag.execution.work import Result
-from hessdiag.results.report import Array, Ended
+from hessdiag.results.numbers import Array
+from hessdiag.results.report import Ended
 
 ROUNDING = 16  # rounding of one product, in units of the dtype's eps
 

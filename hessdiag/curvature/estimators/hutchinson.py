@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hessdiag.curvature.estimators.estimate import Estimate
-from hessdiag.results.report import Array
+from hessdiag.results.numbers import Array
 
 
 def hutchinson(count: int, total: Array, squares: Array) -> Estimate:

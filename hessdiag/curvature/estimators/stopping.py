@@ -17,7 +17,7 @@ from torch import Tensor
 from hessdiag.curvature.estimators.epperly2025 import Grams, downdated, new_directions, xsymrownorm
 from hessdiag.curvature.estimators.estimate import Column, Estimate
 from hessdiag.curvature.estimators.hutchinson import hutchinson
-from hessdiag.results.report import Array
+from hessdiag.results.numbers import Array
 
 PILOT_SAMPLES = 64  # Hutchinson's probes, over all examples, before the noise is judged
 PILOT_PRODUCTS = 32  # of XSymRowNorm, before the noise is judged
