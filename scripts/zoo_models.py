@@ -35,7 +35,7 @@ from hessdiag.results.files import write_text
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT))  # the oracles are kept in tests
 
-from jacobians import Dense, dense_ggn, dense_hessian  # noqa: E402
+from tests.jacobians import Dense, dense_ggn, dense_hessian  # noqa: E402
 
 FILE = ROOT / "figures" / "zoo_models.json"
 RIGHT = 1e-8  # largest relative error that counts as right
