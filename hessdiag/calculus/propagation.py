@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,11 +83,9 @@ def propagate(
     """
     found = Propagation(graph)
     values, numbers = _leaves(graph, weights, inputs or InputMoments())
-    aliases: dict[str, str] = {}
     roots: dict[str, frozenset[str]] = {}
     leaves: dict[str, dict[str, Tensor]] = {}
-    for raw in graph.operations:
-        operation = _resolved(raw, aliases)
+    for operation in graph.operations:
         leaves[operation.name], local = _with_leaves(operation, values)
         step = _forward(operation, {**values, **local} if local else values, numbers, moments, found)
         _note_dependence(operation, step, values, roots, found)
@@ -99,15 +96,13 @@ def propagate(
                 found.slopes[operation.name][2 * found.sources[operation.name]] += 1
             step = replace(step, out=_detached(step.out), x=_detached(step.x) if step.x else None)
         values[operation.name] = step.out
-        _overwrite(raw, operation, aliases)
         found.steps.append((operation, step))
-    name = _follow(graph.output, aliases).name
-    output = values.get(name)
+    output = values.get(graph.output.name)
     if not isinstance(output, Activation):
         raise HessdiagError("the network's output does not depend on its inputs by any operation that has a rule")
     found.output = output
     found.loss = output_gradient(loss, output, graph.batch)
-    _backward(found, name, moments, leaves)
+    _backward(found, moments, leaves)
     return found
 
 
@@ -177,10 +172,8 @@ def unit_outputs(
     """The E[W²] with which the output of every layer in `names` has the second moment 1, from one forward sweep."""
     found: dict[str, float] = {}
     values, numbers = _leaves(graph, weights, inputs)
-    aliases: dict[str, str] = {}
     scratch = Propagation(graph)
-    for raw in graph.operations:
-        operation = _resolved(raw, aliases)
+    for operation in graph.operations:
         step = _forward(operation, values, numbers, moments, scratch)
         out = step.out
         if step.weight in names and step.weight not in found and isinstance(out, Activation):
@@ -189,7 +182,6 @@ def unit_outputs(
                 found[step.weight] = weights.sq[step.weight] / size
                 out = out.scaled(1 / size)
         values[operation.name] = out
-        _overwrite(raw, operation, aliases)
     return found
 
 
@@ -202,12 +194,6 @@ def output_layer(graph: Graph, names: set[str]) -> str:
         if isinstance(ref, Ref) and graph.parameters.get(ref.name) in names
     ]
     return applied[-1] if applied else ""
-
-
-def _overwrite(raw: Operation, operation: Operation, aliases: dict[str, str]) -> None:
-    """Remember what an in-place operation has overwritten."""
-    if raw.target.endswith("_") and not raw.target.endswith("__") and isinstance(raw.args[0], Ref):
-        aliases[operation.args[0].name] = operation.name
 
 
 def _leaves(graph: Graph, weights: WeightMoments, inputs: InputMoments) -> tuple[dict[str, Value], dict[str, Tensor]]:
@@ -280,7 +266,7 @@ def _forward(
     if step.note and step.note not in found.notes:
         found.notes.append(step.note)
     if isinstance(step.out, Activation):
-        if constants and rule.operation in ("reshaping", "padding"):
+        if constants and rule.operation in ("reshaping", "copying", "detaching", "padding"):
             return step
         kept = replace(step.out, parameter="")
         step = replace(step, out=kept.uniform() if moments == PAPER else kept)
@@ -313,9 +299,9 @@ def _broken(operation: Operation, refs: list[Ref], values: Mapping[str, Value]) 
     return Step(Activation(nan.expand(operation.shape)), tuple(back))
 
 
-def _backward(found: Propagation, output: str, moments: str, leaves: Mapping[str, Mapping[str, Tensor]]) -> None:
+def _backward(found: Propagation, moments: str, leaves: Mapping[str, Mapping[str, Tensor]]) -> None:
     assert found.loss is not None
-    assert found.output is not None
+    output = found.graph.output.name
     start = found.loss.slope * found.slopes.get(output, _nothing(found))
     start[-1] += 1
     waiting: dict[str, list[tuple[Gradient, Tensor]]] = {output: [(found.loss.gradient, start)]}
@@ -352,27 +338,3 @@ def own_input_gradient(step: Step, gradient: Gradient) -> Gradient:
             passed = back(gradient)
             return replace(passed, sq=passed.sq.detach())
     return Gradient(torch.tensor(math.nan, dtype=torch.float64))
-
-
-def _resolved(operation: Operation, aliases: Mapping[str, str]) -> Operation:
-    """With results that were overwritten in place replaced by what overwrote them."""
-    if not aliases:
-        return operation
-
-    def each(value: Any) -> Any:
-        if isinstance(value, Ref):
-            return _follow(value, aliases)
-        if isinstance(value, tuple):
-            return tuple(map(each, value))
-        return value
-
-    return replace(
-        operation, args=each(operation.args), kwargs={key: each(value) for key, value in operation.kwargs.items()}
-    )
-
-
-def _follow(ref: Ref, aliases: Mapping[str, str]) -> Ref:
-    name = ref.name
-    while name in aliases:
-        name = aliases[name]
-    return Ref(name)

@@ -20,7 +20,7 @@ def add(call: Call) -> Step:
     """E[(x + a y)²] = E[x²] + a² E[y²]; the gradient goes to both. `kernel` adds 2 a E[x] E[y]."""
     left, right = call.arguments["self"], call.arguments["other"]
     alpha = float(call.arguments.get("alpha", 1) or 1)
-    sign = -1.0 if call.operation.target in ("aten.sub", "aten.sub_", "aten.rsub") else 1.0
+    sign = -1.0 if call.operation.target in ("aten.sub", "aten.rsub") else 1.0
     if not isinstance(left, Ref) or not isinstance(right, Ref):
         ref, number = (left, right) if isinstance(left, Ref) else (right, left)
         x = call.at(ref)

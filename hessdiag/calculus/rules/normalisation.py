@@ -19,7 +19,7 @@ def batch_norm(call: Call) -> Step:
     x = call.activation("input")
     w, b = call.optional("weight"), call.optional("bias")
     w_sq = average(w.sq) if w else torch.ones((), dtype=torch.float64)
-    if call.arguments.get("training", call.arguments.get("cudnn_enabled")) and call.arguments.get("training"):
+    if call.arguments.get("training"):  # left out of the operation that has no training mode
         variance: Tensor | float = average(x.sq) * (1 - x.examples)
         sites = 0.0
     else:

@@ -9,13 +9,30 @@ import torch
 from torch import Tensor
 
 from hessdiag.calculus.activation import Activation, Gradient
-from hessdiag.calculus.call import Back, Call, Pieces, Step, UnsupportedError, transposed
+from hessdiag.calculus.call import Back, Call, Pieces, Step, Unknown, UnsupportedError, transposed
 from hessdiag.calculus.graph import Ref
+
+
+def copied(call: Call) -> Step:
+    """The same entries in other memory, or in another precision."""
+    ref = call.ref(_first(call))
+    x = call.at(ref)
+    return Step(x, () if x.parameter else ((ref, lambda g: g),))
+
+
+def detached(call: Call) -> Step:
+    """The same entries, without a gradient."""
+    return Step(call.activation(_first(call)))
+
+
+def _first(call: Call) -> str:
+    """The name of the first argument that is a tensor."""
+    return next(key for key, value in call.arguments.items() if isinstance(value, Ref))
 
 
 def reshaped(call: Call) -> Step:
     """Moments go where the entries go."""
-    name = next(key for key, value in call.arguments.items() if isinstance(value, Ref))
+    name = _first(call)
     x = call.activation(name)
     return _moved(call, call.ref(name), lambda v: call.applied(name, v), x)
 
@@ -35,14 +52,16 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
 
 def take_apart(call: Call) -> Step:
     """chunk, split, unbind: the pieces are taken by getitem."""
-    name = next(key for key, value in call.arguments.items() if isinstance(value, Ref))
+    name = _first(call)
     return Step(Pieces(call.ref(name), lambda v: call.applied(name, v)))
 
 
 def get_item(call: Call) -> Step:
-    """One piece of what `take_apart` left."""
+    """One piece of what `take_apart` left, or the first result of an operation whose rule gives that alone."""
     source, index = list(call.arguments.values())[:2]
     pieces = call.values[source.name]
+    if isinstance(pieces, Activation):
+        return Step(pieces, ((source, lambda g: g),)) if index == 0 else Step(Unknown())
     if not isinstance(pieces, Pieces):
         raise UnsupportedError("an item of something that has no moments")
     return _moved(call, pieces.source, lambda v: pieces.function(v)[index], call.at(pieces.source))
