@@ -18,8 +18,8 @@ class Activation:
     Attributes:
         sq: E[x²], float64, of the tensor's shape (B, ...).
         mean: part of the second moment that is the square of the mean over channels; 1/π after a ReLU.
-        sites: E[x_s x_s'] / E[x²] of one channel at two positions s ≠ s' of an example.
-        examples: E[x_a x_b] / E[x²] of one entry for two examples a ≠ b.
+        site_correlation: E[x_s x_s'] / E[x²] of one channel at two positions s ≠ s' of an example.
+        example_correlation: E[x_a x_b] / E[x²] of one entry for two examples a ≠ b.
         width: channels that the last weight layer gave it; what fluctuations average over.
         positions: number of positions per example.
         parameter: name of the parameter or buffer whose values it holds; empty for an activation.
@@ -28,8 +28,8 @@ class Activation:
 
     sq: Tensor
     mean: float = 0.0
-    sites: float = 0.0
-    examples: float = 0.0
+    site_correlation: float = 0.0
+    example_correlation: float = 0.0
     width: int = 1
     positions: int = 1
     parameter: str = ""
@@ -56,12 +56,12 @@ class Activation:
 
 @dataclass(frozen=True)
 class Before:
-    """A Gaussian N(mean, 1 - mean²) with correlation `sites` between positions, and the name of what acted on it."""
+    """A Gaussian N(mean, 1 - mean²), its correlation between positions, and the name of what acted on it."""
 
     nonlinearity: str
     parameters: tuple[float, ...]
     mean: float
-    sites: float
+    site_correlation: float
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class Gradient:
     """Second moments of the gradient of an activation; correlations as in `Activation`.
 
     Attributes:
-        sq, sites, examples: as there.
+        sq, site_correlation, example_correlation: as there.
         slope: factor on E[φ'²] of the nonlinearity below, where the gradient lies on entries that are not like all:
             the largest ones behind a max pooling, or those that a second ReLU has let pass already.
     """
 
     sq: Tensor
-    sites: float = 0.0
-    examples: float = 0.0
+    site_correlation: float = 0.0
+    example_correlation: float = 0.0
     slope: float = 1.0
 
     @property
@@ -126,7 +126,7 @@ def add_gradients(gradients: Sequence[Gradient]) -> Gradient:
     total = sum(sizes) or 1.0
     return Gradient(
         sq=compactly(lambda *parts: sum(parts[1:], parts[0]), *(g.sq for g in gradients)),
-        sites=sum(s * g.sites for s, g in zip(sizes, gradients, strict=True)) / total,
-        examples=sum(s * g.examples for s, g in zip(sizes, gradients, strict=True)) / total,
+        site_correlation=sum(s * g.site_correlation for s, g in zip(sizes, gradients, strict=True)) / total,
+        example_correlation=sum(s * g.example_correlation for s, g in zip(sizes, gradients, strict=True)) / total,
         slope=sum(s * g.slope for s, g in zip(sizes, gradients, strict=True)) / total if sum(sizes) else 1.0,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -84,12 +84,18 @@ class Call:
     values: Mapping[str, Value]
     numbers: Mapping[str, Tensor]
     moments: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any]
+    refs: tuple[Ref, ...]
 
     @classmethod
     def of(cls, operation: Operation, values: Mapping[str, Value], numbers: Mapping[str, Tensor], moments: str) -> Call:
-        """With the arguments under the names of the operation's schema."""
-        return cls(operation, values, numbers, moments, _bind(operation))
+        """Name the arguments as in the operation's schema; `refs` are all tensors among them."""
+        arguments = _bind(operation)
+        return cls(operation, values, numbers, moments, arguments, tuple(_refs_in(arguments.values())))
+
+    def reading(self, values: Mapping[str, Value]) -> Call:
+        """The same call with other moments of some of its arguments."""
+        return replace(self, values={**self.values, **values}) if values else self
 
     @property
     def kernel(self) -> bool:
@@ -127,27 +133,20 @@ class Call:
         """The numbers of a parameter or buffer, where they are at hand."""
         return self.numbers.get(ref.name)
 
-    def refs(self) -> list[Ref]:
-        """All tensors among the arguments."""
-        found: list[Ref] = []
-
-        def collect(value: Any) -> None:
-            if isinstance(value, Ref):
-                found.append(value)
-            elif isinstance(value, (tuple, list)):
-                for item in value:
-                    collect(item)
-
-        for value in self.arguments.values():
-            collect(value)
-        return found
-
     def applied(self, name: str, tensor: Tensor) -> Any:
         """The operation itself with one argument replaced by a tensor."""
         kwargs = {key: tensor if key == name else value for key, value in self.arguments.items()}
         if self.operation.target in ("aten.view", "aten._unsafe_view"):  # an expanded tensor cannot always be viewed
             return tensor.reshape(list(self.arguments["size"]))
         return call_by_name(self.operation.call, kwargs)
+
+
+def _refs_in(values: Iterable[Any]) -> Iterator[Ref]:
+    for value in values:
+        if isinstance(value, Ref):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _refs_in(value)
 
 
 def call_by_name(function: Any, arguments: Mapping[str, Any]) -> Any:

@@ -134,7 +134,8 @@ def _functional(exported: ExportedProgram) -> ExportedProgram:
     """
     for node in exported.graph.nodes:
         node.target = _SAME_MOMENTS.get(node.target, node.target)
-    return exported.run_decompositions(decomp_table={})
+    functional: ExportedProgram = exported.run_decompositions(decomp_table={})
+    return functional
 
 
 def _user_inputs(nodes: Sequence[torch.fx.Node], user: set[str]) -> tuple[tuple[str, tuple[int, ...], bool], ...]:

@@ -13,7 +13,7 @@ from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
 
-SAMPLES, MOST_CLASSES = 2048, 2048
+SAMPLES, MAX_DRAWN_CLASSES = 2048, 2048
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,13 @@ def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
     if loss == "random-quadratic":
         flat = y.sq.reshape(examples, N)
         sq = (2 * flat.sum(1, keepdim=True) + 2 * flat).reshape(y.sq.shape)
-        return OutputGradient(Gradient(sq, examples=y.examples), 1.0, (8 * N + 24) / (2 * N + 2) ** 2, 1.0)
+        return OutputGradient(
+            Gradient(sq, example_correlation=y.example_correlation), 1.0, (8 * N + 24) / (2 * N + 2) ** 2, 1.0
+        )
     if loss == "mse":
         sq = 4 * (y.sq + 1) / N**2
         share = float((y.sq / (y.sq + 1)).detach().mean())
-        return OutputGradient(Gradient(sq, examples=y.examples * share), share, 0.0, share)
+        return OutputGradient(Gradient(sq, example_correlation=y.example_correlation * share), share, 0.0, share)
     return _cross_entropy(y, N)
 
 
@@ -80,7 +82,7 @@ def softmax_moments(q: float, classes: int) -> tuple[float, float]:
     """
     if math.isnan(q):
         return math.nan, math.nan
-    if classes > MOST_CLASSES:  # sums over many classes hardly vary
+    if classes > MAX_DRAWN_CLASSES:  # sums over many classes hardly vary
         second = min(math.exp(min(q, 50.0)) / classes, 1.0)
         return 1 + second - 2 / classes, second * (1 - second) + second**2
     logits = torch.randn(SAMPLES, classes, generator=stream(0, "softmax moments"), dtype=torch.float64)

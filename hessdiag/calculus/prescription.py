@@ -26,8 +26,9 @@ from torch import nn
 
 from hessdiag.calculus.call import KERNEL, MOMENTS
 from hessdiag.calculus.graph import Graph, trace_graph
-from hessdiag.calculus.prediction import BlockPrediction, example_inputs, predict_graph
-from hessdiag.calculus.propagation import InputMoments, output_layer, unit_outputs
+from hessdiag.calculus.input_moments import InputMoments, example_inputs
+from hessdiag.calculus.prediction import BlockPrediction, predict_graph
+from hessdiag.calculus.unit_outputs import output_layer, unit_outputs
 from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
 from hessdiag.diagnosis.block_reports import geometric_mean
 from hessdiag.errors import HessdiagError

@@ -90,12 +90,19 @@ def averaged(call: Call, ref: Ref, function: _Plain, count: float) -> Step:
         def uniform_back(g: Gradient) -> Gradient:
             return Gradient((average(g.sq) * ratio / count).expand(x.sq.shape))
 
-        out = replace(x, sq=(average(x.sq) / count).expand(shape), mean=0.0, sites=0.0, examples=0.0, before=None)
+        out = replace(
+            x,
+            sq=(average(x.sq) / count).expand(shape),
+            mean=0.0,
+            site_correlation=0.0,
+            example_correlation=0.0,
+            before=None,
+        )
         return Step(
             replace(out, positions=max(x.positions * math.prod(shape) // x.sq.numel(), 1)), ((ref, uniform_back),)
         )
     coherent = function(compactly(torch.sqrt, x.sq)).square()  # what entries that are all equal would give
-    sq = (1 - x.sites) * function(x.sq) / count + x.sites * coherent
+    sq = (1 - x.site_correlation) * function(x.sq) / count + x.site_correlation * coherent
     size, whole = float(average(sq.detach())), float(average(coherent.detach()))
     share = whole / size if size else 0.0
     positions = max(round(x.positions / count), 1)
@@ -103,17 +110,17 @@ def averaged(call: Call, ref: Ref, function: _Plain, count: float) -> Step:
     def back(g: Gradient) -> Gradient:
         apart = function.transposed(x.sq, g.sq) / count
         sq = apart
-        if g.sites > 0 and positions > 1:
-            sq = (1 - g.sites) * apart + g.sites * function.transposed(x.sq, g.sq.sqrt()).square()
+        if g.site_correlation > 0 and positions > 1:
+            sq = (1 - g.site_correlation) * apart + g.site_correlation * function.transposed(x.sq, g.sq.sqrt()).square()
         within = (count - 1) / max(x.positions - 1, 1)  # pairs of positions that go into the same mean
-        return Gradient(sq, min(within + (1 - within) * g.sites, 1.0), g.examples)
+        return Gradient(sq, min(within + (1 - within) * g.site_correlation, 1.0), g.example_correlation)
 
     out = replace(
         x,
         sq=sq,
         mean=min(x.mean * share, 1.0),
-        sites=min(x.sites * share, 1.0),
-        examples=min(x.examples * share, 1.0),
+        site_correlation=min(x.site_correlation * share, 1.0),
+        example_correlation=min(x.example_correlation * share, 1.0),
         positions=positions,
         before=None,
     )
@@ -139,9 +146,9 @@ def max_pool(call: Call) -> Step:
         ratio = math.prod(shape) / x.sq.numel()
         out = replace(x, sq=average(x.sq).expand(shape), positions=positions, before=None)
         return Step(out, ((ref, lambda g: Gradient((average(g.sq) * ratio).expand(x.sq.shape))),), note=note)
-    before = x.before or Before("identity", (), x.mean, x.sites)
+    before = x.before or Before("identity", (), x.mean, x.site_correlation)
     phi = Nonlinearity(before.nonlinearity, before.parameters)
-    growth, sites, steeper = respond_of_largest(phi, before.mean, max(before.sites, before.mean), count)
+    growth, sites, steeper = respond_of_largest(phi, before.mean, max(before.site_correlation, before.mean), count)
 
     def share(values: Tensor) -> Tensor:
         window = dict(call.arguments)
@@ -164,11 +171,17 @@ def max_pool(call: Call) -> Step:
 
     def back(g: Gradient) -> Gradient:
         # The largest entry is more often than others on the steep side of the nonlinearity below.
-        return Gradient(pooled.transposed(x.sq, g.sq), g.sites, g.examples, steeper)
+        return Gradient(pooled.transposed(x.sq, g.sq), g.site_correlation, g.example_correlation, steeper)
 
-    examples = sites if x.examples > 0 else 0.0
+    examples = sites if x.example_correlation > 0 else 0.0
     out = replace(
-        x, sq=growth * pooled(x.sq), mean=sites, sites=sites, examples=examples, positions=positions, before=None
+        x,
+        sq=growth * pooled(x.sq),
+        mean=sites,
+        site_correlation=sites,
+        example_correlation=examples,
+        positions=positions,
+        before=None,
     )
     return Step(out, ((ref, back),), note=note)
 

@@ -44,7 +44,9 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
     def back(g: Gradient) -> Gradient:
         back_sq = transposed(function, x.sq, g.sq)
         # Behind a flattening every position has weights of its own: their gradients are uncorrelated.
-        return Gradient(back_sq, 0.0 if merged and sq.shape[0] == x.sq.shape[0] else g.sites, g.examples)
+        return Gradient(
+            back_sq, 0.0 if merged and sq.shape[0] == x.sq.shape[0] else g.site_correlation, g.example_correlation
+        )
 
     out = replace(x, sq=sq, before=x.before if sq.dim() == x.sq.dim() else None)
     return Step(out, () if x.parameter else ((ref, back),))
@@ -83,8 +85,8 @@ def concatenate(call: Call) -> Step:
     out = Activation(
         sq=sq,
         mean=weighted([part.mean for part in parts]),
-        sites=weighted([part.sites for part in parts]),
-        examples=weighted([part.examples for part in parts]),
+        site_correlation=weighted([part.site_correlation for part in parts]),
+        example_correlation=weighted([part.example_correlation for part in parts]),
         width=sum(part.width for part in parts),
         positions=max(part.positions for part in parts),
     )

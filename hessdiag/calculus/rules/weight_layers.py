@@ -53,7 +53,11 @@ def _matrix(call: Call, ref: Ref, x: Activation, weight: Ref, n_in: int, n_out: 
         return replace(g, slope=1.0, sq=(w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
 
     out = Activation(
-        sq=(w_sq * total).expand(shape), sites=x.sites, examples=x.examples, width=n_out, positions=positions
+        sq=(w_sq * total).expand(shape),
+        site_correlation=x.site_correlation,
+        example_correlation=x.example_correlation,
+        width=n_out,
+        positions=positions,
     )
     biased = add_bias(out, bias)
     return Step(
@@ -90,8 +94,8 @@ def add_bias(y: Activation, bias: Activation | None) -> Activation:
     return replace(
         y,
         sq=compactly(lambda sq: sq + b, y.sq),
-        sites=y.sites * (1 - share) + share,
-        examples=y.examples * (1 - share) + share,
+        site_correlation=y.site_correlation * (1 - share) + share,
+        example_correlation=y.example_correlation * (1 - share) + share,
     )
 
 
@@ -141,7 +145,13 @@ def convolution(call: Call) -> Step:
                 g, slope=1.0, sq=(ratio * (n_out // groups) * size * w_sq * average(g.sq)).expand(x.sq.shape)
             )
 
-    out = Activation(sq=sq, sites=x.sites, examples=x.examples, width=n_out, positions=math.prod(shape[2:]))
+    out = Activation(
+        sq=sq,
+        site_correlation=x.site_correlation,
+        example_correlation=x.example_correlation,
+        width=n_out,
+        positions=math.prod(shape[2:]),
+    )
     bias = call.optional("bias")
     biased = add_bias(out, bias)
     return Step(
@@ -207,7 +217,7 @@ def embedding(call: Call) -> Step:
     return Step(
         Activation(
             sq=average(w.sq).expand(shape),
-            examples=0.0 if drawn else 1.0,
+            example_correlation=0.0 if drawn else 1.0,
             width=shape[-1],
             positions=math.prod(shape[1:-1]),
         ),
