@@ -37,20 +37,20 @@ class Activation:
 
     @property
     def second_moment(self) -> Tensor:
-        """E[x²] over all entries, a scalar."""
+        """Average E[x²] over all entries."""
         return average(self.sq)
 
     @property
     def elements(self) -> int:
-        """Entries per example."""
+        """Count the entries per example."""
         return self.sq.numel() // self.sq.shape[0]
 
     def scaled(self, factor: Tensor | float) -> Activation:
-        """All second moments times a factor."""
+        """Multiply all second moments by a factor."""
         return replace(self, sq=compactly(lambda sq: sq * factor, self.sq), before=None)
 
     def uniform(self) -> Activation:
-        """Every entry with the mean moment, as the paper's i.i.d. assumption has it."""
+        """Give every entry the mean moment, as the paper's i.i.d. assumption has it."""
         return replace(self, sq=average(self.sq).expand(self.sq.shape))
 
 
@@ -81,20 +81,20 @@ class Gradient:
 
     @property
     def second_moment(self) -> Tensor:
-        """E[Δx²] over all entries, a scalar."""
+        """Average E[Δx²] over all entries."""
         return average(self.sq)
 
     def scaled(self, factor: Tensor | float) -> Gradient:
-        """All second moments times a factor."""
+        """Multiply all second moments by a factor."""
         return replace(self, sq=compactly(lambda sq: sq * factor, self.sq))
 
     def uniform(self) -> Gradient:
-        """Every entry with the mean moment."""
+        """Give every entry the mean moment."""
         return replace(self, sq=average(self.sq).expand(self.sq.shape))
 
 
 def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """A function, entry by entry, of tensors of one shape, computed once where all are expanded views.
+    """Apply a function entry by entry to tensors of one shape, once where all are expanded views.
 
     >>> import torch
     >>> compactly(lambda a, b: a + b, torch.ones(1).expand(5), torch.ones(1).expand(5)).stride()
@@ -111,7 +111,7 @@ def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
 
 
 def average(sq: Tensor) -> Tensor:
-    """The mean over all entries, of an expanded view over the entries that it has."""
+    """Average all entries; of an expanded view, those that it has in memory."""
     for d, size in enumerate(sq.shape):
         if size > 1 and sq.stride(d) == 0:
             sq = sq.narrow(d, 0, 1)
@@ -119,7 +119,7 @@ def average(sq: Tensor) -> Tensor:
 
 
 def add_gradients(gradients: Sequence[Gradient]) -> Gradient:
-    """The sum of gradients that come back along several paths, uncorrelated because each went through other weights."""
+    """Add gradients that come back along several paths, uncorrelated because each went through other weights."""
     if len(gradients) == 1:
         return gradients[0]
     sizes = [float(average(g.sq.detach())) for g in gradients]

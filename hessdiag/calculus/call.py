@@ -94,47 +94,47 @@ class Call:
         return cls(operation, values, numbers, moments, arguments, tuple(_refs_in(arguments.values())))
 
     def reading(self, values: Mapping[str, Value]) -> Call:
-        """The same call with other moments of some of its arguments."""
+        """Replace the moments of some arguments."""
         return replace(self, values={**self.values, **values}) if values else self
 
     @property
     def kernel(self) -> bool:
-        """Whether the finer moment model is asked for."""
+        """Say whether the finer moment model is asked for."""
         return self.moments == KERNEL
 
     def ref(self, name: str) -> Ref:
-        """The argument as the result of an earlier operation."""
+        """Find the argument as the result of an earlier operation."""
         value = self.arguments.get(name)
         if not isinstance(value, Ref):
             raise UnsupportedError(f"its argument {name} is no tensor")
         return value
 
     def activation(self, name: str) -> Activation:
-        """Moments of an argument."""
+        """Find the moments of an argument."""
         return self.at(self.ref(name))
 
     def at(self, ref: Ref) -> Activation:
-        """Moments of an earlier result."""
+        """Find the moments of an earlier result."""
         value = self.values[ref.name]
         if not isinstance(value, Activation):
             raise UnsupportedError(f"{ref.name} has no second moment")
         return value
 
     def optional(self, name: str) -> Activation | None:
-        """Moments of an argument that may be left out."""
+        """Find the moments of an argument that may be left out."""
         return self.activation(name) if isinstance(self.arguments.get(name), Ref) else None
 
     def number(self, name: str) -> float | None:
-        """A Python number; None for anything else."""
+        """Read a Python number; None for anything else."""
         value = self.arguments.get(name)
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     def actual(self, ref: Ref) -> Tensor | None:
-        """The numbers of a parameter or buffer, where they are at hand."""
+        """Find the numbers of a parameter or buffer, where they are at hand."""
         return self.numbers.get(ref.name)
 
     def applied(self, name: str, tensor: Tensor) -> Any:
-        """The operation itself with one argument replaced by a tensor."""
+        """Run the operation itself with one argument replaced by a tensor."""
         kwargs = {key: tensor if key == name else value for key, value in self.arguments.items()}
         if self.operation.target in ("aten.view", "aten._unsafe_view"):  # an expanded tensor cannot always be viewed
             return tensor.reshape(list(self.arguments["size"]))
@@ -183,7 +183,7 @@ def _bind(operation: Operation) -> dict[str, Any]:
 
 
 def transposed(function: Callable[[Tensor], Tensor], like: Tensor, cotangent: Tensor) -> Tensor:
-    """Aᵀ v of a linear function A at the shape of `like`."""
+    """Compute Aᵀ v for a linear function A of tensors shaped like `like`."""
     with torch.enable_grad():
         leaf = torch.zeros(like.shape, dtype=torch.float64, requires_grad=True)
         (result,) = torch.autograd.grad(function(leaf), leaf, cotangent, create_graph=cotangent.requires_grad)

@@ -34,7 +34,7 @@ class Source:
 
 
 def _source_of(operation: Operation, step: Step, gradient: Gradient, *, examples: int) -> Source:
-    """Relative variances of one operation's gains, for moments averaged over `examples` examples.
+    """Find the relative variances of one operation's gains, for moments averaged over `examples` examples.
 
     For a linear layer 2 ρ² / n' forward and 2 ρ_Δ² / n backward, averaged over pairs of examples and positions; for a
     ReLU E[relu(a)² relu(b)²] and its like, with a, b of correlation ρ, over their products of means.
@@ -66,7 +66,7 @@ def _source_of(operation: Operation, step: Step, gradient: Gradient, *, examples
 def _over_pairs(
     function: Callable[[float, float], float], x: Activation, g: Gradient, positions: int, examples: int
 ) -> float:
-    """A function of the correlations of activations and gradients, averaged over pairs of positions and examples."""
+    """Average a function of the correlations of activations and gradients over pairs of positions and examples."""
     same = function(1.0, 1.0)
     beside = function(_clip(x.site_correlation), _clip(g.site_correlation)) if positions > 1 else 0.0
     other = function(_clip(x.example_correlation), _clip(g.example_correlation)) if examples > 1 else 0.0
@@ -108,7 +108,7 @@ def _sources(found: Propagation, *, examples: int) -> dict[str, Source]:
 
 @dataclass(frozen=True)
 class Variances:
-    """Of all gains.
+    """Variances of all gains.
 
     Attributes:
         each: (2 S + 1,) in the order of `Sensitivities`: forward and backward of S sources, then the loss.
@@ -119,7 +119,7 @@ class Variances:
     both: Tensor
 
     def shift(self, slopes: Tensor) -> float:
-        """Median minus value at the mean, of the logarithm of one second moment.
+        """Subtract the value at the mean from the median, for the logarithm of one second moment.
 
         A moment is taken as log-normal. Its mean over initialisations is what was propagated, so that its median is
         lower by half the variance. In a sum of branches the slopes are the branches' shares, and average out.
@@ -127,14 +127,14 @@ class Variances:
         return -float((slopes.square() * self.each).sum()) / 2
 
     def deviation(self, slopes: Tensor) -> float:
-        """Standard deviation of the logarithm over initialisations."""
+        """Find the standard deviation of the logarithm over initialisations."""
         pairs = slopes[:-1].reshape(-1, 2)
         variance = (slopes.square() * self.each).sum() + 2 * (pairs[:, 0] * pairs[:, 1] * self.both).sum()
         return math.sqrt(max(float(variance), 0.0))
 
 
 def gain_variances(found: Propagation, *, examples: int) -> Variances:
-    """Variances of all gains of a propagation, for moments averaged over `examples` examples."""
+    """Find the variances of all gains of a propagation, for moments averaged over `examples` examples."""
     count = len(found.graph.operations)
     each = torch.zeros(2 * count + 1, dtype=torch.float64)
     both = torch.zeros(count, dtype=torch.float64)
@@ -164,7 +164,7 @@ class GammaSpread:
 def gamma_spread(
     sensitivities: Sensitivities, variances: Variances, result: str, source: str, *, of_bias: bool
 ) -> GammaSpread:
-    """Spread of γ ∝ E[x_l²]² E[Δx_{l+1}²] / E[x_{l+1}²], for a bias without E[x_l²]².
+    """Find the spread of γ ∝ E[x_l²]² E[Δx_{l+1}²] / E[x_{l+1}²], for a bias without E[x_l²]².
 
     Args:
         sensitivities, variances: of one propagation.

@@ -120,7 +120,7 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] |
 
 
 def _writes(node: torch.fx.Node) -> bool:
-    """Whether an operation writes numbers in place; the counters of batch normalisation are none."""
+    """Say whether an operation writes numbers in place; the counters of batch normalisation are none."""
     value = node.meta.get("val")
     written = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
     return written and isinstance(value, Tensor) and value.is_floating_point()
@@ -139,7 +139,7 @@ def _functional(exported: ExportedProgram) -> ExportedProgram:
 
 
 def _user_inputs(nodes: Sequence[torch.fx.Node], user: set[str]) -> tuple[tuple[str, tuple[int, ...], bool], ...]:
-    """Name, shape and whether it holds floating-point numbers, of every tensor that the user passes."""
+    """Find name, shape and whether it holds floating-point numbers, of every tensor that the user passes."""
     found = []
     for node in nodes:
         value = node.meta.get("val")
@@ -174,7 +174,7 @@ def _operation(node: torch.fx.Node) -> Operation:
 
 
 def _one_output(model: nn.Module, exported: ExportedProgram) -> Ref:
-    """The first tensor that the model returns: of transformers the logits or the last hidden state."""
+    """Find the first tensor that the model returns: of transformers the logits or the last hidden state."""
     written = exported.graph.output_node().args[0]
     assert isinstance(written, (tuple, list))
     specs = exported.graph_signature.output_specs  # buffers and inputs that the model writes to come first
@@ -212,7 +212,7 @@ def _refs(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings and log lines of the exporter: what matters is said in errors."""
+    """Silence warnings and log lines of the exporter: what matters is said in errors."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

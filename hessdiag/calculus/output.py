@@ -34,7 +34,7 @@ class OutputGradient:
 
 
 def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
-    """Moments of the gradient of each example's own loss.
+    """Find the moments of the gradient of each example's own loss.
 
     random-quadratic: with S = R + Rᵀ, E[S_ij²] = 2 and E[S_ii²] = 4, so that E[Δy_i²] = 2 Σ_j E[y_j²] + 2 E[y_i²],
     (2N + 2) E[y²] for N equal outputs. mse, targets N(0, 1): 4 (E[y²] + 1) / N². Cross-entropy, labels at random:
@@ -75,7 +75,7 @@ def _cross_entropy(y: Activation, outputs: int) -> OutputGradient:
 
 
 def softmax_moments(q: float, classes: int) -> tuple[float, float]:
-    """(E|p - t|², E tr S²) for p the softmax of `classes` logits N(0, q), t a random label, S = diag(p) - p pᵀ.
+    """Find (E|p - t|², E tr S²) for p the softmax of `classes` logits N(0, q), t a random label, S = diag(p) - p pᵀ.
 
     >>> softmax_moments(0.0, 2)
     (0.5, 0.25)

@@ -61,23 +61,23 @@ class Prediction:
 
     @property
     def weights(self) -> tuple[BlockPrediction, ...]:
-        """The weight blocks alone."""
+        """Take the weight blocks alone."""
         return tuple(block for block in self.blocks if block.kind == "weight")
 
     @property
     def spread(self) -> dict[str, float]:
-        """Largest over smallest value among the weight blocks, as in `Report.spread`."""
+        """Divide the largest by the smallest value among the weight blocks, as in `Report.spread`."""
         return {
             key: spread([getattr(block, key) for block in self.weights])
             for key in ("gamma", "nu", "avg_sq_singular_value")
         }
 
     def block(self, name: str) -> BlockPrediction:
-        """The block of that name."""
+        """Find the block of that name."""
         return next(block for block in self.blocks if block.name == name)
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """JSON text of schema `hessdiag.prediction/1`; also written to `path` when one is given."""
+        """Write JSON text of schema `hessdiag.prediction/1`; also written to `path` when one is given."""
         record: dict[str, Any] = {"schema": SCHEMA} | {f.name: getattr(self, f.name) for f in fields(self)}
         record["blocks"] = [vars(block) for block in self.blocks]
         text = dumps(record | {"spread": self.spread})
@@ -132,8 +132,8 @@ def predict(
     args, kwargs, given = example_inputs(model, inputs)
     weights = weight_moments(model, init=init)
     graph = trace_graph(model, args, kwargs)
-    settings: dict[str, Any] = {"inputs": given, "init": init, "loss": loss, "batch_size": batch_size}
-    prediction = predict_graph(model, graph, weights, moments=moments, **settings)
+    settings: dict[str, Any] = {"inputs": given, "loss": loss, "batch_size": batch_size}
+    prediction = replace(predict_graph(model, graph, weights, moments=moments, **settings), init=init or "as given")
     if moments == KERNEL:
         return prediction
     # The spread rests on correlations, which the paper's moments do not have.
@@ -151,12 +151,11 @@ def predict_graph(
     weights: WeightMoments,
     *,
     inputs: InputMoments,
-    init: str | None,
     loss: str,
     moments: str,
     batch_size: int,
 ) -> Prediction:
-    """`predict` for a graph that is already traced and moments that are already known."""
+    """Predict as `predict` does, from a graph that is traced and moments that are known already."""
     blocks, skipped = find_blocks(model)
     found = propagate(graph, weights, moments=moments, loss=loss, inputs=inputs)
     variances = gain_variances(found, examples=batch_size)
@@ -175,7 +174,7 @@ def predict_graph(
         output_sq=float(found.output.second_moment.detach()),
         outputs=found.output.sq.numel() // graph.batch,
         model=type(model).__name__,
-        init=init or "as given",
+        init="as given",
         loss=loss,
         moments=moments,
         batch_size=batch_size,

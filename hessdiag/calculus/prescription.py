@@ -88,11 +88,11 @@ class Prescription:
 
     @property
     def spread_before(self) -> float:
-        """Largest over smallest predicted γ of the network as it is."""
+        """Divide the largest by the smallest predicted γ of the network as it is."""
         return spread([layer.gamma_before for layer in self.layers])
 
     def to_code(self) -> str:
-        """Python that applies the prescription to `model`, as `apply_prescription` does."""
+        """Write Python that applies the prescription to `model`, as `apply_prescription` does."""
         lines = ["from hessdiag.surgery import insert_scale", "from torch import nn", ""]
         for layer in self.layers:
             where = f"model.get_submodule({layer.path!r})"
@@ -102,7 +102,7 @@ class Prescription:
         return "\n".join(lines) + "\n"
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """JSON text of schema `hessdiag.prescription/1`; also written to `path` when one is given."""
+        """Write JSON text of schema `hessdiag.prescription/1`; also written to `path` when one is given."""
         record: dict[str, Any] = {"schema": SCHEMA} | vars(self)
         record["layers"] = [vars(layer) for layer in self.layers]
         text = dumps(record | {"spread_before": self.spread_before, "code": self.to_code()})
@@ -163,9 +163,7 @@ def prescribe(
     target = {name for name, reason in left_out.items() if not reason}
 
     def gammas(known: WeightMoments) -> dict[str, BlockPrediction]:
-        prediction = predict_graph(
-            model, graph, known, inputs=given, init=None, loss=loss, moments=moments, batch_size=64
-        )
+        prediction = predict_graph(model, graph, known, inputs=given, loss=loss, moments=moments, batch_size=64)
         return {block.name: block for block in prediction.weights}
 
     forward = _forward_weights(graph, weights, blocks, target, given, moments, output_sq)
@@ -225,7 +223,7 @@ def apply_prescription(
 
 
 def _reason(model: nn.Module, block: Block) -> str:
-    """Why a weight cannot be prescribed; empty where it can."""
+    """Say why a weight cannot be prescribed; empty where it can."""
     if len(block.owners) > 1:
         return "shared by several layers"
     if not has_rule(model.get_submodule(block.owners[0])):
@@ -242,7 +240,7 @@ def _forward_weights(
     moments: str,
     output_sq: float,
 ) -> WeightMoments:
-    """E[W²] with which every layer's output has the second moment 1 and the last one's `output_sq`; biases are 0."""
+    """Find the E[W²] that gives every layer's output the second moment 1, the last one's `output_sq`; biases are 0."""
     owners = {blocks[name].owners[0] for name in target}
     silent = {name: 0.0 for name, block in blocks.items() if block.kind == "bias" and block.owners[0] in owners}
     start = replace(weights, sq={**weights.sq, **silent}, source="prescribed")

@@ -93,7 +93,7 @@ def propagate(
 
 
 def _sweep_over(call: Call, forward: _Forward, graph: Graph) -> Step:
-    """The step of one operation, with what follows from it noted."""
+    """Take the step of one operation, and note what follows from it."""
     step = forward_step(forward.sensitivities.observed(call), forward.remarks)
     _note_dependence(call, step, forward, graph)
     if not isinstance(step.out, Activation):
@@ -121,7 +121,7 @@ def _note_dependence(call: Call, step: Step, forward: _Forward, graph: Graph) ->
 
 
 def _backward(graph: Graph, forward: _Forward, loss: OutputGradient, moments: str) -> dict[str, Gradient]:
-    """Moments of the gradient of every result that the loss depends on."""
+    """Find the moments of the gradient of every result that the loss depends on."""
     found: dict[str, Gradient] = {}
     sensitivities, output = forward.sensitivities, graph.output.name
     waiting = {output: [(loss.gradient, sensitivities.from_loss(output, loss.slope))]}
@@ -143,7 +143,7 @@ def _backward(graph: Graph, forward: _Forward, loss: OutputGradient, moments: st
 
 
 def own_input_gradient(step: Step, gradient: Gradient) -> Gradient:
-    """Moments of the gradient that a layer alone sends to its input, without other readers of it."""
+    """Find the moments of the gradient that a layer alone sends to its input, without other readers of it."""
     for ref, back in step.back:
         if ref == step.source:
             passed = back(gradient)

@@ -34,7 +34,7 @@ class Sensitivities:
     multipliers: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
     def result(self, name: str) -> Tensor:
-        """Of E[x²] of a result; zeros for an input."""
+        """Find those of E[x²] of a result; zeros for an input."""
         return self.of_result[name] if name in self.of_result else self._zeros()
 
     def observed(self, call: Call) -> Call:
@@ -66,7 +66,7 @@ class Sensitivities:
         self.of_result[name] = total
 
     def from_loss(self, output: str, slope: float) -> Tensor:
-        """Of the gradient that the loss sends back."""
+        """Find those of the gradient that the loss sends back."""
         start = slope * self.result(output)
         start[-1] += 1
         return start
@@ -90,7 +90,7 @@ class Sensitivities:
         return found
 
     def _derivatives(self, name: str, moment: Tensor) -> Mapping[str, float]:
-        """d log moment / d log multiplier of every activation that an operation reads."""
+        """Find d log moment / d log multiplier of every activation that an operation reads."""
         leaves = self.multipliers[name]
         if not leaves or not moment.requires_grad:
             return {}

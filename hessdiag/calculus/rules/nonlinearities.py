@@ -16,7 +16,7 @@ from hessdiag.calculus.graph import Ref
 
 
 def nonlinearity(name: str, *parameters: str, note: str = "") -> Callable[[Call], Step]:
-    """A rule for φ, entry by entry; `parameters` name the operation's arguments that φ takes."""
+    """Make a rule for φ, entry by entry; `parameters` name the operation's arguments that φ takes."""
 
     def rule(call: Call) -> Step:
         values = []

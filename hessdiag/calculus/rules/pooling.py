@@ -27,12 +27,7 @@ def average_pool(call: Call) -> Step:
     x = call.activation(name)
     shape = output_shape(call)
     size = call.arguments.get("kernel_size")
-    dimensions = len(shape) - 2
-    if size is None:
-        count = math.prod(x.sq.shape[2:]) / math.prod(shape[2:])
-    else:
-        size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-        count = math.prod(size * dimensions if len(size) == 1 else size)
+    count: float = math.prod(x.sq.shape[2:]) / math.prod(shape[2:]) if size is None else _entries(size, len(shape) - 2)
     return averaged(call, call.ref(name), _Channelwise(lambda v: call.applied(name, v)), count)
 
 
@@ -133,13 +128,7 @@ def max_pool(call: Call) -> Step:
     `kernel`: moments of the largest of K equally correlated Gaussians, seen through the nonlinearity before it.
     """
     name = next(iter(call.arguments))
-    x = call.activation(name)
-    shape = output_shape(call)
-    ref = call.ref(name)
-    size = call.arguments["kernel_size"]
-    size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    dimensions = len(shape) - 2
-    count = math.prod(size * dimensions if len(size) == 1 else size)
+    x, ref, shape = call.activation(name), call.ref(name), output_shape(call)
     note = f"max pooling: {NOT_IN_PAPER}"
     positions = math.prod(shape[2:])
     if not call.kernel:
@@ -148,42 +137,48 @@ def max_pool(call: Call) -> Step:
         return Step(out, ((ref, lambda g: Gradient((average(g.sq) * ratio).expand(x.sq.shape))),), note=note)
     before = x.before or Before("identity", (), x.mean, x.site_correlation)
     phi = Nonlinearity(before.nonlinearity, before.parameters)
-    growth, sites, steeper = respond_of_largest(phi, before.mean, max(before.site_correlation, before.mean), count)
-
-    def share(values: Tensor) -> Tensor:
-        window = dict(call.arguments)
-        stride = window.get("stride") or window["kernel_size"]
-        padding = window.get("padding") or 0
-        if window.get("dilation") not in (None, 1, (1,), (1, 1), (1, 1, 1)):
-            raise UnsupportedError("dilated max pooling")
-        pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[dimensions]
-        found: Tensor = pool(
-            values,
-            _listed(window["kernel_size"]),
-            _listed(stride),
-            _listed(padding),
-            bool(window.get("ceil_mode")),
-            False,
-        )
-        return found
-
-    pooled = _Channelwise(share)
+    count = _entries(call.arguments["kernel_size"], len(shape) - 2)
+    correlation = max(before.site_correlation, before.mean)
+    growth, together, steeper = respond_of_largest(phi, before.mean, correlation, count)
+    pooled = _Channelwise(_average_over_windows(call, len(shape) - 2))
 
     def back(g: Gradient) -> Gradient:
         # The largest entry is more often than others on the steep side of the nonlinearity below.
         return Gradient(pooled.transposed(x.sq, g.sq), g.site_correlation, g.example_correlation, steeper)
 
-    examples = sites if x.example_correlation > 0 else 0.0
     out = replace(
         x,
         sq=growth * pooled(x.sq),
-        mean=sites,
-        site_correlation=sites,
-        example_correlation=examples,
+        mean=together,
+        site_correlation=together,
+        example_correlation=together if x.example_correlation > 0 else 0.0,
         positions=positions,
         before=None,
     )
     return Step(out, ((ref, back),), note=note)
+
+
+def _entries(size: int | tuple[int, ...], dimensions: int) -> int:
+    """K, the entries of a window whose size may be given once for all dimensions."""
+    size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
+    return math.prod(size * dimensions if len(size) == 1 else size)
+
+
+def _average_over_windows(call: Call, dimensions: int) -> Callable[[Tensor], Tensor]:
+    """The mean over the windows of a max pooling: each entry is as often the largest."""
+    window = call.arguments
+    if window.get("dilation") not in (None, 1, (1,), (1, 1), (1, 1, 1)):
+        raise UnsupportedError("dilated max pooling")
+    pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[dimensions]
+    kernel = _listed(window["kernel_size"])
+    stride = _listed(window.get("stride") or window["kernel_size"])
+    padding = _listed(window.get("padding") or 0)
+
+    def averages(values: Tensor) -> Tensor:
+        found: Tensor = pool(values, kernel, stride, padding, bool(window.get("ceil_mode")), False)
+        return found
+
+    return averages
 
 
 def _listed(value: Any) -> Any:
