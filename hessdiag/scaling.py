@@ -1,4 +1,4 @@
-"""The scaling calculus' formulas, from second moments to ς and γ (arXiv 1906.04267).
+"""The scaling calculus' formulas, from second moments to ς and γ, and what follows for a design (arXiv 1906.04267).
 
 Plain functions of floats. n is a number of channels, sites a number of positions (rho squared), P a number of entries;
 E[·] are second moments over elements and examples. The spatial factor of the extrinsic γ is that of the layer's
@@ -8,6 +8,8 @@ E[·] are second moments over elements and examples. The spatial factor of the e
 from __future__ import annotations
 
 import math
+
+from hessdiag.errors import HessdiagError
 
 
 def activation_scaling(elements: int, delta_sq: float, x_sq: float) -> float:
@@ -44,9 +46,73 @@ def gamma_bias(*, sites_out: int, delta_sq: float, out_sq: float) -> float:
     return _divide(sites_out * delta_sq, out_sq)
 
 
+def gamma(kind: str, *, fan_in: int, kernel: int, sites_out: int, x_sq: float, delta_sq: float, out_sq: float) -> float:
+    """γ of a block from its surroundings, whatever its kind: `gamma_bias` of a bias, else `gamma_extrinsic`.
+
+    Args:
+        kind: `"weight"`, `"bias"` or `"scalar"`.
+        fan_in: input channels that one output channel reads; for a scalar, which multiplies every element as a 1x1
+            convolution with one shared weight would, all channels of its input.
+        kernel: entries of the kernel; 1 for a scalar.
+        sites_out, x_sq, delta_sq, out_sq: as there.
+
+    >>> gamma("scalar", fan_in=3, kernel=1, sites_out=2, x_sq=2.0, delta_sq=1.0, out_sq=4.0)
+    6.0
+    >>> gamma("bias", fan_in=3, kernel=1, sites_out=2, x_sq=2.0, delta_sq=1.0, out_sq=4.0)
+    0.5
+    """
+    if kind == "bias":
+        return gamma_bias(sites_out=sites_out, delta_sq=delta_sq, out_sq=out_sq)
+    return gamma_extrinsic(
+        fan_in=fan_in, kernel=kernel, sites_out=sites_out, x_sq=x_sq, delta_sq=delta_sq, out_sq=out_sq
+    )
+
+
 def nu(*, gradient_sq: float, weight_sq: float) -> float:
     """Weight-gradient ratio ν = E[ΔW²] / E[W²] (Section 5); undefined for parameters that are all zero."""
     return _divide(gradient_sq, weight_sq)
+
+
+def balancing_input_scale(channels: int, kernel: int = 1) -> float:
+    """Balance the first layer: unit-variance inputs times (1 / (n_0 k²))^(1/4) give its weight and bias the same γ.
+
+    Section 8.1 of the paper.
+
+    Args:
+        channels: n_0.
+        kernel: entries of the first kernel, k².
+
+    >>> balancing_input_scale(16, 1)
+    0.5
+    """
+    _check_positive(channels=channels, kernel=kernel)
+    return 1 / math.sqrt(math.sqrt(channels * kernel))
+
+
+def matching_multiplier(c: float) -> float:
+    """Choose u = √c: a learnable multiplier then has the γ of layers under geometric-mean initialisation, ς / c².
+
+    >>> matching_multiplier(4.0)
+    2.0
+    """
+    _check_positive(c=c)
+    return math.sqrt(c)
+
+
+def kernel_correction(kernel: float, typical: float = 1.0) -> float:
+    """Choose α = √(k_typical / k), the fixed multiplier before a layer of unusual kernel side (Section 6.2).
+
+    >>> kernel_correction(4.0)
+    0.5
+    """
+    _check_positive(kernel=kernel, typical=typical)
+    return math.sqrt(typical / kernel)
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not (math.isfinite(value) and value > 0):
+            raise HessdiagError(f"{name} {value!r}: pass a number above 0")
 
 
 def _divide(numerator: float, denominator: float) -> float:

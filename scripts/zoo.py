@@ -10,9 +10,10 @@ import math
 import sys
 from statistics import median
 
+from zoo_networks import NETWORKS
+
 from hessdiag.calculus import Beside, predict
 from hessdiag.diagnosis.random_setups import diagnose_random
-from hessdiag.experiments.zoo import NETWORKS
 from hessdiag.loading.factory import factory_source
 from hessdiag.user_code.named_function import NamedFunction
 

@@ -18,8 +18,8 @@ class Activation:
     Attributes:
         sq: E[x²], float64, of the tensor's shape (B, ...).
         mean: part of the second moment that is the square of the mean over channels; 1/π after a ReLU.
-        sites: E[x_s x_s'] / E[x²] of one channel at two positions s ≠ s' of an example.
-        examples: E[x_a x_b] / E[x²] of one entry for two examples a ≠ b.
+        site_correlation: E[x_s x_s'] / E[x²] of one channel at two positions s ≠ s' of an example.
+        example_correlation: E[x_a x_b] / E[x²] of one entry for two examples a ≠ b.
         width: channels that the last weight layer gave it; what fluctuations average over.
         positions: number of positions per example.
         parameter: name of the parameter or buffer whose values it holds; empty for an activation.
@@ -28,8 +28,8 @@ class Activation:
 
     sq: Tensor
     mean: float = 0.0
-    sites: float = 0.0
-    examples: float = 0.0
+    site_correlation: float = 0.0
+    example_correlation: float = 0.0
     width: int = 1
     positions: int = 1
     parameter: str = ""
@@ -37,31 +37,31 @@ class Activation:
 
     @property
     def second_moment(self) -> Tensor:
-        """E[x²] over all entries, a scalar."""
+        """Average E[x²] over all entries."""
         return average(self.sq)
 
     @property
     def elements(self) -> int:
-        """Entries per example."""
+        """Count the entries per example."""
         return self.sq.numel() // self.sq.shape[0]
 
     def scaled(self, factor: Tensor | float) -> Activation:
-        """All second moments times a factor."""
+        """Multiply all second moments by a factor."""
         return replace(self, sq=compactly(lambda sq: sq * factor, self.sq), before=None)
 
     def uniform(self) -> Activation:
-        """Every entry with the mean moment, as the paper's i.i.d. assumption has it."""
+        """Give every entry the mean moment, as the paper's i.i.d. assumption has it."""
         return replace(self, sq=average(self.sq).expand(self.sq.shape))
 
 
 @dataclass(frozen=True)
 class Before:
-    """A Gaussian N(mean, 1 - mean²) with correlation `sites` between positions, and the name of what acted on it."""
+    """A Gaussian N(mean, 1 - mean²), its correlation between positions, and the name of what acted on it."""
 
     nonlinearity: str
     parameters: tuple[float, ...]
     mean: float
-    sites: float
+    site_correlation: float
 
 
 @dataclass(frozen=True)
@@ -69,32 +69,32 @@ class Gradient:
     """Second moments of the gradient of an activation; correlations as in `Activation`.
 
     Attributes:
-        sq, sites, examples: as there.
+        sq, site_correlation, example_correlation: as there.
         slope: factor on E[φ'²] of the nonlinearity below, where the gradient lies on entries that are not like all:
             the largest ones behind a max pooling, or those that a second ReLU has let pass already.
     """
 
     sq: Tensor
-    sites: float = 0.0
-    examples: float = 0.0
+    site_correlation: float = 0.0
+    example_correlation: float = 0.0
     slope: float = 1.0
 
     @property
     def second_moment(self) -> Tensor:
-        """E[Δx²] over all entries, a scalar."""
+        """Average E[Δx²] over all entries."""
         return average(self.sq)
 
     def scaled(self, factor: Tensor | float) -> Gradient:
-        """All second moments times a factor."""
+        """Multiply all second moments by a factor."""
         return replace(self, sq=compactly(lambda sq: sq * factor, self.sq))
 
     def uniform(self) -> Gradient:
-        """Every entry with the mean moment."""
+        """Give every entry the mean moment."""
         return replace(self, sq=average(self.sq).expand(self.sq.shape))
 
 
 def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """A function, entry by entry, of tensors of one shape, computed once where all are expanded views.
+    """Apply a function entry by entry to tensors of one shape, once where all are expanded views.
 
     >>> import torch
     >>> compactly(lambda a, b: a + b, torch.ones(1).expand(5), torch.ones(1).expand(5)).stride()
@@ -111,7 +111,7 @@ def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
 
 
 def average(sq: Tensor) -> Tensor:
-    """The mean over all entries, of an expanded view over the entries that it has."""
+    """Average all entries; of an expanded view, those that it has in memory."""
     for d, size in enumerate(sq.shape):
         if size > 1 and sq.stride(d) == 0:
             sq = sq.narrow(d, 0, 1)
@@ -119,14 +119,14 @@ def average(sq: Tensor) -> Tensor:
 
 
 def add_gradients(gradients: Sequence[Gradient]) -> Gradient:
-    """The sum of gradients that come back along several paths, uncorrelated because each went through other weights."""
+    """Add gradients that come back along several paths, uncorrelated because each went through other weights."""
     if len(gradients) == 1:
         return gradients[0]
     sizes = [float(average(g.sq.detach())) for g in gradients]
     total = sum(sizes) or 1.0
     return Gradient(
         sq=compactly(lambda *parts: sum(parts[1:], parts[0]), *(g.sq for g in gradients)),
-        sites=sum(s * g.sites for s, g in zip(sizes, gradients, strict=True)) / total,
-        examples=sum(s * g.examples for s, g in zip(sizes, gradients, strict=True)) / total,
+        site_correlation=sum(s * g.site_correlation for s, g in zip(sizes, gradients, strict=True)) / total,
+        example_correlation=sum(s * g.example_correlation for s, g in zip(sizes, gradients, strict=True)) / total,
         slope=sum(s * g.slope for s, g in zip(sizes, gradients, strict=True)) / total if sum(sizes) else 1.0,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -84,70 +84,69 @@ class Call:
     values: Mapping[str, Value]
     numbers: Mapping[str, Tensor]
     moments: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any]
+    refs: tuple[Ref, ...]
 
     @classmethod
     def of(cls, operation: Operation, values: Mapping[str, Value], numbers: Mapping[str, Tensor], moments: str) -> Call:
-        """With the arguments under the names of the operation's schema."""
-        return cls(operation, values, numbers, moments, _bind(operation))
+        """Name the arguments as in the operation's schema; `refs` are all tensors among them."""
+        arguments = _bind(operation)
+        return cls(operation, values, numbers, moments, arguments, tuple(_refs_in(arguments.values())))
+
+    def reading(self, values: Mapping[str, Value]) -> Call:
+        """Replace the moments of some arguments."""
+        return replace(self, values={**self.values, **values}) if values else self
 
     @property
     def kernel(self) -> bool:
-        """Whether the finer moment model is asked for."""
+        """Say whether the finer moment model is asked for."""
         return self.moments == KERNEL
 
     def ref(self, name: str) -> Ref:
-        """The argument as the result of an earlier operation."""
+        """Find the argument as the result of an earlier operation."""
         value = self.arguments.get(name)
         if not isinstance(value, Ref):
             raise UnsupportedError(f"its argument {name} is no tensor")
         return value
 
     def activation(self, name: str) -> Activation:
-        """Moments of an argument."""
+        """Find the moments of an argument."""
         return self.at(self.ref(name))
 
     def at(self, ref: Ref) -> Activation:
-        """Moments of an earlier result."""
+        """Find the moments of an earlier result."""
         value = self.values[ref.name]
         if not isinstance(value, Activation):
             raise UnsupportedError(f"{ref.name} has no second moment")
         return value
 
     def optional(self, name: str) -> Activation | None:
-        """Moments of an argument that may be left out."""
+        """Find the moments of an argument that may be left out."""
         return self.activation(name) if isinstance(self.arguments.get(name), Ref) else None
 
     def number(self, name: str) -> float | None:
-        """A Python number; None for anything else."""
+        """Read a Python number; None for anything else."""
         value = self.arguments.get(name)
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     def actual(self, ref: Ref) -> Tensor | None:
-        """The numbers of a parameter or buffer, where they are at hand."""
+        """Find the numbers of a parameter or buffer, where they are at hand."""
         return self.numbers.get(ref.name)
 
-    def refs(self) -> list[Ref]:
-        """All tensors among the arguments."""
-        found: list[Ref] = []
-
-        def collect(value: Any) -> None:
-            if isinstance(value, Ref):
-                found.append(value)
-            elif isinstance(value, (tuple, list)):
-                for item in value:
-                    collect(item)
-
-        for value in self.arguments.values():
-            collect(value)
-        return found
-
     def applied(self, name: str, tensor: Tensor) -> Any:
-        """The operation itself with one argument replaced by a tensor."""
+        """Run the operation itself with one argument replaced by a tensor."""
         kwargs = {key: tensor if key == name else value for key, value in self.arguments.items()}
         if self.operation.target in ("aten.view", "aten._unsafe_view"):  # an expanded tensor cannot always be viewed
             return tensor.reshape(list(self.arguments["size"]))
         return call_by_name(self.operation.call, kwargs)
+
+
+def _refs_in(values: Iterable[Any]) -> Iterator[Ref]:
+    for value in values:
+        if isinstance(value, Ref):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _refs_in(value)
 
 
 def call_by_name(function: Any, arguments: Mapping[str, Any]) -> Any:
@@ -184,7 +183,7 @@ def _bind(operation: Operation) -> dict[str, Any]:
 
 
 def transposed(function: Callable[[Tensor], Tensor], like: Tensor, cotangent: Tensor) -> Tensor:
-    """Aᵀ v of a linear function A at the shape of `like`."""
+    """Compute Aᵀ v for a linear function A of tensors shaped like `like`."""
     with torch.enable_grad():
         leaf = torch.zeros(like.shape, dtype=torch.float64, requires_grad=True)
         (result,) = torch.autograd.grad(function(leaf), leaf, cotangent, create_graph=cotangent.requires_grad)

@@ -32,15 +32,15 @@ class Nonlinearity:
 
     @property
     def homogeneous(self) -> bool:
-        """Whether φ(s x) = s φ(x) for s > 0, so that second moments scale by a constant."""
+        """Say whether φ(s x) = s φ(x) for s > 0, so that second moments scale by a constant."""
         return self.name in ("relu", "leaky_relu", "identity")
 
     def __call__(self, x: Tensor) -> Tensor:
-        """φ of every entry."""
+        """Apply φ to every entry."""
         return NONLINEARITIES[self.name](x, *self.parameters)
 
     def derivative(self, x: Tensor) -> Tensor:
-        """φ' of every entry."""
+        """Apply φ' to every entry."""
         with torch.enable_grad():
             leaf = x.detach().clone().requires_grad_()
             return torch.autograd.grad(self(leaf).sum(), leaf)[0]
@@ -84,7 +84,7 @@ class Response:
 
 @lru_cache(maxsize=4096)
 def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
-    """Moments of φ(x), x Gaussian with E[x²] = q, of which `mean` is the square of the mean.
+    """Find the moments of φ(x), x Gaussian with E[x²] = q, of which `mean` is the square of the mean.
 
     >>> respond(Nonlinearity("relu"), 2.0, 0.0)
     Response(sq=1.0, mean_sq=0.3183..., slope_sq=0.5)
@@ -106,7 +106,7 @@ def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
 
 @lru_cache(maxsize=4096)
 def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> tuple[float, float]:
-    """(E[φ(x) φ(x')] / E[φ²], E[φ'(x) φ'(x')] / E[φ'²]) of two such variables with E[x x'] = `correlation` q.
+    """Find (E[φ(x) φ(x')] / E[φ²], E[φ'(x) φ'(x')] / E[φ'²]) of two such variables with E[x x'] = `correlation` q.
 
     For a ReLU of variables without mean, with ρ = cos θ: (√(1-ρ²) + ρ (π - θ)) / π and 1 - θ/π.
 

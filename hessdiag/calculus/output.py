@@ -13,7 +13,7 @@ from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
 
-SAMPLES, MOST_CLASSES = 2048, 2048
+SAMPLES, MAX_DRAWN_CLASSES = 2048, 2048
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OutputGradient:
 
 
 def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
-    """Moments of the gradient of each example's own loss.
+    """Find the moments of the gradient of each example's own loss.
 
     random-quadratic: with S = R + Rᵀ, E[S_ij²] = 2 and E[S_ii²] = 4, so that E[Δy_i²] = 2 Σ_j E[y_j²] + 2 E[y_i²],
     (2N + 2) E[y²] for N equal outputs. mse, targets N(0, 1): 4 (E[y²] + 1) / N². Cross-entropy, labels at random:
@@ -54,11 +54,13 @@ def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
     if loss == "random-quadratic":
         flat = y.sq.reshape(examples, N)
         sq = (2 * flat.sum(1, keepdim=True) + 2 * flat).reshape(y.sq.shape)
-        return OutputGradient(Gradient(sq, examples=y.examples), 1.0, (8 * N + 24) / (2 * N + 2) ** 2, 1.0)
+        return OutputGradient(
+            Gradient(sq, example_correlation=y.example_correlation), 1.0, (8 * N + 24) / (2 * N + 2) ** 2, 1.0
+        )
     if loss == "mse":
         sq = 4 * (y.sq + 1) / N**2
         share = float((y.sq / (y.sq + 1)).detach().mean())
-        return OutputGradient(Gradient(sq, examples=y.examples * share), share, 0.0, share)
+        return OutputGradient(Gradient(sq, example_correlation=y.example_correlation * share), share, 0.0, share)
     return _cross_entropy(y, N)
 
 
@@ -73,14 +75,14 @@ def _cross_entropy(y: Activation, outputs: int) -> OutputGradient:
 
 
 def softmax_moments(q: float, classes: int) -> tuple[float, float]:
-    """(E|p - t|², E tr S²) for p the softmax of `classes` logits N(0, q), t a random label, S = diag(p) - p pᵀ.
+    """Find (E|p - t|², E tr S²) for p the softmax of `classes` logits N(0, q), t a random label, S = diag(p) - p pᵀ.
 
     >>> softmax_moments(0.0, 2)
     (0.5, 0.25)
     """
     if math.isnan(q):
         return math.nan, math.nan
-    if classes > MOST_CLASSES:  # sums over many classes hardly vary
+    if classes > MAX_DRAWN_CLASSES:  # sums over many classes hardly vary
         second = min(math.exp(min(q, 50.0)) / classes, 1.0)
         return 1 + second - 2 / classes, second * (1 - second) + second**2
     logits = torch.randn(SAMPLES, classes, generator=stream(0, "softmax moments"), dtype=torch.float64)

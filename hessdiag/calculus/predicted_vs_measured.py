@@ -33,7 +33,7 @@ class Beside(Tabled, Record):
 
     @classmethod
     def of(cls, prediction: Prediction, reports: Sequence[Report]) -> Beside:
-        """A prediction beside the reports of one network, a report a random set-up.
+        """Put a prediction beside the reports of one network, one for each random set-up.
 
         Raises:
             HessdiagError: there is no report.
@@ -47,12 +47,12 @@ class Beside(Tabled, Record):
         return cls(prediction, found, len(reports))
 
     def ratio(self, block: BlockPrediction, key: str = "gamma") -> float:
-        """Predicted over measured; NaN where either is missing."""
+        """Divide predicted by measured; NaN where either is missing."""
         measured = self.measured.get(block.name, {}).get(key, math.nan)
         return float(getattr(block, key) / measured) if measured else math.nan
 
     def error(self, key: str = "gamma") -> float:
-        """Median of |log2(predicted / measured)| over the blocks that have both."""
+        """Find the median of |log2(predicted / measured)| over the blocks that have both."""
         ratios = [self.ratio(block, key) for block in self.prediction.blocks]
         logarithms = [abs(math.log2(r)) for r in ratios if math.isfinite(r) and r > 0]
         return median(logarithms) if logarithms else math.nan

@@ -25,8 +25,9 @@ from torch import nn
 
 from hessdiag.calculus.call import KERNEL, MOMENTS
 from hessdiag.calculus.graph import Graph, trace_graph
-from hessdiag.calculus.prediction import BlockPrediction, example_inputs, predict_graph
-from hessdiag.calculus.propagation import InputMoments, output_layer, unit_outputs
+from hessdiag.calculus.input_moments import InputMoments, example_inputs
+from hessdiag.calculus.prediction import BlockPrediction, predict_graph
+from hessdiag.calculus.unit_outputs import output_layer, unit_outputs
 from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks, has_rule
@@ -85,12 +86,12 @@ class Prescription(Tabled, Record):
 
     @property
     def spread_before(self) -> float:
-        """Largest over smallest predicted γ of the network as it is."""
+        """Divide the largest by the smallest predicted γ of the network as it is."""
         return spread([layer.gamma_before for layer in self.layers])
 
     @property
     def code(self) -> str:
-        """Python that applies the prescription to `model`, as `apply_prescription` does."""
+        """Write Python that applies the prescription to `model`, as `apply_prescription` does."""
         lines = ["from hessdiag.surgery import insert_scale", "from torch import nn", ""]
         for layer in self.layers:
             where = f"model.get_submodule({layer.path!r})"
@@ -134,9 +135,7 @@ def prescribe(
     target = {name for name, reason in left_out.items() if not reason}
 
     def gammas(known: WeightMoments) -> dict[str, BlockPrediction]:
-        prediction = predict_graph(
-            model, graph, known, inputs=given, init=None, loss=loss, moments=moments, batch_size=64
-        )
+        prediction = predict_graph(model, graph, known, inputs=given, loss=loss, moments=moments, batch_size=64)
         return {block.name: block for block in prediction.weights}
 
     forward = _forward_weights(graph, weights, blocks, target, given, moments, output_sq)
@@ -196,7 +195,7 @@ def apply_prescription(
 
 
 def _reason(model: nn.Module, block: Block) -> str:
-    """Why a weight cannot be prescribed; empty where it can."""
+    """Say why a weight cannot be prescribed; empty where it can."""
     if len(block.owners) > 1:
         return "shared by several layers"
     if not has_rule(model.get_submodule(block.owners[0])):
@@ -213,7 +212,7 @@ def _forward_weights(
     moments: str,
     output_sq: float,
 ) -> WeightMoments:
-    """E[W²] with which every layer's output has the second moment 1 and the last one's `output_sq`; biases are 0."""
+    """Find the E[W²] that gives every layer's output the second moment 1, the last one's `output_sq`; biases are 0."""
     owners = {blocks[name].owners[0] for name in target}
     silent = {name: 0.0 for name, block in blocks.items() if block.kind == "bias" and block.owners[0] in owners}
     start = replace(weights, sq={**weights.sq, **silent}, source="prescribed")

@@ -36,7 +36,7 @@ class WeightMoments:
 
 
 def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoments:
-    """E[W²] of all parameters.
+    """Find E[W²] of all parameters.
 
     Args:
         model: on any device; on the meta device there are no weights, and formulas are used.
@@ -77,7 +77,7 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
 
 
 def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
-    """E[W²] by parameter name that a scheme of `hessdiag.init` gives to linear layers and convolutions.
+    """Find E[W²] by parameter name that a scheme of `hessdiag.init` gives to linear layers and convolutions.
 
     >>> scheme_moments(nn.Sequential(nn.Linear(8, 2)), "fan-in")
     {'0.weight': 0.25, '0.bias': 0.0}

@@ -7,13 +7,27 @@ import torch
 from torch import nn
 
 import hessdiag
-from hessdiag import init
-from hessdiag.calculus import consequences
+from hessdiag import init, scaling
 from hessdiag.errors import HessdiagError
 from hessdiag.models.mlp import mlp
 from tests.networks import Multiplier
 
 SETUPS = 60
+
+
+def _telescoped_output_sq(channels_in, channels_out):
+    """E[x_L²] = √(n_0 / n_L) under geometric-mean initialisation, c = 2/k, ReLU behind every layer (Section 7)."""
+    return math.sqrt(channels_in / channels_out)
+
+
+def _gamma_of_bias(varsigma, *, channels, out_sq):
+    """γᵇ = ς / (n E[x²]²), with ς, n and E[x²] of the activation that the bias is added to (Section 8)."""
+    return varsigma / (channels * out_sq**2)
+
+
+def _gamma_under_geometric(varsigma, c):
+    """γ = ς / c² of every layer initialised with E[W²] = c / (k √(n n')) (Eq. 3), whatever its size."""
+    return varsigma / c**2
 
 
 def _reports(build, inputs):
@@ -40,7 +54,7 @@ def test_the_output_moment_depends_on_the_first_and_last_width_alone():
             model = nn.Sequential(init.apply(mlp(widths, bias=False), "geometric"), nn.ReLU())
             squares.append(float(model(torch.randn(64, 64)).detach().square().mean()))
         found[len(inner)] = sum(squares) / SETUPS
-    expected = consequences.telescoped_output_sq(64, 16)
+    expected = _telescoped_output_sq(64, 16)
     assert expected == 2.0
     assert all(abs(value / expected - 1) < 0.2 for value in found.values())  # measured 1.9 and 2.0
 
@@ -52,7 +66,7 @@ def test_strided_convolutions_telescope_too():
         layers = [nn.Conv2d(8, 64, 2, 2, bias=False), nn.ReLU(), nn.Conv2d(64, 32, 2, 2, bias=False), nn.ReLU()]
         model = init.apply(nn.Sequential(*layers), "geometric")
         squares.append(float(model(torch.randn(16, 8, 8, 8)).detach().square().mean()))
-    expected = consequences.telescoped_output_sq(8, 32)
+    expected = _telescoped_output_sq(8, 32)
     assert sum(squares) / SETUPS == pytest.approx(expected, rel=0.1)
 
 
@@ -60,7 +74,7 @@ def test_strided_convolutions_telescope_too():
 def test_the_input_scale_balances_first_weight_and_bias(image):
     size = (3, 7, 7) if image else (30,)
     first = nn.Conv2d(3, 8, 3, 2) if image else nn.Linear(30, 20)
-    scale = consequences.balancing_input_scale(3, 9) if image else consequences.balancing_input_scale(30)
+    scale = scaling.balancing_input_scale(3, 9) if image else scaling.balancing_input_scale(30)
     model = nn.Sequential(first, nn.ReLU(), nn.Flatten(), nn.Linear(72 if image else 20, 4)).double()
     x = torch.randn(256, *size, dtype=torch.float64)
     x = x / x.square().mean().sqrt()
@@ -82,11 +96,11 @@ def test_biases_are_equally_scaled_under_geometric_initialisation():
     # ς of the layer's output from its definition n E[Δ²] E[y²], both of which γᵇ holds
     out_sq = layer.fan_in * layer.weight_sq  # its mean, E[x²] = 1
     varsigma = block.gamma * layer.fan_out * out_sq**2
-    assert consequences.gamma_of_bias(varsigma, channels=layer.fan_out, out_sq=out_sq) == pytest.approx(block.gamma)
+    assert _gamma_of_bias(varsigma, channels=layer.fan_out, out_sq=out_sq) == pytest.approx(block.gamma)
 
 
 def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
-    u = consequences.matching_multiplier(2.0)
+    u = scaling.matching_multiplier(2.0)
 
     def build():
         return nn.Sequential(
@@ -98,7 +112,9 @@ def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
     ratios = []
     for report in reports:
         scalar = next(b for b in report.blocks if b.kind == "scalar")
-        assert consequences.gamma_of_scalar(scalar.activation_scaling, u**2) == pytest.approx(scalar.gamma, rel=1e-6)
+        assert scaling.gamma_intrinsic(scaling=scalar.activation_scaling, numel=1, weight_sq=u**2) == pytest.approx(
+            scalar.gamma, rel=1e-6
+        )
         ratios.append(scalar.gamma / _geometric_mean([b.gamma for b in report.weights]))
     assert _geometric_mean(ratios) == pytest.approx(1, rel=0.15)
 
@@ -108,7 +124,7 @@ def test_intrinsic_and_extrinsic_gamma_agree():
     for number, block in enumerate(reports[0].weights):
         ratios = [report.weights[number].gamma / report.weights[number].gamma_intrinsic for report in reports]
         assert _geometric_mean(ratios) == pytest.approx(1, rel=0.12), block.name
-        first = [consequences.gamma_under_geometric(r.weights[number].activation_scaling, 2.0) for r in reports]
+        first = [_gamma_under_geometric(r.weights[number].activation_scaling, 2.0) for r in reports]
         second = [r.weights[number].gamma_intrinsic for r in reports]
         assert _geometric_mean([a / b for a, b in zip(first, second, strict=True)]) == pytest.approx(1, rel=0.05)
 
@@ -117,7 +133,7 @@ def test_the_kernel_correction_undoes_the_growth_of_a_larger_kernel():
     moments = []
     for kernel in (1, 3):
         torch.manual_seed(0)
-        alpha = consequences.kernel_correction(kernel)
+        alpha = scaling.kernel_correction(kernel)
         layer = nn.Conv2d(64, 64, kernel, bias=False)
         init.geometric_mean_(layer.weight, c=2.0)
         moments.append(float(layer(alpha * torch.randn(8, 64, 12, 12)).detach().square().mean()))
@@ -127,4 +143,4 @@ def test_the_kernel_correction_undoes_the_growth_of_a_larger_kernel():
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf])
 def test_refuses_what_is_no_size(value):
     with pytest.raises(HessdiagError, match="pass a number above 0"):
-        consequences.matching_multiplier(value)
+        scaling.matching_multiplier(value)

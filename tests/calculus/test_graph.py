@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from hessdiag.calculus import predict
 from hessdiag.calculus.graph import trace_graph
 from hessdiag.errors import HessdiagError
 from tests.networks import BUILDERS, build
@@ -51,3 +52,79 @@ def test_a_model_that_looks_at_its_numbers_is_refused_in_one_line():
 def test_a_model_without_a_tensor_is_refused():
     with pytest.raises(HessdiagError):
         trace_graph(TwoOutputs(), (torch.ones(2, 3),))
+
+
+class Writes(nn.Module):
+    """A layer, and something written in place to what it returns."""
+
+    def __init__(self, write) -> None:
+        super().__init__()
+        self.layer, self.write = nn.Linear(4, 4, bias=False), write
+
+    def forward(self, x):
+        y = self.layer(x)
+        return self.write(y)
+
+
+def _halved(y):
+    return y.mul_(0.5)
+
+
+def _halved_through_a_view(y):
+    y.view(-1).mul_(0.5)  # the result is never read
+    return y
+
+
+@pytest.mark.parametrize("where", ["cpu", "meta"])
+@pytest.mark.parametrize("write", [_halved, _halved_through_a_view])
+def test_what_is_written_in_place_is_read_afterwards(write, where):
+    with torch.device(where):
+        model = nn.Sequential(Writes(write), nn.Linear(4, 3, bias=False))
+    first, last = predict(model, (4,), init="fan-in").blocks
+    assert last.x_sq == pytest.approx(first.out_sq / 4)
+    graph = trace_graph(model, (torch.zeros(2, 4, device=where),))
+    assert not any(operation.target.endswith("_") for operation in graph.operations)
+    assert {operation.place for operation in graph.operations} == {"0.layer", "0", "1"}
+
+
+def test_a_slice_written_in_place_is_refused():
+    def write(y):
+        out = y.clone()
+        out[:, :2] = 0
+        return out
+
+    ((place, _),) = predict(Writes(write), (4,)).unsupported
+    assert "aten.fill" in place
+
+
+def test_a_model_that_writes_to_its_inputs_and_buffers():
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout1d(0.5)).train()
+    graph = trace_graph(model, (torch.zeros(2, 4),))
+    outputs = {operation.name: operation.place for operation in graph.operations}
+    assert outputs[graph.output.name] == "3"
+    copied = nn.Sequential(nn.ReLU(), *list(model)[1:]).train()  # nothing is written to but counters
+    settings = {"init": "fan-in", "moments": "kernel"}
+    assert [b.gamma for b in predict(model, (4,), **settings).blocks] == pytest.approx(
+        [b.gamma for b in predict(copied, (4,), **settings).blocks], rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_both_vocabularies_give_the_same_prediction(train):
+    """The layers that torch takes apart where something is written in place."""
+
+    def build(inplace):
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=inplace), nn.Dropout(0.2), nn.Dropout2d(0.3),
+            nn.Conv2d(8, 8, 3, groups=2, padding="same"), nn.GroupNorm(2, 8), nn.MaxPool2d(2), nn.PixelShuffle(2),
+            nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.LayerNorm(18), nn.GELU(), nn.Unflatten(1, (2, 9)),
+            nn.Linear(9, 4), nn.PReLU(), nn.Flatten(), nn.Linear(8, 3),
+        ).train(train)  # fmt: skip
+
+    with torch.device("meta"):
+        models = [build(inplace) for inplace in (True, False)]
+    apart, whole = (predict(model, (3, 10, 10), init="fan-in") for model in models)
+    assert not apart.unsupported
+    for mine, other in zip(apart.blocks, whole.blocks, strict=True):
+        assert mine.gamma == pytest.approx(other.gamma, rel=1e-12, nan_ok=True), mine.name
+        assert mine.gamma_high == pytest.approx(other.gamma_high, rel=1e-12, nan_ok=True), mine.name

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from zoo_networks import NETWORKS
 
 import hessdiag
 from hessdiag import init
 from hessdiag.calculus import Beside, BlockPrediction, predict
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.errors import HessdiagError
-from hessdiag.experiments.zoo import NETWORKS
 from hessdiag.loading.model_spec import resolve_model
 from hessdiag.models.lenet import StridedLeNet
 from hessdiag.models.mlp import mlp

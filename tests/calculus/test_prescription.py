@@ -5,15 +5,15 @@ from statistics import median
 import pytest
 import torch
 from torch import nn
+from zoo_networks import NETWORKS
 
 import hessdiag
 from hessdiag import init
 from hessdiag.calculus import apply_prescription, predict, prescribe
-from hessdiag.calculus.consequences import kernel_correction
 from hessdiag.errors import HessdiagError
-from hessdiag.experiments.zoo import NETWORKS
 from hessdiag.models.mlp import mlp
 from hessdiag.results.numbers import spread
+from hessdiag.scaling import kernel_correction
 from tests.networks import Tied
 
 SETUPS = 16

@@ -175,6 +175,24 @@ def test_the_papers_own_rules(operation, forward, backward):
     assert first.x_gradient_sq / second.x_gradient_sq == pytest.approx(backward)
 
 
+def test_moments_are_not_rounded_to_the_precision_of_the_tensor():
+    def build(function):
+        return nn.Sequential(nn.Linear(7, 5), Cut(function), nn.Linear(5, 3))
+
+    rounded, plain = build(lambda x: x.bfloat16().float()), build(lambda x: x)
+    assert (
+        predict(rounded, (7,), init="fan-out").blocks[-1].gamma == predict(plain, (7,), init="fan-out").blocks[-1].gamma
+    )
+
+
+def test_what_is_detached_sends_no_gradient_back():
+    # y = x + 3 x.detach(): E[y²] = (1 + 9) E[x²] as independent, E[Δx²] = E[Δy²]
+    model = nn.Sequential(nn.Linear(4, 5, bias=False), Cut(lambda x: x + 3 * x.detach()), nn.Linear(5, 3, bias=False))
+    first, last = predict(model, (4,), init="fan-in").blocks
+    assert last.x_sq == pytest.approx(10 * first.out_sq)
+    assert first.out_gradient_sq == pytest.approx(last.x_gradient_sq)
+
+
 @pytest.mark.parametrize("moments", ["paper", "kernel"])
 def test_a_convolution_by_hand(moments):
     # kernel = stride: n k² E[W²] E[x²] forward and n' k² E[W²] E[Δ²] over k² positions backward

@@ -20,7 +20,7 @@ def add(call: Call) -> Step:
     """E[(x + a y)²] = E[x²] + a² E[y²]; the gradient goes to both. `kernel` adds 2 a E[x] E[y]."""
     left, right = call.arguments["self"], call.arguments["other"]
     alpha = float(call.arguments.get("alpha", 1) or 1)
-    sign = -1.0 if call.operation.target in ("aten.sub", "aten.sub_", "aten.rsub") else 1.0
+    sign = -1.0 if call.operation.target in ("aten.sub", "aten.rsub") else 1.0
     if not isinstance(left, Ref) or not isinstance(right, Ref):
         ref, number = (left, right) if isinstance(left, Ref) else (right, left)
         x = call.at(ref)
@@ -45,8 +45,8 @@ def add(call: Call) -> Step:
     out = Activation(
         sq=sq.expand(shape),
         mean=mean_,
-        sites=max((x.sites * q_x + y.sites * q_y + cross) / total, 0.0),
-        examples=max((x.examples * q_x + y.examples * q_y + cross) / total, 0.0),
+        site_correlation=max((x.site_correlation * q_x + y.site_correlation * q_y + cross) / total, 0.0),
+        example_correlation=max((x.example_correlation * q_x + y.example_correlation * q_y + cross) / total, 0.0),
         width=max(x.width, y.width),
         positions=max(x.positions, y.positions),
         parameter="",
@@ -109,8 +109,8 @@ def multiply(call: Call) -> Step:
         x,
         sq=(x.sq * y.sq).expand(output_shape(call)),
         mean=x.mean * y.mean,
-        sites=x.sites * y.sites,
-        examples=x.examples * y.examples,
+        site_correlation=x.site_correlation * y.site_correlation,
+        example_correlation=x.example_correlation * y.example_correlation,
         before=None,
     )
     return Step(

@@ -16,7 +16,7 @@ from hessdiag.calculus.graph import Ref
 
 
 def nonlinearity(name: str, *parameters: str, note: str = "") -> Callable[[Call], Step]:
-    """A rule for φ, entry by entry; `parameters` name the operation's arguments that φ takes."""
+    """Make a rule for φ, entry by entry; `parameters` name the operation's arguments that φ takes."""
 
     def rule(call: Call) -> Step:
         values = []
@@ -56,8 +56,8 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
         return Step(x, ((ref, let_pass),), note=note)
     q = float(average(x.sq.detach()))
     at_mean = respond(phi, 1.0 if phi.homogeneous else q, x.mean)
-    sites = correlate(phi, 1.0 if phi.homogeneous else q, x.mean, x.sites)
-    examples = correlate(phi, 1.0 if phi.homogeneous else q, x.mean, x.examples)
+    sites = correlate(phi, 1.0 if phi.homogeneous else q, x.mean, x.site_correlation)
+    examples = correlate(phi, 1.0 if phi.homogeneous else q, x.mean, x.example_correlation)
     if phi.homogeneous:
         sq: Tensor = compactly(lambda v: v * at_mean.sq, x.sq)
         slope_sq = torch.tensor(at_mean.slope_sq, dtype=torch.float64).expand(x.sq.shape)
@@ -67,15 +67,15 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
 
     def back(g: Gradient) -> Gradient:
         steep = g.slope * compactly(lambda a, b: a * b, g.sq, slope_sq)
-        return Gradient(steep, g.sites * sites[1], g.examples * examples[1])
+        return Gradient(steep, g.site_correlation * sites[1], g.example_correlation * examples[1])
 
     out = replace(
         x,
         sq=sq,
         mean=at_mean.mean_sq / at_mean.sq if at_mean.sq else 0.0,
-        sites=sites[0],
-        examples=examples[0],
-        before=Before(phi.name, phi.parameters, x.mean, x.sites) if phi.homogeneous else None,
+        site_correlation=sites[0],
+        example_correlation=examples[0],
+        before=Before(phi.name, phi.parameters, x.mean, x.site_correlation) if phi.homogeneous else None,
     )
     return Step(out, ((ref, back),), x=x, kind="nonlinearity", source=ref, note=note)
 
@@ -92,7 +92,7 @@ def _pointwise_of_paper(call: Call, phi: Nonlinearity, ref: Ref, x: Activation, 
         factor = response.sq / q if q else math.nan
         forward, slope_sq = compactly(lambda sq: sq * factor, x.sq), response.slope_sq
     return Step(
-        replace(x, sq=forward, mean=0.0, sites=0.0, examples=0.0, before=None),
+        replace(x, sq=forward, mean=0.0, site_correlation=0.0, example_correlation=0.0, before=None),
         ((ref, lambda g: g.scaled(slope_sq)),),
         x=x,
         kind="nonlinearity",
@@ -130,9 +130,14 @@ def dropout(call: Call) -> Step:
     keep = 1 - p
 
     def back(g: Gradient) -> Gradient:
-        return Gradient(g.scaled(1 / keep).sq, g.sites * keep, g.examples * keep)
+        return Gradient(g.scaled(1 / keep).sq, g.site_correlation * keep, g.example_correlation * keep)
 
     out = replace(
-        x, sq=x.scaled(1 / keep).sq, sites=x.sites * keep, examples=x.examples * keep, mean=x.mean * keep, before=None
+        x,
+        sq=x.scaled(1 / keep).sq,
+        site_correlation=x.site_correlation * keep,
+        example_correlation=x.example_correlation * keep,
+        mean=x.mean * keep,
+        before=None,
     )
     return Step(out, ((call.ref("input"), back),))

@@ -19,16 +19,16 @@ def batch_norm(call: Call) -> Step:
     x = call.activation("input")
     w, b = call.optional("weight"), call.optional("bias")
     w_sq = average(w.sq) if w else torch.ones((), dtype=torch.float64)
-    if call.arguments.get("training", call.arguments.get("cudnn_enabled")) and call.arguments.get("training"):
-        variance: Tensor | float = average(x.sq) * (1 - x.examples)
+    if call.arguments.get("training"):  # left out of the operation that has no training mode
+        variance: Tensor | float = average(x.sq) * (1 - x.example_correlation)
         sites = 0.0
     else:
         running = call.arguments.get("running_var")
         actual = call.actual(running) if isinstance(running, Ref) else None
         variance = float(actual.double().mean()) if actual is not None else 1.0  # as PyTorch builds it
-        sites = x.sites
+        sites = x.site_correlation
     factor = w_sq / (variance + float(call.arguments.get("eps") or 0.0))
-    out = add_bias(replace(x, sq=x.scaled(factor).sq, sites=sites, parameter="", before=None), b)
+    out = add_bias(replace(x, sq=x.scaled(factor).sq, site_correlation=sites, parameter="", before=None), b)
     note = f"batch normalisation: {NOT_IN_PAPER}"
     return Step(out, ((call.ref("input"), lambda g: g.scaled(factor)),), note=note)
 
@@ -61,7 +61,12 @@ def _normalised(call: Call, dims: int, entries: int, *, centred: bool) -> Step:
 
     sq = (x.sq * left / variance * w_sq).expand(x.sq.shape)
     out = replace(
-        x, sq=sq, mean=0.0 if centred else x.mean, sites=share(x.sites), examples=share(x.examples), before=None
+        x,
+        sq=sq,
+        mean=0.0 if centred else x.mean,
+        site_correlation=share(x.site_correlation),
+        example_correlation=share(x.example_correlation),
+        before=None,
     )
     note = f"normalisation: {NOT_IN_PAPER}"
 

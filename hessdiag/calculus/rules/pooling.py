@@ -27,12 +27,7 @@ def average_pool(call: Call) -> Step:
     x = call.activation(name)
     shape = output_shape(call)
     size = call.arguments.get("kernel_size")
-    dimensions = len(shape) - 2
-    if size is None:
-        count = math.prod(x.sq.shape[2:]) / math.prod(shape[2:])
-    else:
-        size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-        count = math.prod(size * dimensions if len(size) == 1 else size)
+    count: float = math.prod(x.sq.shape[2:]) / math.prod(shape[2:]) if size is None else _entries(size, len(shape) - 2)
     return averaged(call, call.ref(name), _Channelwise(lambda v: call.applied(name, v)), count)
 
 
@@ -90,12 +85,19 @@ def averaged(call: Call, ref: Ref, function: _Plain, count: float) -> Step:
         def uniform_back(g: Gradient) -> Gradient:
             return Gradient((average(g.sq) * ratio / count).expand(x.sq.shape))
 
-        out = replace(x, sq=(average(x.sq) / count).expand(shape), mean=0.0, sites=0.0, examples=0.0, before=None)
+        out = replace(
+            x,
+            sq=(average(x.sq) / count).expand(shape),
+            mean=0.0,
+            site_correlation=0.0,
+            example_correlation=0.0,
+            before=None,
+        )
         return Step(
             replace(out, positions=max(x.positions * math.prod(shape) // x.sq.numel(), 1)), ((ref, uniform_back),)
         )
     coherent = function(compactly(torch.sqrt, x.sq)).square()  # what entries that are all equal would give
-    sq = (1 - x.sites) * function(x.sq) / count + x.sites * coherent
+    sq = (1 - x.site_correlation) * function(x.sq) / count + x.site_correlation * coherent
     size, whole = float(average(sq.detach())), float(average(coherent.detach()))
     share = whole / size if size else 0.0
     positions = max(round(x.positions / count), 1)
@@ -103,17 +105,17 @@ def averaged(call: Call, ref: Ref, function: _Plain, count: float) -> Step:
     def back(g: Gradient) -> Gradient:
         apart = function.transposed(x.sq, g.sq) / count
         sq = apart
-        if g.sites > 0 and positions > 1:
-            sq = (1 - g.sites) * apart + g.sites * function.transposed(x.sq, g.sq.sqrt()).square()
+        if g.site_correlation > 0 and positions > 1:
+            sq = (1 - g.site_correlation) * apart + g.site_correlation * function.transposed(x.sq, g.sq.sqrt()).square()
         within = (count - 1) / max(x.positions - 1, 1)  # pairs of positions that go into the same mean
-        return Gradient(sq, min(within + (1 - within) * g.sites, 1.0), g.examples)
+        return Gradient(sq, min(within + (1 - within) * g.site_correlation, 1.0), g.example_correlation)
 
     out = replace(
         x,
         sq=sq,
         mean=min(x.mean * share, 1.0),
-        sites=min(x.sites * share, 1.0),
-        examples=min(x.examples * share, 1.0),
+        site_correlation=min(x.site_correlation * share, 1.0),
+        example_correlation=min(x.example_correlation * share, 1.0),
         positions=positions,
         before=None,
     )
@@ -126,51 +128,57 @@ def max_pool(call: Call) -> Step:
     `kernel`: moments of the largest of K equally correlated Gaussians, seen through the nonlinearity before it.
     """
     name = next(iter(call.arguments))
-    x = call.activation(name)
-    shape = output_shape(call)
-    ref = call.ref(name)
-    size = call.arguments["kernel_size"]
-    size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    dimensions = len(shape) - 2
-    count = math.prod(size * dimensions if len(size) == 1 else size)
+    x, ref, shape = call.activation(name), call.ref(name), output_shape(call)
     note = f"max pooling: {NOT_IN_PAPER}"
     positions = math.prod(shape[2:])
     if not call.kernel:
         ratio = math.prod(shape) / x.sq.numel()
         out = replace(x, sq=average(x.sq).expand(shape), positions=positions, before=None)
         return Step(out, ((ref, lambda g: Gradient((average(g.sq) * ratio).expand(x.sq.shape))),), note=note)
-    before = x.before or Before("identity", (), x.mean, x.sites)
+    before = x.before or Before("identity", (), x.mean, x.site_correlation)
     phi = Nonlinearity(before.nonlinearity, before.parameters)
-    growth, sites, steeper = respond_of_largest(phi, before.mean, max(before.sites, before.mean), count)
-
-    def share(values: Tensor) -> Tensor:
-        window = dict(call.arguments)
-        stride = window.get("stride") or window["kernel_size"]
-        padding = window.get("padding") or 0
-        if window.get("dilation") not in (None, 1, (1,), (1, 1), (1, 1, 1)):
-            raise UnsupportedError("dilated max pooling")
-        pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[dimensions]
-        found: Tensor = pool(
-            values,
-            _listed(window["kernel_size"]),
-            _listed(stride),
-            _listed(padding),
-            bool(window.get("ceil_mode")),
-            False,
-        )
-        return found
-
-    pooled = _Channelwise(share)
+    count = _entries(call.arguments["kernel_size"], len(shape) - 2)
+    correlation = max(before.site_correlation, before.mean)
+    growth, together, steeper = respond_of_largest(phi, before.mean, correlation, count)
+    pooled = _Channelwise(_average_over_windows(call, len(shape) - 2))
 
     def back(g: Gradient) -> Gradient:
         # The largest entry is more often than others on the steep side of the nonlinearity below.
-        return Gradient(pooled.transposed(x.sq, g.sq), g.sites, g.examples, steeper)
+        return Gradient(pooled.transposed(x.sq, g.sq), g.site_correlation, g.example_correlation, steeper)
 
-    examples = sites if x.examples > 0 else 0.0
     out = replace(
-        x, sq=growth * pooled(x.sq), mean=sites, sites=sites, examples=examples, positions=positions, before=None
+        x,
+        sq=growth * pooled(x.sq),
+        mean=together,
+        site_correlation=together,
+        example_correlation=together if x.example_correlation > 0 else 0.0,
+        positions=positions,
+        before=None,
     )
     return Step(out, ((ref, back),), note=note)
+
+
+def _entries(size: int | tuple[int, ...], dimensions: int) -> int:
+    """K, the entries of a window whose size may be given once for all dimensions."""
+    size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
+    return math.prod(size * dimensions if len(size) == 1 else size)
+
+
+def _average_over_windows(call: Call, dimensions: int) -> Callable[[Tensor], Tensor]:
+    """The mean over the windows of a max pooling: each entry is as often the largest."""
+    window = call.arguments
+    if window.get("dilation") not in (None, 1, (1,), (1, 1), (1, 1, 1)):
+        raise UnsupportedError("dilated max pooling")
+    pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[dimensions]
+    kernel = _listed(window["kernel_size"])
+    stride = _listed(window.get("stride") or window["kernel_size"])
+    padding = _listed(window.get("padding") or 0)
+
+    def averages(values: Tensor) -> Tensor:
+        found: Tensor = pool(values, kernel, stride, padding, bool(window.get("ceil_mode")), False)
+        return found
+
+    return averages
 
 
 def _listed(value: Any) -> Any:

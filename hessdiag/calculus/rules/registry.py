@@ -15,7 +15,7 @@ from hessdiag.calculus.rules.arithmetic import add, multiply, negate
 from hessdiag.calculus.rules.nonlinearities import dropout, nonlinearity, prelu
 from hessdiag.calculus.rules.normalisation import batch_norm, group_norm, layer_norm
 from hessdiag.calculus.rules.pooling import average_pool, max_pool, mean
-from hessdiag.calculus.rules.reshaping import concatenate, get_item, pad, reshaped, take_apart
+from hessdiag.calculus.rules.reshaping import concatenate, copied, detached, get_item, pad, reshaped, take_apart
 from hessdiag.calculus.rules.weight_layers import addmm, convolution, embedding, linear, matmul
 
 
@@ -42,15 +42,18 @@ class Rule:
 
 
 def _named(*names: str) -> tuple[str, ...]:
-    """Operations of aten, with their in-place forms."""
-    return tuple(f"aten.{name}" for name in names) + tuple(f"aten.{name}_" for name in names)
+    return tuple(f"aten.{name}" for name in names)
 
 
 _MOVES = (
     "view", "reshape", "_unsafe_view", "flatten", "unflatten", "permute", "transpose", "t", "squeeze", "unsqueeze",
-    "contiguous", "clone", "expand", "alias", "slice", "select", "movedim", "moveaxis", "narrow", "repeat", "to",
-    "_to_copy", "detach", "numpy_T", "mT", "roll", "flip", "type_as", "expand_as", "pixel_shuffle",
-    "pixel_unshuffle", "channel_shuffle", "lift_fresh_copy", "detach_", "swapaxes",
+    "expand", "slice", "select", "movedim", "moveaxis", "narrow", "repeat", "numpy_T", "mT", "roll", "flip",
+    "expand_as", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "swapaxes",
+)  # fmt: skip
+_COPIES = ("clone", "contiguous", "alias", "to", "_to_copy", "type_as", "lift_fresh_copy")
+_BATCH_NORMS = (
+    "batch_norm", "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training",
+    "_native_batch_norm_legit",
 )  # fmt: skip
 
 TANH = f"tanh: {NOT_IN_PAPER} outside its linear regime"
@@ -120,7 +123,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "dropout",
-        _named("dropout", "feature_dropout"),
+        _named("dropout", "native_dropout", "feature_dropout"),
         "E[x²] / (1 - p)",
         "E[Δy²] / (1 - p)",
         "✓",
@@ -171,7 +174,7 @@ RULES: tuple[Rule, ...] = (
             ("hardsigmoid", "hardsigmoid", ()),
         )
     ),
-    Rule("batch normalisation", ("aten.batch_norm",), "E[w²] E[x²] / v", "E[w²] E[Δy²] / v", "✓", "", batch_norm),
+    Rule("batch normalisation", _named(*_BATCH_NORMS), "E[w²] E[x²] / v", "E[w²] E[Δy²] / v", "✓", "", batch_norm),
     Rule(
         "layer normalisation",
         ("aten.layer_norm", "aten.rms_norm"),
@@ -183,6 +186,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("group normalisation", ("aten.group_norm",), "E[w²]", "E[w²] E[Δy²] / E[x²]", "✓", "", group_norm),
     Rule("reshaping", _named(*_MOVES), "E[x²]", "E[Δy²]", "✓", "", reshaped),
+    Rule("copying", _named(*_COPIES), "E[x²]", "E[Δy²]", "✓", "", copied),
+    Rule("detaching", ("aten.detach",), "E[x²]", "0", "–", "", detached),
     Rule("padding", ("aten.pad", "aten.constant_pad_nd"), "E[x²]", "E[Δy²]", "✓", "", pad),
     Rule(
         "taking apart",
@@ -199,4 +204,5 @@ RULES: tuple[Rule, ...] = (
 
 BY_TARGET: dict[str, Rule] = {target: rule for rule in RULES for target in rule.targets}
 
-LINEAR = (linear, addmm, matmul, convolution, reshaped, take_apart, get_item, pad)  # in the one activation they read
+# In the one activation that they read.
+LINEAR = (linear, addmm, matmul, convolution, reshaped, copied, take_apart, get_item, pad)

@@ -9,13 +9,30 @@ import torch
 from torch import Tensor
 
 from hessdiag.calculus.activation import Activation, Gradient
-from hessdiag.calculus.call import Back, Call, Pieces, Step, UnsupportedError, transposed
+from hessdiag.calculus.call import Back, Call, Pieces, Step, Unknown, UnsupportedError, transposed
 from hessdiag.calculus.graph import Ref
+
+
+def copied(call: Call) -> Step:
+    """The same entries in other memory, or in another precision."""
+    ref = call.ref(_first(call))
+    x = call.at(ref)
+    return Step(x, () if x.parameter else ((ref, lambda g: g),))
+
+
+def detached(call: Call) -> Step:
+    """The same entries, without a gradient."""
+    return Step(call.activation(_first(call)))
+
+
+def _first(call: Call) -> str:
+    """The name of the first argument that is a tensor."""
+    return next(key for key, value in call.arguments.items() if isinstance(value, Ref))
 
 
 def reshaped(call: Call) -> Step:
     """Moments go where the entries go."""
-    name = next(key for key, value in call.arguments.items() if isinstance(value, Ref))
+    name = _first(call)
     x = call.activation(name)
     return _moved(call, call.ref(name), lambda v: call.applied(name, v), x)
 
@@ -27,7 +44,9 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
     def back(g: Gradient) -> Gradient:
         back_sq = transposed(function, x.sq, g.sq)
         # Behind a flattening every position has weights of its own: their gradients are uncorrelated.
-        return Gradient(back_sq, 0.0 if merged and sq.shape[0] == x.sq.shape[0] else g.sites, g.examples)
+        return Gradient(
+            back_sq, 0.0 if merged and sq.shape[0] == x.sq.shape[0] else g.site_correlation, g.example_correlation
+        )
 
     out = replace(x, sq=sq, before=x.before if sq.dim() == x.sq.dim() else None)
     return Step(out, () if x.parameter else ((ref, back),))
@@ -35,14 +54,16 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
 
 def take_apart(call: Call) -> Step:
     """chunk, split, unbind: the pieces are taken by getitem."""
-    name = next(key for key, value in call.arguments.items() if isinstance(value, Ref))
+    name = _first(call)
     return Step(Pieces(call.ref(name), lambda v: call.applied(name, v)))
 
 
 def get_item(call: Call) -> Step:
-    """One piece of what `take_apart` left."""
+    """One piece of what `take_apart` left, or the first result of an operation whose rule gives that alone."""
     source, index = list(call.arguments.values())[:2]
     pieces = call.values[source.name]
+    if isinstance(pieces, Activation):
+        return Step(pieces, ((source, lambda g: g),)) if index == 0 else Step(Unknown())
     if not isinstance(pieces, Pieces):
         raise UnsupportedError("an item of something that has no moments")
     return _moved(call, pieces.source, lambda v: pieces.function(v)[index], call.at(pieces.source))
@@ -64,8 +85,8 @@ def concatenate(call: Call) -> Step:
     out = Activation(
         sq=sq,
         mean=weighted([part.mean for part in parts]),
-        sites=weighted([part.sites for part in parts]),
-        examples=weighted([part.examples for part in parts]),
+        site_correlation=weighted([part.site_correlation for part in parts]),
+        example_correlation=weighted([part.example_correlation for part in parts]),
         width=sum(part.width for part in parts),
         positions=max(part.positions for part in parts),
     )

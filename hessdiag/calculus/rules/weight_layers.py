@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.calculus.activation import Activation, Gradient, average, compactly
-from hessdiag.calculus.call import Call, Step, Unknown, UnsupportedError
+from hessdiag.calculus.call import Back, Call, Step, Unknown, UnsupportedError
 from hessdiag.calculus.graph import Ref
 from hessdiag.calculus.rules.reshaping import output_shape
 
@@ -53,14 +53,23 @@ def _matrix(call: Call, ref: Ref, x: Activation, weight: Ref, n_in: int, n_out: 
         return replace(g, slope=1.0, sq=(w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
 
     out = Activation(
-        sq=(w_sq * total).expand(shape), sites=x.sites, examples=x.examples, width=n_out, positions=positions
+        sq=(w_sq * total).expand(shape),
+        site_correlation=x.site_correlation,
+        example_correlation=x.example_correlation,
+        width=n_out,
+        positions=positions,
     )
+    return _weighted(out, x, ref, back, weight=w.parameter, bias=bias)
+
+
+def _weighted(out: Activation, x: Activation, ref: Ref, back: Back, *, weight: str, bias: Activation | None) -> Step:
+    """The step of a layer from what it gives without its bias."""
     biased = add_bias(out, bias)
     return Step(
         out=biased,
         share=float(out.second_moment / biased.second_moment) if bias else 1.0,
         back=((ref, back),),
-        weight=w.parameter,
+        weight=weight,
         bias=bias.parameter if bias else "",
         x=x,
         kind="weights",
@@ -90,8 +99,8 @@ def add_bias(y: Activation, bias: Activation | None) -> Activation:
     return replace(
         y,
         sq=compactly(lambda sq: sq + b, y.sq),
-        sites=y.sites * (1 - share) + share,
-        examples=y.examples * (1 - share) + share,
+        site_correlation=y.site_correlation * (1 - share) + share,
+        example_correlation=y.example_correlation * (1 - share) + share,
     )
 
 
@@ -103,57 +112,58 @@ def convolution(call: Call) -> Step:
     x, w = call.activation("input"), call.activation("weight")
     if not w.parameter:
         raise UnsupportedError("its kernel is computed from activations")
-    groups = int(call.arguments.get("groups") or 1)
-    n_out, n_in, *kernel = w.sq.shape
-    if x.sq.dim() == len(kernel) + 1:
+    if x.sq.dim() == w.sq.dim() - 1:
         raise UnsupportedError("an input without a batch dimension")
-    w_sq = average(w.sq)
-    sizes = _sizes(call, kernel)
     shape = output_shape(call)
-    _, C, *space = x.sq.shape
-    if call.kernel:
-        counts = [
-            _taps(shape[2 + d], space[d], kernel[d], **{name: size[d] for name, size in sizes.items()})
-            for d in range(len(kernel))
-        ]
-        grouped = _over_channels(x.sq, groups)
-        sq = (
-            (w_sq * _along(grouped, counts)).repeat_interleave(n_out // groups, dim=1)
-            if groups > 1
-            else w_sq * _along(grouped, counts)
-        )
-        sq = sq.expand(shape)
-
-        def back(g: Gradient) -> Gradient:
-            per_group = _over_channels(g.sq, groups)
-            reached = w_sq * _along(per_group, [count.T for count in counts])
-            if groups > 1:
-                reached = reached.repeat_interleave(C // groups, dim=1)
-            return replace(g, slope=1.0, sq=reached.expand(x.sq.shape))
-
-    else:
-        size = math.prod(kernel)
-        sq = (n_in * size * w_sq * average(x.sq)).expand(shape)
-
-        def back(g: Gradient) -> Gradient:
-            ratio = math.prod(shape[2:]) / math.prod(space)
-            return replace(
-                g, slope=1.0, sq=(ratio * (n_out // groups) * size * w_sq * average(g.sq)).expand(x.sq.shape)
-            )
-
-    out = Activation(sq=sq, sites=x.sites, examples=x.examples, width=n_out, positions=math.prod(shape[2:]))
-    bias = call.optional("bias")
-    biased = add_bias(out, bias)
-    return Step(
-        out=biased,
-        share=float(out.second_moment / biased.second_moment) if bias else 1.0,
-        back=((call.ref("input"), back),),
-        weight=w.parameter,
-        bias=bias.parameter if bias else "",
-        x=x,
-        kind="weights",
-        source=call.ref("input"),
+    sq, back = (_with_borders if call.kernel else _of_paper)(call, x, w, shape)
+    out = Activation(
+        sq=sq,
+        site_correlation=x.site_correlation,
+        example_correlation=x.example_correlation,
+        width=shape[1],
+        positions=math.prod(shape[2:]),
     )
+    return _weighted(out, x, call.ref("input"), back, weight=w.parameter, bias=call.optional("bias"))
+
+
+def _with_borders(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back]:
+    """E[y²] and the way back, with the taps counted that connect each input with each output."""
+    groups, w_sq = _groups(call), average(w.sq)
+    n_out, _, *kernel = w.sq.shape
+    _, C, *space = x.sq.shape
+    sizes = _sizes(call, kernel)
+    counts = [
+        _taps(shape[2 + d], space[d], kernel[d], **{name: size[d] for name, size in sizes.items()})
+        for d in range(len(kernel))
+    ]
+
+    def spread(sq: Tensor, along: Sequence[Tensor], channels: int) -> Tensor:
+        reached = w_sq * _along(_over_channels(sq, groups), along)
+        return reached.repeat_interleave(channels // groups, dim=1) if groups > 1 else reached
+
+    def back(g: Gradient) -> Gradient:
+        return replace(g, slope=1.0, sq=spread(g.sq, [count.T for count in counts], C).expand(x.sq.shape))
+
+    return spread(x.sq, counts, n_out).expand(shape), back
+
+
+def _of_paper(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back]:
+    """E[y²] and the way back as the paper has them, without borders."""
+    _sizes(call, w.sq.shape[2:])  # refuses what no moment model covers
+    w_sq = average(w.sq)
+    n_out, n_in, *kernel = w.sq.shape
+    size = math.prod(kernel)
+    outputs = n_out // _groups(call)
+    ratio = math.prod(shape[2:]) / math.prod(x.sq.shape[2:])
+
+    def back(g: Gradient) -> Gradient:
+        return replace(g, slope=1.0, sq=(ratio * outputs * size * w_sq * average(g.sq)).expand(x.sq.shape))
+
+    return (n_in * size * w_sq * average(x.sq)).expand(shape), back
+
+
+def _groups(call: Call) -> int:
+    return int(call.arguments.get("groups") or 1)
 
 
 def _over_channels(sq: Tensor, groups: int) -> Tensor:
@@ -207,7 +217,7 @@ def embedding(call: Call) -> Step:
     return Step(
         Activation(
             sq=average(w.sq).expand(shape),
-            examples=0.0 if drawn else 1.0,
+            example_correlation=0.0 if drawn else 1.0,
             width=shape[-1],
             positions=math.prod(shape[1:-1]),
         ),

@@ -19,6 +19,7 @@ from hessdiag.calculus.activation import Activation, Gradient
 from hessdiag.calculus.call import Step
 from hessdiag.calculus.graph import Operation
 from hessdiag.calculus.propagation import Propagation
+from hessdiag.calculus.sensitivities import Sensitivities
 
 QUANTILE = 1.6448536269514722  # of N(0, 1), 95 %
 
@@ -32,8 +33,8 @@ class Source:
     both: float
 
 
-def source_of(operation: Operation, step: Step, gradient: Gradient, *, examples: int) -> Source:
-    """Relative variances of one operation's gains, for moments averaged over `examples` examples.
+def _source_of(operation: Operation, step: Step, gradient: Gradient, *, examples: int) -> Source:
+    """Find the relative variances of one operation's gains, for moments averaged over `examples` examples.
 
     For a linear layer 2 ρ² / n' forward and 2 ρ_Δ² / n backward, averaged over pairs of examples and positions; for a
     ReLU E[relu(a)² relu(b)²] and its like, with a, b of correlation ρ, over their products of means.
@@ -65,10 +66,10 @@ def source_of(operation: Operation, step: Step, gradient: Gradient, *, examples:
 def _over_pairs(
     function: Callable[[float, float], float], x: Activation, g: Gradient, positions: int, examples: int
 ) -> float:
-    """A function of the correlations of activations and gradients, averaged over pairs of positions and examples."""
+    """Average a function of the correlations of activations and gradients over pairs of positions and examples."""
     same = function(1.0, 1.0)
-    beside = function(_clip(x.sites), _clip(g.sites)) if positions > 1 else 0.0
-    other = function(_clip(x.examples), _clip(g.examples)) if examples > 1 else 0.0
+    beside = function(_clip(x.site_correlation), _clip(g.site_correlation)) if positions > 1 else 0.0
+    other = function(_clip(x.example_correlation), _clip(g.example_correlation)) if examples > 1 else 0.0
     total = same + (positions - 1) * beside + positions * (examples - 1) * other
     return total / (positions * examples)
 
@@ -96,21 +97,21 @@ def _relu_and_mask(rho: float) -> float:
     return 2 * (math.pi - theta + math.sin(theta) * rho) / math.pi - 1
 
 
-def sources(found: Propagation, *, examples: int) -> dict[str, Source]:
-    """The sources of a propagation with gains, by operation."""
+def _sources(found: Propagation, *, examples: int) -> dict[str, Source]:
+    """The operations of a propagation with random gains, by name."""
     return {
-        operation.name: source_of(operation, step, found.gradients[operation.name], examples=examples)
+        operation.name: _source_of(operation, step, found.gradients[operation.name], examples=examples)
         for operation, step in found.steps
-        if operation.name in found.sources and operation.name in found.gradients
+        if operation.name in found.sensitivities.sources and operation.name in found.gradients
     }
 
 
 @dataclass(frozen=True)
 class Variances:
-    """Of all gains.
+    """Variances of all gains.
 
     Attributes:
-        each: (2 S + 1,) as `Propagation.slopes`: forward and backward of S sources, then the loss.
+        each: (2 S + 1,) in the order of `Sensitivities`: forward and backward of S sources, then the loss.
         both: (S,) covariances of forward and backward.
     """
 
@@ -118,7 +119,7 @@ class Variances:
     both: Tensor
 
     def shift(self, slopes: Tensor) -> float:
-        """Median minus value at the mean, of the logarithm of one second moment.
+        """Subtract the value at the mean from the median, for the logarithm of one second moment.
 
         A moment is taken as log-normal. Its mean over initialisations is what was propagated, so that its median is
         lower by half the variance. In a sum of branches the slopes are the branches' shares, and average out.
@@ -126,22 +127,57 @@ class Variances:
         return -float((slopes.square() * self.each).sum()) / 2
 
     def deviation(self, slopes: Tensor) -> float:
-        """Standard deviation of the logarithm over initialisations."""
+        """Find the standard deviation of the logarithm over initialisations."""
         pairs = slopes[:-1].reshape(-1, 2)
         variance = (slopes.square() * self.each).sum() + 2 * (pairs[:, 0] * pairs[:, 1] * self.both).sum()
         return math.sqrt(max(float(variance), 0.0))
 
 
 def gain_variances(found: Propagation, *, examples: int) -> Variances:
-    """Variances of all gains of a propagation, for moments averaged over `examples` examples."""
+    """Find the variances of all gains of a propagation, for moments averaged over `examples` examples."""
     count = len(found.graph.operations)
     each = torch.zeros(2 * count + 1, dtype=torch.float64)
     both = torch.zeros(count, dtype=torch.float64)
-    for name, source in sources(found, examples=examples).items():
-        index = found.sources[name]
+    for name, source in _sources(found, examples=examples).items():
+        index = found.sensitivities.sources[name]
         each[2 * index], each[2 * index + 1], both[index] = source.forward, source.backward, source.both
-    assert found.loss is not None
-    assert found.output is not None
-    rho = _clip(found.output.examples)
+    rho = _clip(found.output.example_correlation)
     each[-1] = found.loss.variance * (1 + (examples - 1) * rho**2) / examples
     return Variances(each, both)
+
+
+@dataclass(frozen=True)
+class GammaSpread:
+    """How γ is distributed over initialisations; by default, nothing is known but the value at the means.
+
+    Attributes:
+        median: of γ, over γ of the mean moments.
+        width: logarithm of the 95 % quantile over the median.
+        scaling_median: of ς, over ς of the mean moments.
+    """
+
+    median: float = 1.0
+    width: float = math.nan
+    scaling_median: float = 1.0
+
+
+def gamma_spread(
+    sensitivities: Sensitivities, variances: Variances, result: str, source: str, *, of_bias: bool
+) -> GammaSpread:
+    """Find the spread of γ ∝ E[x_l²]² E[Δx_{l+1}²] / E[x_{l+1}²], for a bias without E[x_l²]².
+
+    Args:
+        sensitivities, variances: of one propagation.
+        result: name of x_{l+1}.
+        source: name of x_l; empty where there is none.
+        of_bias: whether the block is a bias.
+    """
+    of_x, of_out = sensitivities.result(source), sensitivities.result(result)
+    of_delta, of_passed = sensitivities.of_gradient[result], sensitivities.of_passed[result]
+    power = 0.0 if of_bias else 2.0
+    shift = variances.shift(of_delta) - variances.shift(of_out) + power * variances.shift(of_x)
+    return GammaSpread(
+        median=math.exp(shift),
+        width=QUANTILE * variances.deviation(of_delta - of_out + power * of_x),
+        scaling_median=math.exp(variances.shift(of_x) + variances.shift(of_passed)),
+    )

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hessdiag.calculus import predict
-from hessdiag.calculus.fluctuation import QUANTILE
+from hessdiag.calculus.finite_width import QUANTILE
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.loading.model_spec import resolve_model
 from hessdiag.models.mlp import mlp
