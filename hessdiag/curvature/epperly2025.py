@@ -132,7 +132,7 @@ def leave_one_out(grams: Grams, S: Tensor, W: Tensor) -> tuple[Array, Array]:
     return v.cpu().numpy(), h.fill_diagonal_(0.0).cpu().numpy()
 
 
-def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor) -> Estimate:
+def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor, *, pilot: int = 0) -> Estimate:
     """‖B‖_F² for every block B of a column, with standard errors from leaving out one probe and two.
 
     The degrees of freedom are (k − 1)/2, the v_l being as heavy-tailed as the norms of Hutchinson's estimator.
@@ -140,11 +140,13 @@ def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor) -> Estimate:
     Args:
         blocks: Gram matrices of the products with each block.
         S, W: (p, k), downdates of the range of the diagonal block's products, and QᵀΩ.
+        pilot: the first so many probes, with which k was chosen, serve Q alone.
     """
-    k = S.shape[1]
+    k = S.shape[1] - pilot
     values, errors = [], []
     for grams in blocks:
         v, h = leave_one_out(grams, S, W)
+        v, h = v[pilot:], h[pilot:, pilot:]
         with np.errstate(invalid="ignore"):  # products that overflowed have no variance
             independent = v.var(ddof=1) / k
             covariance = (h * h.T).sum() / (k * (k - 1))

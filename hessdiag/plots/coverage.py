@@ -19,6 +19,7 @@ class CoverageRow:
         method, network: what was measured, of what.
         row, column: names of the blocks i and j.
         covered, seeds: intervals that held it, of how many.
+        missed: share of the seeds whose standard error is above 5 %.
         bias, bias_stderr: mean of (estimate − truth) / truth over the seeds, and its standard error.
         stderr: median of the reported standard errors, over the truth.
         spread: standard deviation of the estimates over the seeds, over the truth.
@@ -32,6 +33,7 @@ class CoverageRow:
     column: str
     covered: int
     seeds: int
+    missed: float
     bias: float
     bias_stderr: float
     stderr: float

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hessdiag.curvature.pairs import pair_estimate, pair_sums
+from hessdiag.curvature.pairs import pair_statistics, pair_sums
 
 
 def matrices(rank: int, size: int = 30):
@@ -21,9 +21,9 @@ def test_the_estimate_is_unbiased_and_its_variance_nearly(rank: int, fixed: int)
     for _ in range(4000):
         omega = torch.randn(30, 8, dtype=torch.float64)
         z = torch.cat([Q, omega - Q @ (Q.T @ omega)], dim=1)
-        value, variance = pair_estimate(z.T @ K @ z, z.T @ L @ z, fixed)
-        values.append(value)
-        variances.append(variance)
+        found = pair_statistics(z.T @ K @ z, z.T @ L @ z, fixed)
+        values.append(found.estimate)
+        variances.append(found.variance)
     value, variance = torch.stack(values), torch.stack(variances)
     spread = float(value.std())
     assert abs(float(value.mean()) - truth) < 4 * spread / 4000**0.5 + 1e-9 * truth
@@ -36,9 +36,9 @@ def test_a_basis_of_the_range_leaves_no_noise() -> None:
     Q = torch.linalg.qr(torch.cat([K[:, :4], L[:, :4]], dim=1)).Q
     omega = torch.randn(30, 8, dtype=torch.float64)
     z = torch.cat([Q, omega - Q @ (Q.T @ omega)], dim=1)
-    value, variance = pair_estimate(z.T @ K @ z, z.T @ L @ z, Q.shape[1])
-    assert float(value) == pytest.approx(float((K * L).sum()), rel=1e-9)
-    assert abs(float(variance)) < 1e-12 * float(value) ** 2
+    found = pair_statistics(z.T @ K @ z, z.T @ L @ z, Q.shape[1])
+    assert float(found.estimate) == pytest.approx(float((K * L).sum()), rel=1e-9)
+    assert abs(float(found.variance)) < 1e-12 * float(found.estimate) ** 2
 
 
 def test_rank_statistics_see_the_effective_rank() -> None:
