@@ -54,15 +54,18 @@ class BlockReport:
             in the outputs and u ~ N(0, E[y^2]); free of the loss's own constant.
         nu: weight-gradient ratio E[dW^2] / E[W^2]; NaN for parameters that are all zero.
         weight_sq: E[W^2].
-        avg_sq_singular_value: ||G||_F^2 / P of the diagonal block.
-        stderr: standard error of `avg_sq_singular_value` as an estimate for this batch; 0 where it is exact.
+        avg_sq_singular_value: ||G||_F^2 / P of the diagonal block. Sampled values have no bias, so that one that is lost
+            in noise may come out below 0.
+        stderr: standard error of `avg_sq_singular_value` as an estimate for this batch; 0 where it is exact. It is
+            widened for few samples: the value +- 1.96 stderr is a 95 % interval.
         ratio: gamma / avg_sq_singular_value, theory over measurement.
         relative_ratio: ratio / geometric mean of the ratios of all weight blocks.
         products: matrix-vector products per example (or per batch) spent on the block; 0 for the closed form.
-        ended: what ended the sampling: `"exact"` (nothing to sample), `"rtol"` or `"budget"`.
+        ended: what came of the sampling: `"exact"` (nothing to sample), `"rtol"` (reached) or `"budget"` (it was not).
         noise_scale: curvature noise scale in examples, E||G^(b)||^2 / E<G^(b), G^(c)> over examples b and pairs b != c:
             the batch size past which the Gauss-Newton matrix of a batch stops shrinking; NaN where not measured.
-        noise_scale_stderr: its standard error as an estimate for the data that the examples are of.
+        noise_scale_stderr: its standard error as an estimate for the data that the examples are of; infinite where the
+            scale is lost in noise, NaN where there is only one group of examples.
     """
 
     name: str
@@ -260,10 +263,12 @@ SPREAD_KEYS = ("gamma", "nu", "avg_sq_singular_value")
 def spread(values: Sequence[float]) -> float:
     """Largest over smallest of some positive values; NaN when there are none or one is undefined, inf when one is 0.
 
-    >>> spread([2.0, 8.0, 4.0])
-    4.0
+    An estimate below 0, which an unbiased one of little may be, leaves it undefined.
+
+    >>> spread([2.0, 8.0, 4.0]), spread([2.0, -1.0])
+    (4.0, nan)
     """
-    if not values or any(math.isnan(v) for v in values):
+    if not values or any(math.isnan(v) or v < 0 for v in values):
         return math.nan
     low, high = min(values), max(values)
     if low == 0:

@@ -42,8 +42,8 @@ TOLD = 2.0  # standard errors above 0 from which on a mean is told from 0
 class NoiseScale:
     """A noise scale in examples, and its standard error as an estimate for the data that the examples are of.
 
-    Infinite where the matrices of different examples have nothing in common, with an infinite error where that cannot
-    be told; NaN where there is no pair of examples, or no second group of them to tell the error.
+    Infinite where the matrices of different examples have nothing in common. The error is infinite where either mean is
+    lost in noise; it is NaN where there is no second group of examples to tell it; both are where there is no pair.
     """
 
     value: float
@@ -148,11 +148,16 @@ def _ratio(own: Array, cross: Array) -> NoiseScale:
     value = float(own.mean()) / mean
     if groups == 1:
         return NoiseScale(value, math.nan)
-    if mean < TOLD * float(cross.std(ddof=1)) / math.sqrt(groups):
+    if not (_told(own) and _told(cross)):
         return NoiseScale(value, math.inf)
     residual = float(((own - value * cross) ** 2).sum()) / (groups * (groups - 1))
     wider = t_quantile(LEVEL, groups - 1) / t_quantile(LEVEL, math.inf)  # few groups tell their spread badly
     return NoiseScale(value, wider * math.sqrt(residual) / mean)
+
+
+def _told(samples: Array) -> bool:
+    """Whether a mean is above 0 by so much that a ratio with it has an interval."""
+    return bool(samples.mean() >= TOLD * samples.std(ddof=1) / math.sqrt(len(samples)))
 
 
 def _drawn(y: Tensor, count: int, which: str, seed: int) -> Tensor:
