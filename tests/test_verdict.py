@@ -223,7 +223,9 @@ def test_a_sampled_value_below_zero_is_no_missing_curvature(value: float) -> Non
     lost = replace(report.blocks[1], avg_sq_singular_value=value, stderr=1.0, ended="budget")
     verdict = judge(replace(report, blocks=(report.blocks[0], lost, report.blocks[2])))
     assert verdict.level == "undecided"
-    assert verdict.sentence.startswith("Undecided: the curvature of b.weight is lost in sampling noise; among the other")
+    assert verdict.sentence.startswith(
+        "Undecided: the curvature of b.weight is lost in sampling noise; among the other"
+    )
     assert "no curvature" not in verdict.sentence
 
 

@@ -36,6 +36,7 @@ from hessdiag.report import Array
 RANK_TOLERANCE = 1e-13  # of the largest singular value: directions below are rounding
 SHARED = 1e-8  # a column whose leverage is this far below 1 is in the range of the others
 MOST_COVARIANCE = 4.0  # times s²/k: for fast decay the noise of the covariance estimate is far above that
+KURTOSIS = 1.0  # excess, of the v_l
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -135,7 +136,8 @@ def leave_one_out(grams: Grams, S: Tensor, W: Tensor) -> tuple[Array, Array]:
 def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor, *, pilot: int = 0) -> Estimate:
     """‖B‖_F² for every block B of a column, with standard errors from leaving out one probe and two.
 
-    The degrees of freedom are (k − 1)/2, the v_l being as heavy-tailed as the norms of Hutchinson's estimator.
+    The degrees of freedom are (k − 1)/(1 + κ/2) as for Hutchinson's estimator, with a lower excess kurtosis κ: what is
+    left of the matrix outside of Q has many small eigenvalues rather than a few large ones.
 
     Args:
         blocks: Gram matrices of the products with each block.
@@ -154,4 +156,4 @@ def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor, *, pilot: int = 0) ->
         below = float(grams.ZZ.diagonal().sum()) - v.mean()  # ‖B‖_F² is no less than ‖BQ‖_F²: an error seen
         values.append(max(v.mean(), 0.0))
         errors.append(max(error, below))
-    return Estimate(np.array(values), np.array(errors), np.full(len(values), (k - 1) / 2))
+    return Estimate(np.array(values), np.array(errors), np.full(len(values), (k - 1) / (1 + KURTOSIS / 2)))

@@ -10,7 +10,6 @@ import numpy as np
 from hessdiag.curvature.estimate import Estimate
 from hessdiag.report import Array
 
-
 MODERATE = 2.0  # excess kurtosis that is always reckoned with: a few samples do not show their tails
 
 

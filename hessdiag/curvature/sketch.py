@@ -34,6 +34,7 @@ from torch.func import jvp
 
 from hessdiag.batch import Batch
 from hessdiag.blocks import block_parameter
+from hessdiag.curvature.estimate import ROUNDING
 from hessdiag.curvature.pairs import pair_sums
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.curvature.student import widening
@@ -52,8 +53,7 @@ LOW_RANK = 10.0  # effective rank under which deflation pays: a basis of 16 catc
 RANDOM = 12  # directions of a round, at least, where the budget has room for them
 FEWEST = 6  # directions that still tell their own noise
 MARGIN = 1.3  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
-TAILS = 4.0  # how many times fewer degrees of freedom a variance of fourth powers of Gaussians has
-ROUNDING = 64  # of a product of two Gram entries, in units of the dtype's eps
+TAILS = 6.0  # how many times fewer degrees of freedom a variance of fourth powers of Gaussians has
 
 
 def sketch_per_example(

@@ -25,6 +25,7 @@ PILOT_SAMPLES = 64  # Hutchinson's probes, over all examples of the pilot
 PILOT_EXAMPLES = 32  # as many examples tell the noise of all
 FEWEST_SAMPLES = 32  # over all examples: fewer do not tell their own noise
 PILOT_PROBES = 16  # of XSymRowNorm
+FEWEST_FRESH = 12  # after the pilot: fewer do not tell their own noise
 MOST_FRESH = 4  # times the probes of a pilot, or a larger pilot finds more of the range first
 LEAVE_ONE_OUT_PRODUCTS = 24  # with fewer, half of them as probes are too few to tell the noise
 MARGIN = 1.3  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
@@ -112,7 +113,7 @@ def deflate_until(
     if numel <= 2 * min(pilot, most):
         return None
     sketch = _Sketch(multiply, focus)
-    if most < 2 * pilot:
+    if most < pilot + FEWEST_FRESH:
         sketch.grow(signs(most))
         return _column(sketch.estimate(0), sketch.products, focus, budget)
     while True:
@@ -121,7 +122,7 @@ def deflate_until(
         relative = found.precision(focus)
         if sketch.has_all or not math.isfinite(relative):
             return _column(found, sketch.products, focus, budget)
-        fresh = max(PILOT_PROBES, math.ceil(pilot * (MARGIN * relative / budget.rtol) ** 2))
+        fresh = max(FEWEST_FRESH, math.ceil(pilot * (MARGIN * relative / budget.rtol) ** 2))
         if numel <= 2 * fresh and numel <= budget.max_products:
             return None
         if fresh <= MOST_FRESH * pilot or 4 * pilot > most:
