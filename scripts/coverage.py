@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations_with_replacement
 from pathlib import Path
 from unittest import mock
 
@@ -57,6 +58,7 @@ class Attention(nn.Module):
         self.head = nn.Linear(width, tokens)
 
     def forward(self, numbers: Tensor) -> Tensor:
+        """Token numbers (B, T) to logits (B, tokens)."""
         x = self.embedding(numbers)  # (B, T, width)
         q, k, v = self.query_key_value(x).chunk(3, dim=-1)
         weights = torch.softmax(q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]), dim=-1)
@@ -138,16 +140,19 @@ class Dense:
         return np.array(norms, dtype=np.float64)
 
     def column_norms(self, column: Block, rows: Sequence[Block], probes: Tensor, part: Batch) -> Tensor:
+        """As `Products.column_norms`."""
         own = self.transposed[part.offset : part.offset + part.size, self.places[column.name]]
         moved = probes.flatten(2) @ own  # (B, M, P)
         return torch.stack([moved[..., self.places[row.name]].square().sum(dim=-1) for row in rows], dim=-1)
 
     def batch_column(self, column: Block, rows: Sequence[Block], probes: Tensor, batch: Batch) -> list[Tensor]:
+        """As `Products.batch_column`."""
         own = self.transposed[batch.offset : batch.offset + batch.size, self.places[column.name]].mean(dim=0)
         moved = probes.flatten(1) @ own
         return [moved[:, self.places[row.name]] for row in rows]
 
     def batch_column_norms(self, column: Block, rows: Sequence[Block], probes: Tensor, batch: Batch) -> Tensor:
+        """As `Products.batch_column_norms`."""
         return torch.stack([p.square().sum(dim=1) for p in self.batch_column(column, rows, probes, batch)], dim=1)
 
 
@@ -160,7 +165,7 @@ def probes(network: str, *, matrix: str, per: str, max_products: int = 400) -> t
     shape = measure_shapes(problem.model, problem.batch, problem.blocks)
 
     def measure(seed: int) -> Curvature:
-        with mock.patch("hessdiag.curvature.probe.Products", lambda *a, **k: dense):
+        with mock.patch("hessdiag.curvature.probe.Products", return_value=dense):
             budget = Budget(0.05, max_products)
             return probe(problem, matrix=matrix, per=per, budget=budget, shape=shape, seed=seed, memory=2**27)  # type: ignore[arg-type]
 
@@ -234,7 +239,7 @@ def coverage_rows(method: str, network: str, seeds: int) -> list[CoverageRow]:
     names = [block.name for block in problem_of(network).blocks]
     found = tally(method, network, range(seeds if not method.startswith("exact") else 1))
     rows = []
-    for i, j in ((i, j) for i in range(len(names)) for j in range(i, len(names))):
+    for i, j in combinations_with_replacement(range(len(names)), 2):
         value, error, true = found.values[:, i, j], found.errors[:, i, j], truth[i, j]
         if true <= 1e-20 * truth.max():
             continue
@@ -269,7 +274,8 @@ def noise_rows(network: str, seeds: int) -> list[CoverageRow]:
     sums = []
     for seed in range(seeds):
         problem = problem_of(network, data=seed, examples=128)
-        sums.append(sum_pairs(problem, outputs=20, chunk=lambda m: 64, seed=seed))
+        outputs = problem.batch.call(problem.model).shape[1]
+        sums.append(sum_pairs(problem, outputs=outputs, chunk=lambda m: 64, seed=seed))
     own, cross = (np.concatenate([s[key] for found in sums for s in found]).mean(axis=0) for key in ("own", "cross"))
     each = [noise_scales(names, found) for found in sums]
     rows = []
@@ -314,7 +320,7 @@ def main() -> None:
     networks = [n for n in NETWORKS if n.startswith(options.network)]
     rows = list(measured(methods, networks, options.seeds, options.workers))
     coverage_to_json(rows, options.out.with_suffix(".json"))
-    # plots.save(draw_coverage(rows), options.out)
+    plots.save(draw_coverage(rows), options.out)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class Estimate:
     @property
     def bars(self) -> Array:
         """Standard errors of which 1.96 reach to either end of Student's 95 % interval, (rows,)."""
-        return np.where(self.stderr > 0, self.stderr * widening(self.dof), self.stderr)
+        return np.multiply(self.stderr, widening(self.dof), out=np.zeros_like(self.stderr), where=self.stderr != 0)
 
     def with_rounding(self, eps: float) -> Estimate:
         """The same with no standard error below what rounding of the products leaves unknown."""

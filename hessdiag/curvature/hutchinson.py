@@ -42,13 +42,12 @@ def hutchinson(norms: Array) -> Estimate:
 
 
 def _kurtosis(apart: Array, within: Array) -> Array:
-    """Excess kurtosis of the samples around their examples' means, pooled, (rows,).
+    """Excess kurtosis of the samples around their examples' means, pooled over examples, (rows,).
 
-    With m samples of variance σ² and excess κ, E Σ(x − x̄)⁴ / m = (1 − 1/m)² (3 + κ ((m − 1)² + 1/(m − 1)) / m²) σ⁴ up
-    to terms that the bound below outweighs.
+    It comes out low where an example has few samples, and tells nothing of 2 of them: hence its lower bound.
     """
     count = apart.shape[1]
     fourth, squares = (apart**4).mean(axis=1).sum(axis=0), (within**2).sum(axis=0)
     shrunk = (1 - 1 / count) ** 2
     raw = np.divide(fourth / shrunk, squares, out=np.full_like(fourth, 3.0), where=squares > 0) - 3
-    return np.maximum(raw, MODERATE)
+    return np.asarray(np.maximum(raw, MODERATE))

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.func import jvp
@@ -122,7 +123,7 @@ class _Pilot:
         share = self.problem.batch.size / self.size
         own_noise = widening(_dof(PILOT, self.problem.batch.size))
         target = (self.rtol * np.maximum(value, 0) / (MARGIN * own_noise)) ** 2
-        q = np.arange(min(RANDOM, room), room + 1)[:, None]
+        q = np.arange(min(RANDOM, room), room + 1, dtype=np.int64)[:, None]
         variance = (4 * (q - 2) * np.maximum(shared, 0) + 2 * np.maximum(apart, 0)) / (q * (q - 1)) * share
         enough = (variance * widening(_dof(q, self.size)) ** 2 <= target).all(axis=1)
         return int(q[enough.argmax() if enough.any() else -1, 0])
@@ -160,7 +161,7 @@ def _weights(problem: Problem) -> list[int]:
     return [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
 
 
-def _dof(q: Array | int, parts: Array | float) -> Array:
+def _dof(q: npt.NDArray[np.int64] | int, parts: Array | float) -> Array:
     """Degrees of freedom of a variance that was estimated from q directions for each of so many equal parts."""
     return np.asarray(np.maximum((q + 1) * parts - 2, q - 1) / TAILS)
 

@@ -4,6 +4,7 @@ Nothing is measured here, and no figure touches pyplot's state or the caller's r
 """
 
 from hessdiag.plots.conditioning import draw_conditioning
+from hessdiag.plots.coverage import draw_coverage
 from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
 from hessdiag.plots.init_check import draw_init_check, draw_widths
 from hessdiag.plots.layers import draw_layers
@@ -14,6 +15,7 @@ from hessdiag.plots.style import caption, save
 __all__ = [
     "caption",
     "draw_conditioning",
+    "draw_coverage",
     "draw_heatmap",
     "draw_heatmaps",
     "draw_init_check",

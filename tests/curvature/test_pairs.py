@@ -48,3 +48,14 @@ def test_rank_statistics_see_the_effective_rank() -> None:
     sums = pair_sums(gram, gram, fixed=0)
     rank = float(sums["trace_sq"][0] / sums["norm_sq"][0])
     assert rank == pytest.approx(float(K.trace() ** 2 / (K * K).sum()), rel=0.1)
+
+
+def test_the_variance_of_more_directions_is_foretold() -> None:
+    """ζ₁ and ζ₂ from 8 directions give the variance of 20."""
+    K, _ = matrices(6)
+    z = torch.randn(6000, 28, 30, dtype=torch.float64)
+    few, many = (pair_statistics(part @ K @ part.mT, part @ K @ part.mT, 0) for part in (z[:, :8], z[:, 8:]))
+    shared, apart = float(few.shared.mean()), float(few.apart.mean())
+    foretold = (4 * 18 * shared + 2 * apart) / (20 * 19)
+    assert foretold == pytest.approx(float(many.estimate.var()), rel=0.25)
+    assert torch.allclose(few.size, few.estimate)  # squares have no sign
