@@ -34,16 +34,15 @@ SIDE = 64  # outputs of all examples of a group together, where there are so few
 LARGEST_GROUP = 8
 DIRECTIONS = 8  # random ones, where there are more
 FORMED = 2**26  # numbers of the Jacobians of a group, which random directions may take
-LEVEL = 0.975  # at which standard errors are widened for few groups
-TOLD = 2.0  # standard errors above 0 from which on a mean is told from 0
+LEVEL = 0.975  # of the upper end of a 95 % interval
 
 
 @dataclass(frozen=True)
 class NoiseScale:
     """A noise scale in examples, and its standard error as an estimate for the data that the examples are of.
 
-    Infinite where the matrices of different examples have nothing in common, with an infinite error where that cannot
-    be told; NaN where there is no pair of examples, or no second group of them to tell the error.
+    Infinite where the matrices of different examples have nothing in common. The error is infinite where either mean is
+    lost in noise; it is NaN where there is no second group of examples to tell it; both are where there is no pair.
     """
 
     value: float
@@ -139,20 +138,27 @@ def _means(K: Tensor, *, exact: bool) -> tuple[float, float]:
 
 
 def _ratio(own: Array, cross: Array) -> NoiseScale:
-    """Ratio of means over independent groups, with its standard error to first order."""
-    groups, mean = len(own), float(cross.mean())
+    """Ratio a/b of means over independent groups, with half of Fieller's interval as 1.96 standard errors.
+
+    E. C. Fieller, Journal of the Royal Statistical Society B 16 (1954) 175–185: a − ρ b has mean 0 at the true ratio ρ,
+    so that all ρ with |a − ρ b| <= t se(a − ρ b) make an interval, whose ends are the roots of
+    (b² − t² V_b) ρ² − 2 (a b − t² V_ab) ρ + a² − t² V_a. To first order in the errors it would be too short where b is
+    but a few of them above 0. It is bounded where b > t √V_b; the same is asked of a, and else nothing is told.
+    """
+    groups, a, b = len(own), float(own.mean()), float(cross.mean())
     if not own.any():
         return NoiseScale(math.nan, math.nan)
-    if mean <= 0:
+    if not cross.any():
         return NoiseScale(math.inf, math.inf)
-    value = float(own.mean()) / mean
     if groups == 1:
-        return NoiseScale(value, math.nan)
-    if mean < TOLD * float(cross.std(ddof=1)) / math.sqrt(groups):
-        return NoiseScale(value, math.inf)
-    residual = float(((own - value * cross) ** 2).sum()) / (groups * (groups - 1))
-    wider = t_quantile(LEVEL, groups - 1) / t_quantile(LEVEL, math.inf)  # few groups tell their spread badly
-    return NoiseScale(value, wider * math.sqrt(residual) / mean)
+        return NoiseScale(a / b if b > 0 else math.inf, math.nan if b > 0 else math.inf)
+    (v_a, v_ab), (_, v_b) = (np.cov(own, cross) / groups).tolist()
+    t = t_quantile(LEVEL, groups - 1)
+    if a <= t * math.sqrt(v_a) or b <= t * math.sqrt(v_b):
+        return NoiseScale(a / b if b > 0 else math.inf, math.inf)
+    square, linear, constant = b * b - t * t * v_b, a * b - t * t * v_ab, a * a - t * t * v_a
+    half = math.sqrt(max(linear * linear - square * constant, 0.0)) / square
+    return NoiseScale(a / b, half / t_quantile(LEVEL, math.inf))
 
 
 def _drawn(y: Tensor, count: int, which: str, seed: int) -> Tensor:

@@ -16,7 +16,13 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.estimators.estimate import Column
-from hessdiag.curvature.estimators.stopping import LEAVE_ONE_OUT_PRODUCTS, Budget, deflate_until, sample_until
+from hessdiag.curvature.estimators.stopping import (
+    LEAVE_ONE_OUT_PRODUCTS,
+    PILOT_EXAMPLES,
+    Budget,
+    deflate_until,
+    sample_until,
+)
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.problem import Problem
@@ -31,6 +37,7 @@ from hessdiag.results.numbers import Array
 __all__ = ["Budget", "probe", "symmetrize"]
 
 SMALLEST = 2**16  # bytes of a chunk that are never too many
+ENOUGH_PRODUCTS = 128  # of XSymRowNorm, beyond which Hutchinson's with a larger budget seldom knows more
 KEPT_BYTES = 2**30  # of product vectors of one column; the same on all devices, so that results are too
 
 
@@ -72,11 +79,11 @@ def probe(
     for block in problem.blocks:
         own = weights.index(block) if block.kind == "weight" else 0
         c = columns[block.name]
-        diagonal[block.name] = Diagonal(float(c.frobenius_sq[own]), float(c.stderr[own]), c.products, c.ended)
+        diagonal[block.name] = Diagonal(float(c.frobenius_sq[own]), float(c.bars[own]), c.products, c.ended)
     size = len(weights)
     # Column j holds the estimates of (i, j), row i of the stack: transpose.
     values = np.array([columns[b.name].frobenius_sq for b in weights]).reshape(size, size).T
-    errors = np.array([columns[b.name].stderr for b in weights]).reshape(size, size).T
+    errors = np.array([columns[b.name].bars for b in weights]).reshape(size, size).T
     return Curvature(diagonal, *symmetrize(values, errors), how=products.reason)
 
 
@@ -128,18 +135,10 @@ class _Sampler:
         """By XSymRowNorm as far as its vectors may be kept, else by Hutchinson's estimator; `None`: unit vectors."""
         vectors = self.kept_vectors(block, rows)
         room = min(self.budget.max_products, 2 * vectors)
-        if self.examples > 1 or room < LEAVE_ONE_OUT_PRODUCTS:
+        enough = min(self.budget.max_products, ENOUGH_PRODUCTS)
+        if self.examples > 1 or room < max(enough, LEAVE_ONE_OUT_PRODUCTS):
             return self.hutchinson(block, rows, generator, self.budget)
-        deflated = self.leave_one_out(block, rows, generator, replace(self.budget, max_products=room))
-        if deflated is None or deflated.ended == "rtol" or self.budget.max_products - room < LEAVE_ONE_OUT_PRODUCTS:
-            return deflated
-        rest = replace(self.budget, max_products=self.budget.max_products - deflated.products)
-        sampled = self.hutchinson(block, rows, generator, rest)
-        if sampled is None:
-            return None
-        focus = list(rows).index(block)
-        better = min(deflated, sampled, key=lambda column: column.relative(focus))
-        return replace(better, products=deflated.products + sampled.products)
+        return self.leave_one_out(block, rows, generator, replace(self.budget, max_products=room))
 
     def kept_vectors(self, block: Block, rows: Sequence[Block]) -> int:
         """How many probes' products, and as many of the basis, fit `KEPT_BYTES`."""
@@ -152,9 +151,28 @@ class _Sampler:
         def draw(count: int) -> Array:
             return self.norms(block, rows, _signs((self.examples, count, *block.shape), generator))
 
-        eps = torch.finfo(block_parameter(self.products.model, block).dtype).eps
-        focus = list(rows).index(block)
-        return sample_until(draw, examples=self.examples, focus=focus, numel=block.numel, budget=budget, eps=eps)
+        few = self.few()
+
+        def draw_pilot(count: int) -> Array:
+            return few.norms(block, rows, _signs((few.examples, count, *block.shape), generator))
+
+        return sample_until(
+            draw,
+            examples=self.examples,
+            focus=list(rows).index(block),
+            numel=block.numel,
+            budget=budget,
+            eps=torch.finfo(block_parameter(self.products.model, block).dtype).eps,
+            draw_pilot=draw_pilot,
+        )
+
+    def few(self) -> _Sampler:
+        """The same for the examples of a pilot, spread over the batch."""
+        count = min(self.examples, PILOT_EXAMPLES)
+        if count == self.examples:
+            return self
+        chosen = [number * self.batch.size // count for number in range(count)]
+        return replace(self, batch=self.batch.select(chosen))
 
     def leave_one_out(
         self, block: Block, rows: Sequence[Block], generator: torch.Generator, budget: Budget

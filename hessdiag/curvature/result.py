@@ -16,10 +16,10 @@ class Diagonal:
     """Squared Frobenius norm of one diagonal block.
 
     Attributes:
-        frobenius_sq: ‖G_l‖_F², averaged over examples in the per-example view.
-        stderr: its standard error for this batch; 0 where exact.
+        frobenius_sq: ‖G_l‖_F², averaged over examples in the per-example view; without bias, hence below 0 at times.
+        stderr: its standard error for this batch, of which 1.96 reach to either end of a 95 % interval; 0 where exact.
         products: matrix-vector products spent, per example in the per-example view.
-        ended: what ended the sampling.
+        ended: `"exact"`, or whether `rtol` was reached.
     """
 
     frobenius_sq: float

@@ -15,6 +15,10 @@ error) A z_k alone are sent back, and X_l is the Gram matrix of A^T K_l A.
 1/√q. First find the range: forward-mode passes with random weight tangents give samples of N(0, K), Q = orth of them
 (Halko, Martinsson & Tropp, arXiv 0909.4061). Then Q is treated exactly and only (I − QQ^T)ω is random. Any Q that is
 independent of the ω leaves the estimate unbiased.
+
+*How many*: stopping as soon as the samples look precise biases them, low estimates of a skewed sum looking the more
+precise. Hence pilots on a few examples choose basis and number of directions (Stein's two stages, Annals of
+Mathematical Statistics 16 (1945) 243–258), and only directions drawn after that, all of them, make the estimate.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hessdiag.curvature.estimators.estimate import ROUNDING
 from hessdiag.curvature.estimators.pairs import pair_sums
-from hessdiag.curvature.estimators.student import t_quantile
+from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel, tangent
@@ -38,17 +44,16 @@ from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import block_parameter
 from hessdiag.results.numbers import Array
-from hessdiag.results.report import Ended
 
-PILOT = 8  # directions of the pilot
-PILOT_EXAMPLES = 8
+PILOT = 12  # directions of a pilot
+PILOT_EXAMPLES = 16
 BASIS = 16  # of the range finder: what it leaves must be small, or the error bars have heavy tails
 MOST_BASIS = 64
 LOW_RANK = 10.0  # effective rank under which deflation pays: a basis of 16 catches most of it
-RANDOM = 12  # directions of the first round
+RANDOM = 12  # directions of a round, at least, where the budget has room for them
 FEWEST = 6  # directions that still tell their own noise
-LEVEL = 0.975  # at which standard errors are widened for few directions
-MARGIN = 1.2  # more directions than the noise asks for, so that another look rarely comes
+MARGIN = 1.3  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
+TAILS = 6.0  # how many times fewer degrees of freedom a variance of fourth powers of Gaussians has
 
 
 def sketch_per_example(
@@ -67,39 +72,102 @@ def sketch_per_example(
     Args:
         problem: what to measure.
         outputs: N, outputs per example.
-        rtol: relative standard error of the weight blocks' diagonal at which sampling stops.
+        rtol: relative standard error of the weight blocks' diagonal that the number of directions is chosen for.
         max_products: directions that may be sent back in all, per example.
         chunk: `chunk(m)` examples are measured at once when m cotangents are sent back.
         most: cotangents of one example that fit into memory.
         seed: of the directions.
         work: carries out each round.
     """
-    few = replace(problem, batch=problem.batch.narrow(0, PILOT_EXAMPLES))
-    pilot = _round(few, _Directions(PILOT, name="pilot"), chunk, seed, work)
-    ranks = pilot.effective_ranks()
+    size = problem.batch.size
+    few = min(PILOT_EXAMPLES, size)
+    spread_out = problem.batch.select([number * size // few for number in range(few)])
+    pilot = _Pilot(replace(problem, batch=spread_out), size, rtol, chunk, seed, work)
+    first = pilot.run(_Directions(PILOT, name="pilot"))
+    ranks = first.effective_ranks()
     deflated = float(np.nanmedian(ranks)) < LOW_RANK
-    scales = pilot.trace_scales() if deflated else None
-    random, spent, basis = RANDOM, PILOT, BASIS
-    rounds: list[_Round] = []
-    while True:
-        fixed = min(basis, outputs) if deflated else 0
-        random = max(FEWEST, min(random, most - fixed))
-        directions = _Directions(random, fixed, scales, name=f"round {len(rounds) + 1}")
-        rounds.append(_round(problem, directions, chunk, seed, work))
-        spent += directions.cost
-        total = _combine(rounds)
-        worst = total.worst_relative_error(problem)
-        basis = min(2 * basis, MOST_BASIS)
-        room = max_products - spent - (2 * min(basis, outputs) if deflated else 0)
-        if worst <= rtol or room < FEWEST:
-            break
-        # The variance falls at best with the number of pairs; never more than 4 times the directions at once.
-        pairs = sum(r.random**2 for r in rounds)
-        wanted = math.ceil(min(math.sqrt(pairs * ((MARGIN * worst / rtol) ** 2 - 1)), 4 * random))
-        random = max(FEWEST, min(wanted, room))
-    ended: Ended = "rtol" if worst <= rtol else "budget"
+    room = max(max_products - PILOT, FEWEST)
+    if deflated:
+        directions, spent = _deflated(pilot, first.trace_scales(), min(room, max_products), min(outputs, most // 2))
+    else:
+        directions, spent = _Directions(min(pilot.wanted(first, room), room)), 0
+    rounds = _rounds(directions, most)
+    total = _combine([_round(problem, each, chunk, seed, work) for each in rounds], _eps(problem))
+    spent += PILOT + sum(each.cost for each in rounds)
     how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {np.nanmedian(ranks):.1f}"
-    return replace(total.curvature(problem, spent, ended), how=how)
+    return replace(total.curvature(problem, spent, rtol), how=how)
+
+
+@dataclass(frozen=True)
+class _Pilot:
+    """Sketches of a few examples, which choose how many directions to draw and never enter the result.
+
+    Had they a say in both, the result would be biased: estimates that come out low by chance also seem less noisy.
+    """
+
+    problem: Problem
+    size: int  # examples of the whole batch
+    rtol: float
+    chunk: Callable[[int], int]
+    seed: int
+    work: Work
+
+    def run(self, directions: _Directions) -> _Round:
+        return _round(self.problem, directions, self.chunk, self.seed, self.work)
+
+    def wanted(self, found: _Round, room: int) -> int:
+        """Directions, from `RANDOM` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
+        own = _weights(self.problem)
+        value, shared, apart = (np.diagonal(each)[own] for each in (found.value, found.shared, found.apart))
+        share = self.problem.batch.size / self.size
+        own_noise = widening(_dof(PILOT, self.problem.batch.size))
+        target = (self.rtol * np.maximum(value, 0) / (MARGIN * own_noise)) ** 2
+        q = np.arange(min(RANDOM, room), room + 1, dtype=np.int64)[:, None]
+        variance = (4 * (q - 2) * np.maximum(shared, 0) + 2 * np.maximum(apart, 0)) / (q * (q - 1)) * share
+        enough = (variance * widening(_dof(q, self.size)) ** 2 <= target).all(axis=1)
+        return int(q[enough.argmax() if enough.any() else -1, 0])
+
+
+def _deflated(pilot: _Pilot, scales: list[float], room: int, widest: int) -> tuple[_Directions, int]:
+    """Basis and directions of the measurement, and the products that finding them took.
+
+    The basis is doubled as long as that promises to save more directions than it costs. A budget that is too small for
+    pilots of their own is spent at once.
+    """
+    spent, basis = 0, min(BASIS, widest)
+    while True:
+        trial = _Directions(PILOT, basis, scales, name=f"pilot with a basis of {basis}")
+        left = room - spent - trial.cost
+        if left < RANDOM + 2 * basis:
+            basis = min(basis, max(0, (room - spent - RANDOM) // 2)) if not spent else basis // 2
+            return _Directions(max(room - spent - 2 * basis, FEWEST), basis, scales), spent
+        random = pilot.wanted(pilot.run(trial), left - 2 * basis)
+        spent += trial.cost
+        if random <= 4 * basis or 2 * basis > min(MOST_BASIS, widest):
+            return _Directions(random, basis, scales), spent
+        basis *= 2
+
+
+def _rounds(directions: _Directions, most: int) -> list[_Directions]:
+    """As many equal rounds as it takes for `most` cotangents to fit at once."""
+    at_once = max(FEWEST, most - directions.fixed)
+    count = -(-directions.random // at_once)
+    random = max(FEWEST, -(-directions.random // count))
+    return [replace(directions, random=random, name=f"round {number + 1}") for number in range(count)]
+
+
+def _weights(problem: Problem) -> list[int]:
+    return [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
+
+
+def _dof(q: npt.NDArray[np.int64] | int, parts: Array | float) -> Array:
+    """Degrees of freedom of a variance that was estimated from q directions for each of so many equal parts."""
+    return np.asarray(np.maximum((q + 1) * parts - 2, q - 1) / TAILS)
+
+
+def _eps(problem: Problem) -> float:
+    dtype = block_parameter(problem.model, problem.blocks[0]).dtype
+    return float(torch.finfo(dtype).eps)
 
 
 @dataclass(frozen=True)
@@ -120,12 +188,19 @@ class _Directions:
         return self.random + 2 * self.fixed
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Round:
-    """Estimates of all L x L norms (weights, then other blocks on the diagonal) with unbiased variances."""
+    """Means over examples of what `hessdiag.curvature.estimators.pairs.pair_sums` tells of all blocks.
+
+    `variance` and `fourth` are those of the mean: Σ V_b / B² and Σ V_b² / B⁴.
+    """
 
     value: Array
     variance: Array
+    fourth: Array
+    shared: Array
+    apart: Array
+    size: Array
     random: int
     traces: Array
     traces_sq: Array
@@ -141,35 +216,38 @@ class _Round:
         return [1 / math.sqrt(t) if t > 0 else 0.0 for t in self.traces]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Total:
+    """Estimates of all L x L norms, and standard errors of which 1.96 reach to either end of a 95 % interval."""
+
     value: Array
-    variance: Array
+    stderr: Array
 
-    def worst_relative_error(self, problem: Problem) -> float:
-        """Largest relative standard error among the weight blocks that are not zero."""
-        own = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
-        value, error = np.diagonal(self.value)[own], np.sqrt(np.maximum(np.diagonal(self.variance)[own], 0))
-        return float(max((e / v for v, e in zip(value, error, strict=True) if v > 0), default=0.0))
-
-    def curvature(self, problem: Problem, products: int, ended: Ended) -> Curvature:
+    def curvature(self, problem: Problem, products: int, rtol: float) -> Curvature:
         """Diagonal of all blocks, map of the weights."""
-        stderr = np.sqrt(np.maximum(self.variance, 0))
-        diagonal = {
-            block.name: Diagonal(float(max(self.value[i, i], 0)), float(stderr[i, i]), products, ended)
-            for i, block in enumerate(problem.blocks)
-        }
-        own = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
-        return Curvature(diagonal, np.maximum(self.value[own][:, own], 0), stderr[own][:, own])
+        diagonal = {}
+        for i, block in enumerate(problem.blocks):
+            value, stderr = float(self.value[i, i]), float(self.stderr[i, i])
+            diagonal[block.name] = Diagonal(value, stderr, products, "rtol" if stderr <= rtol * value else "budget")
+        own = _weights(problem)
+        return Curvature(diagonal, self.value[own][:, own], self.stderr[own][:, own])
 
 
-def _combine(rounds: list[_Round]) -> _Total:
-    """Independent rounds, weighted by their numbers of pairs: weights fixed beforehand keep the mean unbiased."""
-    pairs = sum(r.random**2 for r in rounds)
-    value = sum((r.random**2 * r.value for r in rounds), np.zeros(())) / pairs
-    variance = sum((r.random**4 * r.variance for r in rounds), np.zeros(())) / pairs**2
-    wider = t_quantile(LEVEL, sum(r.random for r in rounds) - 1) / t_quantile(LEVEL, math.inf)
-    return _Total(np.asarray(value), np.asarray(variance * wider**2))
+def _combine(rounds: list[_Round], eps: float) -> _Total:
+    """The mean of independent rounds of the same size.
+
+    The variance is itself estimated. As in `hessdiag.curvature.estimators.hutchinson`, its degrees of freedom are those of
+    Welch and Satterthwaite over examples and rounds, divided by `TAILS`. Rounding, which does not average out, is a
+    floor to the standard error.
+    """
+    count, q = len(rounds), rounds[0].random
+    variance = sum((r.variance for r in rounds), np.zeros(())) / count**2
+    fourth = sum((r.fourth for r in rounds), np.zeros(())) / count**4
+    parts = np.divide(variance**2, fourth, out=np.ones_like(variance), where=fourth > 0)
+    dof = _dof(q, parts)
+    floor = ROUNDING * eps * np.mean([r.size for r in rounds], axis=0)
+    value = np.mean([r.value for r in rounds], axis=0)
+    return _Total(value, np.maximum(widening(dof) * np.sqrt(np.maximum(variance, 0)), floor))
 
 
 def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int], seed: int, work: Work) -> _Round:
@@ -183,9 +261,18 @@ def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int
     name = f"sketches, {directions.name}, {q} + {directions.fixed} directions"
     sums = work.total(name, list(batch.chunks(max(1, chunk(cotangents)))), measure)
     mean = {key: total / batch.size for key, total in sums.items()}
-    # That variance is itself estimated from q directions, and its tails are heavy.
-    variance = mean["variance"] / batch.size * (q + 1) / (q - 3)
-    return _Round(mean["value"], variance, q, mean["trace"], mean["trace_sq"], mean["norm_sq"])
+    return _Round(
+        value=mean["value"],
+        variance=mean["variance"] / batch.size,
+        fourth=mean["fourth"] / batch.size**3,
+        shared=mean["shared"] / batch.size,
+        apart=mean["apart"] / batch.size,
+        size=mean["size"],
+        random=q,
+        traces=mean["trace"],
+        traces_sq=mean["trace_sq"],
+        norms_sq=mean["norm_sq"],
+    )
 
 
 def _grams(problem: Problem, part: Batch, directions: _Directions, seed: int) -> tuple[Tensor, Tensor]:

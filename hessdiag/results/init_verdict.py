@@ -20,7 +20,7 @@ def judge(check: InitCheck) -> tuple[str, str]:
     if len(names) < 2:
         return "undecided", f"{check.init}: nothing to compare, the network has {len(names)} weight block."
     if level == "undecided" or math.isinf(interval.value):
-        flat = [name for name, value in zip(names, means, strict=True) if not value > 0]
+        flat = [name for name, value in zip(names, means, strict=True) if value == 0]  # below 0 it is noise
         blocks = ", ".join(flat) or "some block"
         return (
             "unbalanced" if flat else "undecided",

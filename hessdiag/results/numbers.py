@@ -25,10 +25,12 @@ def short(value: float) -> str:
 def spread(values: Sequence[float]) -> float:
     """Largest over smallest of some positive values; NaN when there are none or one is undefined, inf when one is 0.
 
-    >>> spread([2.0, 8.0, 4.0])
-    4.0
+    An estimate below 0, which an unbiased one of little may be, leaves it undefined.
+
+    >>> spread([2.0, 8.0, 4.0]), spread([2.0, -1.0])
+    (4.0, nan)
     """
-    if not values or any(math.isnan(v) for v in values):
+    if not values or any(math.isnan(v) or v < 0 for v in values):
         return math.nan
     low, high = min(values), max(values)
     if low == 0:

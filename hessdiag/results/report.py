@@ -44,15 +44,18 @@ class BlockReport(BlockRecord, Record):
             in the outputs and u ~ N(0, E[y^2]); free of the loss's own constant.
         nu: weight-gradient ratio E[dW^2] / E[W^2]; NaN for parameters that are all zero.
         weight_sq: E[W^2].
-        avg_sq_singular_value: ||G||_F^2 / P of the diagonal block.
-        stderr: standard error of `avg_sq_singular_value` as an estimate for this batch; 0 where it is exact.
+        avg_sq_singular_value: ||G||_F^2 / P of the diagonal block. Sampled values have no bias, so that one
+            that is lost in noise may come out below 0.
+        stderr: standard error of `avg_sq_singular_value` as an estimate for this batch; 0 where it is exact. It is
+            widened for few samples: the value +- 1.96 stderr is a 95 % interval.
         ratio: gamma / avg_sq_singular_value, theory over measurement.
         relative_ratio: ratio / geometric mean of the ratios of all weight blocks.
         products: matrix-vector products per example (or per batch) spent on the block; 0 for the closed form.
-        ended: what ended the sampling: `"exact"` (nothing to sample), `"rtol"` or `"budget"`.
+        ended: what came of the sampling: `"exact"` (nothing to sample), `"rtol"` (reached) or `"budget"` (it was not).
         noise_scale: curvature noise scale in examples, E||G^(b)||^2 / E<G^(b), G^(c)> over examples b and pairs b != c:
             the batch size past which the Gauss-Newton matrix of a batch stops shrinking; NaN where not measured.
-        noise_scale_stderr: its standard error as an estimate for the data that the examples are of.
+        noise_scale_stderr: its standard error as an estimate for the data that the examples are of; infinite where the
+            scale is lost in noise, NaN where there is only one group of examples.
     """
 
     sites_in: int

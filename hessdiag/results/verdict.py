@@ -25,6 +25,7 @@ Level = Literal["balanced", "uneven", "unbalanced", "undecided"]
 BALANCED = 2.0  # below it
 UNBALANCED = 10.0  # above it
 CONFIDENCE = 0.95
+MOST_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
 MOST_NAMED = 3  # blocks in a sentence
 
 
@@ -34,7 +35,7 @@ class Verdict:
 
     Attributes:
         level: `"balanced"` (factor below 2), `"uneven"` (2 to 10), `"unbalanced"` (above 10, or a block without any
-            curvature), or `"undecided"` where there is nothing to compare, a value is undefined, or noise hides it.
+            curvature), or `"undecided"` where there is nothing to compare, a value is undefined, or lost in noise.
         sentence: the verdict in plain words. It holds names from the model: escape it where that matters.
         notes: what the sentence leaves out, a sentence each.
         factor: largest over smallest σ² among the weight blocks, as in `Report.spread`.
@@ -79,6 +80,16 @@ def level_of(factor: float) -> Level:
     return "balanced" if factor < BALANCED else "uneven" if factor <= UNBALANCED else "unbalanced"
 
 
+def lost_in_noise(block: BlockReport) -> bool:
+    """Whether a sampled σ² is smaller than its standard error, or below 0: it tells nothing but an upper bound."""
+    return block.stderr > 0 and block.avg_sq_singular_value < block.stderr
+
+
+def missed_rtol(block: BlockReport, rtol: float) -> bool:
+    """Whether the sampling of a block left its standard error above `rtol`."""
+    return block.ended == "budget" and not 0 < block.stderr <= rtol * block.avg_sq_singular_value
+
+
 @dataclass(frozen=True)
 class _Factor:
     """Largest over smallest σ² of some blocks, and the interval that sampling noise leaves open."""
@@ -96,7 +107,7 @@ class _Factor:
             return cls(value, value, value)
         logs = np.log([b.avg_sq_singular_value for b in blocks])  # (L,)
         errors = np.array([b.stderr / b.avg_sq_singular_value for b in blocks])  # (L,), standard errors of logs
-        errors[~np.isfinite(errors)] = np.inf
+        errors[~(errors < MOST_ERROR)] = np.inf
         apart = logs[:, None] - logs  # (L, L)
         # Intervals that hold for all pairs at once (Bonferroni): the extremes of many noisy blocks differ by chance.
         count = len(blocks)
@@ -120,7 +131,8 @@ def _exp(logarithm: float) -> float:
 
 def _judge(weights: Sequence[BlockReport], curved: Sequence[BlockReport], factor: _Factor) -> tuple[Level, str]:
     undefined = [b.name for b in weights if not math.isfinite(b.avg_sq_singular_value)]
-    flat = [b.name for b in weights if b.avg_sq_singular_value <= 0]
+    lost = [b.name for b in weights if b.avg_sq_singular_value <= 0 < b.stderr]
+    flat = [b.name for b in weights if b.avg_sq_singular_value <= 0 and b.name not in lost]
     if not weights:
         return "undecided", "Nothing to compare: no weight block was measured."
     if undefined:
@@ -131,6 +143,8 @@ def _judge(weights: Sequence[BlockReport], curved: Sequence[BlockReport], factor
             "undecided",
             f"Nothing to compare: {weights[0].name} is the only weight block{_flat_clause(flat, ', and ')}.",
         )
+    if lost:
+        return _lost(lost, flat, curved, factor)
     if not curved:
         return "undecided", "Undecided: no weight block has any curvature on this batch (σ² is 0 in all of them)."
     if flat:
@@ -138,6 +152,16 @@ def _judge(weights: Sequence[BlockReport], curved: Sequence[BlockReport], factor
         what = f"{_flat_clause(flat)}, as if {it} not reach the loss{_of_the_others(curved, factor)}"
         return "unbalanced", f"Unbalanced: {what}."
     return _compare(curved, factor)
+
+
+def _lost(
+    lost: Sequence[str], flat: Sequence[str], curved: Sequence[BlockReport], factor: _Factor
+) -> tuple[Level, str]:
+    """The verdict where noise hides even the sign of some σ²; the others may be apart enough to decide it."""
+    others = _flat_clause(flat, ", and ") + _of_the_others(curved, factor)
+    if level_of(factor.low) == "unbalanced":
+        return "unbalanced", f"Unbalanced: the curvature of {_listed(lost)} is lost in sampling noise{others}."
+    return "undecided", f"Undecided: the curvature of {_listed(lost)} is lost in sampling noise{others}."
 
 
 def _flat_clause(flat: Sequence[str], joint: str = "") -> str:
@@ -187,11 +211,11 @@ def _interval(factor: _Factor) -> str:
 
 def _notes(report: Report) -> tuple[str, ...]:
     notes = []
-    spent = [b.name for b in report.weights if b.ended == "budget"]
-    if spent:
+    missed = [b.name for b in report.weights if missed_rtol(b, report.rtol)]
+    if missed:
         notes.append(
-            f"Sampling ended with its budget, before the standard error was below {100 * report.rtol:g} %, for"
-            f" {_listed(spent)}; a larger max_products narrows it."
+            f"Sampling left the standard error above {100 * report.rtol:g} % for {_listed(missed)}; a larger"
+            " max_products or a smaller rtol narrows it."
         )
     if report.skipped:
         names = _listed([name for name, _ in report.skipped])

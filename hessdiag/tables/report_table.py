@@ -8,10 +8,11 @@ from rich.table import Table
 
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.results.verdict import judge
+from hessdiag.results.verdict import judge, lost_in_noise, missed_rtol
 from hessdiag.tables.text_table import listed, make_table, plain_text, size
 
 COLUMNS = ("block", "shape", "ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/σ²", "relative")
+UNDECIDED = "undecided"
 
 
 def render(report: Report) -> str:
@@ -54,24 +55,31 @@ def footer(report: Report) -> list[str]:
 
 
 def sampling(report: Report) -> str:
-    """What ended the random probing."""
-    unfinished = [block.name for block in report.blocks if block.ended == "budget"]
+    """What came of the random probing."""
+    missed = [block.name for block in report.blocks if missed_rtol(block, report.rtol)]
     most = max((block.products for block in report.blocks), default=0)
-    if unfinished:
-        return f"sampling: budget of {most} products spent before rtol {report.rtol:g} on {', '.join(unfinished)}"
+    if missed:
+        return f"sampling: rtol {report.rtol:g} missed with at most {most} products a block on {', '.join(missed)}"
     return f"sampling: rtol {report.rtol:g} reached with at most {most} products a block"
 
 
 def noise(report: Report) -> str:
     """The range of the curvature noise scale over the weight blocks; nothing where it was not measured."""
-    told = [b for b in report.weights if not (math.isnan(b.noise_scale) or math.isinf(b.noise_scale_stderr))]
-    known = sorted(told, key=lambda b: b.noise_scale)
+    measured = [b for b in report.weights if not math.isnan(b.noise_scale)]
+    known = sorted((b for b in measured if _has_interval(b)), key=lambda b: b.noise_scale)
+    what = "curvature noise scale, in examples:  "
     if not known:
-        return ""
+        return f"{what}undecided, the examples are too few to tell" if measured else ""
     ends = [known[0]] if len(known) == 1 else [known[0], known[-1]]
-    return "curvature noise scale, in examples:  " + " to ".join(
+    scales = " to ".join(
         f"{short(block.noise_scale)} ± {short(block.noise_scale_stderr)} ({block.name})" for block in ends
     )
+    others = len(measured) - len(known)
+    return f"{what}{scales}" + (f"; undecided for {others} of {len(measured)} blocks" if others else "")
+
+
+def _has_interval(block: BlockReport) -> bool:
+    return block.noise_scale > 0 and math.isfinite(block.noise_scale_stderr)
 
 
 def cells(block: BlockReport) -> list[str]:
@@ -84,8 +92,8 @@ def cells(block: BlockReport) -> list[str]:
         short(block.gamma),
         short(block.gamma_curvature),
         short(block.nu),
-        short(block.avg_sq_singular_value),
-        "exact" if block.ended == "exact" else short(error),
-        short(block.ratio),
-        short(block.relative_ratio),
+        UNDECIDED if lost_in_noise(block) else short(block.avg_sq_singular_value),
+        "exact" if block.ended == "exact" else short(math.nan if lost_in_noise(block) else error),
+        short(math.nan if lost_in_noise(block) else block.ratio),
+        short(math.nan if lost_in_noise(block) else block.relative_ratio),
     ]

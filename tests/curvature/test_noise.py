@@ -84,8 +84,33 @@ def test_examples_with_nothing_in_common_never_stop_averaging() -> None:
 
 
 def test_the_error_bar_is_the_spread_between_groups() -> None:
-    """Of a ratio of means over independent groups."""
+    """Of a ratio of means over independent groups, a little wider for Student's quantile and Fieller's interval."""
     rng = np.random.default_rng(0)
     draws = [(rng.gamma(4, size=16), rng.gamma(4, size=16) / 2) for _ in range(2000)]
     found = [_ratio(own, cross) for own, cross in draws]
-    assert np.mean([f.stderr for f in found]) == pytest.approx(np.std([f.value for f in found]), rel=0.1)
+    spread = np.std([f.value for f in found])
+    assert spread < np.mean([f.stderr for f in found]) < 1.2 * spread
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0, 1.5])
+def test_95_percent_intervals_cover_wherever_there_is_one(noise: float) -> None:
+    """Also where the mean over pairs is told from 0 in some of the draws alone."""
+    rng = np.random.default_rng(1)
+    covered, undecided = [], 0
+    for _ in range(1500):
+        own = 5 * rng.gamma(4, size=16) / 4
+        scale = _ratio(own, 1 + noise * (rng.gamma(1, size=16) - 1) + noise * rng.standard_normal(16))
+        if math.isinf(scale.stderr):
+            undecided += 1
+        else:
+            covered.append(abs(scale.value - 5) <= 1.96 * scale.stderr)
+    assert 0.92 <= np.mean(covered) <= 0.98
+    assert (undecided > 0) == (noise >= 1)
+
+
+@pytest.mark.parametrize("lost", ["own", "cross"])
+def test_a_scale_that_is_lost_in_noise_has_no_error(lost: str) -> None:
+    """Means of -1 ± 1, of ‖G‖² or of the products of pairs: a ratio of -11 is no noise scale."""
+    known, around_zero = np.full(16, 11.0), np.array([-5.0, 3.0] * 8)
+    scale = _ratio(*((around_zero, known) if lost == "own" else (known, around_zero)))
+    assert scale.stderr == math.inf

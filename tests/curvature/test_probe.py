@@ -83,7 +83,7 @@ def test_the_budget_ends_the_sampling_and_is_reported() -> None:
     weight = report.weights[0]
     assert (weight.ended, weight.products) == ("budget", 50)
     assert weight.stderr > 1e-3 * weight.avg_sq_singular_value
-    assert "budget of 50 products spent before rtol 0.001" in repr(report)
+    assert "rtol 0.001 missed with at most 50 products a block" in repr(report)
 
 
 @pytest.mark.parametrize("memory", [100_000, 2_000])  # few probes at a time; few examples of the batch

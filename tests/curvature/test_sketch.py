@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import hessdiag
+from hessdiag.curvature.sketch import _round
 from tests.networks import BUILDERS, build
 
 
@@ -102,3 +103,80 @@ def test_sketches_of_a_batch_or_a_hessian_are_refused() -> None:
 def test_many_outputs_are_sketched_without_being_asked_for() -> None:
     model, x = linear(outputs=200)
     assert hessdiag.diagnose(model, x).method == "sketch"
+
+
+def few_sketches(seed: int) -> hessdiag.Report:
+    """20 products of a network of low rank, whose loss has no square root: all is lost in noise."""
+    torch.manual_seed(0)
+    model, x = deep_relu()
+    return hessdiag.diagnose(model, x[:1], method="sketch", noise_scale=False, max_products=20, seed=seed)
+
+
+def test_negative_estimates_stay_as_they_are() -> None:
+    """Cut to 0 they would be biased, and read as no curvature at all."""
+    reports = [few_sketches(seed) for seed in range(12)]
+    maps = np.array([report.heatmap.frobenius_sq for report in reports])
+    assert (maps < 0).any()
+    assert not (maps == 0).any()
+    assert all((report.heatmap.stderr > 0).all() for report in reports)
+    lost = next(r for r in reports if (r.heatmap.frobenius_sq < 0).any())
+    assert hessdiag.Report.from_json(lost.to_json()).heatmap == lost.heatmap
+    assert (lost.heatmap.normalized() < 0).any()
+
+
+def test_a_map_with_negative_cells_is_drawn() -> None:
+    from hessdiag import plots
+
+    reports = (few_sketches(seed) for seed in range(12))
+    lost = next(r for r in reports if (r.heatmap.frobenius_sq < 0).any())
+    caption = next(t.get_text() for t in plots.draw_heatmap(lost).texts if t.get_gid() == "caption")
+    assert "zero or undefined" in caption
+    assert "undecided" in repr(lost) or all(b.avg_sq_singular_value > b.stderr for b in lost.weights)
+
+
+def test_rtol_is_judged_block_by_block() -> None:
+    model, x = deep_relu()
+    report = hessdiag.diagnose(model, x, **loss_options("cross-entropy", 3, 40), method="sketch", max_products=44)
+    for block in report.blocks:
+        reached = block.stderr <= report.rtol * block.avg_sq_singular_value
+        assert block.ended == ("rtol" if reached else "budget")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_float32_errors_of_low_rank_are_within_the_rounding_that_is_reported(seed: int) -> None:
+    """Six outputs are spanned by the basis: the samples agree to far better than their products are rounded."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(8) for layer in (nn.Linear(24, 24), nn.ReLU())]
+    model = hessdiag.init.apply(nn.Sequential(*layers, nn.Linear(24, 6)), "fan-in")
+    x, t = torch.randn(4, 24), torch.randint(6, (4,))
+    options = {"loss": "cross-entropy", "noise_scale": False, "seed": seed}
+    single = hessdiag.diagnose(model, x, t, method="sketch", **options).heatmap
+    exact = hessdiag.diagnose(model.double(), x.double(), t, method="exact", **options).heatmap
+    assert (single.stderr >= 15 * torch.finfo(torch.float32).eps * np.abs(single.frobenius_sq)).all()
+    assert (single.stderr < 1e-5 * exact.frobenius_sq).all()
+    assert (np.abs(single.frobenius_sq - exact.frobenius_sq) <= 4 * single.stderr).all()
+
+
+@pytest.mark.parametrize("network", [deep_relu, linear])
+def test_sketches_that_choose_their_number_are_no_part_of_the_estimate(network, monkeypatch) -> None:
+    """Pilots come first, and their values go nowhere: stopping at samples that look precise left a bias of 0.9 %."""
+    rounds = []
+
+    def recorded(problem, directions, *args):
+        found = _round(problem, directions, *args)
+        rounds.append((directions, found.value))
+        return found
+
+    monkeypatch.setattr("hessdiag.curvature.sketch._round", recorded)
+    torch.manual_seed(0)
+    model, x = network()
+    report = hessdiag.diagnose(model, x, **loss_options("mse", 3, 40), method="sketch")
+    pilots = [directions.name.startswith("pilot") for directions, _ in rounds]
+    assert pilots == sorted(pilots, reverse=True)
+    assert pilots.count(True) > (network is deep_relu)  # one for the rank, and one or more with a basis
+    values = [value for directions, value in rounds if directions.name.startswith("round")]
+    weights = [i for i, block in enumerate(report.blocks) if block.kind == "weight"]
+    expected = np.mean(values, axis=0)[np.ix_(weights, weights)]
+    np.testing.assert_allclose(report.heatmap.frobenius_sq, expected, rtol=1e-12)
+    assert len({directions.random for directions, _ in rounds if directions.name.startswith("round")}) == 1
+    assert report.blocks[0].products == sum(directions.cost for directions, _ in rounds)

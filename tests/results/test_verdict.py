@@ -208,10 +208,45 @@ def test_exact_blocks_stay_apart_beside_noisy_ones() -> None:
 
 def test_notes_say_what_was_cut_short_and_what_was_left_out() -> None:
     report = report_of(*range(1, 8), skipped=(("norm.weight", "normalisation"), ("norm.bias", "normalisation")))
-    blocks = tuple(replace(block, ended="budget", stderr=0.2) for block in report.blocks)
+    blocks = tuple(replace(block, ended="budget", stderr=0.4) for block in report.blocks)
     cut, left_out = judge(replace(report, blocks=blocks, method="probe")).notes
     assert cut == (
-        "Sampling ended with its budget, before the standard error was below 5 %, for a.weight, b.weight, c.weight and"
-        " 4 more; a larger max_products narrows it."
+        "Sampling left the standard error above 5 % for a.weight, b.weight, c.weight and 4 more; a larger max_products"
+        " or a smaller rtol narrows it."
     )
     assert left_out == "The verdict does not cover what was not measured: norm.weight and norm.bias."
+
+
+@pytest.mark.parametrize("value", [-0.5, -1e-9, 0.0])
+def test_a_sampled_value_below_zero_is_no_missing_curvature(value: float) -> None:
+    report = report_of(1.0, 2.0, 3.0, error=0.02)
+    lost = replace(report.blocks[1], avg_sq_singular_value=value, stderr=1.0, ended="budget")
+    verdict = judge(replace(report, blocks=(report.blocks[0], lost, report.blocks[2])))
+    assert verdict.level == "undecided"
+    assert verdict.sentence.startswith(
+        "Undecided: the curvature of b.weight is lost in sampling noise; among the other"
+    )
+    assert "no curvature" not in verdict.sentence
+
+
+def test_blocks_apart_enough_stay_unbalanced_beside_one_that_is_lost() -> None:
+    report = report_of(1.0, 2.0, 300.0, error=0.02)
+    lost = replace(report.blocks[1], avg_sq_singular_value=-1.0, stderr=1.0, ended="budget")
+    verdict = judge(replace(report, blocks=(report.blocks[0], lost, report.blocks[2])))
+    assert verdict.level == "unbalanced"
+    assert "b.weight is lost in sampling noise" in verdict.sentence
+
+
+def test_a_large_block_that_may_be_zero_proves_nothing() -> None:
+    """1000 ± 900: as a logarithm it would be 170 at least."""
+    report = report_of(1.0, 1000.0)
+    loud = replace(report.blocks[1], stderr=900.0, ended="budget")
+    assert judge(replace(report, blocks=(report.blocks[0], loud))).level == "undecided"
+
+
+def test_only_blocks_that_missed_rtol_are_named() -> None:
+    report = report_of(1.0, 1.1, 1.2, error=0.2)
+    known = replace(report.blocks[0], ended="budget", stderr=0.0084)
+    blocks = (known, *(replace(block, ended="budget") for block in report.blocks[1:]))
+    (note,) = judge(replace(report, blocks=blocks)).notes
+    assert "above 5 % for b.weight and c.weight;" in note

@@ -159,7 +159,7 @@ def test_sampling_says_what_ended_it() -> None:
     short = build_block(name="fc2.weight", ended="budget", products=400)
     assert "sampling: rtol 0.05 reached with at most 64 products a block" in repr(build_report(reached, method="probe"))
     text = repr(build_report(reached, short, method="probe", rtol=0.01))
-    assert "sampling: budget of 400 products spent before rtol 0.01 on fc2.weight" in text
+    assert "sampling: rtol 0.01 missed with at most 400 products a block on fc2.weight" in text
     assert "sampling" not in repr(build_report())
 
 
@@ -206,3 +206,31 @@ def test_a_notebook_gets_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = repr(mixed_report())
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert repr(mixed_report()) == plain
+
+
+def test_only_blocks_that_missed_rtol_are_named() -> None:
+    known = build_block(name="wte.weight", ended="budget", products=400, stderr=0.0084)
+    short = build_block(name="fc2.weight", ended="budget", products=400, stderr=0.5)
+    text = repr(build_report(known, short, method="sketch", heatmap=build_report().heatmap))
+    assert "sampling: rtol 0.05 missed with at most 400 products a block on fc2.weight\n" in text
+
+
+@pytest.mark.parametrize(("value", "stderr"), [(-9.98e3, 2e4), (0.0, 1.0), (1.0, 3.0)])
+def test_what_is_lost_in_noise_is_undecided(value: float, stderr: float) -> None:
+    lost = build_block(name="b", avg_sq_singular_value=value, stderr=stderr, ended="budget", products=20)
+    _, _, row = rows_of(build_report(build_block(), lost, method="sketch", heatmap=build_report().heatmap))
+    assert row.split()[6:] == ["undecided", "–", "–", "–"]
+
+
+def scaled(name: str, value: float, stderr: float):
+    return build_block(name=name, noise_scale=value, noise_scale_stderr=stderr)
+
+
+@pytest.mark.parametrize(("value", "stderr"), [(-3.66, 1.0), (-58.6, math.inf), (12.0, math.nan), (12.0, math.inf)])
+def test_a_noise_scale_without_interval_is_undecided(value: float, stderr: float) -> None:
+    beside = {"heatmap": build_report().heatmap}
+    alone = repr(build_report(scaled("a.weight", value, stderr), **beside))
+    assert "curvature noise scale, in examples:  undecided, the examples are too few to tell\n" in alone
+    both = repr(build_report(scaled("a.weight", value, stderr), scaled("b.weight", 513.0, 67.0), **beside))
+    assert "in examples:  513 ± 67 (b.weight); undecided for 1 of 2 blocks\n" in both
+    assert "noise scale" not in repr(build_report())

@@ -36,6 +36,7 @@ from hessdiag.results.numbers import Array
 RANK_TOLERANCE = 1e-13  # of the largest singular value: directions below are rounding
 SHARED = 1e-8  # a column whose leverage is this far below 1 is in the range of the others
 MOST_COVARIANCE = 4.0  # times s²/k: for fast decay the noise of the covariance estimate is far above that
+KURTOSIS = 1.0  # excess, of the v_l
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -132,19 +133,22 @@ def leave_one_out(grams: Grams, S: Tensor, W: Tensor) -> tuple[Array, Array]:
     return v.cpu().numpy(), h.fill_diagonal_(0.0).cpu().numpy()
 
 
-def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor) -> Estimate:
+def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor, *, pilot: int = 0) -> Estimate:
     """‖B‖_F² for every block B of a column, with standard errors from leaving out one probe and two.
 
-    The degrees of freedom are (k − 1)/2, the v_l being as heavy-tailed as the norms of Hutchinson's estimator.
+    The degrees of freedom are (k − 1)/(1 + κ/2) as for Hutchinson's estimator, with a lower excess kurtosis κ: what is
+    left of the matrix outside of Q has many small eigenvalues rather than a few large ones.
 
     Args:
         blocks: Gram matrices of the products with each block.
         S, W: (p, k), downdates of the range of the diagonal block's products, and QᵀΩ.
+        pilot: the first so many probes, with which k was chosen, serve Q alone.
     """
-    k = S.shape[1]
+    k = S.shape[1] - pilot
     values, errors = [], []
     for grams in blocks:
         v, h = leave_one_out(grams, S, W)
+        v, h = v[pilot:], h[pilot:, pilot:]
         with np.errstate(invalid="ignore"):  # products that overflowed have no variance
             independent = v.var(ddof=1) / k
             covariance = (h * h.T).sum() / (k * (k - 1))
@@ -152,4 +156,4 @@ def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor) -> Estimate:
         below = float(grams.ZZ.diagonal().sum()) - v.mean()  # ‖B‖_F² is no less than ‖BQ‖_F²: an error seen
         values.append(max(v.mean(), 0.0))
         errors.append(max(error, below))
-    return Estimate(np.array(values), np.array(errors), np.full(len(values), (k - 1) / 2))
+    return Estimate(np.array(values), np.array(errors), np.full(len(values), (k - 1) / (1 + KURTOSIS / 2)))

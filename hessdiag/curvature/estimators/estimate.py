@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from hessdiag.curvature.estimators.student import t_quantile
+from hessdiag.curvature.estimators.student import t_quantile, widening
 from hessdiag.execution.work import Result
 from hessdiag.results.numbers import Array
 from hessdiag.results.report import Ended
@@ -51,6 +51,16 @@ class Estimate:
         """Standard error over estimate of one row."""
         value = float(self.frobenius_sq[row])
         return float(self.stderr[row]) / value if value != 0 else 0.0
+
+    def precision(self, row: int) -> float:
+        """`bars` over estimate of one row: what `rtol` is asked of."""
+        value = float(self.frobenius_sq[row])
+        return float(self.bars[row]) / value if value != 0 else 0.0
+
+    @property
+    def bars(self) -> Array:
+        """Standard errors of which 1.96 reach to either end of Student's 95 % interval, (rows,)."""
+        return np.multiply(self.stderr, widening(self.dof), out=np.zeros_like(self.stderr), where=self.stderr != 0)
 
     def with_rounding(self, eps: float) -> Estimate:
         """The same with no standard error below what rounding of the products leaves unknown."""

@@ -10,31 +10,44 @@ import numpy as np
 from hessdiag.curvature.estimators.estimate import Estimate
 from hessdiag.results.numbers import Array
 
+MODERATE = 2.0  # excess kurtosis that is always reckoned with: a few samples do not show their tails
 
-def hutchinson(count: int, total: Array, squares: Array) -> Estimate:
+
+def hutchinson(norms: Array) -> Estimate:
     """Mean over examples b of E‖H^(b) r‖² = ‖H^(b)‖_F², for probes r of independent entries of mean 0 and variance 1.
 
     The variance s_b²/(B² m) of each example's mean over m probes comes from the spread between its own probes: the
     spread between examples is no noise of the estimator. The degrees of freedom of the sum are those of Welch and
-    Satterthwaite, ν = (m + 1)(Σs²)²/Σs⁴ − 2, which removes the bias of s⁴ and is m − 1 for one example. They are halved
-    for the tails of ‖H r‖²: values of excess kurtosis κ tell their variance as well as ν/(1 + κ/2) degrees of freedom
-    would, and κ is between 0 (many equal eigenvalues) and 12 (a single one); with κ = 2 the 95 % intervals of the
-    spectra in the tests cover in 93–98 %.
+    Satterthwaite, ν = (m + 1)(Σs²)²/Σs⁴ − 2, which removes the bias of s⁴ and is m − 1 for one example. They are
+    divided by 1 + κ/2 for the tails of ‖H r‖², because Var s² = (2/(m − 1) + κ/m) σ⁴ for values of excess kurtosis κ.
+    It is between about 0 (many equal eigenvalues) and 12 (a single one), and estimated from all samples, but never
+    taken to be less than `MODERATE`.
 
     Args:
-        count: m >= 2, probes of each example.
-        total: (B, rows), Σ ‖H r‖² over the m probes.
-        squares: (B, rows), Σ ‖H r‖⁴.
+        norms: (B, m, rows), ‖H r‖² of m >= 2 probes of each example.
 
-    >>> e = hutchinson(2, np.array([[4.0]]), np.array([[10.0]]))  # ‖H r‖² was 1 and 3
+    >>> e = hutchinson(np.array([[[1.0], [3.0]]]))
     >>> float(e.frobenius_sq[0]), float(e.stderr[0]), float(e.dof[0])
     (2.0, 1.0, 0.5)
     """
-    examples = len(total)
-    mean = total / count  # (B, rows)
-    within = np.maximum(squares / count - mean**2, 0) * count / (count - 1)  # (B, rows)
+    examples, count, _ = norms.shape
+    mean = norms.mean(axis=1)  # (B, rows)
+    apart = norms - mean[:, None]
+    within = apart.var(axis=1, ddof=1)  # (B, rows)
     variance = within.sum(axis=0)  # (rows,)
-    fourth = (within**2).sum(axis=0)
-    concentration = np.divide(variance**2, fourth, out=np.full_like(variance, examples), where=fourth > 0)
-    dof = np.maximum((count + 1) * concentration - 2, count - 1) / 2
+    squares = (within**2).sum(axis=0)
+    parts = np.divide(variance**2, squares, out=np.full_like(variance, examples), where=squares > 0)
+    dof = np.maximum((count + 1) * parts - 2, count - 1) / (1 + _kurtosis(apart, within) / 2)
     return Estimate(mean.mean(axis=0), np.sqrt(variance / count) / examples, dof)
+
+
+def _kurtosis(apart: Array, within: Array) -> Array:
+    """Excess kurtosis of the samples around their examples' means, pooled over examples, (rows,).
+
+    It comes out low where an example has few samples, and tells nothing of 2 of them: hence its lower bound.
+    """
+    count = apart.shape[1]
+    fourth, squares = (apart**4).mean(axis=1).sum(axis=0), (within**2).sum(axis=0)
+    shrunk = (1 - 1 / count) ** 2
+    raw = np.divide(fourth / shrunk, squares, out=np.full_like(fourth, 3.0), where=squares > 0) - 3
+    return np.asarray(np.maximum(raw, MODERATE))

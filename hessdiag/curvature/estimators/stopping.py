@@ -1,7 +1,9 @@
-"""When to stop sampling.
+"""How many samples to take, in two stages (C. Stein, Annals of Mathematical Statistics 16 (1945) 243–258).
 
-Optional stopping biases a mean and its error bar. Hence a pilot of a fixed size, a number of further probes computed
-once from it, and few looks after that.
+Optional stopping biases a mean and its error bar: of a skewed sample, low means also look precise. Hence a pilot tells
+how many probes the wanted error takes, and only probes drawn after that make the estimate, all of them: given the
+pilot they are a sample of fixed size. Nothing is looked at twice. The estimate may therefore end a little above `rtol`;
+then the report says so. A budget with no room for pilot and measurement is spent at once: that is a fixed size too.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ from hessdiag.curvature.estimators.estimate import Column, Estimate
 from hessdiag.curvature.estimators.hutchinson import hutchinson
 from hessdiag.results.numbers import Array
 
-PILOT_SAMPLES = 64  # Hutchinson's probes, over all examples, before the noise is judged
-PILOT_PRODUCTS = 32  # of XSymRowNorm, before the noise is judged
+PILOT_SAMPLES = 64  # Hutchinson's probes, over all examples of the pilot
+PILOT_EXAMPLES = 32  # as many examples tell the noise of all
+FEWEST_SAMPLES = 32  # over all examples: fewer do not tell their own noise
+PILOT_PROBES = 16  # of XSymRowNorm
+FEWEST_FRESH = 12  # after the pilot: fewer do not tell their own noise
+MOST_FRESH = 4  # times the probes of a pilot, or a larger pilot finds more of the range first
 LEAVE_ONE_OUT_PRODUCTS = 24  # with fewer, half of them as probes are too few to tell the noise
-MARGIN = 1.2  # more probes than the pilot's noise asks for, so that a second look rarely comes
+MARGIN = 1.3  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
 FLOAT64_EPS = float(np.finfo(np.float64).eps)
 
 
@@ -46,8 +52,9 @@ def sample_until(
     numel: int,
     budget: Budget,
     eps: float = FLOAT64_EPS,
+    draw_pilot: Callable[[int], Array] | None = None,
 ) -> Column | None:
-    """Hutchinson's estimate, until the focused row is known to `rtol` or the budget is spent.
+    """Hutchinson's estimate, of as many probes as a pilot says that the focused row takes, or as the budget allows.
 
     Args:
         draw: `draw(m)` gives (B, m, rows) new squared norms.
@@ -56,24 +63,28 @@ def sample_until(
         numel: entries of the column block; `None` is returned when all unit vectors would cost no more.
         budget: when to stop.
         eps: of the dtype that the products are computed in.
+        draw_pilot: `draw` for the examples of the pilot; by default that of all.
     """
-    wanted = min(max(2, -(-PILOT_SAMPLES // examples)), max(budget.max_products, 2))
-    if numel <= wanted:
+    few = examples if draw_pilot is None else min(examples, PILOT_EXAMPLES)
+    pilot = max(2, -(-PILOT_SAMPLES // few))
+    least = max(2, -(-FEWEST_SAMPLES // examples))
+    most = max(budget.max_products, 2)
+    spent = 0
+    if numel <= min(pilot, most):
         return None
-    count, total, squares = 0, np.zeros(0), np.zeros(0)
-    while True:
-        new = draw(wanted - count)
-        total = total + new.sum(axis=1) if count else new.sum(axis=1)  # (B, rows)
-        squares = squares + (new**2).sum(axis=1) if count else (new**2).sum(axis=1)
-        count = wanted
-        estimate = hutchinson(count, total, squares).with_rounding(eps)
-        relative = estimate.relative(focus)
-        if relative <= budget.rtol or count >= budget.max_products or not math.isfinite(relative):
-            return Column.of(estimate, count, "rtol" if relative <= budget.rtol else "budget")
-        wanted = max(count + 1, math.ceil(MARGIN * count * (relative / budget.rtol) ** 2))
-        if numel <= wanted - count and numel <= budget.max_products:
+    if most < pilot + max(pilot, least):
+        wanted = most
+    else:
+        relative = hutchinson((draw_pilot or draw)(pilot)).precision(focus)
+        spent = pilot
+        if not math.isfinite(relative):
+            relative = 0.0  # more of them will not help
+        samples = pilot * few * (MARGIN * relative / budget.rtol) ** 2
+        wanted = max(least, math.ceil(samples / examples))
+        if numel <= wanted and numel <= budget.max_products:
             return None
-        wanted = min(wanted, budget.max_products)
+        wanted = min(wanted, most - spent)
+    return _column(hutchinson(draw(wanted)).with_rounding(eps), wanted + spent, focus, budget)
 
 
 def deflate_until(
@@ -84,10 +95,11 @@ def deflate_until(
     numel: int,
     budget: Budget,
 ) -> Column | None:
-    """XSymRowNorm's estimate for one matrix, until the focused row is known to `rtol` or the budget is spent.
+    """XSymRowNorm's estimate for one matrix, of as many probes as a pilot says that the focused row takes.
 
-    The number of probes at most doubles from look to look: where the spectrum decays, fewer do than the pilot's noise
-    asks for. No product is done twice: the basis grows, and its products with it.
+    The pilot's products are not lost: they stay in the range Q, of which any is right that is independent of the probe
+    that it is used with; only the values of its probes do not count. A pilot that has found the whole range needs no
+    more probes. No product is done twice: the basis grows, and its products with it.
 
     Args:
         signs: `signs(m)` gives (m, n) new random signs.
@@ -97,20 +109,31 @@ def deflate_until(
         budget: when to stop; at least `LEAVE_ONE_OUT_PRODUCTS`.
     """
     most = min(budget.max_products // 2, numel)
-    wanted = min(PILOT_PRODUCTS // 2, most)
-    if numel <= 2 * wanted:
+    pilot = PILOT_PROBES
+    if numel <= 2 * min(pilot, most):
         return None
     sketch = _Sketch(multiply, focus)
+    if most < pilot + FEWEST_FRESH:
+        sketch.grow(signs(most))
+        return _column(sketch.estimate(0), sketch.products, focus, budget)
     while True:
-        sketch.grow(signs(wanted - sketch.probes))
-        estimate = sketch.estimate()
-        relative, k = estimate.relative(focus), sketch.probes
-        if relative <= budget.rtol or k >= most or not math.isfinite(relative):
-            return Column.of(estimate, sketch.products, "rtol" if relative <= budget.rtol else "budget")
-        wanted = min(max(k + 1, math.ceil(MARGIN * k * (relative / budget.rtol) ** 2)), 2 * k)
-        if numel <= 2 * (wanted - k) and numel <= budget.max_products:
+        sketch.grow(signs(pilot - sketch.probes))
+        found = sketch.estimate(0)
+        relative = found.precision(focus)
+        if sketch.has_all or not math.isfinite(relative):
+            return _column(found, sketch.products, focus, budget)
+        fresh = max(FEWEST_FRESH, math.ceil(pilot * (MARGIN * relative / budget.rtol) ** 2))
+        if numel <= 2 * fresh and numel <= budget.max_products:
             return None
-        wanted = min(wanted, most)
+        if fresh <= MOST_FRESH * pilot or 4 * pilot > most:
+            break
+        pilot *= 2
+    sketch.grow(signs(min(fresh, most - pilot)))
+    return _column(sketch.estimate(pilot), sketch.products, focus, budget)
+
+
+def _column(estimate: Estimate, products: int, focus: int, budget: Budget) -> Column:
+    return Column.of(estimate, products, "rtol" if estimate.precision(focus) <= budget.rtol else "budget")
 
 
 class _Sketch:
@@ -145,9 +168,15 @@ class _Sketch:
         Z = list(self.multiply(new.T)) if new.shape[1] else [y[:0] for y in Y]
         self.Z = Z if first else [torch.cat(both) for both in zip(self.Z, Z, strict=True)]
 
-    def estimate(self) -> Estimate:
+    @property
+    def has_all(self) -> bool:
+        """Whether the range was found: one more product would have added nothing to it."""
+        return self.basis.shape[1] < self.probes
+
+    def estimate(self, pilot: int) -> Estimate:
+        """From all products; the values of the first `pilot` probes do not count."""
         own = self.Y[self.focus]
         S = downdated(self.basis, own.double().T).downdates
         W = self.basis.T @ self.omega.to(S).T  # (p, k)
         blocks = [Grams.of(Z, Y) for Z, Y in zip(self.Z, self.Y, strict=True)]
-        return xsymrownorm(blocks, S, W).with_rounding(torch.finfo(own.dtype).eps)
+        return xsymrownorm(blocks, S, W, pilot=pilot).with_rounding(torch.finfo(own.dtype).eps)

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import cache
+
+import numpy as np
+
+from hessdiag.results.numbers import Array
+
+LEVEL = 0.975  # of the upper end of a 95 % interval
+GRID = 400  # nodes in 1/dof, between which widths are interpolated
 
 _TINY = 1e-300
 
@@ -26,6 +34,28 @@ def t_quantile(probability: float, dof: float) -> float:
         else:
             high = middle
     return (low + high) / 2
+
+
+def widening(dof: Array) -> Array:
+    """Student's 97.5 % quantile over the Gaussian one: an error so much wider makes ± 1.96 of it a 95 % interval.
+
+    Interpolated to a relative 1e-3 from half a degree of freedom on; with fewer there is no saying, and it is inf.
+
+    >>> widening(np.array([math.inf, 10.0])).round(3)
+    array([1.   , 1.137])
+    """
+    inverse, width = _widths()
+    with np.errstate(divide="ignore"):
+        found = np.interp(np.sqrt(1 / np.asarray(dof)), inverse, width)
+    return np.where(np.asarray(dof) < 0.5, math.inf, found)
+
+
+@cache
+def _widths() -> tuple[Array, Array]:
+    """Nodes 1/√dof and the widening at them."""
+    root = np.linspace(0, math.sqrt(2), GRID)
+    normal = t_quantile(LEVEL, math.inf)
+    return root, np.array([1.0, *(t_quantile(LEVEL, 1 / r**2) / normal for r in root[1:])])
 
 
 def t_distribution(t: float, dof: float) -> float:

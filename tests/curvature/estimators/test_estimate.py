@@ -29,3 +29,9 @@ def test_an_exact_column_has_no_width() -> None:
 def test_no_standard_error_below_rounding() -> None:
     floored = Estimate(np.array([2.0, 0.0]), np.zeros(2), np.ones(2)).with_rounding(1e-7)
     np.testing.assert_allclose(floored.stderr, [32e-7, 0.0])
+
+
+def test_bars_are_wider_by_students_quantile() -> None:
+    estimate = Estimate(np.array([5.0, 5.0, 5.0]), np.array([1.0, 1.0, 0.0]), np.array([10.0, math.inf, 0.1]))
+    np.testing.assert_allclose(estimate.bars, [2.228139 / 1.959964, 1.0, 0.0], rtol=1e-3)
+    assert estimate.precision(0) == estimate.bars[0] / 5

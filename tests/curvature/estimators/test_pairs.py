@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hessdiag.curvature.estimators.pairs import pair_estimate, pair_sums
+from hessdiag.curvature.estimators.pairs import pair_statistics, pair_sums
 
 
 def matrices(rank: int, size: int = 30):
@@ -21,9 +21,9 @@ def test_the_estimate_is_unbiased_and_its_variance_nearly(rank: int, fixed: int)
     for _ in range(4000):
         omega = torch.randn(30, 8, dtype=torch.float64)
         z = torch.cat([Q, omega - Q @ (Q.T @ omega)], dim=1)
-        value, variance = pair_estimate(z.T @ K @ z, z.T @ L @ z, fixed)
-        values.append(value)
-        variances.append(variance)
+        found = pair_statistics(z.T @ K @ z, z.T @ L @ z, fixed)
+        values.append(found.estimate)
+        variances.append(found.variance)
     value, variance = torch.stack(values), torch.stack(variances)
     spread = float(value.std())
     assert abs(float(value.mean()) - truth) < 4 * spread / 4000**0.5 + 1e-9 * truth
@@ -36,9 +36,9 @@ def test_a_basis_of_the_range_leaves_no_noise() -> None:
     Q = torch.linalg.qr(torch.cat([K[:, :4], L[:, :4]], dim=1)).Q
     omega = torch.randn(30, 8, dtype=torch.float64)
     z = torch.cat([Q, omega - Q @ (Q.T @ omega)], dim=1)
-    value, variance = pair_estimate(z.T @ K @ z, z.T @ L @ z, Q.shape[1])
-    assert float(value) == pytest.approx(float((K * L).sum()), rel=1e-9)
-    assert abs(float(variance)) < 1e-12 * float(value) ** 2
+    found = pair_statistics(z.T @ K @ z, z.T @ L @ z, Q.shape[1])
+    assert float(found.estimate) == pytest.approx(float((K * L).sum()), rel=1e-9)
+    assert abs(float(found.variance)) < 1e-12 * float(found.estimate) ** 2
 
 
 def test_rank_statistics_see_the_effective_rank() -> None:
@@ -48,3 +48,14 @@ def test_rank_statistics_see_the_effective_rank() -> None:
     sums = pair_sums(gram, gram, fixed=0)
     rank = float(sums["trace_sq"][0] / sums["norm_sq"][0])
     assert rank == pytest.approx(float(K.trace() ** 2 / (K * K).sum()), rel=0.1)
+
+
+def test_the_variance_of_more_directions_is_foretold() -> None:
+    """ζ₁ and ζ₂ from 8 directions give the variance of 20."""
+    K, _ = matrices(6)
+    z = torch.randn(6000, 28, 30, dtype=torch.float64)
+    few, many = (pair_statistics(part @ K @ part.mT, part @ K @ part.mT, 0) for part in (z[:, :8], z[:, 8:]))
+    shared, apart = float(few.shared.mean()), float(few.apart.mean())
+    foretold = (4 * 18 * shared + 2 * apart) / (20 * 19)
+    assert foretold == pytest.approx(float(many.estimate.var()), rel=0.25)
+    assert torch.allclose(few.size, few.estimate)  # squares have no sign

@@ -66,6 +66,66 @@ def test_leave_one_out_95_percent_intervals_cover_in_92_to_98_percent(spectrum: 
     assert 0.92 <= np.mean(covered) <= 0.98
 
 
+@pytest.mark.parametrize("max_products", [24, 40, 400])
+def test_off_diagonal_intervals_cover_too(max_products: int) -> None:
+    """Value ± 1.96 bars of a block of which `rtol` is not asked, as a report gives them."""
+    size, trials = 120, 500
+    generator = torch.Generator().manual_seed(0)
+    H = symmetric(SPECTRA["polynomial"](size), seed=0)
+    B = torch.randn(30, size, generator=generator, dtype=torch.float64) @ H
+    truth = np.array([float(H.square().sum()), float(B.square().sum())])
+    covered = []
+    for _ in range(trials):
+        column = deflate_until(
+            lambda m: signs(m, size, generator),
+            lambda v: [v.double() @ H, v.double() @ B.T],
+            focus=0,
+            numel=size,
+            budget=Budget(0.05, max_products),
+        )
+        assert column is not None
+        covered.append(np.abs(column.frobenius_sq - truth) <= 1.96 * column.bars)
+    assert (np.abs(np.mean(covered, axis=0) - 0.95) <= 0.03).all()
+
+
+def test_the_size_is_chosen_without_the_samples_that_count() -> None:
+    """Of a rank-1 matrix, stopping at samples that look precise would be low by several per cent."""
+    rng = np.random.default_rng(0)
+    values = []
+    for _ in range(1500):
+        column = sample_until(
+            lambda m: rng.standard_normal((8, m, 1)) ** 2,
+            examples=8,
+            focus=0,
+            numel=10**9,
+            budget=Budget(0.1, 400),
+        )
+        assert column is not None
+        values.append(column.frobenius_sq[0])
+    assert abs(np.mean(values) - 1) < 4 * np.std(values) / len(values) ** 0.5
+    assert np.std(values) / len(values) ** 0.5 < 0.003
+
+
+def test_the_pilot_takes_few_examples() -> None:
+    asked = []
+
+    def draw(count: int, examples: int) -> np.ndarray:
+        asked.append((examples, count))
+        return np.random.default_rng(0).normal(10, 1, size=(examples, count, 1))
+
+    column = sample_until(
+        lambda m: draw(m, 1000),
+        examples=1000,
+        focus=0,
+        numel=10**9,
+        budget=DEFAULT,
+        draw_pilot=lambda m: draw(m, 32),
+    )
+    assert column is not None
+    assert asked == [(32, 2), (1000, 2)]
+    assert column.products == 4
+
+
 def deflate(values: np.ndarray, budget: Budget, numel: int | None = None):
     size = len(values)
     H, generator = symmetric(values, seed=0), torch.Generator().manual_seed(1)

@@ -2,9 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from hessdiag.curvature.estimators.student import t_distribution, t_quantile
+from hessdiag.curvature.estimators.student import t_distribution, t_quantile, widening
 
 TABLE = {  # two-sided 95 % and 99 %, as printed in every textbook
     1: (12.706, 63.657),
@@ -29,3 +30,13 @@ def test_scipy_agrees(dof: float, probability: float) -> None:
 
     assert t_quantile(probability, dof) == pytest.approx(stats.t.ppf(probability, dof), rel=1e-8, abs=1e-8)
     assert t_distribution(1.7, dof) == pytest.approx(stats.t.cdf(1.7, dof), rel=1e-8 if dof > 1e3 else 1e-12)
+
+
+@pytest.mark.parametrize("dof", [0.5, 0.7, 1.0, 3.3, 7.5, 20.0, 400.0, 1e5, math.inf])
+def test_widening_is_a_ratio_of_quantiles(dof: float) -> None:
+    exact = t_quantile(0.975, dof) / t_quantile(0.975, math.inf)
+    assert float(widening(np.array([dof]))[0]) == pytest.approx(exact, rel=2e-3)
+
+
+def test_hardly_any_degree_of_freedom_is_no_error() -> None:
+    assert widening(np.array([0.4, 0.0])).tolist() == [math.inf, math.inf]
