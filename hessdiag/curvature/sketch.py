@@ -236,7 +236,7 @@ class _Total:
 def _combine(rounds: list[_Round], eps: float) -> _Total:
     """The mean of independent rounds of the same size.
 
-    The variance is itself estimated. As in `hessdiag.curvature.estimators.hutchinson`, its degrees of freedom are those of
+    The variance is itself estimated. As in `curvature.estimators.hutchinson`, its degrees of freedom are those of
     Welch and Satterthwaite over examples and rounds, divided by `TAILS`. Rounding, which does not average out, is a
     floor to the standard error.
     """
