@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import hessdiag
-from hessdiag.files import write_text
-from hessdiag.losses import RandomQuadratic
+from hessdiag.derivatives.losses import RandomQuadratic
+from hessdiag.results.files import write_text
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "tests"))  # the oracles are kept there

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from oracles import dense_rows
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tests.oracles import dense_rows
 
 
 def batch_norm(

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from layouts import MIXING, WITHOUT_RULES
-from networks import BUILDERS, Multiplier
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import SequenceClassifierOutput
+
+from tests.layouts import MIXING, WITHOUT_RULES
+from tests.networks import BUILDERS, Multiplier
 
 EXAMPLES = 3
 

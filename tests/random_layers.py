@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from networks import Multiplier
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
+
+from tests.networks import Multiplier
 
 
 class Apply(nn.Module):

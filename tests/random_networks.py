@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
-from random_layers import MIXING, OPERATIONS, Apply, Recall, Remember, Site, home
 from torch import Tensor, nn
+
+from tests.random_layers import MIXING, OPERATIONS, Apply, Recall, Remember, Site, home
 
 STARTS = ("rows", "sequence", "signal", "image", "tokens")
 ENDS = ("linear", "as it is", "one number", "zero head")

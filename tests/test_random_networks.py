@@ -9,14 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
-from jacobians import Dense, LossOfExample, dense_ggn, dense_hessian
-from random_layers import MIXING
-from random_networks import RandomNetwork, random_networks
 from torch import Tensor, nn
-from unchanged import unchanged
 
 import hessdiag
-from hessdiag.losses import LossFunction, RandomQuadratic
+from hessdiag.derivatives.losses import LossFunction, RandomQuadratic
+from tests.jacobians import Dense, LossOfExample, dense_ggn, dense_hessian
+from tests.random_layers import MIXING
+from tests.random_networks import RandomNetwork, random_networks
+from tests.unchanged import unchanged
 
 MOST_WEIGHTS = 250  # of a network whose Hessian is formed
 

@@ -27,17 +27,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.batch import Batch
-from hessdiag.blocks import block_parameter
-from hessdiag.curvature.pairs import pair_sums
+from hessdiag.curvature.estimators.pairs import pair_sums
+from hessdiag.curvature.estimators.student import t_quantile
 from hessdiag.curvature.result import Curvature, Diagonal
-from hessdiag.curvature.student import t_quantile
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.functional import FunctionalModel, tangent
+from hessdiag.derivatives.jacobian import all_jacobians
+from hessdiag.derivatives.problem import Problem
+from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.functional import FunctionalModel, tangent
-from hessdiag.jacobian import all_jacobians
-from hessdiag.problem import Problem
-from hessdiag.report import Array, Ended
-from hessdiag.seeds import gaussians, stream
+from hessdiag.network.blocks import block_parameter
+from hessdiag.results.report import Array, Ended
 
 PILOT = 8  # directions of the pilot
 PILOT_EXAMPLES = 8

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from networks import BUILDERS, build
 from torch import nn
 
 import hessdiag
+from tests.networks import BUILDERS, build
 
 
 def deep_relu(outputs: int = 40):

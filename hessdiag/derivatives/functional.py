@@ -1,0 +1,129 @@
+"""The model as a pure function of chosen blocks, for torch.func; every other parameter is a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jvp, vjp, vmap
+
+from hessdiag.data.batch import Batch
+from hessdiag.network.blocks import Block, block_parameter, parameter_slots
+
+
+class FunctionalModel:
+    """Call a model with some parameters replaced.
+
+    Each distinct place that holds a parameter is replaced exactly once (`tie_weights=False`): torch's own handling of
+    shared modules writes into the user's weights (pytorch#164759).
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._slots = {name: [f"{p}.{a}" if p else a for p, a in s] for name, s in parameter_slots(model).items()}
+        held = dict(model.named_parameters(remove_duplicate=False))
+        self._constants = {slot: held[slots[0]].detach() for slots in self._slots.values() for slot in slots}
+        # Buffers too: a forward pass that binds a new tensor to one would leave a dead functorch wrapper behind.
+        for path, module in model.named_modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    self._constants[f"{path}.{name}" if path else name] = buffer.detach().clone()
+
+    def __call__(self, values: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Outputs (B, *out) with the named parameters set to `values`."""
+        swapped = {slot: value for name, value in values.items() for slot in self._slots[name]}
+        y = functional_call(
+            self.model, {**self._constants, **swapped}, batch.args, dict(batch.kwargs), tie_weights=False
+        )
+        return batch.check_outputs(y)
+
+
+def functional_jacobians(
+    model: nn.Module, blocks: Sequence[Block], part: Batch, cotangents: Tensor
+) -> dict[str, Tensor]:
+    """cotangent^T ∂y/∂W of every example for blocks of any kind, (B, C, P) each, by reverse mode.
+
+    Vmapped over examples and cotangents where every operation of the model allows it, else one by one.
+
+    Args:
+        model: the model.
+        blocks: the blocks.
+        part: B examples.
+        cotangents: (C, B, *out).
+    """
+    network = FunctionalModel(model)
+    at = {block.name: block_parameter(model, block).detach() for block in blocks}
+
+    def one(args: Any, kwargs: Any, v: Tensor) -> dict[str, Tensor]:
+        single = part.single(args, kwargs, None)
+        _, pull, *_ = vjp(lambda values: network(values, single), at)
+        return cast(dict[str, Tensor], vmap(lambda w: pull(w.unsqueeze(0))[0], randomness="same")(v))
+
+    try:
+        rows = vmap(one, in_dims=(*part.batched_dims()[:2], 1), randomness="same")(
+            part.args, dict(part.kwargs), cotangents
+        )
+        return {name: rows[name].flatten(2) for name in at}
+    except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
+        return _jacobians_one_by_one(network, at, part, cotangents)
+
+
+def _jacobians_one_by_one(
+    network: FunctionalModel, at: Mapping[str, Tensor], part: Batch, cotangents: Tensor
+) -> dict[str, Tensor]:
+    found: dict[str, list[Tensor]] = {name: [] for name in at}
+    for b in range(part.size):
+        leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
+        y = network(leaves, part.narrow(b, b + 1))
+        at_leaves = list(leaves.values())
+        rows = [
+            torch.autograd.grad(y, at_leaves, v, retain_graph=True, allow_unused=True) for v in cotangents[:, b : b + 1]
+        ]
+        for number, (name, leaf) in enumerate(leaves.items()):
+            column = [torch.zeros_like(leaf) if row[number] is None else row[number].to_dense() for row in rows]
+            found[name].append(torch.stack(column).flatten(1))
+    return {name: torch.stack(examples) for name, examples in found.items()}
+
+
+def output_tangent(model: nn.Module, block: Block, batch: Batch) -> Tensor:
+    """∂y/∂u for a scalar block u, (B, *out), by one forward-mode pass.
+
+    By reverse mode twice where forward mode was found out to differ (`block.structured` is off): it differentiates
+    what the model computes under `torch.no_grad()`.
+    """
+    at = {block.name: block_parameter(model, block).detach()}
+    along = {name: torch.ones_like(value) for name, value in at.items()}
+    return tangent(FunctionalModel(model), at, along, batch, forward_mode=block.structured)
+
+
+def tangent(
+    network: FunctionalModel, at: Mapping[str, Tensor], r: Mapping[str, Tensor], batch: Batch, *, forward_mode: bool
+) -> Tensor:
+    """J r, (B, *out), for a tangent r of the named parameters.
+
+    Args:
+        network: the model.
+        at: values of the parameters.
+        r: the tangent.
+        batch: B examples.
+        forward_mode: try forward mode first. Reverse mode twice is for operations without a forward-mode rule, and for
+            models that differentiate in their own forward pass.
+    """
+    if forward_mode:
+        try:
+            with torch.no_grad():  # only the tangent is wanted, no graph behind it
+                return cast(Tensor, jvp(lambda values: network(values, batch), (dict(at),), (dict(r),))[1])
+        except (RuntimeError, NotImplementedError):
+            pass
+    leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
+    y = network(leaves, batch)
+    v = torch.zeros_like(y, requires_grad=True)
+    if not y.requires_grad:
+        return v.detach()
+    back = torch.autograd.grad(y, list(leaves.values()), v, create_graph=True, materialize_grads=True)  # v^T ∂y/∂W
+    along = torch.stack([(gradient * r[name]).sum() for name, gradient in zip(leaves, back, strict=True)]).sum()
+    if not along.requires_grad:
+        return v.detach()
+    return torch.autograd.grad(along, v, materialize_grads=True)[0]

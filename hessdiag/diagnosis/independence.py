@@ -1,0 +1,188 @@
+"""Which examples are kept apart: those of the model must be, and the rows of a layer may be.
+
+Random cotangents of some examples' outputs are sent back alone. Where they reach another example's inputs, or where
+the same examples have other outputs without the rest of the batch, the model mixes examples, and no matrix of one
+example's loss exists. Where they reach another example's rows of a layer, only that layer's rows are no examples: it
+runs over time, windows or a table, and is measured without a rule. What is kept apart gets exactly zero, so that no
+tolerance hides a weak mixing. Random halves of every chunk of examples separate any two of them with probability 1/2,
+hence layouts, which concern them all, as good as surely; the first few examples are taken one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from hessdiag.data.batch import Batch
+from hessdiag.errors import HessdiagError
+from hessdiag.execution.seeds import stream
+from hessdiag.network.hooks import LayerCall, backpropagate, trace
+
+PAIRWISE = 4  # examples of which all pairs are told apart
+SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
+SAME_GRADIENT = {torch.float32: 2e-2, torch.float64: 1e-6}  # where rounding may turn a ReLU on or off
+
+
+def halves_of(part: Batch, seed: int) -> list[Tensor]:
+    """A random half of the examples and the other half, as (B,) booleans; of one example itself."""
+    if part.size == 1:
+        return [torch.ones(1, dtype=torch.bool)]
+    order = torch.randperm(part.size, generator=stream(seed, f"halves of examples from {part.offset}"))
+    half = order < part.size // 2
+    return [half, ~half]
+
+
+def alone_in(cotangent: Tensor, sides: Sequence[Tensor]) -> Tensor:
+    """A cotangent (B, *out) of some examples, zero of the others, for every side: (sides, B, *out)."""
+    shape = (-1, *[1] * (cotangent.dim() - 1))
+    return torch.stack([cotangent * side.to(cotangent).view(shape) for side in sides])
+
+
+def reaches_others(gradient: Tensor | None, sides: Sequence[Tensor]) -> bool:
+    """Whether what was sent back from the examples of each side, (sides, rows, ...), reached rows of others.
+
+    The rows must run over the examples, equally many of each.
+    """
+    if gradient is None:
+        return False
+    for sent, side in zip(gradient, sides, strict=True):
+        strays = sent.reshape(len(side), -1)[~side.to(sent.device)]
+        if bool(((strays != 0) & ~strays.isnan()).any()):
+            return True
+    return False
+
+
+def mixes_rows(call: LayerCall, gradient: Tensor | None, sides: Sequence[Tensor], examples: int) -> bool:
+    """Whether the rows of a layer's output are not equally many of one example after the other.
+
+    Args:
+        call: a call of the layer.
+        gradient: what was sent back from each side to its output.
+        sides: (B,) booleans each.
+        examples: B.
+    """
+    shapes = (call.output_shape, call.x.shape)
+    if any(len(shape) == 0 or shape[0] == 0 or shape[0] % examples for shape in shapes):
+        return True
+    return reaches_others(gradient, sides)
+
+
+def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
+    """The batch with copies of its floating-point tensors that gradients flow to, and where they arrive."""
+    edges: list[GradientEdge] = []
+
+    def watched(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        copied = value.detach().requires_grad_().clone()  # no leaf: the model may write to it
+        edges.append(get_gradient_edge(copied))
+        return copied
+
+    args = tuple(map(watched, part.args))
+    kwargs = {key: watched(value) for key, value in part.kwargs.items()}
+    return replace(part, args=args, kwargs=kwargs), edges
+
+
+def check_pairs(model: nn.Module, few: Batch, owners: Sequence[str], seed: int) -> set[str]:
+    """Layers whose rows are not those of one example after the other, from all pairs of a few examples.
+
+    Also the gradients of each example's outputs are the same without the others: where outputs are zero, as of a last
+    layer that starts there, only those show a mixing.
+
+    Raises:
+        HessdiagError: the model mixes examples.
+    """
+    watched, inputs = differentiable(few)
+    seen = trace(model, watched, owners)
+    y = seen.y.detach()
+    sides = list(torch.eye(few.size, dtype=torch.bool))
+    check_outputs(model, few, y, sides)
+    z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    ends = [call.output_edge for call in seen.calls]
+    arrived = len(inputs) + len(ends)
+    edges = [*inputs, *ends, *map(get_gradient_edge, parameters)]
+    rows = []
+    for b, sent in enumerate(alone_in(z, sides)):  # one at a time: gradients in all parameters may take much memory
+        back = backpropagate(seen.y, edges, sent.unsqueeze(0))
+        rows.append(back[:arrived])
+        _check_gradients(model, few.narrow(b, b + 1), z[b : b + 1], back[arrived:], parameters)
+    columns = [None if column[0] is None else torch.cat(column) for column in zip(*rows, strict=True)]
+    check_inputs(model, columns[: len(inputs)], sides)
+    calls = zip(seen.calls, columns[len(inputs) :], strict=True)
+    return {call.owner for call, gradient in calls if mixes_rows(call, gradient, sides, few.size)}
+
+
+def _check_gradients(
+    model: nn.Module, example: Batch, z: Tensor, together: Sequence[Tensor | None], parameters: Sequence[Tensor]
+) -> None:
+    """The gradients (1, *shape) in the parameters, of one example in a batch, are the same of it alone."""
+    tolerance, eps = SAME_GRADIENT[z.dtype], torch.finfo(z.dtype).eps
+    y = example.call(model)
+    alone = backpropagate(y, [get_gradient_edge(p) for p in parameters], z.unsqueeze(0))
+    pairs = [
+        (torch.zeros_like(p) if one is None else one[0], torch.zeros_like(p) if other is None else other[0])
+        for p, one, other in zip(parameters, alone, together, strict=True)
+        if one is not None or other is not None
+    ]
+    largest = max((float(other.norm()) for _, other in pairs), default=0.0)
+    rounding = 100 * eps * largest  # of a gradient that is zero by symmetry
+    if any(float((one - other).norm()) > tolerance * float(other.norm()) + rounding for one, other in pairs):
+        raise _mixing(model)
+
+
+def check_outputs(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Tensor]) -> None:
+    """Examples give the same outputs without the rest of the batch.
+
+    Args:
+        model: the model.
+        part: B examples.
+        y: their outputs (B, *out).
+        groups: (B,) booleans each; examples that are called without the others.
+
+    Raises:
+        HessdiagError: they do not.
+    """
+    largest = float(y.flatten(1).norm(dim=1).max())
+    for side in groups:
+        chosen = [number for number, inside in enumerate(side.tolist()) if inside]
+        try:
+            alone = part.select(chosen).call(model).detach()
+        except ValueError:  # batch normalisation in training mode refuses a single example
+            raise _mixing(model) from None
+        expected = y[chosen]
+        if alone.shape != expected.shape:
+            raise _mixing(model)
+        off = float((alone - expected).flatten(1).norm(dim=1).max())
+        if not off <= SAME[y.dtype] * largest:
+            raise _mixing(model)
+
+
+def check_inputs(model: nn.Module, gradients: Sequence[Tensor | None], sides: Sequence[Tensor]) -> None:
+    """Outputs of examples on one side do not depend on the inputs of others.
+
+    Raises:
+        HessdiagError: they do.
+    """
+    if any(reaches_others(gradient, sides) for gradient in gradients):
+        raise _mixing(model)
+
+
+def _mixing(model: nn.Module) -> HessdiagError:
+    """The refusal of a model that mixes examples, with what to do about it."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
+            return HessdiagError(
+                "the outputs of one example depend on others:"
+                f" batch normalisation {name!r} is in training mode, call model.eval() first"
+            )
+    return HessdiagError(
+        "an example on its own gives other outputs than in the batch: the model runs over the first dimension (a layer"
+        " without batch_first=True, a sum over it), uses statistics of the batch, branches on its values, or updates"
+        " itself; call model.eval() first, or keep examples apart"
+    )

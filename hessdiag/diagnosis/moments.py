@@ -1,0 +1,402 @@
+"""Second moments of activations, gradients and weights: one forward and one backward pass over the batch.
+
+Gradients are those of each example's own loss. Moments are means over elements *and* examples, taken before any γ is
+formed. The same pass verifies the capture: for random cotangents of the outputs, whatever the loss, a weight gradient
+assembled from what the hooks saw must equal the one that autograd computes, and each row of a layer must belong to one
+example (`hessdiag.diagnosis.independence`). What fails is measured otherwise or refused, so that no number rests on a layer that
+hessdiag misread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.jacobian import Jacobian, jacobians_of, rule_fits
+from hessdiag.derivatives.problem import Problem
+from hessdiag.diagnosis.independence import (
+    PAIRWISE,
+    alone_in,
+    check_inputs,
+    check_outputs,
+    check_pairs,
+    differentiable,
+    halves_of,
+    mixes_rows,
+)
+from hessdiag.errors import HessdiagError
+from hessdiag.execution.seeds import gaussians, stream
+from hessdiag.execution.work import ALL_HERE, Result, Work
+from hessdiag.network.blocks import Block, block_parameter, owners_of
+from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
+
+LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
+MOST_CURVATURE_PROBES = 8  # per example, where the network has many outputs
+CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
+
+
+class _Layer(IntEnum):
+    """Columns of the sums that are kept of every layer."""
+
+    X_COUNT = 0
+    X_SQ = 1
+    X_GRADIENT_SQ = 2
+    OUT_COUNT = 3
+    OUT_SQ = 4
+    OUT_GRADIENT_SQ = 5
+    OUT_CURVATURE_SQ = 6
+    NOT_MULTIPLIED = 7  # calls that did more than multiply by the layer's scalar
+
+
+class _Gradient(IntEnum):
+    """Columns of the sums that are kept of every block: of its gradient, and of how it was read.
+
+    The check's gradients are those of random cotangents.
+    """
+
+    SQ = 0
+    CHECK_MISMATCH = 1  # between the gradient that was found and autograd's
+    CHECK_SCALE = 2  # autograd's
+    CHECK_TERMS = 3  # each site's own: what rounding is relative to where a sum over sites cancels
+    MIXED = 4  # calls whose rows are not those of one example after the other, or whose shapes no rule has
+    CHUNKS = 5
+    ROWS = 6  # rows of an example in each of the layers' calls, as one number
+    ROWS_SQ = 7
+
+
+@dataclass(frozen=True)
+class LayerMoments:
+    """Second moments of one layer's surroundings, over elements and examples.
+
+    Attributes:
+        x_sq, x_gradient_sq: E[x_l²] and E[Δx_l²].
+        out_sq, out_gradient_sq: E[x_{l+1}²] and E[Δx_{l+1}²].
+        out_curvature_sq: E[Δx_{l+1}²] with Δ the back-propagated S u, u ~ N(0, 1); multiply by E[y²] for γ_curvature.
+        multiplies: whether the layer multiplies its input by its one learnable scalar.
+    """
+
+    x_sq: float
+    x_gradient_sq: float
+    out_sq: float
+    out_gradient_sq: float
+    out_curvature_sq: float
+    multiplies: bool
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Moments of all examples.
+
+    Attributes:
+        layers: by owner path; those that were called.
+        gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss, or of the batch-mean loss.
+        output_sq: E[y²].
+        misread: by block name, why its Jacobian cannot be had in the way that was tried.
+        undecided: blocks of those whose gradient is so small that rounding may be why it was not reproduced.
+    """
+
+    layers: Mapping[str, LayerMoments]
+    gradient_sq: Mapping[str, float]
+    output_sq: float
+    misread: Mapping[str, str]
+    undecided: frozenset[str]
+
+
+def sum_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HERE) -> Result:
+    """What `moments_of` makes moments of: sums over the examples of a batch, which add up over batches.
+
+    Args:
+        problem: what to measure.
+        chunk: examples at a time.
+        seed: of the random directions.
+        work: carries it out.
+
+    Raises:
+        HessdiagError: the model is random, or one example's loss depends on another example, as with batch
+            normalisation in training mode.
+    """
+    return work.total("moments", list(problem.batch.chunks(chunk)), lambda part: _sums(problem, part, seed))
+
+
+def moments_of(problem: Problem, sums: Result) -> Moments:
+    """Moments from sums over examples."""
+    examples, output_count, output_sum = (float(value) for value in sums["outputs"])
+    layers = {}
+    for owner, row in zip(_watched(problem), sums["layers"], strict=True):
+        if row[_Layer.X_COUNT]:
+            layers[owner] = LayerMoments(
+                x_sq=_mean(row[_Layer.X_SQ], row[_Layer.X_COUNT]),
+                x_gradient_sq=_mean(row[_Layer.X_GRADIENT_SQ], row[_Layer.X_COUNT]),
+                out_sq=_mean(row[_Layer.OUT_SQ], row[_Layer.OUT_COUNT]),
+                out_gradient_sq=_mean(row[_Layer.OUT_GRADIENT_SQ], row[_Layer.OUT_COUNT]),
+                out_curvature_sq=_mean(row[_Layer.OUT_CURVATURE_SQ], row[_Layer.OUT_COUNT]),
+                multiplies=not row[_Layer.NOT_MULTIPLIED],
+            )
+    gradients = sums["gradients"]
+    misread, undecided = {}, set()
+    largest = max((float(row[_Gradient.CHECK_SCALE]) for row in gradients), default=0.0)
+    for block, row in zip(problem.blocks, gradients, strict=True):
+        eps = torch.finfo(block_parameter(problem.model, block).dtype).eps
+        why = _why_misread(block, row, eps)
+        if why:
+            misread[block.name] = why
+            if not block.structured and row[_Gradient.CHECK_MISMATCH] <= _rounding(eps) * largest:
+                undecided.add(block.name)
+    squared = {
+        block.name: float(row[_Gradient.SQ]) / (examples * block.numel)
+        for block, row in zip(problem.blocks, gradients, strict=True)
+    }
+    return Moments(layers, squared, _mean(output_sum, output_count), misread, frozenset(undecided))
+
+
+def batch_gradient_sq(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> dict[str, float]:
+    """By block name, E[ΔW²] with Δ the gradient of the batch-mean loss."""
+    parameters = [block_parameter(problem.model, block) for block in problem.blocks]
+
+    def measure(batch: Batch) -> Result:
+        total = [torch.zeros_like(parameter) for parameter in parameters]
+        for part in batch.chunks(chunk):
+            y = part.call(problem.model)
+            own = problem.loss.gradient(y.detach(), part.targets)
+            edges = [get_gradient_edge(parameter) for parameter in parameters]
+            for sum_, gradient in zip(total, backpropagate(y, edges, own.unsqueeze(0)), strict=True):
+                if gradient is not None:
+                    sum_ += gradient[0]
+        return {"squared": np.array([sum_of_squares(gradient) for gradient in total])}
+
+    (sums,) = work.each("batch gradient", [problem.batch], measure)
+    return {
+        block.name: float(squared) / (problem.batch.size**2 * block.numel)
+        for block, squared in zip(problem.blocks, sums["squared"], strict=True)
+    }
+
+
+def _mean(total: float, count: float) -> float:
+    return float(total / count) if count else math.nan
+
+
+def _watched(problem: Problem) -> list[str]:
+    """Paths of the layers whose surroundings are measured."""
+    return list(owners_of(block for block in problem.blocks if block.structured))
+
+
+def _sums(problem: Problem, part: Batch, seed: int) -> Result:
+    """Sums over the examples of one chunk."""
+    model, loss, blocks = problem.model, problem.loss, problem.blocks
+    owners = _watched(problem)
+    few = problem.batch.narrow(0, max(2, min(part.size, PAIRWISE)))  # where one fits, two do for the moment
+    mixed = _check_few(model, few, owners, seed) if part.offset == few.offset else set()
+    watched, inputs = differentiable(part)
+    seen = trace(model, watched, owners, keep_outputs=True)
+    y = seen.y.detach()
+    _check_finite(y)
+    halves = halves_of(part, seed)
+    if part.offset != few.offset or part.size > few.size:  # else that was checked just now
+        check_outputs(model, part, y, halves)
+    own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
+    ends = [call.output_edge for call in seen.calls]
+    starts = [call.input_edge for call in seen.calls]
+    calls = len(seen.calls)
+    every = backpropagate(seen.y, [*starts, *ends], own)
+    check = _check_sent_back(problem, seen, halves, _check_cotangent(own[0], part, seed))
+    sent_to = zip(seen.calls, check.ends, strict=True)
+    if now := {call.owner for call, sent in sent_to if mixes_rows(call, sent, halves, part.size)}:
+        mixed |= now  # is it the layer alone, or the model?
+        check_inputs(model, backpropagate(seen.y, inputs, alone_in(check.z, halves)), halves)
+    probes = _curvature_probes(y, part, problem.batch.size, seed)
+    directions = [loss.hessian_product(y, part.targets, v) for v in probes]
+    curved = backpropagate(seen.y, ends, torch.stack(directions))
+    layers = np.zeros((len(owners), len(_Layer)))
+    for call, *gradients in zip(seen.calls, every[:calls], every[calls:], curved, strict=True):
+        layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, gradients)
+    both = [_joined(g, sent) for g, sent in zip(every[calls:], check.ends, strict=True)]
+    compared = _compared(problem, part, seen, both, torch.cat([own, check.z.unsqueeze(0)]), check.truth, mixed)
+    return {
+        "layers": layers,
+        "gradients": np.array(compared).reshape(len(blocks), len(_Gradient)),
+        "outputs": np.array([part.size, y.numel(), sum_of_squares(y)], dtype=np.float64),
+    }
+
+
+def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None]) -> list[float]:
+    """A row of `_Layer`: one call's activations and their gradients."""
+    assert call.output is not None
+    dx, dout, dcurved = (0.0 if g is None else sum_of_squares(g) for g in gradients)
+    own = [p.detach() for p in module.parameters(recurse=False)]
+    multiplies = len(own) == 1 and own[0].numel() == 1 and call.output.shape == call.x.shape
+    multiplies = multiplies and torch.allclose(call.output, call.x * own[0])
+    x_sq, out_sq = sum_of_squares(call.x), sum_of_squares(call.output)
+    return [call.x.numel(), x_sq, dx, call.output.numel(), out_sq, dout, dcurved, float(not multiplies)]
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A random cotangent `z` (B, *out) sent back: from either half to the calls' outputs, from all to parameters."""
+
+    z: Tensor
+    ends: list[Tensor | None]
+    truth: list[Tensor | None]
+
+
+def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
+    """Random, so that nothing cancels by chance; of the size of the loss's gradient, which is sent back with it."""
+    z = torch.randn(own.shape, generator=stream(seed, f"check of examples from {part.offset}")).to(own)
+    size = float(own.abs().max())
+    return z * size if size > 0 else z
+
+
+def _check_sent_back(problem: Problem, seen: Trace, halves: Sequence[Tensor], z: Tensor) -> _Check:
+    """Send the cotangent back, the examples of either half apart."""
+    ends = [call.output_edge for call in seen.calls]
+    parameters = [get_gradient_edge(block_parameter(problem.model, block)) for block in problem.blocks]
+    found = [backpropagate(seen.y, [*ends, *parameters], half.unsqueeze(0)) for half in alone_in(z, halves)]
+    columns = [_stacked(column) for column in zip(*found, strict=True)]
+    truth = [None if column is None else column.sum(dim=0) for column in columns[len(ends) :]]
+    return _Check(z, columns[: len(ends)], truth)
+
+
+def _stacked(gradients: Sequence[Tensor | None]) -> Tensor | None:
+    """Gradients (1, ...) of several cotangents, of which all are None or none."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    return torch.cat(present) if present else None
+
+
+def _joined(own: Tensor | None, halves: Tensor | None) -> Tensor | None:
+    """The gradient (1, ...) of the loss and, under it, that of the check's cotangent of all examples."""
+    return None if own is None or halves is None else torch.cat([own, halves.sum(dim=0, keepdim=True)])
+
+
+def _compared(
+    problem: Problem,
+    part: Batch,
+    seen: Trace,
+    phis: Sequence[Tensor | None],
+    cotangents: Tensor,
+    truth: Sequence[Tensor | None],
+    mixed: Collection[str],
+) -> list[list[float]]:
+    """A row of `_Gradient` for every block, from the gradients of the loss and of the check."""
+    model, blocks = problem.model, problem.blocks
+    calls = {block.name: [call for call in seen.calls if call.owner in block.owners] for block in blocks}
+    unfit = {block.name for block in blocks if block.structured and not _fits(model, block, calls[block.name], mixed)}
+    readable = [block for block in blocks if block.name not in unfit]
+    found = jacobians_of(model, part, readable, seen.calls, phis, cotangents)
+    rows = []
+    for block, exact in zip(blocks, truth, strict=True):
+        row = [0.0] * len(_Gradient)
+        if block.name in unfit:
+            row[_Gradient.MIXED] = 1.0
+        else:
+            row[: _Gradient.CHECK_TERMS] = _gradient_sums(next(found), exact)
+        if block.structured:
+            own = [(call, phi) for call, phi in zip(seen.calls, phis, strict=True) if call.owner in block.owners]
+            row[_Gradient.CHECK_TERMS] = sum(_terms(block, call, phi) for call, phi in own if phi is not None)
+            pattern = sum((k + 1) * call.output_shape[:1].numel() / part.size for k, (call, _) in enumerate(own))
+            row[_Gradient.CHUNKS :] = [1.0, pattern, pattern**2]
+        rows.append(row)
+    return rows
+
+
+def _fits(model: nn.Module, block: Block, calls: Sequence[LayerCall], mixed: Collection[str]) -> bool:
+    """Whether the block's rule can be applied to the calls of its layers."""
+    if any(owner in mixed for owner in block.owners):
+        return False
+    return block.kind == "scalar" or all(rule_fits(model.get_submodule(call.owner), block, call) for call in calls)
+
+
+def _terms(block: Block, call: LayerCall, phi: Tensor) -> float:
+    """Σ ‖φ_t‖² ‖u_t‖² over the sites of a call, φ of the check, with the mean of ‖u_t‖² for each."""
+    read = 1.0 if block.kind == "bias" else sum_of_squares(call.x) / max(call.x.numel(), 1) * block.fan_in
+    if block.kind == "weight" and call.x.dim() > 1 and block.kernel:
+        read *= math.prod(block.kernel)
+    return sum_of_squares(phi[1]) * read
+
+
+def _gradient_sums(found: Jacobian | None, exact: Tensor | None) -> list[float]:
+    """The first columns of `_Gradient`: one block's gradients, and how far the check's is from autograd's."""
+    if found is None:
+        size = 0.0 if exact is None else sum_of_squares(exact)
+        return [0.0, size, size]
+    loss, check = found.of_cotangent(0), found.of_cotangent(1)
+    total = check.total().flatten()  # (P,)
+    error = total if exact is None else total - exact.flatten()
+    scale = sum_of_squares(total) if exact is None else sum_of_squares(exact)
+    return [float(loss.gram().sum(dtype=torch.float64)), sum_of_squares(error), scale]
+
+
+def _why_misread(block: Block, row: npt.NDArray[Any], eps: float) -> str:
+    """Why a block was not read right, as a clause; empty where it was.
+
+    Its gradient may differ from autograd's by rounding: relative to its own size, or where a sum over sites cancels,
+    as that of an attention's key bias does, to the size of the terms.
+    """
+    where = f"{block.layer} {block.owners[0]!r}"
+    if row[_Gradient.MIXED] or row[_Gradient.CHUNKS] * row[_Gradient.ROWS_SQ] > row[_Gradient.ROWS] ** 2 * (1 + 1e-9):
+        return f"what {where} reads and writes is not a fixed number of rows for each example, as its class has it"
+    same = eps if block.structured else max(eps, LOWER_PRECISION)
+    allowed = same * row[_Gradient.CHECK_SCALE] + _rounding(eps) * row[_Gradient.CHECK_TERMS]
+    if row[_Gradient.CHECK_MISMATCH] <= allowed:  # false for NaN
+        return ""
+    if block.structured:
+        return f"its gradient is not what {where} sees in its forward call"
+    return (
+        "its gradient is not the one that is found by replacing it where modules hold it:"
+        " the model also reads it from somewhere else, such as a list or a view of it"
+    )
+
+
+def _rounding(eps: float) -> float:
+    """Squared rounding error of a sum, relative to the squares of its terms."""
+    return 1e4 * eps**2
+
+
+def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tensor:
+    """Directions u for every example, (Q, B, *out), such that the sum over Q averages u ~ N(0, 1) exactly or nearly.
+
+    All basis vectors when there are few outputs, else Gaussian draws, fewer for each the more `examples` there are.
+    """
+    shape = y.shape[1:]
+    count = math.prod(shape)
+    wanted = min(-(-CURVATURE_SAMPLES // examples), MOST_CURVATURE_PROBES)
+    if count <= 2 * wanted:
+        basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *shape)
+        return basis.expand(count, part.size, *shape)
+    drawn = gaussians(seed, "curvature probes", part.numbers, (wanted, *shape))
+    return drawn.to(y) / math.sqrt(wanted)
+
+
+def _check_few(model: nn.Module, few: Batch, owners: Sequence[str], seed: int) -> set[str]:
+    """Check that a few examples give the same again, and which layers mix their rows."""
+    y = few.call(model).detach()
+    _check_finite(y)
+    _check_repeatable(model, few, y)
+    return check_pairs(model, few, owners, seed) if few.size > 1 else set()
+
+
+def _check_finite(y: Tensor) -> None:
+    if not bool(y.isfinite().all()):
+        raise HessdiagError("the model returned NaN or infinite outputs: its inputs or weights are too large")
+
+
+def _check_repeatable(model: nn.Module, part: Batch, y: Tensor) -> None:
+    """A second forward pass gives the same."""
+    if not torch.allclose(part.call(model).detach(), y, rtol=1e-4, atol=0):
+        raise HessdiagError(
+            "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
+            " call model.eval() first"
+        )
+
+
+def sum_of_squares(values: Tensor) -> float:
+    """Σ v², in float64."""
+    return float(values.detach().double().square().sum())  # squares of float32 underflow first

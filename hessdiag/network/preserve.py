@@ -1,0 +1,176 @@
+"""The user's model, random state and backend settings come back exactly as they were, also after an error."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from hessdiag.errors import HessdiagError
+from hessdiag.network.containers import contents_of
+
+
+@contextmanager
+def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
+    """Measure inside this context: gradients on; TF32, autocast, compilation and activation checkpointing off.
+
+    Random state is forked; buffers, `.grad` and what a forward pass keeps in the modules' attributes, or in lists,
+    dicts and caches that these hold, are put back. Weights need no copy: nothing in hessdiag writes to them, and a
+    model whose own forward does is refused. Buffers do, because a forward pass in training mode updates running
+    statistics.
+
+    Raises:
+        HessdiagError: the model's forward pass changed one of its parameters.
+    """
+    versions = {name: parameter._version for name, parameter in model.named_parameters()}
+    python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+    held = [(module, dict(vars(module)), dict(module._buffers)) for module in python]
+    kept = contents_of([attributes for _, attributes, _ in held])
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    grads = [(parameter, parameter.grad) for parameter in model.parameters()]
+    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=devices))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(_without_tf32())
+        for device in sorted({"cpu", *(p.device.type for p in model.parameters())}):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled yet, and importing it takes seconds
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(_without_checkpointing())
+        stack.enter_context(_weight_norm_written_out())
+        stack.enter_context(_without_fast_path())
+        stack.enter_context(_without_warnings_of_speed())
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only attention kernel with second derivatives
+        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # cuDNN's have none
+        torch.manual_seed(seed)
+        for module in model.modules():
+            if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+                module.sparse = False  # sparse gradients have few operations; put back with the other attributes
+        try:
+            yield
+        finally:
+            for module, attributes, names in held:  # a forward pass may bind a new tensor to the name
+                vars(module).clear()
+                vars(module).update(attributes)
+                module._buffers.update(names)
+            for content in kept:
+                content.put_back()
+            with torch.no_grad():
+                for buffer, saved in buffers:
+                    if not torch.equal(buffer, saved):  # leave untouched buffers' version counters alone
+                        buffer.copy_(saved)
+            for parameter, saved_grad in grads:
+                if parameter.grad is not saved_grad:
+                    parameter.grad = saved_grad
+    for name, parameter in model.named_parameters():
+        if parameter._version != versions.get(name, parameter._version):
+            raise HessdiagError(
+                f"the model's forward pass changes its own parameter {name!r}: measure a copy in eval mode"
+            )
+
+
+@contextmanager
+def _replaced(holder: Any, **replacements: Any) -> Iterator[None]:
+    """Attributes of a module set to other values, those that this version of torch has."""
+    saved = {name: getattr(holder, name) for name in replacements if hasattr(holder, name)}
+    for name in saved:
+        setattr(holder, name, replacements[name])
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            setattr(holder, name, value)
+
+
+@contextmanager
+def _without_checkpointing() -> Iterator[None]:
+    """Call checkpointed functions as they are: the values are the same.
+
+    Recomputing them in the backward pass, by when the hooks are gone, is an error, and `torch.autograd.grad` refuses
+    the reentrant kind altogether.
+    """
+    plain = {"CheckpointFunction": _Plain, "_checkpoint_without_reentrant_generator": _nothing_around}
+    with _replaced(torch.utils.checkpoint, **plain):
+        yield
+
+
+class _Plain:
+    """In place of `torch.utils.checkpoint.CheckpointFunction`."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+        """Call the function."""
+        return function(*args)
+
+
+def _nothing_around(*_: Any, **__: Any) -> Iterator[None]:
+    """In place of what surrounds the call of a non-reentrant checkpointed function."""
+    yield
+
+
+@contextmanager
+def _weight_norm_written_out() -> Iterator[None]:
+    """The second derivatives of torch's own kernel are wrong: its Hessian is not symmetric."""
+    with (
+        _replaced(torch, _weight_norm=_weight_norm),
+        _replaced(sys.modules["torch.nn.utils.weight_norm"], _weight_norm=_weight_norm),
+    ):
+        yield
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """g v / ‖v‖, norms over every dimension but `dim`, or over all with -1."""
+    axes = [axis for axis in range(v.dim()) if axis != dim]
+    return v * (g / v.square().sum(axes, keepdim=True).sqrt())
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Attention's kernels for inference have no derivatives; they run where no argument seems to need one."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+
+
+@contextmanager
+def _without_warnings_of_speed() -> Iterator[None]:
+    """Of operations without a batching rule, which the user cannot do anything about."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
+        warnings.filterwarnings("ignore", message=".*torch.jit.script. is deprecated", category=DeprecationWarning)
+        yield
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    """TF32 convolutions are on by default on CUDA and cost three digits."""
+    backends: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
+    saved = [_tf32_setting(backend) for backend in backends]
+    for backend, (name, _) in zip(backends, saved, strict=True):
+        setattr(backend, name, False if name == "allow_tf32" else "ieee")
+    try:
+        yield
+    finally:
+        for backend, (name, value) in zip(backends, saved, strict=True):
+            setattr(backend, name, value)
+
+
+def _tf32_setting(backend: Any) -> tuple[str, Any]:
+    """Name and value of the setting; once the newer one was used, torch refuses to read the older."""
+    try:
+        return "allow_tf32", backend.allow_tf32
+    except RuntimeError:
+        return "fp32_precision", backend.fp32_precision

@@ -1,0 +1,315 @@
+"""Examples are kept apart, or the model is refused; layers whose rows are no examples are measured without a rule."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import hessdiag
+from hessdiag.data.batch import Batch
+from hessdiag.diagnosis.independence import alone_in, differentiable, halves_of, reaches_others
+from tests.layouts import (
+    LENGTHS,
+    MIXING,
+    WITHOUT_RULES,
+    FaintBranch,
+    Padded,
+    Physics,
+    SumOverFirst,
+    WithoutPadding,
+    Words,
+    of,
+    ragged,
+)
+from tests.oracles import ggn_blocks, mean_over_examples
+from tests.unchanged import unchanged
+
+
+def made(name: str) -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    make, inputs = (WITHOUT_RULES | MIXING)[name]
+    return make().double(), inputs()
+
+
+def singular_values(report: hessdiag.Report) -> dict[str, float]:
+    return {block.name: block.avg_sq_singular_value for block in report.blocks}
+
+
+at_once = pytest.mark.parametrize("examples_at_once", [1, 2, 3, 100])
+
+
+@at_once
+@pytest.mark.parametrize("name", MIXING)
+def test_a_model_that_mixes_examples_is_refused_whatever_fits_into_memory(
+    name: str, examples_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hessdiag.network.shapes.NetworkShape.chunk", lambda *_, **__: examples_at_once)
+    model, inputs = made(name)
+    with pytest.raises(hessdiag.HessdiagError, match="the model runs over the first dimension"):
+        hessdiag.diagnose(model, inputs)
+
+
+@pytest.mark.parametrize("examples_at_once", [1, 2, 3])
+@pytest.mark.parametrize(
+    "name", ["time first", "without padding", "experts", "position table", "pads itself", "windows"]
+)
+def test_layers_are_read_alike_whatever_fits_into_memory(
+    name: str, examples_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, inputs = made(name)
+    expected = singular_values(hessdiag.diagnose(model, inputs))
+    monkeypatch.setattr("hessdiag.network.shapes.NetworkShape.chunk", lambda *_, **__: examples_at_once)
+    assert singular_values(hessdiag.diagnose(model, inputs)) == pytest.approx(expected, rel=1e-10)
+
+
+def test_rows_of_pairs_that_happen_to_be_alike_are_not_taken_for_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths 2, 2 and 4, 4: within each pair every example has as many rows, but not in the batch."""
+    monkeypatch.setattr("hessdiag.network.shapes.NetworkShape.chunk", lambda *_, **__: 2)
+    torch.manual_seed(0)
+    model, x = WithoutPadding().double(), of(5, 3)()
+    mask = torch.arange(5) < torch.tensor([2, 2, 4, 4]).view(4, 1)
+    (block,) = [b for b in hessdiag.diagnose(model, (x, mask)).blocks if b.name == "first.weight"]
+    assert block.gamma != block.gamma  # NaN: there is no theory without a rule
+
+
+class MixesLate(nn.Module):
+    """Keeps examples apart but for those that are marked: these are summed up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, marked = self.first(x).tanh(), (x[:, :1] > 10).to(x)
+        return self.last(h + marked * (h * marked).sum(0, keepdim=True))
+
+
+def test_a_later_chunk_that_mixes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessdiag.network.shapes.NetworkShape.chunk", lambda *_, **__: 16)
+    torch.manual_seed(0)
+    model, x = MixesLate().double(), torch.randn(48, 4, dtype=torch.float64)
+    hessdiag.diagnose(model, x)
+    x[36:46, 0] = 11.0
+    with pytest.raises(hessdiag.HessdiagError, match="an example on its own gives other outputs"):
+        hessdiag.diagnose(model, x)
+
+
+def test_outputs_that_are_zero_hide_no_mixing() -> None:
+    """The gradient of the default loss is zero there."""
+    torch.manual_seed(0)
+    model = SumOverFirst().double()
+    nn.init.zeros_(model.last.weight)
+    nn.init.zeros_(model.last.bias)
+    with pytest.raises(hessdiag.HessdiagError, match="an example on its own"):
+        hessdiag.diagnose(nn.Sequential(model, nn.Tanh()), of(4)())
+    model.last.weight.data.fill_(1e-9)
+    with pytest.raises(hessdiag.HessdiagError, match="an example on its own"):
+        hessdiag.diagnose(model, of(4)())
+
+
+@pytest.mark.parametrize("size", [2, 3, 8, 1023])
+def test_halves_are_a_split_in_the_middle(size: int) -> None:
+    one, other = halves_of(Batch.of(torch.zeros(size, 1), None), seed=0)
+    assert int(one.sum()) == size // 2
+    assert torch.equal(one, ~other)
+
+
+def test_one_example_is_a_half_of_its_own() -> None:
+    (half,) = halves_of(Batch.of(torch.zeros(1, 1), None), seed=0)
+    assert half.tolist() == [True]
+
+
+def test_what_reaches_others_is_seen_in_both_directions() -> None:
+    sides = list(torch.eye(4, dtype=torch.bool))
+    alone = alone_in(torch.ones(4, 2), sides)  # (4 sides, 4, 2)
+    assert torch.equal(alone.sum(0), torch.ones(4, 2))
+    assert not reaches_others(alone, sides)
+    for one in range(4):
+        for other in range(4):
+            if one != other:
+                J = torch.eye(4)
+                J[other, one] = 1e-30  # the outputs of `one` depend on `other`
+                assert reaches_others(torch.einsum("bc,scn->sbn", J, alone), sides)
+
+
+def test_inputs_that_the_model_writes_to_are_copied() -> None:
+    x = torch.zeros(3, 2)
+    watched, edges = differentiable(Batch.of((x, torch.ones(3, dtype=torch.int64)), None))
+    watched.args[0].add_(1.0)
+    assert len(edges) == 1
+    assert not x.any()
+    assert not x.requires_grad
+
+
+# The check of the gradients.
+
+
+class UsedTwice(nn.Module):
+    """A layer's weight, used once more as a matrix; the outputs are zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4, bias=False), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.last(F.linear(self.first(x).tanh(), self.first.weight).tanh())
+        return y - y.detach()
+
+
+@pytest.mark.parametrize("loss", ["random-quadratic", "mse"])
+def test_a_loss_without_a_gradient_hides_no_other_use_of_a_weight(loss: str) -> None:
+    torch.manual_seed(0)
+    model, x = UsedTwice().double(), of(4)()
+    t = None if loss == "random-quadratic" else torch.zeros(4, 2, dtype=torch.float64)
+    found = singular_values(hessdiag.diagnose(model, x, t, loss=F.mse_loss if t is not None else "random-quadratic"))
+    if t is None:
+        R = torch.randn(2, 2, generator=hessdiag.execution.seeds.stream(0, "loss"), dtype=torch.float64)
+        plain = lambda y, _: ((y @ R) * y).sum() / len(y)  # noqa: E731
+    else:
+        plain = F.mse_loss
+    expected = mean_over_examples(ggn_blocks, model, x, t, plain, list(found))
+    for i, (name, value) in enumerate(found.items()):
+        assert value * model.get_parameter(name).numel() == pytest.approx(float(expected[i, i]), rel=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1e-8])
+def test_a_faint_branch_is_measured_right_in_float32(scale: float) -> None:
+    torch.manual_seed(0)
+    model, x = FaintBranch(scale), torch.randn(4, 4)
+    found = singular_values(hessdiag.diagnose(model, x))
+    expected = singular_values(hessdiag.diagnose(model.double(), x.double()))
+    assert found == pytest.approx(expected, rel=1e-3)
+    assert found["second.weight"] > 0
+
+
+class HeldElsewhere(nn.Module):
+    """A layer whose weight is read through a view that was made before."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.views = [self.first.weight.t()]
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x + self.scale * (x @ self.views[0]).tanh())
+
+
+def test_a_weight_that_is_read_through_a_view_is_skipped_for_the_true_reason() -> None:
+    torch.manual_seed(0)
+    model = HeldElsewhere()
+    report = hessdiag.diagnose(model, torch.randn(4, 4))
+    assert dict(report.skipped)["first.weight"].startswith("its gradient is not the one that is found by replacing it")
+    assert "first.weight" not in singular_values(report)
+    assert "last.weight" in singular_values(report)
+
+
+def test_what_float32_cannot_tell_from_rounding_is_told_in_float64() -> None:
+    torch.manual_seed(0)
+    model, x = HeldElsewhere(1e-7), torch.randn(4, 4)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    report = hessdiag.diagnose(model, x)
+    assert "float64" in dict(report.skipped)["first.weight"]
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+
+
+class ZeroBySymmetry(nn.Module):
+    """A weight that a softmax does not feel, in a layer without a rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift, self.last = nn.Parameter(torch.randn(1, 4)), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last((x + (x @ self.shift.T).tanh()).softmax(1))
+
+
+def test_a_gradient_that_is_zero_by_symmetry_is_kept() -> None:
+    torch.manual_seed(0)
+    report = hessdiag.diagnose(ZeroBySymmetry(), torch.randn(4, 4))
+    found = singular_values(report)
+    assert found["shift"] < 1e-12 * found["last.weight"]
+    assert not report.skipped
+
+
+# Sketches, and models that need gradients in their forward pass.
+
+
+@pytest.mark.parametrize("kind", [Padded, Physics])
+def test_sketches_take_the_path_that_gradients_take(kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = kind().double().eval()
+    inputs = (of(5, 4)(), ~ragged()) if kind is Padded else of(2)()
+    exact, sketched = (singular_values(hessdiag.diagnose(model, inputs, method=m)) for m in ("exact", "sketch"))
+    assert sketched == pytest.approx(exact, rel=1e-6)  # the range of so few outputs is found whole
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_module_compiled_by_jit_is_named() -> None:
+    inner = torch.jit.trace(nn.Linear(4, 3), torch.randn(2, 4))
+    with pytest.raises(hessdiag.HessdiagError, match=r"module '1' was compiled by torch\.jit"):
+        hessdiag.diagnose(nn.Sequential(nn.Linear(4, 4), inner), torch.randn(3, 4))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_activation_does_no_harm() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.Tanh()), nn.Linear(4, 2))
+    assert len(hessdiag.diagnose(model, torch.randn(3, 4)).blocks) == 4
+
+
+@pytest.mark.parametrize("method", ["exact", "sketch"])
+def test_sparse_gradients_are_those_of_the_dense_kind_and_on_again_afterwards(method: str) -> None:
+    torch.manual_seed(0)
+    model, tokens = Words().double(), torch.randint(6, (4, 3))
+    with unchanged(model, tokens):
+        found = hessdiag.diagnose(model, tokens, method=method)
+    assert model.embed.sparse
+    model.embed.sparse = False
+    assert found.blocks == hessdiag.diagnose(model, tokens, method=method).blocks
+    assert found.blocks[0].name == "embed.weight"
+    assert found.blocks[0].avg_sq_singular_value > 0
+
+
+class SparseLookup(nn.Module):
+    """Sparse gradients by `F.embedding` itself, which no module's attribute tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = nn.Parameter(torch.randn(6, 3)), nn.Linear(3, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.last(F.embedding(tokens, self.table, sparse=True).tanh().mean(1))
+
+
+def test_sparse_gradients_of_a_function_are_read_too() -> None:
+    torch.manual_seed(0)
+    model, words, tokens = SparseLookup().double(), Words().double(), torch.randint(6, (4, 3))
+    words.load_state_dict({"embed.weight": model.table.data} | words.last.state_dict(prefix="last."))
+    model.last = words.last
+    found, expected = (hessdiag.diagnose(m, tokens).blocks for m in (model, words))
+    for one, other in zip(found, expected, strict=True):
+        assert one.avg_sq_singular_value == pytest.approx(other.avg_sq_singular_value, rel=1e-10)
+
+
+class HalfInSingle(nn.Module):
+    """A parameter that the model itself reads in float32, as Mamba's step size is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.last = nn.Parameter(torch.randn(3, 4)), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last((x.float() @ self.scale.float().T).tanh().to(x))
+
+
+def test_a_model_that_computes_in_float32_itself_is_measured_in_float64() -> None:
+    torch.manual_seed(0)
+    report = hessdiag.diagnose(HalfInSingle().double(), of(4)())
+    assert not report.skipped
+    assert "scale" in singular_values(report)
+
+
+def test_lengths_are_those_of_the_mask() -> None:
+    assert ragged().sum(1).tolist() == LENGTHS.tolist()
