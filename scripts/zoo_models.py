@@ -3,7 +3,7 @@
     python scripts/zoo_models.py [--only NAME]... [--again]
 
 Every block and every pair of blocks of the Gauss-Newton matrix of each example is compared, and of a few networks of
-the Hessian too. Needs timm, torchvision and transformers. Takes about half an hour; results are kept in
+the Hessian too. Needs timm, torchvision and transformers. Takes some minutes; results are kept in
 figures/zoo_models.json model by model, and what is in there is not run again without --again.
 """
 
