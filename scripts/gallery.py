@@ -21,8 +21,9 @@ from gallery_signals import signals  # noqa: E402
 def rows(kinds: list[str], seeds: int, only: str) -> Iterator[dict[str, Any]]:
     from gallery import CASES, HEALTHY
     from gallery.extra import EXTRA
+    from gallery.extra_healthy import EXTRA_HEALTHY
 
-    tables = {"cases": CASES, "extra": EXTRA, "healthy": HEALTHY}
+    tables = {"cases": CASES, "extra": EXTRA, "healthy": HEALTHY, "apart": EXTRA_HEALTHY}
     for kind in kinds:
         for case in tables[kind]:
             if only not in case.name:
@@ -33,13 +34,13 @@ def rows(kinds: list[str], seeds: int, only: str) -> Iterator[dict[str, Any]]:
 
 
 def places(kind: str, case: Any) -> list[tuple[str, int]]:
-    if kind == "healthy":
+    if kind in ("healthy", "apart"):
         return [("healthy", 0)]
     return [(variant, width) for width in case.widths for variant in ("before", "after")]
 
 
 def row(kind: str, case: Any, variant: str, width: int, seed: int) -> dict[str, Any]:
-    if kind == "healthy":
+    if kind in ("healthy", "apart"):
         model, (inputs, targets) = case.build(seed=seed), case.batch(seed=seed)
     else:
         model, (inputs, targets) = case.build(variant, seed=seed, width=width), case.batch(seed=seed, width=width)

@@ -120,12 +120,13 @@ def _values(y: Tensor, targets: Tensor, loss: str) -> Tensor:
 
 def _loss_signals(y: Tensor, targets: Tensor, loss: str, values: Tensor) -> dict[str, Any]:
     initial = float(values.detach().mean())
+    stderr = float(values.detach().std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     if loss == "mse":
         t = targets.double()
         n = len(t)
         own = float(t.var(0).mean()) * n / (n - 1) if n > 1 else math.inf  # of the mean of the others
         chance = min(float(t.square().mean()), float(t.var()), own)
-        return {"kind": loss, "initial": initial, "chance": chance, "ratio": initial / chance}
+        return {"kind": loss, "initial": initial, "chance": chance, "ratio": initial / chance, "stderr": stderr}
     classes = y.shape[1] if y.dim() == 4 else y.shape[-1]
     labels = targets.flatten()
     labels = labels[labels != -100]
@@ -133,7 +134,8 @@ def _loss_signals(y: Tensor, targets: Tensor, loss: str, values: Tensor) -> dict
     n = len(labels)
     held_out = -((counts[labels] - 1 + 1) / (n - 1 + classes)).log().mean()  # each label guessed from the others, +1
     chance = min(math.log(classes), float(held_out))
-    return {"kind": loss, "initial": initial, "chance": chance, "ratio": initial / chance, "classes": classes}
+    return {"kind": loss, "initial": initial, "chance": chance, "ratio": initial / chance, "stderr": stderr,
+            "classes": classes}
 
 
 def _input_signals(inputs: Any) -> dict[str, float]:

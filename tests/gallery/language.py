@@ -64,7 +64,10 @@ def t5(width: int, *, tied: bool = False, layers: int = 4) -> nn.Module:
         vocab_size=VOCABULARY, dropout_rate=0.0, tie_word_embeddings=tied, decoder_start_token_id=0, pad_token_id=0,
         feed_forward_proj="gated-gelu",
     )  # fmt: skip
-    return Logits(T5ForConditionalGeneration(config))
+    model = T5ForConditionalGeneration(config)
+    if not tied:  # whatever the configuration says, recent releases tie the two
+        model.lm_head.weight = nn.Parameter(torch.randn_like(model.shared.weight) * width**-0.5)
+    return Logits(model)
 
 
 def t5_head(variant: Variant, width: int) -> nn.Module:
