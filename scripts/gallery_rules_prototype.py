@@ -21,8 +21,8 @@ from typing import Any
 Row = dict[str, Any]
 GRAVITY = {"fault": 0, "warning": 1, "note": 2}
 # Rules in the order of cause and effect: at equal gravity the earlier one is the likelier cause.
-CAUSES = ("HD105", "HD402", "HD401", "HD201", "HD202", "HD203", "HD205", "HD204", "HD106", "HD107", "HD104", "HD103",
-          "HD102", "HD101", "HD206", "HD108")  # fmt: skip
+CAUSES = ("HD105", "HD402", "HD208", "HD401", "HD201", "HD203", "HD202", "HD205", "HD204", "HD207", "HD206", "HD106",
+          "HD107", "HD109", "HD104", "HD103", "HD102", "HD101", "HD209", "HD108", "HD403")  # fmt: skip
 CRITICAL = {"relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.0, "tanh": 1.0}
 
 
@@ -63,7 +63,8 @@ class Net:
         outputs = [path for path in self.backbone if "output" in self.layers[path]["labels"]]
         self.head = outputs[-1] if outputs else None
         self.hidden = [path for path in self.backbone if path != self.head]
-        self.normalised = row["norms"] > row["fresh_norm"]
+        self.normalised = row["active_norms"] > 0
+        self.fixed_norms = row["norms"] - row["active_norms"]  # batch normalisations in evaluation mode
         self.residual = any("add" in self.layers[path]["labels"] for path in self.hidden)
 
     def labels(self, path: str) -> set[str]:
@@ -87,25 +88,26 @@ class Net:
 def initial_loss(net: Net) -> Iterator[Finding]:
     """HD101: the first loss is far above that of a constant guess; the layer that made the outputs large is named."""
     loss, output = net.row["loss"], net.row["output"]["sq"]
-    warn, fault = (2.0, 4.0) if loss["kind"] == "cross-entropy" else (3.0, 10.0)
-    if not loss["ratio"] > warn:
+    note, warn, fault = (2.0, 3.0, 5.0) if loss["kind"] == "cross-entropy" else (3.0, 5.0, 10.0)
+    surely = (loss["initial"] - 2 * loss["stderr"]) / loss["chance"]  # what sampling of the batch leaves
+    if not loss["ratio"] > note or not surely > note / 2:
         return
-    severity = "fault" if loss["ratio"] > fault else "warning"
+    severity = "fault" if surely > fault else "warning" if surely > warn else "note"
     if net.row["inputs"].get("sq", 0) > INPUT_SQ:
         return  # HD105 names the cause
     if output < 1 and net.head:  # small outputs, and yet a bad guess: the labels are skewed and the bias does not know
         bias = net.bias_of(net.head)
         blocks = (bias["name"] if bias else net.owner_weight[net.head]["name"],)
         severity = "warning" if loss["ratio"] > 4 else "note"
-        yield Finding("HD101", severity, blocks, loss["ratio"], warn, "the output's bias ignores how rare the classes are")
+        yield Finding("HD101", severity, blocks, loss["ratio"], note, "the output's bias ignores how rare the classes are")
         return
     blocks = tuple(loudest(net))
-    yield Finding("HD101", severity, blocks, loss["ratio"], warn, "initial loss over that of a constant guess")
+    yield Finding("HD101", severity, blocks, loss["ratio"], note, "initial loss over that of a constant guess")
 
 
 def loudest(net: Net) -> list[str]:
     """Weights behind the last normalisation that multiply their input most, over what their nonlinearity takes back."""
-    norms = [net.order[path] for path, layer in net.layers.items() if "Norm" in layer["type"]] if net.normalised else []
+    norms = [net.order[path] for path, layer in net.layers.items() if layer["active_norm"]]
     after = max(norms, default=-1)
     tail = [path for path in net.backbone if net.order[path] > after] or ([net.head] if net.head else [])
     excess = {}
@@ -147,31 +149,34 @@ def depth_scale(net: Net) -> Iterator[Finding]:
     """HD103: in a chain without normalisation or skips the scale multiplies up, or down, with depth."""
     if net.normalised or net.residual or len(net.hidden) < 4:
         return
-    chain = [path for path in net.hidden if "rnn" not in net.layers[path]["type"].lower()]
-    need = {path: critical(net, path) for path in chain}
-    known = [path for path in chain if need[path]]
-    if len(known) < 4 or any(net.scale(path) == 0 for path in known):
+    chain = [path for path in net.hidden if "LSTM" not in net.layers[path]["type"] and net.scale(path) > 0]
+    if len(chain) < 4 or len(chain) < len(net.hidden):
         return
-    steps = {path: math.log(net.scale(path) / need[path]) for path in known}
+    need = {path: critical(net, path) for path in chain}
+    steps = {path: math.log(net.scale(path) / n) for path, n in need.items() if n}
     product = sum(steps.values())
-    sizes = [net.layers[path]["out_sq"] for path in chain]
-    slopes = [net.layers[path]["gradient_sq"] for path in chain]
-    forward = math.log(max(sizes[-1], 1e-300) / max(sizes[0], 1e-300))
-    backward = math.log(max(slopes[0], 1e-300) / max(slopes[-1], 1e-300))
+    forward = log_ratio(net.layers[chain[-1]]["out_sq"], net.layers[chain[0]]["out_sq"])
+    backward = log_ratio(net.layers[chain[0]]["gradient_total"], net.layers[chain[-1]]["gradient_total"])
     varies = net.layers[net.head].get("x_varies", 1.0) if net.head else 1.0
-    limit = math.log(1e4)
     measured = max(abs(forward), abs(backward))
-    if abs(product) < limit and measured < limit + math.log(10) and varies > 1e-3:
+    limit = math.log(1e4)
+    if max(abs(product), measured) < limit and varies > 1e-3:
         return
     if measured < math.log(5) and varies > 1e-2:
         return  # a nonlinearity that holds its own scale, as a saturating one does
-    worst = max(measured, abs(product))
     severity = "fault" if measured > math.log(1e6) or varies < 1e-4 else "warning"
-    sign = 1 if (product or forward) > 0 else -1
-    blamed = sorted((path for path in known if sign * steps[path] > 0.2), key=lambda path: -sign * steps[path])
-    names = tuple(net.owner_weight[path]["name"] for path in blamed or known)
+    if net.fixed_norms:
+        severity = "note"
+    sign = 1 if (product or max(forward, backward, key=abs)) > 0 else -1
+    blamed = sorted((path for path in steps if sign * steps[path] > 0.2), key=lambda path: -sign * steps[path])
+    names = tuple(net.owner_weight[path]["name"] for path in blamed or chain)
     word = "grows" if sign > 0 else "decays"
-    yield Finding("HD103", severity, names, math.exp(min(worst, 700)), 1e4, f"E[x²] {word} with depth")
+    worst = math.exp(min(max(measured, abs(product)), 700))
+    yield Finding("HD103", severity, names, worst, 1e4, f"E[x²] or its gradient {word} with depth")
+
+
+def log_ratio(a: float, b: float) -> float:
+    return math.log(max(a, 1e-300) / max(b, 1e-300))
 
 
 def critical(net: Net, path: str) -> float | None:
@@ -187,15 +192,15 @@ def residual_growth(net: Net) -> Iterator[Finding]:
     first, last = net.hidden[0], net.hidden[-1]
     forward = net.layers[last].get("x_sq", 0) / max(net.layers[first]["out_sq"], 1e-300)
     total = net.layers[net.head]["x_sq"] / max(net.layers[first]["out_sq"], 1e-300) if net.head else forward
-    slopes = [net.layers[path]["gradient_sq"] for path in net.hidden if net.layers[path]["gradient_sq"] > 0]
+    slopes = [net.layers[path]["gradient_total"] for path in net.hidden if net.layers[path]["gradient_total"] > 0]
     backward = slopes[0] / slopes[-1] if slopes else 1.0
     growth = max(forward, total, backward)
-    limit = 30.0 if not net.row["fresh_norm"] else 1e4
+    limit = 30.0 if not net.fixed_norms else 1e4
     if growth < limit:
         return
     ends = [path for path in net.hidden if "add" in net.labels(path) and net.scale(path) > 0]
     names = tuple(net.owner_weight[path]["name"] for path in ends)
-    severity = "note" if net.row["fresh_norm"] else "fault" if growth > 1e4 or net.row["loss"]["ratio"] > 4 else "warning"
+    severity = "note" if net.fixed_norms else "fault" if growth > 1e4 or net.row["loss"]["ratio"] > 4 else "warning"
     yield Finding("HD104", severity, names, growth, limit, "residual branches multiply E[x²] with depth")
 
 
@@ -213,7 +218,7 @@ def decay_behind_fresh_norm(net: Net) -> Iterator[Finding]:
         if (layer := net.layers[path]).get("x_sq") and layer["out_sq"] > 0
     ]
     names = tuple(net.owner_weight[path]["name"] for _, path in sorted(steps)[: max(3, len(steps) // 3)])
-    severity = "warning" if net.row["fresh_norm"] else "fault"
+    severity = "warning" if net.fixed_norms else "fault"
     yield Finding("HD102", severity, names, varying, 1e-7, "hardly anything of the inputs reaches the last layer")
 
 
@@ -244,7 +249,7 @@ def narrow_phase(net: Net) -> Iterator[Finding]:
 
 def prenorm_growth(net: Net) -> Iterator[Finding]:
     """HD108: a pre-norm stream ends many times larger than it starts; later blocks hardly count (a note: LLaMA does so)."""
-    norms = [layer for layer in net.layers.values() if "Norm" in layer["type"] and "BatchNorm" not in layer["type"]]
+    norms = [layer for layer in net.layers.values() if layer["active_norm"] and "self-add" not in layer["labels"]]
     ends = [path for path in net.hidden if "add" in net.labels(path) and net.scale(path) > 0]
     if len(norms) < 4 or len(ends) < 4 or not norms[0].get("x_sq"):
         return
@@ -326,19 +331,29 @@ def wrong_formula(net: Net) -> Iterator[Finding]:
     """HD204: E[W²] is, within its sampling error, what a known misreading of a formula gives."""
     grouped = [p for p in net.weights if p["groups"] > 1 and p["k"] > 1 and p["sq"] > 0]
     dense = [p for p in net.weights if p["groups"] == 1 and len(p["shape"]) == 4 and p["sq"] > 0]
-    for unit, word in ((lambda p: p["m"] * p["k"], "out"),):
+    laws = {
+        "fan-out": lambda p: p["m"] * p["k"],
+        "fan-in": lambda p: p["n"] * p["k"],
+        "Xavier": lambda p: (p["n"] + p["m"]) * p["k"] / 2,
+    }
+    for law, unit in laws.items():
         plain = [unit(p) * p["sq"] for p in dense]
         if len(plain) < 2 or len(grouped) < 2:
             continue
-        constant = median(plain)
-        followed = sum(abs(math.log(v / constant)) < 0.15 for v in plain) / len(plain)
-        misread = [p for p in grouped if near(p["groups"] * unit(p) * p["sq"], constant, p["numel"])]
-        if followed > 0.6 and len(misread) >= 0.6 * len(grouped):
-            factor = max(p["groups"] for p in misread)
-            silent = net.normalised
-            misread.sort(key=lambda p: -p["groups"])
+        constant = mode([math.log(v) for v in plain])
+        if sum(abs(math.log(v) - constant) < 0.2 for v in plain) < 0.6 * len(plain):
+            continue
+        missing = {p["name"]: constant - math.log(unit(p) * p["sq"]) for p in grouped}
+        misread = [
+            p for p in grouped if p["groups"] >= 8 and abs(missing[p["name"]] - math.log(p["groups"])) < math.log(2.5)
+        ]
+        if len(misread) >= 0.6 * len(grouped):
+            misread.sort(key=lambda p: -missing[p["name"]])
             names = tuple(p["name"] for p in misread)
-            yield Finding("HD204", "note" if silent else "warning", names, factor, 1.0, f"fan-{word} not divided by the groups")
+            factor = math.exp(missing[names[0]])
+            severity = "note" if net.normalised or not net.row["fresh_norm"] and net.fixed_norms else "warning"
+            yield Finding("HD204", severity, names, factor, 8.0, f"{law} not divided by the groups")
+            break
     summed = [
         p
         for p in net.weights
@@ -361,7 +376,7 @@ def biases(net: Net) -> Iterator[Finding]:
     hit = {}
     for path in net.hidden:
         bias, layer = net.bias_of(path), net.layers[path]
-        if bias and bias["sq"] > 10 and bias["sq"] > 0.8 * layer["out_sq"]:
+        if bias and bias["sq"] > 4 and bias["sq"] > 0.8 * layer["out_sq"]:
             hit[bias["name"]] = bias["sq"] / max(layer["out_sq"] - bias["sq"], 0.01 * bias["sq"])
             hit[net.owner_weight[path]["name"]] = 0.0
     if hit:
@@ -372,7 +387,7 @@ def biases(net: Net) -> Iterator[Finding]:
 def scheme(net: Net) -> Iterator[Finding]:
     """HD206: a layer leaves the scheme that most others follow."""
     candidates = [p for p in net.weights if p["sq"] > 0 and not (net.head and net.head in p["owners"])]
-    if len(candidates) < 5:
+    if len(candidates) < 4:
         return
     units = {
         "constant": lambda p: 1.0,
@@ -380,29 +395,93 @@ def scheme(net: Net) -> Iterator[Finding]:
         "fan-out": lambda p: p["m"] * p["k"],
         "Xavier": lambda p: (p["n"] + p["m"]) * p["k"] / 2,
     }
-    best: tuple[int, str, dict[str, float]] | None = None
+    laws: list[tuple[int, str, dict[str, float]]] = []
     for law, unit in units.items():
         logs = {p["name"]: math.log(unit(p) * p["sq"]) for p in candidates}
         middle = mode(list(logs.values()))
         away = {name: value - middle for name, value in logs.items()}
-        followers = sum(abs(v) < 0.2 for v in away.values())
-        if best is None or followers > best[0]:
-            best = (followers, law, away)
-    assert best is not None
-    followers, law, away = best
-    if followers < 0.6 * len(candidates):
+        laws.append((sum(abs(v) < 0.2 for v in away.values()), law, away))
+    most = max(followers for followers, _, _ in laws)
+    if most < 0.6 * len(candidates) or most < 3:
         return
+    best = [(law, away) for followers, law, away in laws if followers == most]  # several, where all shapes are alike
+    away = {p["name"]: min((a[p["name"]] for _, a in best), key=abs) for p in candidates}
     large = {name: v for name, v in away.items() if v > math.log(4)}
-    if large:
-        names = tuple(sorted(large, key=large.__getitem__, reverse=True))
-        worst = math.exp(large[names[0]])
-        severity = "warning" if worst > 20 and len(large) <= max(2, len(candidates) // 6) else "note"
-        yield Finding("HD206", severity, names, worst, 4.0, f"E[W²] against the {law} scheme of the others")
+    if not large:
+        return
+    names = tuple(sorted(large, key=large.__getitem__, reverse=True))
+    worst = math.exp(large[names[0]])
+    first = net.backbone[0] in next(p for p in candidates if p["name"] == names[0])["owners"]
+    few = len(large) <= max(2, len(candidates) // 6)
+    severity = "warning" if worst > (100 if first else 20) and few else "note"
+    laws_named = " or ".join(law for law, _ in best)
+    yield Finding("HD206", severity, names, worst, 4.0, f"E[W²] against the {laws_named} scheme of the others")
 
 
 def mode(values: list[float]) -> float:
     """The value with most others within 0.2."""
     return max(values, key=lambda v: sum(abs(v - o) < 0.2 for o in values))
+
+
+def gains(net: Net) -> Iterator[Finding]:
+    """HD207: a normalisation's gain is far from one, without being zero or ending a residual branch."""
+    hit = {}
+    for path, layer in net.layers.items():
+        own = next((p for p in net.parameters if p["name"] == f"{path}.weight"), None)
+        bias = next((p["sq"] for p in net.parameters if p["name"] == f"{path}.bias"), 0.0)
+        if "Norm" not in layer["type"] or not own or "add" in layer["labels"] or not own["sq"]:
+            continue
+        effective = layer["out_sq"] - bias if layer["active_norm"] else own["sq"]  # Gemma's gain is 1 + weight
+        if layer["active_norm"] and layer.get("x_sq", 1.0) < 1e-4:
+            continue  # HD109
+        if own["sq"] and not 0.02 < effective < 50:
+            hit[own["name"]] = abs(math.log(max(effective, 1e-300)))
+    if hit:
+        names = tuple(sorted(hit, key=hit.__getitem__, reverse=True))
+        yield Finding("HD207", "warning", names, math.exp(min(hit[names[0]], 700)), 50, "E[gain²], or one over it")
+
+
+def identical_units(net: Net) -> Iterator[Finding]:
+    """HD208: all outputs of a layer have the same weights, so that they learn the same."""
+    alike = [p["name"] for p in net.weights if p["sq"] > 0 and p["unlike"] < 1e-9 and p["shape"][0] > 1 and p["trainable"]]
+    if alike:
+        yield Finding("HD208", "fault", tuple(alike), 0.0, 1e-9, "variance of the weights between output units")
+
+
+def within_block(net: Net) -> Iterator[Finding]:
+    """HD209: layers that read the same tensor and have the same shape are scaled differently (a note)."""
+    groups: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for path in net.backbone:
+        p = net.owner_weight[path]
+        if p["sq"] > 0 and net.layers[path]["reads"] >= 0:
+            groups[net.layers[path]["reads"], str(p["shape"])].append(path)
+    hit = {}
+    for paths in groups.values():
+        scales = {path: math.log(net.owner_weight[path]["sq"]) for path in paths}
+        if len(paths) < 2:
+            continue
+        middle = median(scales.values())
+        for path, value in scales.items():
+            if abs(value - middle) > math.log(4) / (2 if len(paths) == 2 else 1):
+                hit[net.owner_weight[path]["name"]] = abs(value - middle)
+    if hit:
+        names = tuple(sorted(hit, key=hit.__getitem__, reverse=True))
+        yield Finding("HD209", "note", names, math.exp(hit[names[0]]), 4.0, "E[W²] against layers that read the same")
+
+
+def swallowed(net: Net) -> Iterator[Finding]:
+    """HD109: the signal that a normalisation reads is below its ε, so that it is not normalised."""
+    hit = []
+    for path, layer in net.layers.items():
+        own = next((p for p in net.parameters if p["name"] == f"{path}.weight"), None)
+        if not layer["active_norm"] or not own or not 0.5 < own["sq"] < 2 or not layer.get("x_sq"):
+            continue
+        if layer["out_sq"] < 0.3 * own["sq"] and layer["x_sq"] < 1e-4:
+            before = [o for o in net.layers if net.order[o] < net.order[path] and o in net.owner_weight]
+            hit.append((layer["out_sq"], net.owner_weight[before[-1]]["name"] if before else own["name"], own["name"]))
+    if hit:
+        names = tuple(dict.fromkeys(name for _, *pair in sorted(hit) for name in pair))
+        yield Finding("HD109", "warning", names, min(hit)[0], 0.3, "E[y²] behind a normalisation that should make it 1")
 
 
 # -- HD4xx: gradients --------------------------------------------------------------------------------------------------
@@ -416,18 +495,18 @@ def dead(net: Net) -> Iterator[Finding]:
         weight = net.owner_weight.get(path)
         norm = "Norm" in layer["type"]
         own = next((p for p in net.parameters if p["name"] == f"{path}.weight"), None)
-        if norm and own and own["sq"] == 0:
+        if norm and own and own["sq"] == 0 and not layer["out_varies"] > 0:
             if "add" in layer["labels"]:
                 continue  # the last gain of a residual branch, zero on purpose
             yield Finding("HD402", "fault", (own["name"],), 0.0, 0.0, "the gain of this normalisation is zero")
             return
         if weight and weight["sq"] > 0 and "relu" in layer["labels"] and "add" not in layer["labels"]:
-            if layer["off_share"] > 0.95:
+            if layer["off_share"] > 0.9 and layer["samples"] >= 16:
                 bias = net.bias_of(path)
                 names = (weight["name"],)
                 if bias and bias["mean"] < 0 and bias["mean"] ** 2 > 0.5 * layer["out_sq"]:
                     names = (bias["name"], weight["name"])
-                yield Finding("HD402", "fault", names, layer["off_share"], 0.95, "share of units that never fire")
+                yield Finding("HD402", "fault", names, layer["off_share"], 0.9, "share of units that never fire")
                 return
 
 
@@ -457,6 +536,10 @@ def explains(net: Net, zero: Row, stuck: Row) -> bool:
 def unused(net: Net) -> Iterator[Finding]:
     """HD403: a parameter that the loss does not depend on."""
     names = [p for p in net.parameters if p["trainable"] and p["gradient"] == "none"]
+    learning = {p["sibling"] for p in net.parameters if p["trainable"]}
+    frozen = [p["name"] for p in net.parameters if not p["trainable"] and p["sibling"] in learning and len(p["shape"]) > 1]
+    if frozen:
+        yield Finding("HD403", "note", tuple(frozen), float(len(frozen)), 0.0, "frozen, unlike its siblings")
     if not names:
         return
     used = {p["sibling"] for p in net.parameters if p["gradient"] != "none"}
@@ -467,18 +550,21 @@ def unused(net: Net) -> Iterator[Finding]:
 
 
 RULES = (
-    initial_loss, raw_inputs, depth_scale, residual_growth, decay_behind_fresh_norm, saturation, narrow_phase,
-    prenorm_growth, outliers, siblings, parts, wrong_formula, biases, scheme, dead, zero_gradients, unused,
+    initial_loss, raw_inputs, depth_scale, residual_growth, decay_behind_fresh_norm, saturation, narrow_phase, swallowed,
+    prenorm_growth, outliers, siblings, parts, wrong_formula, biases, scheme, gains, identical_units, within_block,
+    dead, zero_gradients, unused,
 )  # fmt: skip
-CAUSES = (*CAUSES, "HD403")
 
 
 def suppressed(found: list[Finding]) -> list[Finding]:
     """Leave out what a cause already explains, and lend the cause the gravity of its effect."""
     rules = {f.rule for f in found}
-    effects = {"HD101", "HD102", "HD103", "HD104", "HD206", "HD401", "HD108"}
-    causes = [r for r in ("HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106") if r in rules]
+    effects = {"HD101", "HD102", "HD103", "HD104", "HD401", "HD108", "HD209"}
+    causes = [r for r in ("HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207", "HD208", "HD109") if r in rules]
     strong = [f for f in found if f.rule in causes and f.severity != "note"]
+    if "HD202" in rules:
+        found = [f for f in found if f.rule != "HD206"]
+        strong = [f for f in strong if f.rule != "HD206"]
     if strong:
         worst = min([f.severity for f in found if f.rule in effects or f in strong], key=GRAVITY.__getitem__)
         kept = [f for f in found if f.rule not in effects]

@@ -30,7 +30,8 @@ def signals(model: nn.Module, inputs: Any, targets: Tensor, *, loss: str) -> dic
     owners = {path: m for path, m in model.named_modules() if any(p is not None for p in m._parameters.values())}
     calls: dict[str, dict[str, Any]] = {}
     norm_nodes: dict[Any, str] = {}
-    handles = [m.register_forward_hook(_watch(path, calls, norm_nodes)) for path, m in owners.items()]
+    readers: list[Tensor] = []
+    handles = [m.register_forward_hook(_watch(path, calls, norm_nodes, readers)) for path, m in owners.items()]
     frozen = [p for p in model.parameters() if not p.requires_grad]
     for p in frozen:  # so that the graph is whole: a skip connection without gradients is no less a skip connection
         p.requires_grad_(True)
@@ -60,13 +61,30 @@ def signals(model: nn.Module, inputs: Any, targets: Tensor, *, loss: str) -> dic
         "inputs": _input_signals(inputs),
         "fresh_norm": _fresh(model),
         "norms": sum("Norm" in type(m).__name__ for m in model.modules()),
+        "active_norms": sum(call["active_norm"] for call in calls.values()),
         "frozen": len(frozen),
         "layers": [{"path": path, **calls[path]} for path in order],
         "parameters": _parameters(model, gradients, len(values), order),
     }
 
 
-def _watch(path: str, calls: dict[str, dict[str, Any]], norm_nodes: dict[Any, str]) -> Any:
+def _evaluating(module: nn.Module) -> bool:
+    """Whether a batch normalisation uses its running statistics, and so normalises nothing."""
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.training
+
+
+def _number(x: Tensor | None, readers: list[Tensor]) -> int:
+    """The same number for every layer that reads the same tensor."""
+    if x is None:
+        return -1
+    for index, other in enumerate(readers):
+        if other.data_ptr() == x.data_ptr() and other.numel() == x.numel():
+            return index
+    readers.append(x)
+    return len(readers) - 1
+
+
+def _watch(path: str, calls: dict[str, dict[str, Any]], norm_nodes: dict[Any, str], readers: list[Tensor]) -> Any:
     def hook(module: nn.Module, args: Any, output: Any) -> None:
         x = args[0] if args and isinstance(args[0], Tensor) else None
         out = output if isinstance(output, Tensor) else output[0] if isinstance(output, tuple) else None
@@ -80,8 +98,10 @@ def _watch(path: str, calls: dict[str, dict[str, Any]], norm_nodes: dict[Any, st
         if x is not None and x.is_floating_point():
             seen |= {f"x_{key}": value for key, value in _moments(x.detach()).items()}
         units = out.detach().transpose(0, channel).flatten(1) if out.dim() > 1 else out.detach()[None]
+        seen["samples"] = units.shape[1]
         seen["off_share"] = float((units.amax(1) <= 0).float().mean())
-        seen |= {"type": type(module).__name__, "channel": channel}
+        seen |= {"type": type(module).__name__, "channel": channel, "reads": _number(x, readers)}
+        seen["active_norm"] = "Norm" in type(module).__name__ and not _evaluating(module)
         differentiable = out.requires_grad and out.grad_fn is not None
         calls[path] = seen | {
             "edge": get_gradient_edge(out) if differentiable else None,
@@ -101,10 +121,11 @@ def _moments(values: Tensor) -> dict[str, float]:
 
 def _gradient_statistics(gradient: Tensor | None, channel: int) -> dict[str, float]:
     if gradient is None:
-        return {"gradient_sq": 0.0, "dead_share": 1.0}
+        return {"gradient_sq": 0.0, "gradient_total": 0.0, "dead_share": 1.0}
     units = gradient.transpose(0, channel).flatten(1) if gradient.dim() > 1 else gradient[None]
     dead = float((units.abs().amax(1) < TINY).float().mean())
-    return {"gradient_sq": float(gradient.double().square().mean()), "dead_share": dead}
+    total = float(gradient.double().square().sum()) / len(gradient)
+    return {"gradient_sq": float(gradient.double().square().mean()), "gradient_total": total, "dead_share": dead}
 
 
 def _values(y: Tensor, targets: Tensor, loss: str) -> Tensor:
@@ -206,7 +227,7 @@ def _next(start: Any, root: Any, consumers: Any, norm_nodes: Any, activations: d
                 labels.add("attention:" + "qkv"[min(position, 2)])
             elif TRANSPARENT.fullmatch(name):
                 go(after)
-            elif name.startswith(("Add", "Sub", "Mul", "Div")):
+            elif re.fullmatch(r"(Add|Sub|Mul|Div)Backward\d", name):
                 others = [p for i, (p, _) in enumerate(after.next_functions) if p is not None and i != position]
                 if not others or _only_parameters(others[0]):
                     go(after)
@@ -301,6 +322,7 @@ def _weight_statistics(w: Tensor) -> dict[str, Any]:
         "sq": sq,
         "mean": float(w.mean()),
         "numel": w.numel(),
+        "unlike": float(w.var(0, correction=0).mean()) / sq if sq > 0 and len(w) > 1 else 1.0,
         "kurtosis": fourth / variance**2 if variance > 1e-30 else math.nan,
         "max_rms": float(w.abs().max()) / math.sqrt(sq) if sq > 1e-60 else 0.0,
         "zeros": float((w == 0).double().mean()),
