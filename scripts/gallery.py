@@ -22,8 +22,9 @@ def rows(kinds: list[str], seeds: int, only: str) -> Iterator[dict[str, Any]]:
     from gallery import CASES, HEALTHY
     from gallery.extra import EXTRA
     from gallery.extra_healthy import EXTRA_HEALTHY
+    from gallery.unseen import UNSEEN
 
-    tables = {"cases": CASES, "extra": EXTRA, "healthy": HEALTHY, "apart": EXTRA_HEALTHY}
+    tables = {"cases": CASES, "extra": EXTRA, "healthy": HEALTHY, "apart": EXTRA_HEALTHY, "unseen": UNSEEN}
     for kind in kinds:
         for case in tables[kind]:
             if only not in case.name:

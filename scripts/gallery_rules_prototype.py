@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ Row = dict[str, Any]
 GRAVITY = {"fault": 0, "warning": 1, "note": 2}
 # Rules in the order of cause and effect: at equal gravity the earlier one is the likelier cause.
 CAUSES = ("HD105", "HD402", "HD208", "HD401", "HD201", "HD203", "HD202", "HD205", "HD204", "HD207", "HD206", "HD106",
-          "HD107", "HD109", "HD104", "HD103", "HD102", "HD101", "HD209", "HD108", "HD403")  # fmt: skip
+          "HD107", "HD109", "HD104", "HD110", "HD103", "HD102", "HD101", "HD209", "HD108", "HD403")  # fmt: skip
 CRITICAL = {"relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.0, "tanh": 1.0}
 
 
@@ -45,6 +46,16 @@ def findings(row: Row) -> list[Finding]:
     return sorted(suppressed(found), key=lambda f: (GRAVITY[f.severity], CAUSES.index(f.rule)))
 
 
+def assign_siblings(parameters: list[Row]) -> None:
+    """Name the group of each parameter: same name but for one number, same shape; of several such numbers the one that
+    counts most, so that `blocks.3.conv2` belongs to `blocks.#.conv2` and not to `blocks.3.conv#`."""
+    choices = {p["name"]: [f"{p['name'][: m.start()]}#{p['name'][m.end():]}{p['shape']}" for m in re.finditer(r"\d+", p["name"])] for p in parameters}
+    members = Counter(key for keys in choices.values() for key in keys)
+    for p in parameters:
+        keys = choices[p["name"]]
+        p["sibling"] = max(keys, key=members.__getitem__) if keys else p["name"]
+
+
 class Net:
     """Signals of one network, by role."""
 
@@ -52,6 +63,7 @@ class Net:
         self.row = row
         self.parameters = row["parameters"]
         self.layers = {layer["path"]: layer for layer in row["layers"]}
+        assign_siblings(self.parameters)
         self.order = {path: i for i, path in enumerate(self.layers)}
         self.matrices = [p for p in self.parameters if len(p["shape"]) > 1]
         self.weights = [p for p in self.matrices if "Embedding" not in p["type"]]
@@ -296,13 +308,16 @@ def siblings(net: Net) -> Iterator[Finding]:
     for group in groups.values():
         if len(group) < 3:
             continue
+        away: dict[str, float] = {}
         for p in group:
             others = [math.log(o["sq"]) for o in group if o is not p]
             middle = median(others)
             spread = median(abs(o - middle) for o in others)
             ratio = math.log(p["sq"]) - middle
             if abs(ratio) > max(math.log(4), 6 * spread):
-                hit[p["name"]] = ratio
+                away[p["name"]] = ratio
+        if len(away) <= max(1, len(group) // 4):  # else there are two populations, not an outlier
+            hit |= away
     if hit:
         names = tuple(sorted(hit, key=lambda name: abs(hit[name]), reverse=True))
         worst = math.exp(abs(hit[names[0]]))
@@ -384,38 +399,44 @@ def biases(net: Net) -> Iterator[Finding]:
         yield Finding("HD205", "warning", names, hit[names[0]], 4.0, "E[b²] over the rest of E[y²]")
 
 
-def scheme(net: Net) -> Iterator[Finding]:
-    """HD206: a layer leaves the scheme that most others follow."""
+def laws(net: Net) -> tuple[float, str, dict[str, float]] | None:
+    """The scheme that most weights follow: the share that does, its name, and how far (log E[W²]) each one is from it."""
     candidates = [p for p in net.weights if p["sq"] > 0 and not (net.head and net.head in p["owners"])]
     if len(candidates) < 4:
-        return
+        return None
     units = {
         "constant": lambda p: 1.0,
         "fan-in": lambda p: p["n"] * p["k"],
         "fan-out": lambda p: p["m"] * p["k"],
         "Xavier": lambda p: (p["n"] + p["m"]) * p["k"] / 2,
     }
-    laws: list[tuple[int, str, dict[str, float]]] = []
+    found: list[tuple[int, str, dict[str, float]]] = []
     for law, unit in units.items():
         logs = {p["name"]: math.log(unit(p) * p["sq"]) for p in candidates}
         middle = mode(list(logs.values()))
         away = {name: value - middle for name, value in logs.items()}
-        laws.append((sum(abs(v) < 0.2 for v in away.values()), law, away))
-    most = max(followers for followers, _, _ in laws)
-    if most < 0.6 * len(candidates) or most < 3:
-        return
-    best = [(law, away) for followers, law, away in laws if followers == most]  # several, where all shapes are alike
+        found.append((sum(abs(v) < 0.2 for v in away.values()), law, away))
+    most = max(followers for followers, _, _ in found)
+    best = [(law, away) for followers, law, away in found if followers == most]  # several, where all shapes are alike
     away = {p["name"]: min((a[p["name"]] for _, a in best), key=abs) for p in candidates}
+    return (most / len(candidates) if most >= 3 else 0.0), " or ".join(law for law, _ in best), away
+
+
+def scheme(net: Net) -> Iterator[Finding]:
+    """HD206: a layer is much larger than the scheme that most others follow."""
+    found = laws(net)
+    if not found or found[0] < 0.4:
+        return
+    share, law, away = found
     large = {name: v for name, v in away.items() if v > math.log(4)}
     if not large:
         return
     names = tuple(sorted(large, key=large.__getitem__, reverse=True))
     worst = math.exp(large[names[0]])
-    first = net.backbone[0] in next(p for p in candidates if p["name"] == names[0])["owners"]
-    few = len(large) <= max(2, len(candidates) // 6)
+    first = net.backbone[0] in next(p for p in net.weights if p["name"] == names[0])["owners"]
+    few = len(large) <= max(2, len(away) // 6) and share >= 0.6
     severity = "warning" if worst > (100 if first else 20) and few else "note"
-    laws_named = " or ".join(law for law, _ in best)
-    yield Finding("HD206", severity, names, worst, 4.0, f"E[W²] against the {laws_named} scheme of the others")
+    yield Finding("HD206", severity, names, worst, 4.0, f"E[W²] against the {law} scheme of the others")
 
 
 def mode(values: list[float]) -> float:
@@ -455,16 +476,16 @@ def within_block(net: Net) -> Iterator[Finding]:
         p = net.owner_weight[path]
         if p["sq"] > 0 and net.layers[path]["reads"] >= 0:
             groups[net.layers[path]["reads"], str(p["shape"])].append(path)
+    law = laws(net)
     hit = {}
     for paths in groups.values():
-        scales = {path: math.log(net.owner_weight[path]["sq"]) for path in paths}
-        if len(paths) < 2:
+        scales = {net.owner_weight[path]["name"]: math.log(net.owner_weight[path]["sq"]) for path in paths}
+        if max(scales.values()) - min(scales.values()) < math.log(4):
             continue
         middle = median(scales.values())
-        for path, value in scales.items():
-            if abs(value - middle) > math.log(4) / (2 if len(paths) == 2 else 1):
-                hit[net.owner_weight[path]["name"]] = abs(value - middle)
-    if hit:
+        away = {name: abs(law[2].get(name, v - middle) if law else v - middle) for name, v in scales.items()}
+        hit |= {name: v for name, v in away.items() if v > math.log(2)} or away
+    if hit:  # of two that differ, the one farther from what the rest of the network does
         names = tuple(sorted(hit, key=hit.__getitem__, reverse=True))
         yield Finding("HD209", "note", names, math.exp(hit[names[0]]), 4.0, "E[W²] against layers that read the same")
 
@@ -489,25 +510,39 @@ def swallowed(net: Net) -> Iterator[Finding]:
 
 def dead(net: Net) -> Iterator[Finding]:
     """HD402: a layer whose outputs, or the units behind them, do not change with the inputs."""
+    by_name = {p["name"]: p for p in net.parameters}
     for path, layer in net.layers.items():
-        if path == net.head or layer["type"] == "Embedding":
-            continue
-        weight = net.owner_weight.get(path)
-        norm = "Norm" in layer["type"]
-        own = next((p for p in net.parameters if p["name"] == f"{path}.weight"), None)
-        if norm and own and own["sq"] == 0 and not layer["out_varies"] > 0:
-            if "add" in layer["labels"]:
-                continue  # the last gain of a residual branch, zero on purpose
+        own, bias = by_name.get(f"{path}.weight"), by_name.get(f"{path}.bias")
+        alive = layer.get("x_sq", 0) * layer.get("x_varies", 1.0) > 0
+        if path == net.head or not own or not alive or "add" in layer["labels"]:
+            continue  # the last gain of a residual branch is zero on purpose
+        if "Norm" in layer["type"] and own["sq"] == 0 and not layer["out_varies"] > 0:
             yield Finding("HD402", "fault", (own["name"],), 0.0, 0.0, "the gain of this normalisation is zero")
             return
-        if weight and weight["sq"] > 0 and "relu" in layer["labels"] and "add" not in layer["labels"]:
-            if layer["off_share"] > 0.9 and layer["samples"] >= 16:
-                bias = net.bias_of(path)
-                names = (weight["name"],)
-                if bias and bias["mean"] < 0 and bias["mean"] ** 2 > 0.5 * layer["out_sq"]:
-                    names = (bias["name"], weight["name"])
-                yield Finding("HD402", "fault", names, layer["off_share"], 0.9, "share of units that never fire")
-                return
+        rectified = set(layer["labels"]) & {"relu", "relu6"}
+        if own["sq"] > 0 and rectified and layer["off_share"] > 0.8 and layer["samples"] >= 16:
+            names = [own["name"]]
+            if bias and bias["mean"] < 0 and bias["mean"] ** 2 > 0.5 * layer["out_sq"]:
+                names.insert(0, bias["name"])
+            severity = "fault" if layer["off_share"] > 0.95 else "warning"
+            yield Finding("HD402", severity, tuple(names), layer["off_share"], 0.8, "share of units that never fire")
+            return
+
+
+def drowned(net: Net) -> Iterator[Finding]:
+    """HD110: what a layer reads is nearly the same for every example; the constant that drowns it is named."""
+    before: list[str] = []
+    for path, layer in net.layers.items():
+        varies = layer.get("x_varies")
+        if "Embedding" not in layer["type"] and varies is not None and layer["x_sq"] > 0 and varies < 0.003:
+            steady = [o for o in before if not net.layers[o]["out_varies"] > 0.003]
+            steady.sort(key=lambda o: -net.layers[o]["out_sq"])
+            blamed = steady or before[-1:] or [path]
+            names = tuple(p["name"] for o in blamed[:3] for p in net.parameters if o in p["owners"])
+            severity = "fault" if varies < 1e-5 else "warning"
+            yield Finding("HD110", severity, names, varies, 0.003, "share of E[x²] that varies between examples")
+            return
+        before.append(path)
 
 
 def zero_gradients(net: Net) -> Iterator[Finding]:
@@ -552,14 +587,14 @@ def unused(net: Net) -> Iterator[Finding]:
 RULES = (
     initial_loss, raw_inputs, depth_scale, residual_growth, decay_behind_fresh_norm, saturation, narrow_phase, swallowed,
     prenorm_growth, outliers, siblings, parts, wrong_formula, biases, scheme, gains, identical_units, within_block,
-    dead, zero_gradients, unused,
+    dead, drowned, zero_gradients, unused,
 )  # fmt: skip
 
 
 def suppressed(found: list[Finding]) -> list[Finding]:
     """Leave out what a cause already explains, and lend the cause the gravity of its effect."""
     rules = {f.rule for f in found}
-    effects = {"HD101", "HD102", "HD103", "HD104", "HD401", "HD108", "HD209"}
+    effects = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD401", "HD108", "HD209"}
     causes = [r for r in ("HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207", "HD208", "HD109") if r in rules]
     strong = [f for f in found if f.rule in causes and f.severity != "note"]
     if "HD202" in rules:
@@ -571,8 +606,8 @@ def suppressed(found: list[Finding]) -> list[Finding]:
         top = min(strong, key=lambda f: (GRAVITY[f.severity], CAUSES.index(f.rule)))
         return [replace(f, severity=worst) if f is top else f for f in kept]
     if "HD103" in rules or "HD104" in rules:
-        grave = [f for f in found if f.rule in ("HD101", "HD102")]
-        kept = [f for f in found if f.rule not in ("HD101", "HD102", "HD206")]
+        grave = [f for f in found if f.rule in ("HD101", "HD102", "HD110")]
+        kept = [f for f in found if f.rule not in ("HD101", "HD102", "HD110", "HD206")]
         if grave:
             worst = min([f.severity for f in grave], key=GRAVITY.__getitem__)
             kept = [
