@@ -1,6 +1,6 @@
 """Measure the gallery: signals of every case, variant, seed and width, and of every healthy network, as JSON lines.
 
-    python scripts/gallery.py --out gallery.jsonl [--only NAME] [--seeds 5] [--extra]
+python scripts/gallery.py --out gallery.jsonl [--only NAME] [--seeds 5] [--extra]
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ def rows(kinds: list[str], seeds: int, only: str) -> Iterator[dict[str, Any]]:
     from gallery.extra import EXTRA
     from gallery.extra_healthy import EXTRA_HEALTHY
     from gallery.unseen import UNSEEN
+    from gallery.variants import VARIANTS
 
-    tables = {"cases": CASES, "extra": EXTRA, "healthy": HEALTHY, "apart": EXTRA_HEALTHY, "unseen": UNSEEN}
+    tables = {
+        "cases": CASES,
+        "extra": EXTRA,
+        "healthy": HEALTHY,
+        "apart": EXTRA_HEALTHY,
+        "unseen": UNSEEN,
+        "variants": VARIANTS,
+    }
     for kind in kinds:
         for case in tables[kind]:
             if only not in case.name:

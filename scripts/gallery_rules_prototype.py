@@ -23,7 +23,7 @@ Row = dict[str, Any]
 GRAVITY = {"fault": 0, "warning": 1, "note": 2}
 # Rules in the order of cause and effect: at equal gravity the earlier one is the likelier cause.
 CAUSES = ("HD105", "HD402", "HD208", "HD401", "HD201", "HD203", "HD202", "HD205", "HD204", "HD207", "HD206", "HD106",
-          "HD107", "HD109", "HD104", "HD110", "HD103", "HD102", "HD101", "HD209", "HD108", "HD403")  # fmt: skip
+          "HD107", "HD109", "HD104", "HD110", "HD103", "HD102", "HD101", "HD209", "HD108", "HD111", "HD403")  # fmt: skip
 CRITICAL = {"relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.0, "tanh": 1.0}
 
 
@@ -49,7 +49,12 @@ def findings(row: Row) -> list[Finding]:
 def assign_siblings(parameters: list[Row]) -> None:
     """Name the group of each parameter: same name but for one number, same shape; of several such numbers the one that
     counts most, so that `blocks.3.conv2` belongs to `blocks.#.conv2` and not to `blocks.3.conv#`."""
-    choices = {p["name"]: [f"{p['name'][: m.start()]}#{p['name'][m.end():]}{p['shape']}" for m in re.finditer(r"\d+", p["name"])] for p in parameters}
+    choices = {
+        p["name"]: [
+            f"{p['name'][: m.start()]}#{p['name'][m.end() :]}{p['shape']}" for m in re.finditer(r"\d+", p["name"])
+        ]
+        for p in parameters
+    }
     members = Counter(key for keys in choices.values() for key in keys)
     for p in parameters:
         keys = choices[p["name"]]
@@ -69,7 +74,12 @@ class Net:
         self.weights = [p for p in self.matrices if "Embedding" not in p["type"]]
         self.owner_weight = {o: p for p in self.matrices for o in p["owners"] if o in self.layers}
         self.backbone = sorted(
-            (o for p in self.matrices for o in p["owners"] if o in self.layers and self.layers[o]["type"] != "Embedding"),
+            (
+                o
+                for p in self.matrices
+                for o in p["owners"]
+                if o in self.layers and self.layers[o]["type"] != "Embedding"
+            ),
             key=self.order.__getitem__,
         )
         outputs = [path for path in self.backbone if "output" in self.layers[path]["labels"]]
@@ -111,7 +121,9 @@ def initial_loss(net: Net) -> Iterator[Finding]:
         bias = net.bias_of(net.head)
         blocks = (bias["name"] if bias else net.owner_weight[net.head]["name"],)
         severity = "warning" if loss["ratio"] > 4 else "note"
-        yield Finding("HD101", severity, blocks, loss["ratio"], note, "the output's bias ignores how rare the classes are")
+        yield Finding(
+            "HD101", severity, blocks, loss["ratio"], note, "the output's bias ignores how rare the classes are"
+        )
         return
     blocks = tuple(loudest(net))
     yield Finding("HD101", severity, blocks, loss["ratio"], note, "initial loss over that of a constant guess")
@@ -256,24 +268,54 @@ def narrow_phase(net: Net) -> Iterator[Finding]:
     omega = net.layers[sines[0]]["activation"]["phase_rms"] / math.sqrt(net.layers[sines[0]]["out_sq"])
     spread = omega * math.sqrt(first["n"] * first["sq"] * net.layers[sines[0]]["x_sq"])
     if spread < math.pi / 2:
-        yield Finding("HD107", "warning", (first["name"],), spread, math.pi / 2, "phase of the first sines, rms in radians")
+        yield Finding(
+            "HD107", "warning", (first["name"],), spread, math.pi / 2, "phase of the first sines, rms in radians"
+        )
 
 
-def prenorm_growth(net: Net) -> Iterator[Finding]:
-    """HD108: a pre-norm stream ends many times larger than it starts; later blocks hardly count (a note: LLaMA does so)."""
-    norms = [layer for layer in net.layers.values() if layer["active_norm"] and "self-add" not in layer["labels"]]
-    ends = [path for path in net.hidden if "add" in net.labels(path) and net.scale(path) > 0]
-    if len(norms) < 4 or len(ends) < 4 or not norms[0].get("x_sq"):
-        return
-    growth = norms[-1]["x_sq"] / norms[0]["x_sq"]
-    if growth < 30:
+def drowning_branches(net: Net) -> Iterator[Finding]:
+    """HD108: a pre-norm branch is much larger than the stream that it is added to (a note: LLaMA and OPT do so)."""
+    norms = [path for path, layer in net.layers.items() if layer["active_norm"] and "self-add" not in layer["labels"]]
+    share: dict[str, float] = {}
+    for path in net.hidden:
+        read = [norm for norm in norms if net.order[norm] < net.order[path] and net.layers[norm].get("x_sq")]
+        if "add" in net.labels(path) and net.scale(path) > 0 and read:
+            share[path] = net.layers[path]["out_sq"] * layer_scale(net, path) / net.layers[read[-1]]["x_sq"]
+    if len(share) < 4 or max(share.values()) < 3:
         return
     by_name: dict[str, list[str]] = defaultdict(list)
-    for path in ends:
+    for path in share:
         by_name[net.owner_weight[path]["sibling"]].append(path)
     groups = sorted(by_name.values(), key=lambda paths: -sum(net.layers[path]["out_sq"] for path in paths))
     names = tuple(net.owner_weight[path]["name"] for paths in groups for path in paths)
-    yield Finding("HD108", "note", names, growth, 30, "growth of the residual stream; GPT-2 scales these by 1/√(2L)")
+    yield Finding(
+        "HD108", "note", names, max(share.values()), 3.0, "E[branch²] over E[stream²]; GPT-2 scales by 1/√(2L)"
+    )
+
+
+def layer_scale(net: Net, path: str) -> float:
+    """E[λ²] of a LayerScale that multiplies the branch: a vector of the layer's parent that is no weight and no bias."""
+    parent = path.rpartition(".")[0]
+    vectors = [
+        p["sq"]
+        for p in net.parameters
+        if len(p["shape"]) == 1 and p["attribute"] not in ("weight", "bias")
+        and any(o == parent or o.startswith(parent + ".") for o in p["owners"])
+    ]  # fmt: skip
+    return min(vectors, default=1.0)
+
+
+def backward_scheme(net: Net) -> Iterator[Finding]:
+    """HD111: weights that keep the gradient's scale (fan-out) in a chain that changes width: a note."""
+    found = laws(net)
+    if net.normalised or net.fixed_norms or net.residual or not found or found[0] < 0.8 or found[1] != "fan-out":
+        return
+    steps = {path: math.log(net.owner_weight[path]["n"] / net.owner_weight[path]["m"]) for path in net.hidden}
+    worst = max(abs(v) for v in steps.values())
+    if worst < math.log(1.5):
+        return
+    names = tuple(net.owner_weight[path]["name"] for path in sorted(steps, key=lambda o: -abs(steps[o])))
+    yield Finding("HD111", "note", names, math.exp(worst), 1.5, "fan-in over fan-out of weights drawn by fan-out")
 
 
 # -- HD2xx: weights ----------------------------------------------------------------------------------------------------
@@ -288,7 +330,10 @@ def outliers(net: Net) -> Iterator[Finding]:
     hit = {
         p["name"]: p["kurtosis"]
         for p in net.matrices
-        if p["name"] in tails and p["numel"] >= 64 and p["kurtosis"] > max(10.0, 3 * usual) and p["max_rms"] > 8
+        if p["name"] in tails
+        and p["numel"] >= 64
+        and p["max_rms"] > 8
+        and (p["kurtosis"] > max(10.0, 3 * usual) or p["kurtosis"] > 30 and p["max_rms"] > 30)
     }
     if hit:
         names = tuple(sorted(hit, key=hit.__getitem__, reverse=True))
@@ -330,7 +375,11 @@ def parts(net: Net) -> Iterator[Finding]:
     for p in net.matrices:
         if len(p["parts"]) < 3 or min(p["parts"]) <= 0:
             continue
-        peers = [o for o in net.matrices if o["sibling"] == p["sibling"] and o is not p and len(o["parts"]) == len(p["parts"])]
+        peers = [
+            o
+            for o in net.matrices
+            if o["sibling"] == p["sibling"] and o is not p and len(o["parts"]) == len(p["parts"])
+        ]
         shape = [math.log(v) for v in p["parts"]]
         usual = [median(math.log(o["parts"][i]) for o in peers) if peers else 0.0 for i in range(len(shape))]
         moved = [a - b for a, b in zip(shape, usual, strict=True)]
@@ -339,7 +388,9 @@ def parts(net: Net) -> Iterator[Finding]:
             hit[p["name"]] = math.exp(deviation)
     if hit:
         names = tuple(sorted(hit, key=hit.__getitem__, reverse=True))
-        yield Finding("HD203", "fault" if hit[names[0]] > 25 else "warning", names, hit[names[0]], 6.0, "E[W²] of one part")
+        yield Finding(
+            "HD203", "fault" if hit[names[0]] > 25 else "warning", names, hit[names[0]], 6.0, "E[W²] of one part"
+        )
 
 
 def wrong_formula(net: Net) -> Iterator[Finding]:
@@ -378,7 +429,9 @@ def wrong_formula(net: Net) -> Iterator[Finding]:
     if len(summed) >= 2:
         names = tuple(p["name"] for p in summed)
         severity = "note" if net.normalised else "warning"
-        yield Finding("HD204", severity, names, summed[0]["k"], 1.0, "Xavier's fans summed over the dimensions of a kernel")
+        yield Finding(
+            "HD204", severity, names, summed[0]["k"], 1.0, "Xavier's fans summed over the dimensions of a kernel"
+        )
 
 
 def near(value: float, expected: float, numel: int) -> bool:
@@ -464,7 +517,9 @@ def gains(net: Net) -> Iterator[Finding]:
 
 def identical_units(net: Net) -> Iterator[Finding]:
     """HD208: all outputs of a layer have the same weights, so that they learn the same."""
-    alike = [p["name"] for p in net.weights if p["sq"] > 0 and p["unlike"] < 1e-9 and p["shape"][0] > 1 and p["trainable"]]
+    alike = [
+        p["name"] for p in net.weights if p["sq"] > 0 and p["unlike"] < 1e-9 and p["shape"][0] > 1 and p["trainable"]
+    ]
     if alike:
         yield Finding("HD208", "fault", tuple(alike), 0.0, 1e-9, "variance of the weights between output units")
 
@@ -551,12 +606,15 @@ def zero_gradients(net: Net) -> Iterator[Finding]:
     if not stuck:
         return
     opening = [p for p in net.parameters if p["trainable"] and p["sq"] == 0 and p["gradient"] == "some"]
+    opening = [p for p in opening if "bias" not in p["attribute"]]  # a bias opens nothing
     unexplained = [p for p in stuck if not any(explains(net, q, p) for q in opening)]
     unexplained = [p for p in unexplained if len(p["shape"]) > 1 or p["sq"] > 0] or []
     if unexplained:
         both = [p for p in unexplained if p["sq"] == 0]
         names = tuple(p["name"] for p in both + [p for p in unexplained if p["sq"] > 0])
-        yield Finding("HD401", "fault" if both else "warning", names, 0.0, 0.0, "exactly zero gradient: it cannot learn")
+        yield Finding(
+            "HD401", "fault" if both else "warning", names, 0.0, 0.0, "exactly zero gradient: it cannot learn"
+        )
 
 
 def explains(net: Net, zero: Row, stuck: Row) -> bool:
@@ -572,7 +630,9 @@ def unused(net: Net) -> Iterator[Finding]:
     """HD403: a parameter that the loss does not depend on."""
     names = [p for p in net.parameters if p["trainable"] and p["gradient"] == "none"]
     learning = {p["sibling"] for p in net.parameters if p["trainable"]}
-    frozen = [p["name"] for p in net.parameters if not p["trainable"] and p["sibling"] in learning and len(p["shape"]) > 1]
+    frozen = [
+        p["name"] for p in net.parameters if not p["trainable"] and p["sibling"] in learning and len(p["shape"]) > 1
+    ]
     if frozen:
         yield Finding("HD403", "note", tuple(frozen), float(len(frozen)), 0.0, "frozen, unlike its siblings")
     if not names:
@@ -586,7 +646,7 @@ def unused(net: Net) -> Iterator[Finding]:
 
 RULES = (
     initial_loss, raw_inputs, depth_scale, residual_growth, decay_behind_fresh_norm, saturation, narrow_phase, swallowed,
-    prenorm_growth, outliers, siblings, parts, wrong_formula, biases, scheme, gains, identical_units, within_block,
+    drowning_branches, backward_scheme, outliers, siblings, parts, wrong_formula, biases, scheme, gains, identical_units, within_block,
     dead, drowned, zero_gradients, unused,
 )  # fmt: skip
 
@@ -594,8 +654,25 @@ RULES = (
 def suppressed(found: list[Finding]) -> list[Finding]:
     """Leave out what a cause already explains, and lend the cause the gravity of its effect."""
     rules = {f.rule for f in found}
-    effects = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD401", "HD108", "HD209"}
-    causes = [r for r in ("HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207", "HD208", "HD109") if r in rules]
+    effects = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD401", "HD108", "HD209", "HD111"}
+    causes = [
+        r
+        for r in (
+            "HD105",
+            "HD402",
+            "HD201",
+            "HD202",
+            "HD203",
+            "HD204",
+            "HD205",
+            "HD106",
+            "HD206",
+            "HD207",
+            "HD208",
+            "HD109",
+        )
+        if r in rules
+    ]
     strong = [f for f in found if f.rule in causes and f.severity != "note"]
     if "HD202" in rules:
         found = [f for f in found if f.rule != "HD206"]
@@ -611,7 +688,9 @@ def suppressed(found: list[Finding]) -> list[Finding]:
         if grave:
             worst = min([f.severity for f in grave], key=GRAVITY.__getitem__)
             kept = [
-                replace(f, severity=min(worst, f.severity, key=GRAVITY.__getitem__)) if f.rule in ("HD103", "HD104") else f
+                replace(f, severity=min(worst, f.severity, key=GRAVITY.__getitem__))
+                if f.rule in ("HD103", "HD104")
+                else f
                 for f in kept
             ]
         return kept
@@ -638,7 +717,9 @@ def score(rows: list[Row]) -> None:
         if row["variant"] == "before":
             names = gravest(found)
             label = "+".join(f"{f.rule}{f.severity[0]}" for f in found[:3])
-            recall[f"{row['kind']}:{row['name']}"].append((hit(tuple(names[:1]), row["guilty"]), hit(tuple(names[:3]), row["guilty"]), label))
+            recall[f"{row['kind']}:{row['name']}"].append(
+                (hit(tuple(names[:1]), row["guilty"]), hit(tuple(names[:3]), row["guilty"]), label)
+            )
         else:
             level = found[0].severity if found else "none"
             label = "+".join(f"{f.rule}{f.severity[0]}" for f in found)
@@ -646,11 +727,15 @@ def score(rows: list[Row]) -> None:
     for name, results in recall.items():
         n = len(results)
         labels = Counter(r[2] for r in results)
-        print(f"{name:32} recall@1 {sum(r[0] for r in results)}/{n} recall@3 {sum(r[1] for r in results)}/{n}  {dict(labels)}")
+        print(
+            f"{name:32} recall@1 {sum(r[0] for r in results)}/{n} recall@3 {sum(r[1] for r in results)}/{n}  {dict(labels)}"
+        )
     for kind in ("cases", "extra"):
         flat = [r for name, results in recall.items() if name.startswith(kind) for r in results]
         if flat:
-            print(f"{kind}: recall@1 {sum(r[0] for r in flat) / len(flat):.3f} recall@3 {sum(r[1] for r in flat) / len(flat):.3f}")
+            print(
+                f"{kind}: recall@1 {sum(r[0] for r in flat) / len(flat):.3f} recall@3 {sum(r[1] for r in flat) / len(flat):.3f}"
+            )
     total: Counter[str] = Counter()
     for name, counter in alarms.items():
         for key, count in counter.items():
@@ -671,7 +756,9 @@ def main() -> None:
             if options.show in row["name"] and row["seed"] == 0:
                 print("==", row["name"], row["variant"], row["width"], "guilty", row["guilty"])
                 for f in findings(row):
-                    print(f"   {f.rule} {f.severity:8} {f.number:9.3g} > {f.threshold:.3g} {f.message}: {', '.join(f.blocks[:4])} ({len(f.blocks)})")
+                    print(
+                        f"   {f.rule} {f.severity:8} {f.number:9.3g} > {f.threshold:.3g} {f.message}: {', '.join(f.blocks[:4])} ({len(f.blocks)})"
+                    )
         return
     score(rows)
 

@@ -155,8 +155,14 @@ def _loss_signals(y: Tensor, targets: Tensor, loss: str, values: Tensor) -> dict
     n = len(labels)
     held_out = -((counts[labels] - 1 + 1) / (n - 1 + classes)).log().mean()  # each label guessed from the others, +1
     chance = min(math.log(classes), float(held_out))
-    return {"kind": loss, "initial": initial, "chance": chance, "ratio": initial / chance, "stderr": stderr,
-            "classes": classes}
+    return {
+        "kind": loss,
+        "initial": initial,
+        "chance": chance,
+        "ratio": initial / chance,
+        "stderr": stderr,
+        "classes": classes,
+    }
 
 
 def _input_signals(inputs: Any) -> dict[str, float]:
@@ -260,7 +266,11 @@ def _only_parameters(node: Any, depth: int = 4) -> bool:
     if node.name().endswith("AccumulateGrad"):
         return True
     parents = [p for p, _ in node.next_functions if p is not None]
-    return depth > 0 and TRANSPARENT.fullmatch(node.name()) is not None and all(_only_parameters(p, depth - 1) for p in parents)
+    return (
+        depth > 0
+        and TRANSPARENT.fullmatch(node.name()) is not None
+        and all(_only_parameters(p, depth - 1) for p in parents)
+    )
 
 
 def _descends(node: Any, ancestor: Any) -> bool:
@@ -279,7 +289,9 @@ def _descends(node: Any, ancestor: Any) -> bool:
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
-def _parameters(model: nn.Module, gradients: dict[str, Tensor | None], batch: int, order: list[str]) -> list[dict[str, Any]]:
+def _parameters(
+    model: nn.Module, gradients: dict[str, Tensor | None], batch: int, order: list[str]
+) -> list[dict[str, Any]]:
     slots: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for path, module in model.named_modules():
         for attribute, parameter in module._parameters.items():

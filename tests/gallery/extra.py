@@ -7,7 +7,14 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM, ViTConfig, ViTForImageClassification
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    ViTConfig,
+    ViTForImageClassification,
+)
 
 from gallery.case import Batch, Build, Case, Variant
 from gallery.convolutional import calibrate
@@ -76,7 +83,11 @@ def vit(width: int) -> nn.Module:
 
 def llama(width: int) -> nn.Module:
     config = LlamaConfig(
-        hidden_size=width, num_hidden_layers=6, num_attention_heads=4, vocab_size=VOCABULARY, intermediate_size=2 * width
+        hidden_size=width,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        vocab_size=VOCABULARY,
+        intermediate_size=2 * width,
     )
     model = LlamaForCausalLM(config)
     for name, parameter in model.named_parameters():
@@ -231,7 +242,9 @@ def _tied(width: int) -> nn.Module:
     return NanoGPT(width)
 
 
-def _extra(name: str, story: str, build: Callable[[int], nn.Module], damage: Damage, draw: object, *guilty: str) -> Case:
+def _extra(
+    name: str, story: str, build: Callable[[int], nn.Module], damage: Damage, draw: object, *guilty: str
+) -> Case:
     return Case(
         name=name, source="", story=story, make=damaged(build, damage), draw=draw, guilty=guilty,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -271,4 +284,3 @@ EXTRA: tuple[Case, ...] = (
     _extra("packed-part", "v in a packed projection six times too large", packed, part_of_packed, words,
            "2.self_attn.in_proj_weight"),
 )  # fmt: skip
-

@@ -32,7 +32,11 @@ class Squeeze(nn.Module):
         super().__init__()
         self.expand, self.bn1 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
         self.depthwise = nn.Conv2d(4 * width, 4 * width, 3, 1, 1, groups=4 * width, bias=False)
-        self.bn2, self.reduce, self.gate = nn.BatchNorm2d(4 * width), nn.Conv2d(4 * width, width, 1), nn.Conv2d(width, 4 * width, 1)
+        self.bn2, self.reduce, self.gate = (
+            nn.BatchNorm2d(4 * width),
+            nn.Conv2d(4 * width, width, 1),
+            nn.Conv2d(width, 4 * width, 1),
+        )
         self.project, self.bn3 = nn.Conv2d(4 * width, width, 1, bias=False), nn.BatchNorm2d(width)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -436,5 +436,5 @@ HEALTHY: tuple[Healthy, ...] = (
     Healthy("autoencoder", autoencoder, wave, loss="mse"),
     Healthy("denoiser", Denoiser, noise, loss="mse", note="last convolutions of branches are zero"),
     Healthy("mlp-trained", partial(trained, mlp, flat), flat),
-    Healthy("cnn-trained", partial(trained, small_cnn, images), images),
+    Healthy("cnn-trained", partial(trained, small_cnn, images, 30), images),
 )

@@ -30,11 +30,12 @@ def selu_gain(variant: Variant, width: int) -> nn.Module:
 def linear_default(variant: Variant, width: int) -> nn.Module:
     """PyTorch's own initialisation, kaiming_uniform(a=√5), and He's."""
     model = dense([32] + [width] * 12 + [10], nn.ReLU, variance=2.0)
-    for layer in model if variant == "before" else []:
-        if isinstance(layer, nn.Linear):
-            layer.reset_parameters()
-    if variant == "after":
-        nn.init.xavier_normal_(model[-1].weight)
+    layers = [layer for layer in model if isinstance(layer, nn.Linear)]
+    for layer in layers:
+        layer.reset_parameters()
+    for layer in layers if variant == "after" else []:
+        gain = 1.0 if layer is layers[-1] else 2.0
+        nn.init.normal_(layer.weight, std=math.sqrt(gain / layer.in_features))
     return model
 
 

@@ -120,7 +120,9 @@ def image_batch(seed: int, width: int) -> Batch:
     return images(seed)
 
 
-def _unseen(name: str, build: object, damage: object, draw: object, *guilty: str, widths: tuple[int, int, int] = (256, 320, 384)) -> Case:
+def _unseen(
+    name: str, build: object, damage: object, draw: object, *guilty: str, widths: tuple[int, int, int] = (256, 320, 384)
+) -> Case:
     return Case(name=name, source="", story=name, make=damaged(build, damage), draw=draw, guilty=guilty, widths=widths)  # type: ignore[arg-type]
 
 
@@ -146,5 +148,3 @@ UNSEEN: tuple[Case, ...] = (
     _unseen("lenet-fc-gain", lenet_like, times("7.weight", 8.0), image_batch, "7.weight", widths=SMALL),
     _unseen("frozen-layer", relu_net, frozen, points, "6.weight"),
 )  # fmt: skip
-
-
