@@ -23,7 +23,8 @@ Row = dict[str, Any]
 GRAVITY = {"fault": 0, "warning": 1, "note": 2}
 # Rules in the order of cause and effect: at equal gravity the earlier one is the likelier cause.
 CAUSES = ("HD105", "HD402", "HD208", "HD401", "HD201", "HD203", "HD202", "HD205", "HD204", "HD207", "HD206", "HD106",
-          "HD107", "HD109", "HD104", "HD110", "HD103", "HD102", "HD101", "HD209", "HD108", "HD111", "HD403")  # fmt: skip
+          "HD107", "HD109", "HD104", "HD110", "HD103", "HD102", "HD101", "HD209", "HD108", "HD111",
+          "HD403")  # fmt: skip
 CRITICAL = {"relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.0, "tanh": 1.0}
 
 
@@ -90,10 +91,8 @@ class Net:
         self.residual = any("add" in self.layers[path]["labels"] for path in self.hidden)
 
     def labels(self, path: str) -> set[str]:
+        """Where the output of a layer goes."""
         return set(self.layers[path]["labels"]) if path in self.layers else set()
-
-    def labels_of(self, p: Row) -> set[str]:
-        return {label for owner in p["owners"] for label in self.labels(owner)}
 
     def scale(self, path: str) -> float:
         """n k² E[W²]: what the layer multiplies E[x²] by, were its inputs uncorrelated."""
@@ -101,6 +100,7 @@ class Net:
         return p["n"] * p["k"] * p["sq"] if p["sq"] else 0.0
 
     def bias_of(self, path: str) -> Row | None:
+        """The bias of a layer."""
         return next((p for p in self.parameters if p["name"] == f"{path}.bias"), None)
 
 
@@ -294,7 +294,7 @@ def drowning_branches(net: Net) -> Iterator[Finding]:
 
 
 def layer_scale(net: Net, path: str) -> float:
-    """E[λ²] of a LayerScale that multiplies the branch: a vector of the layer's parent that is no weight and no bias."""
+    """E[λ²] of a LayerScale on the branch: a vector of the layer's parent that is no weight and no bias."""
     parent = path.rpartition(".")[0]
     vectors = [
         p["sq"]
@@ -333,7 +333,7 @@ def outliers(net: Net) -> Iterator[Finding]:
         if p["name"] in tails
         and p["numel"] >= 64
         and p["max_rms"] > 8
-        and (p["kurtosis"] > max(10.0, 3 * usual) or p["kurtosis"] > 30 and p["max_rms"] > 30)
+        and (p["kurtosis"] > max(10.0, 3 * usual) or (p["kurtosis"] > 30 and p["max_rms"] > 30))
     }
     if hit:
         names = tuple(sorted(hit, key=hit.__getitem__, reverse=True))
@@ -417,7 +417,7 @@ def wrong_formula(net: Net) -> Iterator[Finding]:
             misread.sort(key=lambda p: -missing[p["name"]])
             names = tuple(p["name"] for p in misread)
             factor = math.exp(missing[names[0]])
-            severity = "note" if net.normalised or not net.row["fresh_norm"] and net.fixed_norms else "warning"
+            severity = "note" if net.normalised or (not net.row["fresh_norm"] and net.fixed_norms) else "warning"
             yield Finding("HD204", severity, names, factor, 8.0, f"{law} not divided by the groups")
             break
     summed = [
@@ -453,7 +453,7 @@ def biases(net: Net) -> Iterator[Finding]:
 
 
 def laws(net: Net) -> tuple[float, str, dict[str, float]] | None:
-    """The scheme that most weights follow: the share that does, its name, and how far (log E[W²]) each one is from it."""
+    """The scheme that most weights follow: the share that does, its name, and the distance of each (log E[W²])."""
     candidates = [p for p in net.weights if p["sq"] > 0 and not (net.head and net.head in p["owners"])]
     if len(candidates) < 4:
         return None
@@ -594,7 +594,7 @@ def drowned(net: Net) -> Iterator[Finding]:
             steady.sort(key=lambda o: -net.layers[o]["out_sq"])
             blamed = steady or before[-1:] or [path]
             names = tuple(p["name"] for o in blamed[:3] for p in net.parameters if o in p["owners"])
-            severity = "fault" if varies < 1e-5 else "warning"
+            severity = "fault" if varies < 1e-5 else "warning" if varies < 0.001 else "note"
             yield Finding("HD110", severity, names, varies, 0.003, "share of E[x²] that varies between examples")
             return
         before.append(path)
@@ -645,9 +645,9 @@ def unused(net: Net) -> Iterator[Finding]:
 
 
 RULES = (
-    initial_loss, raw_inputs, depth_scale, residual_growth, decay_behind_fresh_norm, saturation, narrow_phase, swallowed,
-    drowning_branches, backward_scheme, outliers, siblings, parts, wrong_formula, biases, scheme, gains, identical_units, within_block,
-    dead, drowned, zero_gradients, unused,
+    initial_loss, raw_inputs, depth_scale, residual_growth, decay_behind_fresh_norm, saturation, narrow_phase,
+    swallowed, drowning_branches, backward_scheme, outliers, siblings, parts, wrong_formula, biases, scheme, gains,
+    identical_units, within_block, dead, drowned, zero_gradients, unused,
 )  # fmt: skip
 
 
@@ -728,14 +728,14 @@ def score(rows: list[Row]) -> None:
         n = len(results)
         labels = Counter(r[2] for r in results)
         print(
-            f"{name:32} recall@1 {sum(r[0] for r in results)}/{n} recall@3 {sum(r[1] for r in results)}/{n}  {dict(labels)}"
+            f"{name:32} recall@1 {sum(r[0] for r in results)}/{n} recall@3 {sum(r[1] for r in results)}/{n} ",
+            dict(labels),
         )
-    for kind in ("cases", "extra"):
+    for kind in ("cases", "extra", "unseen", "variants"):
         flat = [r for name, results in recall.items() if name.startswith(kind) for r in results]
         if flat:
-            print(
-                f"{kind}: recall@1 {sum(r[0] for r in flat) / len(flat):.3f} recall@3 {sum(r[1] for r in flat) / len(flat):.3f}"
-            )
+            first, third = (sum(r[k] for r in flat) / len(flat) for k in (0, 1))
+            print(f"{kind}: recall@1 {first:.3f} recall@3 {third:.3f}")
     total: Counter[str] = Counter()
     for name, counter in alarms.items():
         for key, count in counter.items():
@@ -757,7 +757,9 @@ def main() -> None:
                 print("==", row["name"], row["variant"], row["width"], "guilty", row["guilty"])
                 for f in findings(row):
                     print(
-                        f"   {f.rule} {f.severity:8} {f.number:9.3g} > {f.threshold:.3g} {f.message}: {', '.join(f.blocks[:4])} ({len(f.blocks)})"
+                        f"   {f.rule} {f.severity:8} {f.number:9.3g} > {f.threshold:.3g} {f.message}:",
+                        *f.blocks[:4],
+                        f"({len(f.blocks)})",
                     )
         return
     score(rows)

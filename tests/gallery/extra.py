@@ -67,8 +67,8 @@ def fill(ending: str, value: float) -> Damage:
 
 def bert(width: int) -> nn.Module:
     config = BertConfig(
-        hidden_size=width, num_hidden_layers=4, num_attention_heads=4, vocab_size=VOCABULARY, intermediate_size=2 * width,
-        tie_word_embeddings=False,
+        hidden_size=width, num_hidden_layers=4, num_attention_heads=4, vocab_size=VOCABULARY,
+        intermediate_size=2 * width, tie_word_embeddings=False,
     )  # fmt: skip
     return FirstOutput(BertForMaskedLM(config))
 
@@ -253,12 +253,13 @@ def _extra(
 def _resnet_gain() -> Case:
     return Case(
         name="gain-10-resnet", source="", story="ten times one convolution",
-        make=damaged(calibrated_resnet, grow_after), draw=pictures, guilty=("blocks.4.conv1.weight",), widths=(32, 40, 48),
+        make=damaged(calibrated_resnet, grow_after), draw=pictures, guilty=("blocks.4.conv1.weight",),
+        widths=(32, 40, 48),
     )  # fmt: skip
 
 
 EXTRA: tuple[Case, ...] = (
-    _extra("bert-head", "head with std 0.5", bert, normal("cls.predictions.decoder.weight", 0.5), masked, "*decoder.weight"),
+    _extra("bert-head", "head, std 0.5", bert, normal("predictions.decoder.weight", 0.5), masked, "*decoder.weight"),
     _extra("gru-gate", "one gate of hh six times too large", gru, gru_gate, topics, "rnn.weight_hh_l0"),
     _extra("tied-embedding", "tied embedding N(0, 1)", _tied, normal("wte.weight", 1.0), words, "*wte.weight"),
     _extra(
@@ -266,7 +267,7 @@ EXTRA: tuple[Case, ...] = (
         lambda m: [normal(e, 0.02)(m) for e in ("o_proj.weight", "down_proj.weight")] and None,
         words, "*o_proj.weight", "*down_proj.weight",
     ),
-    _extra("std-0.2", "one layer of a ViT drew std 0.2", vit, normal("3.mlp.fc1.weight", 0.2), pictures, "*3.mlp.fc1.weight"),
+    _extra("std-0.2", "one layer drew std 0.2", vit, normal("3.mlp.fc1.weight", 0.2), pictures, "*3.mlp.fc1.weight"),
     _extra("gain-10", "ten times one layer of an MLP", relu_net, times("6.weight", 10.0), points, "6.weight"),
     _resnet_gain(),
     _extra("transposed-fan", "fan-out for fan-in in a tapering MLP", tapering, transposed_fans, points, "*.weight"),
@@ -274,7 +275,7 @@ EXTRA: tuple[Case, ...] = (
     _extra("dead-relu", "a bias of -30 before a ReLU", relu_net, fill("4.bias", -30.0), points, "4.bias", "4.weight"),
     Case(name="unused-layer", source="", story="a layer that is never called", make=unused, draw=points,
          guilty=("layers.3.*",)),
-    _extra("huge-bias", "biases N(0, 10²) in one layer", relu_net, normal("6.bias", 10.0), points, "6.bias", "6.weight"),
+    _extra("huge-bias", "biases N(0, 10²)", relu_net, normal("6.bias", 10.0), points, "6.bias", "6.weight"),
     Case(name="raw-inputs", source="", story="inputs 0 to 255", make=lambda variant, width: lenet_of(width),
          draw=raw_images, guilty=("0.weight", "0.bias")),
     Case(name="logit-scale", source="", story="logits times 30", make=scaled, draw=points, guilty=("head.weight",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -14,7 +15,7 @@ from gallery.data import pixels, vectors
 def dense(sizes: list[int], activation: type[nn.Module], *, variance: float) -> nn.Sequential:
     """Linear layers with weights N(0, variance / fan-in) and biases zero, an activation between them."""
     layers: list[nn.Module] = []
-    for n, m in zip(sizes, sizes[1:], strict=False):
+    for n, m in itertools.pairwise(sizes):
         linear = nn.Linear(n, m)
         nn.init.normal_(linear.weight, std=math.sqrt(variance / n))
         nn.init.zeros_(linear.bias)

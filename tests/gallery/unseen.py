@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-
 from torch import Tensor, nn
 
 from gallery.case import Batch, Case, Variant
@@ -143,7 +142,7 @@ UNSEEN: tuple[Case, ...] = (
     _unseen("detector-no-prior", lambda width: detector(), no_prior, rare_labels, "4.bias", "4.weight"),
     _unseen("embedding-1e-4", llama, normal("embed_tokens.weight", 1e-4), words, "*embed_tokens.weight"),
     _unseen("gate-0.002", llama, normal("2.mlp.gate_proj.weight", 0.002), words, "*2.mlp.gate_proj.weight"),
-    Case(name="unet-not-zero", source="", story="zero module overwritten, behind GroupNorm", make=unet, draw=noise, loss="mse",
+    Case(name="unet-not-zero", source="", story="zero module overwritten", make=unet, draw=noise, loss="mse",
          guilty=("blocks.*.conv2.weight",), widths=(32, 48, 64)),
     _unseen("lenet-fc-gain", lenet_like, times("7.weight", 8.0), image_batch, "7.weight", widths=SMALL),
     _unseen("frozen-layer", relu_net, frozen, points, "6.weight"),

@@ -184,12 +184,13 @@ def calibrated_xavier(variant: Variant, width: int) -> nn.Module:
 
 
 CONV = (32, 48, 64)
+DEPTHWISE = tuple(f"features.{i}.weight" for i in (3, 9, 15, 21))
 VARIANTS: tuple[Case, ...] = (
     Case("trunc-everywhere", "", "", every_tensor_truncated, tokens, ("*c_*.weight", "w?e.weight", "*c_proj.weight")),
     Case("xavier-resnet-fresh", "", "", xavier_resnet, pictures, ("*conv?.weight",), widths=CONV),
     Case("xavier-resnet-calibrated", "", "", calibrated_xavier, pictures, ("*conv?.weight",), widths=CONV),
     Case("xavier-residual", "", "", xavier_residual, pictures, ("tower.*.weight", "stem.weight"), widths=CONV),
-    Case("separable-fan-in", "", "", separable, pictures, tuple(f"features.{i}.weight" for i in (3, 9, 15, 21)), widths=CONV),
+    Case("separable-fan-in", "", "", separable, pictures, DEPTHWISE, widths=CONV),
     Case("peft-zero", "", "", peft, tokens, ("*lora_?.weight",)),
     Case("siren-modules", "", "", field, places, ("layers.0.weight",), loss="mse"),
     Case("gpt2-12", "", "", gpt2_deep, tokens, ("*c_proj.weight",)),
