@@ -1,4 +1,4 @@
-"""Further healthy networks, held apart: no threshold was chosen by looking at them."""
+"""Further healthy networks, held apart: scored once before any threshold was changed for them."""
 
 from __future__ import annotations
 

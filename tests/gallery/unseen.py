@@ -1,4 +1,4 @@
-"""A second set of bugs, written after the rules: what the score on unseen cases is worth."""
+"""A second set of bugs, written after the first rules and scored once before they were changed again."""
 
 from __future__ import annotations
 
