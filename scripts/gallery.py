@@ -19,11 +19,11 @@ from gallery_signals import signals  # noqa: E402
 
 
 def rows(kinds: list[str], seeds: int, only: str) -> Iterator[dict[str, Any]]:
-    from gallery import CASES, HEALTHY
-    from gallery.extra import EXTRA
-    from gallery.extra_healthy import EXTRA_HEALTHY
-    from gallery.unseen import UNSEEN
-    from gallery.variants import VARIANTS
+    from tests.gallery import CASES, HEALTHY
+    from tests.gallery.extra import EXTRA
+    from tests.gallery.extra_healthy import EXTRA_HEALTHY
+    from tests.gallery.unseen import UNSEEN
+    from tests.gallery.variants import VARIANTS
 
     tables = {
         "cases": CASES,

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from gallery import CASES, HEALTHY, Case, Healthy, match
-from torch import Tensor, nn
-
 from hessdiag.batch import Batch
 from hessdiag.losses import resolve_loss
+from torch import Tensor, nn
+
+from tests.gallery import CASES, HEALTHY, Case, Healthy, match
 
 
 def mean_loss(model: nn.Module, inputs: object, targets: Tensor, loss: str) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gallery.case import Case
-from gallery.convolutional import conv_xavier, depthwise_fan_out, pictures, zero_module
-from gallery.language import gpt2_cproj, lora_zero, pairs, t5_head, tokens, trunc_normal
-from gallery.plain import linear_default, places, points, selu_gain, siren_first
+from tests.gallery.case import Case
+from tests.gallery.convolutional import conv_xavier, depthwise_fan_out, pictures, zero_module
+from tests.gallery.language import gpt2_cproj, lora_zero, pairs, t5_head, tokens, trunc_normal
+from tests.gallery.plain import linear_default, places, points, selu_gain, siren_first
 
 GITHUB = "https://github.com/"
 

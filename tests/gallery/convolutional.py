@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gallery.case import Batch, Variant
-from gallery.data import images
+from tests.gallery.case import Batch, Variant
+from tests.gallery.data import images
 
 
 def he(module: nn.Module, mode: str = "fan_in") -> None:

@@ -16,12 +16,12 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from gallery.case import Batch, Build, Case, Variant
-from gallery.convolutional import calibrate
-from gallery.data import VOCABULARY, images, masked_text, text
-from gallery.healthy import FirstOutput, NanoGPT, Recurrent, ResNet18, lenet
-from gallery.language import gpt2
-from gallery.plain import dense, points
+from tests.gallery.case import Batch, Build, Case, Variant
+from tests.gallery.convolutional import calibrate
+from tests.gallery.data import VOCABULARY, images, masked_text, text
+from tests.gallery.healthy import FirstOutput, NanoGPT, Recurrent, ResNet18, lenet
+from tests.gallery.language import gpt2
+from tests.gallery.plain import dense, points
 
 Damage = Callable[[nn.Module], None]
 

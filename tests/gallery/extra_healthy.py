@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from gallery.case import Batch, Healthy
-from gallery.convolutional import calibrate, he
-from gallery.data import VOCABULARY, images, regression, text, vectors
-from gallery.healthy import NanoGPT, ResNet18, trained
-from gallery.plain import dense
+from tests.gallery.case import Batch, Healthy
+from tests.gallery.convolutional import calibrate, he
+from tests.gallery.data import VOCABULARY, images, regression, text, vectors
+from tests.gallery.healthy import NanoGPT, ResNet18, trained
+from tests.gallery.plain import dense
 
 
 def orthogonal() -> nn.Module:

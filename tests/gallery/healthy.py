@@ -31,12 +31,12 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from gallery.case import Batch, Case, Healthy
-from gallery.cases import CASES
-from gallery.convolutional import Chain, he, mobile
-from gallery.data import VOCABULARY, images, masked_text, rare, regression, text, vectors
-from gallery.language import pairs, t5
-from gallery.plain import dense
+from tests.gallery.case import Batch, Case, Healthy
+from tests.gallery.cases import CASES
+from tests.gallery.convolutional import Chain, he, mobile
+from tests.gallery.data import VOCABULARY, images, masked_text, rare, regression, text, vectors
+from tests.gallery.language import pairs, t5
+from tests.gallery.plain import dense
 
 
 class FirstOutput(nn.Module):
@@ -270,7 +270,7 @@ def discriminator() -> nn.Module:
 
 
 def discriminator_calibrated() -> nn.Module:
-    from gallery.convolutional import calibrate
+    from tests.gallery.convolutional import calibrate
 
     model = discriminator()
     calibrate(model)
@@ -278,7 +278,7 @@ def discriminator_calibrated() -> nn.Module:
 
 
 def resnet_calibrated() -> nn.Module:
-    from gallery.convolutional import calibrate
+    from tests.gallery.convolutional import calibrate
 
     model = ResNet18()
     calibrate(model)

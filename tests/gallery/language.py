@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
-from gallery.case import Batch, Variant
-from gallery.data import VOCABULARY, text
+from tests.gallery.case import Batch, Variant
+from tests.gallery.data import VOCABULARY, text
 
 
 class Logits(nn.Module):

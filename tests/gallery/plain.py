@@ -8,8 +8,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from gallery.case import Batch, Variant
-from gallery.data import pixels, vectors
+from tests.gallery.case import Batch, Variant
+from tests.gallery.data import pixels, vectors
 
 
 def dense(sizes: list[int], activation: type[nn.Module], *, variance: float) -> nn.Sequential:

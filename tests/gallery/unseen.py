@@ -6,13 +6,13 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from gallery.case import Batch, Case, Variant
-from gallery.convolutional import calibrate, he
-from gallery.data import images, rare, regression
-from gallery.extra import damaged, fill, llama, normal, pictures, relu_net, times, topics, vit, words
-from gallery.healthy import Denoiser, Recurrent, ResNet18, detector
-from gallery.language import gpt2
-from gallery.plain import dense, points
+from tests.gallery.case import Batch, Case, Variant
+from tests.gallery.convolutional import calibrate, he
+from tests.gallery.data import images, rare, regression
+from tests.gallery.extra import damaged, fill, llama, normal, pictures, relu_net, times, topics, vit, words
+from tests.gallery.healthy import Denoiser, Recurrent, ResNet18, detector
+from tests.gallery.language import gpt2
+from tests.gallery.plain import dense, points
 
 
 def constant(ending: str) -> object:
@@ -70,7 +70,7 @@ def unet(variant: Variant, width: int) -> nn.Module:
 
 
 def noise(seed: int, width: int) -> Batch:
-    from gallery.healthy import noise as draw
+    from tests.gallery.healthy import noise as draw
 
     return draw(seed)
 

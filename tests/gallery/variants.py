@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from gallery.case import Case, Variant
-from gallery.convolutional import Tower, calibrate, he, pictures
-from gallery.data import VOCABULARY
-from gallery.healthy import FirstOutput, NanoGPT, ResNet18
-from gallery.language import tokens
-from gallery.plain import Sine, dense, places, points
+from tests.gallery.case import Case, Variant
+from tests.gallery.convolutional import Tower, calibrate, he, pictures
+from tests.gallery.data import VOCABULARY
+from tests.gallery.healthy import FirstOutput, NanoGPT, ResNet18
+from tests.gallery.language import tokens
+from tests.gallery.plain import Sine, dense, places, points
 
 
 def every_tensor_truncated(variant: Variant, width: int) -> nn.Module:
