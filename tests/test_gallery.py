@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from hessdiag.losses import resolve_loss
 from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import resolve_loss
 from tests.gallery import CASES, HEALTHY, Case, Healthy, match
 
 
