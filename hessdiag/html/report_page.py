@@ -13,7 +13,7 @@ from hessdiag.html.figures import inline_figures
 from hessdiag.html.text import breakable, embedded, printable
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.results.verdict import BALANCED, UNBALANCED, Verdict, judge
+from hessdiag.results.balance import BALANCED, UNBALANCED, Balance, weigh
 from hessdiag.tables.report_table import COLUMNS, cells, noise, sampling
 
 # What the columns of the text table are called in full.

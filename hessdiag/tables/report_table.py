@@ -8,7 +8,7 @@ from rich.table import Table
 
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.results.verdict import judge, lost_in_noise, missed_rtol
+from hessdiag.results.balance import lost_in_noise, missed_rtol, weigh
 from hessdiag.tables.text_table import listed, make_table, plain_text, size
 
 COLUMNS = ("block", "shape", "ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/σ²", "relative")
@@ -50,7 +50,7 @@ def footer(report: Report) -> list[str]:
         lines.append(sampling(report))
     if line := noise(report):
         lines.append(line)
-    lines.append(judge(report).sentence)
+    lines.append(weigh(report).sentence)
     return lines + listed("not measured:", report.skipped)
 
 

@@ -17,7 +17,7 @@ import hessdiag
 from hessdiag.errors import HessdiagError
 from hessdiag.html.report_page import rows
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.results.verdict import judge
+from hessdiag.results.balance import weigh
 from hessdiag.tables.report_table import COLUMNS, cells
 from tests.synthetic import build_block, build_report
 
@@ -208,7 +208,7 @@ def test_is_read_without_seeing(pages: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", AWKWARD)
 def test_says_what_the_text_table_says(pages: dict[str, str], name: str) -> None:
     report, page = AWKWARD[name], Page(pages[name])
-    assert judge(report).sentence.split("x\x07")[0] in page.text("p")
+    assert weigh(report).sentence.split("x\x07")[0] in page.text("p")
     header = page.text("thead")
     assert all(column in header for column in COLUMNS)
     body = page.text("tbody")
