@@ -1,9 +1,9 @@
 """Measure the gallery and score the rules on it: every case, variant, seed and width, and every healthy network.
 
-    python scripts/gallery.py measure gallery.jsonl [--kinds cases,healthy] [--seeds 5] [--only NAME]
-    python scripts/gallery.py score gallery.jsonl [--without HD101]
-    python scripts/gallery.py show gallery.jsonl --only NAME
-    python scripts/gallery.py leave-out gallery.jsonl    # every case without the rule that names it
+python scripts/gallery.py measure gallery.jsonl [--kinds cases,healthy] [--seeds 5] [--only NAME]
+python scripts/gallery.py score gallery.jsonl [--without HD101]
+python scripts/gallery.py show gallery.jsonl --only NAME
+python scripts/gallery.py leave-out gallery.jsonl    # every case without the rule that names it
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ def networks(kinds: Sequence[str], seeds: int, only: str = "") -> Iterator[tuple
                     for variant in ("healthy",) if healthy else ("before", "after"):
                         guilty = case.guilty if variant == "before" else ()
                         what = {"kind": kind, "name": case.name, "variant": variant, "width": width, "seed": seed}
-                        model = (
-                            case.build(seed=seed) if healthy else case.build(variant, seed=seed, width=width)
-                        )
+                        model = case.build(seed=seed) if healthy else case.build(variant, seed=seed, width=width)
                         batch = case.batch(seed=seed) if healthy else case.batch(seed=seed, width=width)
                         yield what | {"guilty": guilty}, model, *batch, case.loss
 

@@ -1,4 +1,4 @@
-"""The loss of the best constant guess, from the labels or targets alone: what an initial loss is to be compared with."""
+"""The loss of the best constant guess, from labels or targets alone: what an initial loss is to be compared with."""
 
 from __future__ import annotations
 

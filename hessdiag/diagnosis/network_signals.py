@@ -101,7 +101,8 @@ class _Pass:
 def _watch(model: nn.Module, batch: Batch) -> tuple[_Pass, Tensor]:
     """Run the model on a batch with every module watched that has parameters of its own, or normalises."""
     seen = _Pass()
-    owners = {path: m for path, m in model.named_modules() if _is_layer(m)}
+    layers = {path: m for path, m in model.named_modules() if _is_layer(m)}
+    owners = {path: m for path, m in layers.items() if "parametrizations." not in path}  # these normalise weights
     handles = []
     try:
         for path, module in owners.items():

@@ -11,9 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from hessdiag.html.figures import inline_figures
 from hessdiag.html.text import breakable, embedded, printable
+from hessdiag.results.balance import BALANCED, UNBALANCED, Balance, weigh
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.results.balance import BALANCED, UNBALANCED, Balance, weigh
 from hessdiag.tables.report_table import COLUMNS, cells, noise, sampling
 
 # What the columns of the text table are called in full.
@@ -29,8 +29,16 @@ MEANINGS = {
 }
 MATRICES = {"ggn": "Gauss-Newton matrix", "hessian": "Hessian"}
 VIEWS = {"example": "of each example, averaged over the batch", "batch": "of the mean loss of the batch"}
-NOT_SETTINGS = ("blocks", "heatmap", "skipped", "versions")  # fields of a report that have a place of their own
-GAUGE_END = 50.0  # factor at the right end of the verdict's scale
+NOT_SETTINGS = (
+    "blocks",
+    "heatmap",
+    "skipped",
+    "versions",
+    "findings",
+    "signals",
+    "signals_missing",
+)  # fields of a report that have a place of their own
+GAUGE_END = 50.0  # factor at the right end of the balance's scale
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Gauge:
-    """Where the verdict's numbers lie on a logarithmic scale of factors, in percent of its length."""
+    """Where the balance's numbers lie on a logarithmic scale of factors, in percent of its length."""
 
     factor: float
     low: float
@@ -62,18 +70,19 @@ class Gauge:
     unbalanced: float
 
     @classmethod
-    def of(cls, verdict: Verdict) -> Gauge:
-        """The scale for a verdict that has a factor."""
-        return cls(*(_along(f) for f in (verdict.factor, verdict.low, verdict.high, BALANCED, UNBALANCED)))
+    def of(cls, balance: Balance) -> Gauge:
+        """The scale for a balance that has a factor."""
+        return cls(*(_along(f) for f in (balance.factor, balance.low, balance.high, BALANCED, UNBALANCED)))
 
 
 def render(report: Report) -> str:
     """The whole page as text; the same report gives the same text."""
-    verdict = judge(report)
+    balance = weigh(report)
     return _template().render(
         report=report,
-        verdict=verdict,
-        gauge=Gauge.of(verdict) if len(report.weights) > 1 and verdict.factor > 0 else None,
+        verdict=report.verdict,
+        balance=balance,
+        gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
         thresholds=(BALANCED, UNBALANCED),
         columns=COLUMNS,
         meanings=MEANINGS,

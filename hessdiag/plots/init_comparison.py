@@ -16,8 +16,8 @@ from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
 from hessdiag.plots.heatmaps import Labels, Panel, draw_colourbar, draw_panel, label_outside, shared_norm
-from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
 from hessdiag.results.balance import BALANCED, UNBALANCED
+from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
 
 MOST_MAPS = 6
 ROW = 0.3  # inches an initialisation takes among the spreads

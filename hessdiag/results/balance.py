@@ -27,6 +27,7 @@ BALANCED = 2.0  # below it
 UNBALANCED = 10.0  # above it
 CONFIDENCE = 0.95
 MOST_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
+BLIND = 1e-4  # share of a gradient along its weight: about 1 in general, rounding where the network is blind to it
 MOST_NAMED = 3  # blocks in a sentence
 
 
@@ -58,16 +59,24 @@ def weigh(report: Report) -> Balance:
         report: of any network; the weight blocks count, biases and scalars do not.
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or Report.from_json(file)")
-    weights = report.weights
+    invariant = scale_invariant(report)
+    weights = [b for b in report.weights if b.name not in invariant]
     curved = [b for b in weights if b.avg_sq_singular_value > 0 and math.isfinite(b.avg_sq_singular_value)]
     factor = _Factor.of(curved)
     level, sentence = _judge(weights, curved, factor)
     if len(curved) < len(weights):
-        whole = report.spread["avg_sq_singular_value"]
+        whole = spread([b.avg_sq_singular_value for b in weights])
         factor = _Factor(whole, whole, whole)
-    return Balance(
-        level=level, sentence=sentence, notes=_notes(report), factor=factor.value, low=factor.low, high=factor.high
-    )
+    notes = _notes(report, invariant)
+    return Balance(level=level, sentence=sentence, notes=notes, factor=factor.value, low=factor.low, high=factor.high)
+
+
+def scale_invariant(report: Report) -> tuple[str, ...]:
+    """Name the weight blocks to whose scale the network is blind: no vector that is sent back sees it."""
+    if report.signals is None:
+        return ()
+    radial = {p.name: p.radial for p in report.signals.parameters}
+    return tuple(b.name for b in report.weights if radial.get(b.name, math.inf) < BLIND)
 
 
 def level_of(factor: float) -> Level:
@@ -210,8 +219,13 @@ def _interval(factor: _Factor) -> str:
     return f"{short(factor.low)} to {short(factor.high)} with sampling noise"
 
 
-def _notes(report: Report) -> tuple[str, ...]:
+def _notes(report: Report, invariant: Sequence[str]) -> tuple[str, ...]:
     notes = []
+    if invariant:
+        notes.append(
+            f"{_listed(invariant)} {'is' if len(invariant) == 1 else 'are'} left out: a normalisation follows, so that"
+            " the network does not depend on the scale of the weight, and σ² on little else."
+        )
     missed = [b.name for b in report.weights if missed_rtol(b, report.rtol)]
     if missed:
         notes.append(

@@ -69,7 +69,7 @@ def judge(report: Report) -> Verdict:
 def _judge(report: Report) -> tuple[Level, str]:
     if report.signals is None:
         why = report.signals_missing or "the report was written without them"
-        return "undecided", f"Undecided: the network's signals were not measured ({why})."
+        return "undecided", f"Undecided: nothing is known of the signals in the network ({why})."
     counts = Counter(finding.severity for finding in report.findings)
     said = [f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in GRAVITY if counts[kind]]
     if not counts["fault"] and not counts["warning"]:

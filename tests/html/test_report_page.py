@@ -16,8 +16,8 @@ import pytest
 import hessdiag
 from hessdiag.errors import HessdiagError
 from hessdiag.html.report_page import rows
-from hessdiag.results.report import BlockReport, Report
 from hessdiag.results.balance import weigh
+from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.report_table import COLUMNS, cells
 from tests.synthetic import build_block, build_report
 
@@ -171,7 +171,7 @@ def test_names_are_text_wherever_they_stand(pages: dict[str, str]) -> None:
     body = page.text("tbody")
     for name in shown:
         assert name in body
-    assert page.text("title").startswith("<b>&\"'{{ model }}: uneven")
+    assert page.text("title").startswith("<b>&\"'{{ model }}: undecided")
     assert not {"u", "img"} & {tag for tag, _ in page.elements}
     assert "<b>&\"'{{ model }}" in page.text("h1")
     assert "</title><script>" in page.text("h1")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hessdiag.results.report import Report
 from hessdiag.results.balance import Balance, weigh
+from hessdiag.results.report import Report
 from tests.synthetic import build_block, build_report
 
 

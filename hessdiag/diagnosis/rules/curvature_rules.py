@@ -19,15 +19,14 @@ def no_curvature(net: Net) -> Iterator[Finding]:
     flat = [b.name for b in weights if b.avg_sq_singular_value == 0 and b.stderr == 0]
     if len(flat) == len(weights):  # the loss has none
         return
-    found = tuple(
-        name for name in flat if net.named[name].gradient == "some" and not explained(net, net.named[name])
-    )
+    found = tuple(name for name in flat if net.named[name].gradient == "some" and not explained(net, net.named[name]))
     if found:
         yield Finding(
             rule="HD301",
             severity="note",
             blocks=found,
-            message=f"{net.listed(found)} {'has' if len(found) == 1 else 'have'} no curvature at all on this batch (σ² is"
+            message=f"{net.listed(found)} {'has' if len(found) == 1 else 'have'} no curvature at all on this"
+            " batch (σ² is"
             " exactly 0), although a gradient is there.",
             advice="Check that it is meant: the loss is linear in what this weight changes.",
             value=0.0,

@@ -76,7 +76,7 @@ def dead(net: Net) -> Iterator[Finding]:
                 severity="fault",
                 blocks=(own.name,),
                 message=f"The gain {own.name} is zero, so that nothing passes this normalisation.",
-                advice=f"Start it at one: `nn.init.ones_({own.name})`.",
+                advice=f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`.",
                 value=0.0,
                 threshold=0.0,
                 repairs=(Repair(parameter=own.name, action="fill", value=1.0),),
@@ -99,7 +99,7 @@ def _dead_units(net: Net, path: str, own: ParameterSignals, bias: ParameterSigna
         message=f"{100 * layer.off_share:.0f} % of the ReLUs behind {path or 'the model'} never fire on this batch"
         f" (above {100 * DEAD:.0f} % is unusual)"
         + (f"; the mean of the bias is {short(bias.mean)}." if bias is not None and sunk else "."),
-        advice=f"Start the bias at zero: `nn.init.zeros_({blocks[0]})`."
+        advice=f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
         if sunk
         else "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign.",
         value=layer.off_share,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hessdiag.results.report import BlockReport
-from hessdiag.results.signals import LayerSignals, ParameterSignals, Signals
+from hessdiag.results.signals import ParameterSignals, Signals
 
 # n k² E[W²] at which a nonlinearity keeps E[x²]; SELU holds itself at 1.
 CRITICAL = {
@@ -39,7 +39,7 @@ class Net:
         self.parameters = signals.parameters
         self.named = {p.name: p for p in self.parameters}
         self.siblings = assign_siblings(self.parameters)
-        self.families = Counter(self.siblings.values())
+        self.families = Counter(_pattern(key) for key in self.siblings.values())
         self.layers = {layer.path: layer for layer in signals.layers}
         self.order = {path: place for place, path in enumerate(self.layers)}
         self.matrices = [p for p in self.parameters if len(p.shape) > 1]
@@ -82,7 +82,6 @@ class Net:
         """Name of the weight of a layer."""
         return self.weight_of[path].name
 
-
     def listed(self, names: Iterable[str]) -> str:
         """Name some parameters in a sentence, siblings together.
 
@@ -90,7 +89,7 @@ class Net:
         """
         groups: dict[str, list[str]] = {}
         for name in names:
-            groups.setdefault(self.siblings.get(name, name), []).append(name)
+            groups.setdefault(_pattern(self.siblings.get(name, name)), []).append(name)
         shown = [self._group(key, members) for key, members in groups.items()]
         if len(shown) > MAX_GROUPS + 1:
             left = sum(len(members) for members in list(groups.values())[MAX_GROUPS:])
@@ -102,7 +101,12 @@ class Net:
             return members[0]
         whole = self.families[key]
         count = f"all {whole}" if len(members) == whole else f"{len(members)} of {whole}"
-        return f"{key.partition('(')[0]} ({count})"
+        return f"{key} ({count})"
+
+
+def _pattern(key: str) -> str:
+    """The name of a family without the shape."""
+    return key.rpartition("(")[0] or key
 
 
 def assign_siblings(parameters: Sequence[ParameterSignals]) -> dict[str, str]:

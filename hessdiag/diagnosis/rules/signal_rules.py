@@ -56,7 +56,7 @@ def initial_loss(net: Net) -> Iterator[Finding]:
         rule="HD101",
         severity="fault" if surely > fault else "warning" if surely > warn else "note",
         blocks=blocks,
-        message=f"{what}: E[y²] is {short(signals.output_sq)}, and {net.listed(blocks)} make it so.",
+        message=f"{what}: E[y²] is {short(signals.output_sq)}, which is due to {net.listed(blocks)}.",
         advice=_scaling_advice(blocks, scales),
         value=ratio,
         threshold=note,
@@ -158,7 +158,7 @@ def depth_scale(net: Net) -> Iterator[Finding]:
         f" (healthy within {short(CHAIN)}){usual}, in {net.listed(blocks)}.",
         advice="Initialise every layer so that n k² E[W²] is "
         + (f"{' or '.join(short(n) for n in needs)}" if needs else "what its nonlinearity needs")
-        + ": hessdiag.init.apply(model, 'fan-in') makes it 2.",
+        + (": hessdiag.init.apply(model, 'fan-in')." if needs == [2.0] else "."),
         value=value,
         threshold=CHAIN,
         repairs=tuple(

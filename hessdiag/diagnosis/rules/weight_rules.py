@@ -62,7 +62,11 @@ def laws(net: Net) -> Law | None:
     most = max(followers for followers, _, _ in found)
     best = [(law, away) for followers, law, away in found if followers == most]
     nearest = {p.name: min((away[p.name] for _, away in best), key=abs) for p in candidates}
-    return Law(most / len(candidates) if most >= 3 else 0.0, " or ".join(law for law, _ in best), nearest)
+    return Law(
+        most / len(candidates) if most >= 3 else 0.0,
+        " or ".join(law for law, _ in best) if len(best) < len(units) else "common",
+        nearest,
+    )
 
 
 def outliers(net: Net) -> Iterator[Finding]:
@@ -257,9 +261,10 @@ def large_bias(net: Net) -> Iterator[Finding]:
         rule="HD205",
         severity="warning",
         blocks=blocks,
-        message=f"E[b²] of {blocks[0]} is {short(value)} (above {short(BIAS)} is unusual): the bias drowns what the layer"
+        message=f"E[b²] of {blocks[0]} is {short(value)} (above {short(BIAS)} is unusual): the bias drowns what"
+        " the layer"
         " computes from its inputs.",
-        advice=f"Start it at zero: `nn.init.zeros_({blocks[0]})`.",
+        advice=f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`.",
         value=value,
         threshold=BIAS,
         repairs=tuple(Repair(parameter=name, action="zero") for name in blocks if hit[name] > 0),
@@ -314,7 +319,7 @@ def norm_gain(net: Net) -> Iterator[Finding]:
         blocks=blocks,
         message=f"The gain of {net.listed(blocks)} has a second moment of {short(worst)}, where 1 is usual (outside 1 /"
         f" {short(GAIN)} to {short(GAIN)}).",
-        advice=f"Start gains at one: `nn.init.ones_({blocks[0]})`; a normal initialisation of all parameters may have"
+        advice=f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`; a normal initialisation of all parameters may have"
         " met them by mistake.",
         value=max(worst, 1 / worst),
         threshold=GAIN,
@@ -334,7 +339,8 @@ def identical_units(net: Net) -> Iterator[Finding]:
         rule="HD208",
         severity="fault",
         blocks=alike,
-        message=f"All units of {net.listed(alike)} have the same weights: what differs between them is {short(value)} of"
+        message=f"All units of {net.listed(alike)} have the same weights: what differs between them is"
+        f" {short(value)} of"
         f" E[W²] (below {short(ALIKE)}), so that they learn the same.",
         advice="Draw random weights: `nn.init.kaiming_normal_`.",
         value=value,
