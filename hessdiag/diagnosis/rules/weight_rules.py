@@ -319,8 +319,8 @@ def norm_gain(net: Net) -> Iterator[Finding]:
         blocks=blocks,
         message=f"The gain of {net.listed(blocks)} has a second moment of {short(worst)}, where 1 is usual (outside 1 /"
         f" {short(GAIN)} to {short(GAIN)}).",
-        advice=f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`; a normal initialisation of all parameters may have"
-        " met them by mistake.",
+        advice=f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`; a normal initialisation"
+        " of all parameters may have met them by mistake.",
         value=max(worst, 1 / worst),
         threshold=GAIN,
         repairs=tuple(Repair(parameter=name, action="fill", value=1.0) for name in blocks),
