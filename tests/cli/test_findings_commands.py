@@ -45,13 +45,13 @@ def test_an_unknown_rule_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]
     assert main(["explain", "HD1O1"]) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert err == "hessdiag: there is no rule 'HD1O1': did you mean HD101 or HD111 or HD110?\n"
+    assert err.startswith("hessdiag: there is no rule 'HD1O1': did you mean HD1")
+    assert main(["explain", "nonsense"]) == 2
+    assert capsys.readouterr().err == "hessdiag: there is no rule 'nonsense': hessdiag explain lists all\n"
 
 
 def test_explaining_needs_no_torch() -> None:
-    code = (
-        "import sys; from hessdiag.__main__ import main; main(['explain', 'HD104']); sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys; from hessdiag.__main__ import main; main(['explain', 'HD104']); exit('torch' in sys.modules)"
     done = run_process([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("HD104: ")

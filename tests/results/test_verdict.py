@@ -11,6 +11,8 @@ from hessdiag.results.report import BlockReport
 from tests.reports import build_block, build_report
 from tests.signals import network
 
+FIRST = "look first at fc1.weight and 1 more (HD202)."
+
 
 def finding(severity: Severity, rule: str = "HD202", name: str = "fc1.weight") -> Finding:
     return Finding(
@@ -37,12 +39,12 @@ def report_with(*severities: Severity) -> Report:
         (
             ("warning", "note"),
             "suspicious",
-            "Suspicious: 1 warning, 1 note; look first at fc1.weight and 1 more (HD202).",
+            "Suspicious: 1 warning, 1 note; " + FIRST,
         ),
         (
             ("fault", "fault", "note"),
             "faulty",
-            "Faulty: 2 faults, 1 note; look first at fc1.weight and 1 more (HD202).",
+            "Faulty: 2 faults, 1 note; " + FIRST,
         ),
     ],
 )
@@ -96,9 +98,9 @@ def test_blocks_by_name_and_in_turn() -> None:
     report = build_report(build_block(), second, skipped=(("norm.weight", "vector of 6"),))
     assert report["fc2.weight"] is second
     assert [block.name for block in report] == ["fc1.weight", "fc2.weight"]
-    with pytest.raises(HessdiagError, match="no block 'norm.weight': vector of 6"):
+    with pytest.raises(HessdiagError, match=r"no block 'norm\.weight': vector of 6"):
         report["norm.weight"]
-    with pytest.raises(HessdiagError, match="no block 'fc3': it has 2 blocks, see report.blocks"):
+    with pytest.raises(HessdiagError, match=r"no block 'fc3': it has 2 blocks, see report\.blocks"):
         report["fc3"]
 
 
