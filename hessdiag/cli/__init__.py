@@ -3,6 +3,7 @@
 import typer
 
 from hessdiag.cli.check_init_command import check_init
+from hessdiag.cli.compare_command import compare
 from hessdiag.cli.describe_command import describe
 from hessdiag.cli.diagnose_command import diagnose
 from hessdiag.cli.predict_command import predict
@@ -17,6 +18,7 @@ app = typer.Typer(
 )
 app.command()(describe)
 app.command()(diagnose)
+app.command()(compare)
 app.command()(predict)
 app.command()(check_init)
 app.add_typer(reproduce, name="reproduce")
