@@ -28,6 +28,7 @@ QUANTITIES = (
 SAMPLED = ("avg_sq_singular_value", "curvature_scaling")  # those with a standard error
 MIN_SQUARE = 2.0**-252  # square of the smallest normal number of float32: denormals count as zero
 Z_95 = 1.96
+MAX_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
 
 EQUAL = 1.001  # factor below which numbers agree: rounding in float32, in another order
 # Between two seeds of one initialisation (see the quantiles in figures/comparison.json):
@@ -73,7 +74,7 @@ class BlockChange(Record):
         cause: the first of these that differs beyond what two seeds of one initialisation give: `"weights"` (E[W²]),
             `"gradients"` (ν), `"curvature"` (σ²), or `"nothing"`.
         score: |ln| of the ratio that the block is ranked by: that of E[W²] where the weights differ, else the relative
-            one of ν, or of σ² where there is no ν; infinite where only one of the two values is zero.
+            one of ν, or of σ, the root of σ², where there is no ν; infinite where only one of two values is zero.
         ratios: a `Ratio` for each of `QUANTITIES`; `curvature_scaling` is P σ² E[W²]², the curvature for a relative
             change of the weights.
     """
@@ -105,14 +106,14 @@ def _ratio(old: BlockReport, new: BlockReport, key: str, median_ratio: float) ->
     before, after = quantity(old, key), quantity(new, key)
     sampled = key in SAMPLED
     value = math.nan if sampled and (_lost(old) or _lost(new)) else ratio_of(before, after)
-    room = math.exp(Z_95 * math.hypot(_relative_error(old), _relative_error(new))) if sampled else 1.0
+    room = _room(old, new) if sampled else 1.0
     return Ratio(
         before=before,
         after=after,
         value=value,
         relative=value / median_ratio,
         low=value / room,
-        high=value * room,
+        high=value if value == 0 else value * room,
     )
 
 
@@ -128,7 +129,7 @@ def change_of(old: BlockReport, new: BlockReport, medians: Mapping[str, float]) 
     ratios = {key: _ratio(old, new, key, medians[key]) for key in QUANTITIES}
     cause = _cause(ratios, old.numel)
     nu, sigma = log_size(ratios["nu"].relative), log_size(ratios["avg_sq_singular_value"].relative)
-    score = log_size(ratios["weight_sq"].value) if cause == "weights" else sigma if math.isnan(nu) else nu
+    score = log_size(ratios["weight_sq"].value) if cause == "weights" else sigma / 2 if math.isnan(nu) else nu
     return BlockChange(
         name=old.name,
         kind=old.kind,
@@ -141,12 +142,15 @@ def change_of(old: BlockReport, new: BlockReport, medians: Mapping[str, float]) 
 
 
 def _cause(ratios: Mapping[str, Ratio], numel: int) -> Cause:
+    nu = ratios["nu"].relative
     if weights_differ(ratios["weight_sq"].value, numel):
         return "weights"
-    if away(ratios["nu"].relative) > NU_FACTOR:
+    # E[ΔW²] too: E[W²] of a few entries, which ν is relative to, differs between draws.
+    if min(away(nu), away(nu * ratios["weight_sq"].value)) > NU_FACTOR:
         return "gradients"
     sigma = ratios["avg_sq_singular_value"]
-    if away(sigma.relative) > SIGMA_FACTOR and sigma.decided:
+    room = sigma.high / sigma.value if 0 < sigma.value < math.inf else 1.0
+    if away(sigma.relative) > SIGMA_FACTOR * room:
         return "curvature"
     return "nothing"
 
@@ -182,8 +186,10 @@ def _lost(block: BlockReport) -> bool:
     return block.stderr > 0 and block.avg_sq_singular_value < block.stderr
 
 
-def _relative_error(block: BlockReport) -> float:
-    return block.stderr / block.avg_sq_singular_value if block.avg_sq_singular_value > 0 else 0.0
+def _room(old: BlockReport, new: BlockReport) -> float:
+    """The factor that sampling leaves open around the ratio of two σ²; infinite where one may be 0."""
+    errors = [b.stderr / b.avg_sq_singular_value if b.avg_sq_singular_value > 0 else 0.0 for b in (old, new)]
+    return math.exp(Z_95 * math.hypot(*errors)) if max(errors) < MAX_ERROR else math.inf
 
 
 def log_size(ratio: float) -> float:

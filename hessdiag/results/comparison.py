@@ -2,7 +2,7 @@
 
 The ranking puts blocks first whose weights differ by more than a new draw of them would (E[W²], see `RESAMPLED`), the
 largest factor first; then come the others by their weight-gradient ratio ν, with the median change of all blocks taken
-out, and those without a ν by σ² likewise. `figures/comparison.json` holds how often this and other rankings put a block
+out, and those without a ν by σ likewise. `figures/comparison.json` holds how often this and other rankings put a block
 first that was then repaired.
 """
 
