@@ -22,7 +22,7 @@ GATED = ("fault", "warning")
 def check_fail_on(fail_on: str) -> None:
     """Refuse another word than the severities that a gate can be set at; empty is no gate."""
     if fail_on and fail_on not in GATED:
-        raise HessdiagError(f"--fail-on {fail_on!r}: use {' or '.join(GATED)}")
+        raise HessdiagError(f"--fail-on {fail_on!r}: pass {' or '.join(GATED)}")
 
 
 def gate(findings: Iterable[Finding], fail_on: str) -> None:
@@ -30,7 +30,8 @@ def gate(findings: Iterable[Finding], fail_on: str) -> None:
     if not fail_on:
         return
     grave = GATED[: GATED.index(fail_on) + 1]
-    rules = [finding.rule for finding in findings if finding.severity in grave]
-    if rules:
-        say(f"hessdiag: {', '.join(dict.fromkeys(rules))} at or over --fail-on {fail_on}")
-        raise typer.Exit(1)
+    for finding in findings:
+        if finding.severity in grave:
+            where = f" at {finding.blocks[0]}" if finding.blocks else ""
+            say(f"hessdiag: {finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
+            raise typer.Exit(1)

@@ -9,6 +9,7 @@ import pytest
 from hessdiag.errors import HessdiagError
 from hessdiag.results.block_change import Ratio, resampled_factor
 from hessdiag.results.comparison import Comparison, compare_reports
+from hessdiag.results.comparison_rules import COMPARISON_RULES
 from hessdiag.results.report import Report
 from tests.reports import build_block, build_report
 
@@ -253,3 +254,12 @@ def test_ratio_that_rounding_explains_is_undecided() -> None:
         True,
         False,
     ]
+
+
+def test_every_rule_is_explained() -> None:
+    shared = five(**{name: {"nu": 1e4} for name in "abcde"})
+    others = (five(a={"weight_sq": 1.0}, b={"nu": 1e4}), five(a={"avg_sq_singular_value": 1e3}), shared)
+    added = replace(five(), blocks=(*five().blocks, build_block(name="f")))
+    findings = [f for other in (*others, added, five(a={"nu": 13.0})) for f in compare_reports(five(), other).findings]
+    assert {finding.rule for finding in findings} == set(COMPARISON_RULES)
+    assert len({tuple(texts) for texts in COMPARISON_RULES.values()}) == 1
