@@ -20,7 +20,7 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis.block_reports import compare
+from hessdiag.diagnosis.block_reports import block_reports
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.session import Session, check_tensors
 from hessdiag.errors import HessdiagError
@@ -157,7 +157,7 @@ def diagnose(
     examples = sum(part.examples for part in measured)
     how = measured[0].plan
     return Report(
-        blocks=compare(problem, shape, moments, curvature, noise, size=examples if per == "batch" else 1),
+        blocks=block_reports(problem, shape, moments, curvature, noise, size=examples if per == "batch" else 1),
         heatmap=Heatmap(names=names, numel=numel, frobenius_sq=curvature.frobenius_sq, stderr=curvature.stderr),
         skipped=problem.skipped,
         model=type(model).__name__,
