@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -13,13 +14,14 @@ from hessdiag.diagnosis.moments import sum_of_squares
 from hessdiag.init import fans
 from hessdiag.network.hooks import backpropagate, trace
 from hessdiag.network.preserve import unharmed
+from hessdiag.results.records import Record
 from hessdiag.user_code.custom_init import initialised_layers, stores_inputs_first
 
 CHUNK = 16  # examples at a time
 
 
 @dataclass(frozen=True)
-class Signals:
+class Signals(Record):
     """Second moments over elements and examples.
 
     Attributes:
@@ -30,6 +32,8 @@ class Signals:
         output_sq: E[y²].
         output_variance: E[y²] − E[y]².
     """
+
+    schema: ClassVar[str] = "hessdiag.signals/1"
 
     layers: tuple[str, ...]
     forward_sq: tuple[float, ...]
