@@ -159,28 +159,6 @@ def moments_of(problem: Problem, sums: Result) -> Moments:
     return Moments(layers, squared, _mean(output_sum, output_count), misread, frozenset(undecided))
 
 
-def batch_gradient_sq(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> dict[str, float]:
-    """By block name, E[ΔW²] with Δ the gradient of the batch-mean loss."""
-    parameters = [block_parameter(problem.model, block) for block in problem.blocks]
-
-    def measure(batch: Batch) -> Result:
-        total = [torch.zeros_like(parameter) for parameter in parameters]
-        for part in batch.chunks(chunk):
-            y = part.call(problem.model)
-            own = problem.loss.gradient(y.detach(), part.targets)
-            edges = [get_gradient_edge(parameter) for parameter in parameters]
-            for sum_, gradient in zip(total, backpropagate(y, edges, own.unsqueeze(0)), strict=True):
-                if gradient is not None:
-                    sum_ += gradient[0]
-        return {"squared": np.array([sum_of_squares(gradient) for gradient in total])}
-
-    (sums,) = work.each("batch gradient", [problem.batch], measure)
-    return {
-        block.name: float(squared) / (problem.batch.size**2 * block.numel)
-        for block, squared in zip(problem.blocks, sums["squared"], strict=True)
-    }
-
-
 def _mean(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
 

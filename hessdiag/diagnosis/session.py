@@ -18,8 +18,9 @@ from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import check_targets
 from hessdiag.derivatives.problem import Problem
+from hessdiag.diagnosis.batch_gradient import batch_gradient_sq
 from hessdiag.diagnosis.float64 import told_in_float64
-from hessdiag.diagnosis.moments import batch_gradient_sq, moments_of, sum_moments
+from hessdiag.diagnosis.moments import moments_of, sum_moments
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_batch, digest_of_outputs
 from hessdiag.execution.memory import Memory

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Reading, resolve_loss
 from hessdiag.diagnosis.moments import sum_of_squares
-from hessdiag.init import fans
 from hessdiag.network.hooks import backpropagate, trace
+from hessdiag.network.layers import fans, initialised_layers, stores_inputs_first
 from hessdiag.network.preserve import unharmed
 from hessdiag.results.records import Record
-from hessdiag.user_code.custom_init import initialised_layers, stores_inputs_first
 
 CHUNK = 16  # examples at a time
 
