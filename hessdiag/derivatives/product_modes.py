@@ -60,6 +60,8 @@ def hessian_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[s
     """As `hessian_reverse`, without torch.func."""
     leaves = {name: value.detach().clone().requires_grad_() for name, value in at.items()}
     value = loss.value(network(leaves, batch), batch.targets).sum()
+    if not value.requires_grad:  # this example takes a path without them
+        return _plain_gradient([], leaves)
     gradient = torch.autograd.grad(value, [leaves[name] for name in r], create_graph=True, allow_unused=True)
     terms = [(g * r[name]).sum() for g, name in zip(gradient, r, strict=True) if g is not None and g.requires_grad]
     return _plain_gradient(terms, leaves)
@@ -89,6 +91,8 @@ def ggn_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, 
     """As `ggn_reverse`, without torch.func."""
     leaves = {name: value.detach().clone().requires_grad_() for name, value in at.items()}
     y = network(leaves, batch)
+    if not y.requires_grad:
+        return _plain_gradient([], leaves)
     v = torch.zeros_like(y, requires_grad=True)
     back = torch.autograd.grad(y, [leaves[name] for name in r], v, create_graph=True, allow_unused=True)
     terms = [(g * r[name]).sum() for g, name in zip(back, r, strict=True) if g is not None and g.requires_grad]

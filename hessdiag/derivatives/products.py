@@ -26,6 +26,7 @@ from hessdiag.network.blocks import Block, block_parameter
 Matrix = Literal["hessian", "ggn"]
 
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the symmetry check
+LOW_PRECISIONS = {torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex32}
 MIXED_TOLERANCE = 1e-4  # of it, in a float64 model of which parts compute in less
 
 
@@ -44,7 +45,7 @@ class Products:
         self.loss = problem.loss
         self.matrix = matrix
         self.passed_over: dict[str, str] = {}
-        self.dtype = next((parameter.dtype for parameter in problem.model.parameters()), torch.float64)
+        self.dtype = next((p.dtype for p in problem.model.parameters() if p.is_floating_point()), torch.float64)
         self.precision = computed_in(problem.model, problem.batch.narrow(0, 1))
         self.rung = self._climb(problem, seed)
 
@@ -106,7 +107,8 @@ class Products:
     def _parts(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> list[Tensor]:
         at = self._values((*rows, column))
         parts = PRODUCTS[self.matrix][self.rung](self.network, self.loss, at, {column.name: r}, batch)
-        return [parts[row.name].flatten() / batch.size for row in rows]
+        # Detached: a model may read a parameter from elsewhere, which is no block then, but has a gradient still.
+        return [parts[row.name].detach().flatten() / batch.size for row in rows]
 
     def _values(self, blocks: Sequence[Block]) -> dict[str, Tensor]:
         return {block.name: block_parameter(self.model, block).detach() for block in blocks}
@@ -173,4 +175,4 @@ def computed_in(model: nn.Module, example: Batch) -> torch.dtype:
     """float32 where the weights are, or where parts of a float64 model compute in it or less, as T5's normalisation."""
     with _Precisions() as precisions:  # with gradients: a model may take some in its own forward pass
         example.call(model)
-    return torch.float32 if precisions.seen & {torch.float32, torch.float16, torch.bfloat16} else torch.float64
+    return torch.float32 if precisions.seen & LOW_PRECISIONS else torch.float64
