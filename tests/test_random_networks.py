@@ -21,8 +21,9 @@ from tests.unchanged import unchanged
 MOST_WEIGHTS = 250  # of a network whose Hessian is formed
 
 
-def loss_and_targets(name: str, y: Tensor) -> tuple[str | LossFunction, Tensor | None, LossOfExample]:
-    """What `diagnose` is given, and the loss of one example written out."""
+def loss_and_targets(name: str, returned: Tensor) -> tuple[str | LossFunction, Tensor | None, LossOfExample]:
+    """What `diagnose` is given, and the loss of one example written out; functions get what the model returned."""
+    y = returned.unsqueeze(1) if returned.dim() == 1 else returned
     if name == "random-quadratic":
         R = RandomQuadratic.draw(y[0].numel(), seed=0, like=y).R
         return name, None, lambda z, b: z.flatten() @ R @ z.flatten()
@@ -38,11 +39,11 @@ def loss_and_targets(name: str, y: Tensor) -> tuple[str | LossFunction, Tensor |
         t = y.clone()
         return "mse", t, lambda z, b: F.mse_loss(z, t[b : b + 1])
     if name == "huber":
-        t = torch.randn_like(y)
-        return F.huber_loss, t, lambda z, b: F.huber_loss(z, t[b : b + 1])
+        t = torch.randn_like(returned)
+        return F.huber_loss, t, lambda z, b: F.huber_loss(z.view_as(t[b : b + 1]), t[b : b + 1])
     if name == "fourth power":
         return (lambda z, _: z.pow(4).sum() / len(z)), None, lambda z, b: z.pow(4).sum()
-    return (lambda z, _: z.flatten(1).logsumexp(1).mean()), None, lambda z, b: z.flatten(1).logsumexp(1).sum()
+    return (lambda z, _: z.reshape(len(z), -1).logsumexp(1).mean()), None, lambda z, b: z.flatten(1).logsumexp(1).sum()
 
 
 def reference(model: nn.Module, x: Tensor, names: list[str], loss: LossOfExample, network: RandomNetwork) -> Dense:
@@ -64,7 +65,7 @@ def refusal(network: RandomNetwork) -> str:
     """Hold a network's report against dense rows; why it was refused, or nothing."""
     model, x = network.build()
     y = copy.deepcopy(model)(x).detach()  # of a copy: some change themselves
-    loss, targets, plain = loss_and_targets(network.loss, y.unsqueeze(1) if y.dim() == 1 else y)
+    loss, targets, plain = loss_and_targets(network.loss, y)
     matrix = matrix_of(network, model)
     try:
         with unchanged(model, x):
