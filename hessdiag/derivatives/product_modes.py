@@ -115,7 +115,7 @@ def asymmetry(product: Product, network: FunctionalModel, loss: Loss, at: Values
     Hu, Hv = (product(network, loss, at, r, batch) for r in (u, v))
 
     def dot(a: Values, b: Values) -> float:
-        return float(sum((a[n].double() * b[n].double()).sum() for n in at))
+        return float(sum((a[n].detach().double() * b[n].detach().double()).sum() for n in at))
 
     size = (dot(Hu, Hu) * dot(Hv, Hv)) ** 0.25
     return abs(dot(u, Hv) - dot(v, Hu)) / size if size > 0 else 0.0

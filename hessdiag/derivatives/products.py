@@ -143,7 +143,7 @@ class Products:
 
         def norms(r: dict[str, Tensor], batch: Batch) -> Tensor:
             found = product(self.network, self.loss, at, r, batch)
-            return torch.stack([found[name].square().sum() for name in at])
+            return torch.stack([found[name].detach().square().sum() for name in at])
 
         def one(args: tuple[Any, ...], kwargs: dict[str, Any], target: Tensor | None, r: dict[str, Tensor]) -> Tensor:
             return norms(r, few.single(args, kwargs, target))
