@@ -150,6 +150,7 @@ FAILED_ONCE = (
     RandomNetwork(operations=("zero_head_of_a_sum",), seed=4, end="zero head", matrix="hessian", per="batch"),
     RandomNetwork(operations=("complex_weight",), seed=88, matrix="hessian"),
     RandomNetwork(operations=("one_by_one",), seed=0, examples=3, end="zero head"),
+    RandomNetwork(operations=("without_gradient",), seed=9, end="as it is", matrix="hessian", loss=OPTIMUM),
 )
 REFUSED = {*MIXING, "weight_in_a_list"}  # or skipped for a reason
 

@@ -108,10 +108,12 @@ PRODUCTS: dict[str, dict[str, Product]] = {
 }
 
 
+SMALL_BLOCK = 1e-2  # of the largest block: smaller ones differ by more rounding, relative to them
+
+
 def asymmetry(product: Product, network: FunctionalModel, loss: Loss, at: Values, batch: Batch, seed: int) -> float:
     """|⟨u, H v⟩ − ⟨v, H u⟩| over the size of the two, for random u and v of all blocks."""
-    generator = torch.Generator().manual_seed(seed)
-    u, v = ({n: torch.randn(w.shape, generator=generator).to(w) for n, w in at.items()} for _ in range(2))
+    u, v = _random_directions(at, seed)
     Hu, Hv = (product(network, loss, at, r, batch) for r in (u, v))
 
     def dot(a: Values, b: Values) -> float:
@@ -119,6 +121,31 @@ def asymmetry(product: Product, network: FunctionalModel, loss: Loss, at: Values
 
     size = (dot(Hu, Hu) * dot(Hv, Hv)) ** 0.25
     return abs(dot(u, Hv) - dot(v, Hu)) / size if size > 0 else 0.0
+
+
+def difference(
+    product: Product, other: Product, network: FunctionalModel, loss: Loss, at: Values, batch: Batch, seed: int
+) -> float:
+    """Largest error of a block of H u by one way, relative to it by another; 0 where the other does not run.
+
+    Symmetry alone does not tell: what forward mode makes of a `torch.no_grad()` may be symmetric too, as of one number.
+    """
+    u, _ = _random_directions(at, seed)
+    try:
+        expected = other(network, loss, at, u, batch)
+    except (RuntimeError, NotImplementedError):
+        return 0.0
+    found = product(network, loss, at, u, batch)
+    sizes = {name: float(expected[name].detach().double().norm()) for name in at}
+    least = SMALL_BLOCK * max(sizes.values())
+    errors = {name: float((found[name] - expected[name]).detach().double().norm()) for name in at}
+    return max(error / max(sizes[name], least) if error > 0 else 0.0 for name, error in errors.items())
+
+
+def _random_directions(at: Values, seed: int) -> tuple[Values, Values]:
+    generator = torch.Generator().manual_seed(seed)
+    u, v = ({n: torch.randn(w.shape, generator=generator).to(w) for n, w in at.items()} for _ in range(2))
+    return u, v
 
 
 def _plain_gradient(terms: Sequence[Tensor], leaves: Values) -> Values:

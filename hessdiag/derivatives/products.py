@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.product_modes import PRODUCTS, RUNGS, asymmetry
+from hessdiag.derivatives.product_modes import PRODUCTS, RUNGS, asymmetry, difference
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
 from hessdiag.network.blocks import Block, block_parameter
@@ -114,23 +114,26 @@ class Products:
         return {block.name: block_parameter(self.model, block).detach() for block in blocks}
 
     def _climb(self, problem: Problem, seed: int) -> str:
-        """The first rung that runs, whose product is symmetric, and the same when vmapped as it will be."""
+        """The first rung that runs, whose product is symmetric, that of plain autograd, and the same when vmapped."""
         few = problem.batch.narrow(0, 2)
+        one = few.narrow(0, 1)
         at = self._values(problem.blocks)
         if not at:
             return RUNGS[0]
-        tolerance = self.tolerance
+        tolerance, ways = self.tolerance, PRODUCTS[self.matrix]
         for rung in RUNGS:
             self.rung = rung
             try:
-                found = asymmetry(PRODUCTS[self.matrix][rung], self.network, self.loss, at, few.narrow(0, 1), seed)
+                found = asymmetry(ways[rung], self.network, self.loss, at, one, seed)
+                off = difference(ways[rung], ways[RUNGS[2]], self.network, self.loss, at, one, seed)
                 together = rung == RUNGS[2] or self._same_together(at, few, seed)
             except (RuntimeError, NotImplementedError) as error:
                 self.passed_over[rung] = " ".join(str(error).split())[:120] or type(error).__name__
                 continue
-            if found <= tolerance and together:
+            if found <= tolerance and off <= tolerance and together:
                 return rung
-            wrong = f"not symmetric (off by {found:.0e})" if found > tolerance else "changed by vmap"
+            wrong = "changed by vmap" if off <= tolerance else f"not those of plain autograd (off by {off:.0e})"
+            wrong = wrong if found <= tolerance else f"not symmetric (off by {found:.0e})"
             self.passed_over[rung] = f"its products are {wrong}"
         why = "; ".join(f"{rung}: {reason}" for rung, reason in self.passed_over.items())
         raise HessdiagError(f"no way to a right {self.matrix} product of this model ({why}): try matrix='ggn', exact")
