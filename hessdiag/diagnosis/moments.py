@@ -42,6 +42,10 @@ from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
 MOST_CURVATURE_PROBES = 8  # per example, where the network has many outputs
+READ_ELSEWHERE = (
+    "its gradient is not the one that is found by replacing it where modules hold it:"
+    " the model also reads it from somewhere else, such as a list or a view of it"
+)
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
 
@@ -327,10 +331,7 @@ def _why_misread(block: Block, row: npt.NDArray[Any], eps: float) -> str:
         return ""
     if block.structured:
         return f"its gradient is not what {where} sees in its forward call"
-    return (
-        "its gradient is not the one that is found by replacing it where modules hold it:"
-        " the model also reads it from somewhere else, such as a list or a view of it"
-    )
+    return READ_ELSEWHERE
 
 
 def _rounding(eps: float) -> float:

@@ -20,7 +20,8 @@ from hessdiag.derivatives.losses import check_targets
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import batch_gradient_sq
 from hessdiag.diagnosis.float64 import told_in_float64
-from hessdiag.diagnosis.moments import moments_of, sum_moments
+from hessdiag.diagnosis.moments import READ_ELSEWHERE, moments_of, sum_moments
+from hessdiag.diagnosis.nearby import check_nearby
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_batch, digest_of_outputs
 from hessdiag.execution.memory import Memory
@@ -103,6 +104,19 @@ class Session:
 
     def read_right(self, problem: Problem, shape: NetworkShape, work: Work) -> tuple[Problem, NetworkShape, Result]:
         """Moments; a block whose gradient the hooks do not explain is measured again without a structural rule."""
+        problem, shape, sums = self._read_at_weights(problem, shape, work)
+        if self.settings.matrix != "hessian":
+            return problem, shape, sums
+        elsewhere = check_nearby(problem, self.settings.seed)
+        if not elsewhere:
+            return problem, shape, sums
+        problem = without(problem, dict.fromkeys(elsewhere, READ_ELSEWHERE))
+        return problem, shape, self.sum_moments(problem, shape, work.within("read from one place"))
+
+    def _read_at_weights(
+        self, problem: Problem, shape: NetworkShape, work: Work
+    ) -> tuple[Problem, NetworkShape, Result]:
+        """The same by first derivatives at the weights as they are."""
         sums = self.sum_moments(problem, shape, work)
         misread = moments_of(problem, sums).misread
         if not misread:
@@ -114,10 +128,7 @@ class Session:
         moments = moments_of(problem, sums)
         told = told_in_float64(problem, moments.undecided) if moments.undecided else {}
         if left := {name: why for name, why in moments.misread.items() if name not in moments.undecided} | told:
-            kept = [block for block in blocks if block.name not in left]
-            if not kept:
-                raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
-            problem = replace(problem, blocks=kept, skipped=(*problem.skipped, *left.items()))
+            problem = without(problem, left)
             sums = self.sum_moments(problem, shape, work.within("what is left"))
         return problem, shape, sums
 
@@ -128,6 +139,18 @@ class Session:
     def gradient_chunk(self, shape: NetworkShape) -> int:
         """Examples at once in a pass with few cotangents."""
         return shape.chunk(4, memory=self.memory.chunk)
+
+
+def without(problem: Problem, left: Mapping[str, str]) -> Problem:
+    """The problem without some blocks, which are skipped for a reason each.
+
+    Raises:
+        HessdiagError: no block is left.
+    """
+    kept = [block for block in problem.blocks if block.name not in left]
+    if not kept:
+        raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
+    return replace(problem, blocks=kept, skipped=(*problem.skipped, *left.items()))
 
 
 def check_tensors(model: nn.Module, batch: Batch) -> None:

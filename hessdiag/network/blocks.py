@@ -98,6 +98,8 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
     layer = type(module).__name__
     if not parameter.requires_grad:
         return f"frozen (requires_grad=False) in {layer}"
+    if not parameter.is_floating_point():
+        return f"{str(parameter.dtype).removeprefix('torch.')} numbers in {layer}: the theory is of real ones"
     if nn.parameter.is_lazy(parameter):
         return f"not initialised yet in {layer}: run the model once before measuring it"
     kind = _kind(module, attribute, parameter)
