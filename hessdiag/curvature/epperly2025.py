@@ -162,4 +162,5 @@ def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor, *, pilot: int = 0) ->
 def _skewness(v: Array) -> Array:
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         apart = v - v.mean()
-        return np.nan_to_num(np.asarray((apart**3).mean() / (apart**2).mean() ** 1.5))
+        skewness: Array = np.nan_to_num(np.asarray((apart**3).mean() / (apart**2).mean() ** 1.5))
+    return skewness
