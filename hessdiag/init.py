@@ -28,11 +28,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
-from hessdiag.custom_init import apply_function, settable_layers, stores_inputs_first
 from hessdiag.errors import HessdiagError
-from hessdiag.importing import NamedFunction, load_function
-from hessdiag.suggestions import did_you_mean
+from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
+from hessdiag.user_code.custom_init import apply_function, settable_layers, stores_inputs_first
+from hessdiag.user_code.named_function import NamedFunction, load_function
+from hessdiag.user_code.suggestions import did_you_mean
 
 Fans = tuple[float, float, float]
 Scheme = str | Callable[..., object]
@@ -221,7 +221,7 @@ def resolve(scheme: Scheme, *, what: str = "--init") -> Callable[..., nn.Module]
     Args:
         scheme: a name of `SCHEMES` or `VARIANTS`, for which biases are set to zero and the constant of the geometric
             mean is c = 2 / `typical_kernel(model)`; `package.module:function` or `./file.py:function`; or a function
-            itself. What functions are given is said in `hessdiag.custom_init`.
+            itself. What functions are given is said in `hessdiag.user_code.custom_init`.
         what: what it is for, in messages.
 
     Raises:

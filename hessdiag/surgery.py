@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.batch import Batch, Inputs
-from hessdiag.custom_init import initialised_layers, stores_inputs_first
+from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
-from hessdiag.guard import unharmed
 from hessdiag.init import fans, typical_kernel
+from hessdiag.network.preserve import unharmed
 from hessdiag.scale import Scale
-from hessdiag.suggestions import did_you_mean
+from hessdiag.user_code.custom_init import initialised_layers, stores_inputs_first
+from hessdiag.user_code.suggestions import did_you_mean
 
 INPUT, OUTPUT = "input_scale", "output_scale"
 STANDARD_DEVIATION = 0.05  # of the outputs, "gives the best results" (Section 11.2)

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag import init
-from hessdiag.batch import Batch
-from hessdiag.blocks import find_blocks
 from hessdiag.curvature.exact import exact_per_example
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import CrossEntropy
+from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.memory import Memory
-from hessdiag.losses import CrossEntropy
 from hessdiag.models import StridedLeNet
-from hessdiag.problem import Problem
-from hessdiag.shapes import measure_shapes
+from hessdiag.network.blocks import find_blocks
+from hessdiag.network.shapes import measure_shapes
 
 
 def seconds(function: Callable[[], object], device: torch.device) -> float:

@@ -26,20 +26,20 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag import init, plots
-from hessdiag.batch import Batch
-from hessdiag.blocks import Block, find_blocks
+from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.noise import noise_scales, sum_pairs
 from hessdiag.curvature.probe import probe
-from hessdiag.curvature.products import Products
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.sketch import sketch_per_example
-from hessdiag.curvature.stopping import Budget
-from hessdiag.losses import resolve_loss
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import resolve_loss
+from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.products import Products
+from hessdiag.network.blocks import Block, find_blocks
+from hessdiag.network.shapes import measure_shapes
 from hessdiag.plots.coverage import CoverageRow, coverage_to_json, draw_coverage
-from hessdiag.problem import Problem
-from hessdiag.report import Array
-from hessdiag.shapes import measure_shapes
+from hessdiag.results.report import Array
 
 OUT = Path("figures")
 Z95 = 1.959963984540054

@@ -8,9 +8,9 @@ It does what `hessdiag reproduce heatmaps` does, written out for a reader.
 from pathlib import Path
 
 from hessdiag import plots
-from hessdiag.models import resolve_model
-from hessdiag.setups import Setups, study_from_json, study_to_json
-from hessdiag.study import diagnose_random
+from hessdiag.diagnosis.random_setups import diagnose_random
+from hessdiag.loading.model_spec import resolve_model
+from hessdiag.results.setups import Setups, study_from_json, study_to_json
 
 OUT = Path("figures")
 

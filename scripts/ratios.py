@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from hessdiag import plots
-from hessdiag.models import resolve_model
-from hessdiag.setups import Setups
-from hessdiag.study import diagnose_random
+from hessdiag.diagnosis.random_setups import diagnose_random
+from hessdiag.loading.model_spec import resolve_model
+from hessdiag.results.setups import Setups
 
 OUT = Path("figures")
 

@@ -8,10 +8,10 @@ It does what `hessdiag reproduce resnet` does, written out for a reader.
 from pathlib import Path
 
 from hessdiag import plots
-from hessdiag.experiments.resnet import weights_only
-from hessdiag.models import resolve_model
-from hessdiag.report import spread
-from hessdiag.study import measure_setups
+from hessdiag.diagnosis.random_setups import measure_setups
+from hessdiag.experiments.resnet_figure import weights_only
+from hessdiag.loading.model_spec import resolve_model
+from hessdiag.results.report import spread
 
 OUT = Path("figures")
 

@@ -11,10 +11,10 @@ import sys
 from statistics import median
 
 from hessdiag.calculus import Beside, predict
+from hessdiag.diagnosis.random_setups import diagnose_random
 from hessdiag.experiments.zoo import NETWORKS
-from hessdiag.importing import NamedFunction
-from hessdiag.models.factory import factory_source
-from hessdiag.study import diagnose_random
+from hessdiag.loading.factory import factory_source
+from hessdiag.user_code.named_function import NamedFunction
 
 SETUPS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 BATCH_SIZE = 16

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from networks import BUILDERS, Multiplier
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import SequenceClassifierOutput
+
+from tests.networks import BUILDERS, Multiplier
 
 EXAMPLES = 3
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hessdiag.report import BlockReport, Heatmap, Report
+from hessdiag.results.report import BlockReport, Heatmap, Report
 
 FC1 = BlockReport(
     name="fc1.weight",

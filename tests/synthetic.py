@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import reports
 
-from hessdiag.report import BlockReport, Heatmap, Report
+from hessdiag.results.report import BlockReport, Heatmap, Report
+from tests import reports
 
 
 def build_map(blocks: int, *, decades: float = 3.0) -> np.ndarray:

@@ -6,13 +6,13 @@ import pickle
 
 import pytest
 import torch
-from networks import BUILDERS, build
 from torch import Tensor, nn
 
 from hessdiag import diagnose, init, surgery
 from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, mlp
 from hessdiag.scale import Scale
+from tests.networks import BUILDERS, build
 
 
 class Keywords(nn.Module):

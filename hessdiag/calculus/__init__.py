@@ -3,7 +3,7 @@
 graph (what is traced) ─► rules (one an operation) ─► propagation ─► prediction ─► prescription
 """
 
-from hessdiag.calculus.beside import Beside
+from hessdiag.calculus.predicted_vs_measured import Beside
 from hessdiag.calculus.prediction import BlockPrediction, Prediction, predict
 from hessdiag.calculus.prescription import Prescription, apply_prescription, prescribe
 from hessdiag.calculus.rules import RULES, Rule

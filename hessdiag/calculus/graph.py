@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.errors import HessdiagError
-from hessdiag.importing import one_line
+from hessdiag.user_code.named_function import one_line
 
 
 @dataclass(frozen=True)

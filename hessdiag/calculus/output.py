@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from hessdiag.calculus.activation import Activation, Gradient
+from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
-from hessdiag.losses import NAMES
-from hessdiag.seeds import stream
+from hessdiag.execution.seeds import stream
 
 SAMPLES, MOST_CLASSES = 2048, 2048
 
@@ -41,7 +41,7 @@ def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
     p - t with p the softmax of Gaussian logits.
 
     Args:
-        loss: one of `hessdiag.losses.NAMES`.
+        loss: one of `hessdiag.derivatives.losses.NAMES`.
         y: moments of the outputs (B, N...).
         examples: B.
 

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag import scaling
-from hessdiag.blocks import Block, find_blocks
 from hessdiag.calculus.activation import Activation
 from hessdiag.calculus.call import KERNEL, MOMENTS, Step
 from hessdiag.calculus.fluctuation import QUANTILE, Variances, gain_variances
 from hessdiag.calculus.graph import Graph, trace_graph
 from hessdiag.calculus.propagation import InputMoments, Propagation, own_input_gradient, propagate
-from hessdiag.calculus.weights import WeightMoments, weight_moments
+from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
 from hessdiag.errors import HessdiagError
-from hessdiag.files import write_text
-from hessdiag.report import Kind, dumps, spread
+from hessdiag.network.blocks import Block, find_blocks
+from hessdiag.results.files import write_text
+from hessdiag.results.report import Kind, dumps, spread
 
 SCHEMA = "hessdiag.prediction/1"
 EXAMPLES = 64  # that a measurement averages over, where nothing else is said
@@ -122,7 +122,7 @@ class Prediction:
         return text
 
     def __repr__(self) -> str:
-        from hessdiag.calculus.prediction_table import render
+        from hessdiag.tables.prediction_table import render
 
         return render(self)
 

@@ -24,20 +24,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from hessdiag.blocks import Block, find_blocks, has_rule
 from hessdiag.calculus.call import KERNEL, MOMENTS
 from hessdiag.calculus.graph import Graph, trace_graph
 from hessdiag.calculus.prediction import BlockPrediction, example_inputs, predict_graph
-from hessdiag.calculus.prediction_table import block_table, size
 from hessdiag.calculus.propagation import InputMoments, output_layer, unit_outputs
-from hessdiag.calculus.weights import WeightMoments, weight_moments
-from hessdiag.comparison import geometric_mean
-from hessdiag.digits import short
+from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
+from hessdiag.diagnosis.block_reports import geometric_mean
 from hessdiag.errors import HessdiagError
-from hessdiag.files import write_text
-from hessdiag.report import dumps, spread
+from hessdiag.network.blocks import Block, find_blocks, has_rule
+from hessdiag.results.files import write_text
+from hessdiag.results.numbers import short
+from hessdiag.results.report import dumps, spread
 from hessdiag.surgery import insert_scale
-from hessdiag.table import plain_text
+from hessdiag.tables.prediction_table import block_table, size
+from hessdiag.tables.report_table import plain_text
 
 SCHEMA = "hessdiag.prescription/1"
 COLUMNS = ("block", "shape", "γ as it is", "E[W²] as it is", "prescribed", "multiplier", "E[z²]", "γ")

@@ -16,7 +16,7 @@ from hessdiag.calculus.graph import Graph, Operation, Ref
 from hessdiag.calculus.output import OutputGradient, output_gradient
 from hessdiag.calculus.rules import BY_TARGET, LINEAR
 from hessdiag.calculus.rules.arithmetic import add, multiply
-from hessdiag.calculus.weights import WeightMoments
+from hessdiag.calculus.weight_moments import WeightMoments
 from hessdiag.errors import HessdiagError
 
 

@@ -2,11 +2,11 @@
 
 import typer
 
-from hessdiag.cli.check_init import check_init
-from hessdiag.cli.describe import describe
-from hessdiag.cli.diagnose import diagnose
-from hessdiag.cli.predict import predict
-from hessdiag.cli.reproduce import reproduce
+from hessdiag.cli.check_init_command import check_init
+from hessdiag.cli.describe_command import describe
+from hessdiag.cli.diagnose_command import diagnose
+from hessdiag.cli.predict_command import predict
+from hessdiag.cli.reproduce_command import reproduce
 
 app = typer.Typer(
     name="hessdiag",

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hessdiag.cli.progress import say
+from hessdiag.cli.progress_bar import say
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
     import torch
 
-    from hessdiag.models import ModelSource
-    from hessdiag.preparation import Prepared
+    from hessdiag.loading.model_source import ModelSource
+    from hessdiag.loading.prepare import Prepared
 
 MOST_DIGITS = 10
 MODELS = (
@@ -66,7 +66,7 @@ Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, input
 
 def model_source(model: str, *, in_channels: int | None, input_size: str, arg: list[str] | None) -> ModelSource:
     """The network that MODEL and its options ask for."""
-    from hessdiag.models import resolve_model
+    from hessdiag.loading.model_spec import resolve_model
 
     size = parse_size(input_size) if input_size else None
     return resolve_model(model, in_channels=in_channels, arguments=parse_arguments(arg or []), input_size=size)
@@ -76,9 +76,9 @@ def prepare(source: ModelSource, *, weights: str, data: str, init: str, **settin
     """Network and batch, from the texts of `--weights`, `--data` and `--init`; prints of the model go to stderr."""
     if init and weights:
         raise HessdiagError("--init and --weights both say what the weights are: pass one of them")
-    from hessdiag import preparation
-    from hessdiag.importing import load_function
-    from hessdiag.models.weights import read_checkpoint
+    from hessdiag.loading import prepare as preparation
+    from hessdiag.loading.checkpoint import read_checkpoint
+    from hessdiag.user_code.named_function import load_function
 
     with redirect_stdout(sys.stderr):
         return preparation.prepare(

@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.batch import Batch
-from hessdiag.blocks import Block
 from hessdiag.curvature.result import Curvature, Diagonal
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.jacobian import Dense, Jacobian, Sites, all_jacobians
+from hessdiag.derivatives.losses import hessian_matrix
+from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.jacobian import Dense, Jacobian, Sites, all_jacobians
-from hessdiag.losses import hessian_matrix
-from hessdiag.problem import Problem
-from hessdiag.report import Array
+from hessdiag.network.blocks import Block
+from hessdiag.results.report import Array
 
 
 def exact_per_example(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.plan import Plan
 from hessdiag.curvature.probe import probe
-from hessdiag.curvature.products import Matrix
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.sketch import sketch_per_example
-from hessdiag.curvature.stopping import Budget
+from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.products import Matrix
 from hessdiag.execution.memory import Memory
 from hessdiag.execution.work import Work
-from hessdiag.problem import Problem
-from hessdiag.shapes import NetworkShape
+from hessdiag.network.shapes import NetworkShape
 
 
 def measure_curvature(

@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessdiag.curvature.estimators.student import t_quantile
 from hessdiag.curvature.exact import unit_cotangents
-from hessdiag.curvature.student import t_quantile
+from hessdiag.derivatives.jacobian import all_jacobians
+from hessdiag.derivatives.problem import Problem
+from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.jacobian import all_jacobians
-from hessdiag.problem import Problem
-from hessdiag.report import Array
-from hessdiag.seeds import stream
+from hessdiag.results.report import Array
 
 GROUPS = 16
 FEWEST_GROUPS = 4  # of a batch that is not one group, so that they tell an error

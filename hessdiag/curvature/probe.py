@@ -15,18 +15,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.batch import Batch
-from hessdiag.blocks import Block, block_parameter
-from hessdiag.curvature.estimate import Column
-from hessdiag.curvature.products import Matrix, Products
+from hessdiag.curvature.estimators.estimate import Column
+from hessdiag.curvature.estimators.stopping import (
+    LEAVE_ONE_OUT_PRODUCTS,
+    PILOT_EXAMPLES,
+    Budget,
+    deflate_until,
+    sample_until,
+)
 from hessdiag.curvature.result import Curvature, Diagonal
-from hessdiag.curvature.stopping import LEAVE_ONE_OUT_PRODUCTS, PILOT_EXAMPLES, Budget, deflate_until, sample_until
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.products import Matrix, Products
 from hessdiag.execution.memory import is_out_of_memory, release
+from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.problem import Problem
-from hessdiag.report import Array
-from hessdiag.seeds import stream
-from hessdiag.shapes import NetworkShape
+from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.shapes import NetworkShape
+from hessdiag.results.report import Array
 
 __all__ = ["Budget", "probe", "symmetrize"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hessdiag.report import Array, Ended
+from hessdiag.results.report import Array, Ended
 
 
 @dataclass(frozen=True)

@@ -33,18 +33,18 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
-from hessdiag.batch import Batch
-from hessdiag.blocks import block_parameter
-from hessdiag.curvature.estimate import ROUNDING
-from hessdiag.curvature.pairs import pair_sums
+from hessdiag.curvature.estimators.estimate import ROUNDING
+from hessdiag.curvature.estimators.pairs import pair_sums
+from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.result import Curvature, Diagonal
-from hessdiag.curvature.student import widening
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.functional import FunctionalModel
+from hessdiag.derivatives.jacobian import all_jacobians
+from hessdiag.derivatives.problem import Problem
+from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.functional import FunctionalModel
-from hessdiag.jacobian import all_jacobians
-from hessdiag.problem import Problem
-from hessdiag.report import Array
-from hessdiag.seeds import gaussians, stream
+from hessdiag.network.blocks import block_parameter
+from hessdiag.results.report import Array
 
 PILOT = 12  # directions of a pilot
 PILOT_EXAMPLES = 16
@@ -191,7 +191,7 @@ class _Directions:
 
 @dataclass(frozen=True)
 class _Round:
-    """Means over examples of what `hessdiag.curvature.pairs.pair_sums` tells of all blocks.
+    """Means over examples of what `hessdiag.curvature.estimators.pairs.pair_sums` tells of all blocks.
 
     `variance` and `fourth` are those of the mean: Σ V_b / B² and Σ V_b² / B⁴.
     """
@@ -237,7 +237,7 @@ class _Total:
 def _combine(rounds: list[_Round], eps: float) -> _Total:
     """The mean of independent rounds of the same size.
 
-    The variance is itself estimated. As in `hessdiag.curvature.hutchinson`, its degrees of freedom are those of
+    The variance is itself estimated. As in `hessdiag.curvature.estimators.hutchinson`, its degrees of freedom are those of
     Welch and Satterthwaite over examples and rounds, divided by `TAILS`. Rounding, which does not average out, is a
     floor to the standard error.
     """

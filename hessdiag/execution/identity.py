@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.batch import Batch
+from hessdiag.data.batch import Batch
 
 LENGTH = 16  # bytes of a digest
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+")  # of an object without a text of its own: new in every process

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import numpy.typing as npt
 
-from hessdiag.batch import Batch
+from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.journal import Journal
 from hessdiag.execution.memory import is_out_of_memory, release

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from hessdiag.checking.result import InitCheck, SchemeCheck
-from hessdiag.digits import short
 from hessdiag.html.text import printable
 from hessdiag.plots import draw_heatmap, draw_layers
 from hessdiag.plots.style import context
-from hessdiag.report import Report
+from hessdiag.results.init_check import InitCheck, SchemeCheck
+from hessdiag.results.numbers import short
+from hessdiag.results.report import Report
 
 # Ids are referred to by `url(#id)` in attributes and by `href="#id"`.
 _REFERENCE = re.compile(r"url\(#([^)]+)\)|^#(.+)$")

@@ -6,12 +6,12 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from hessdiag.checking.result import InitCheck
-from hessdiag.checking.table import LAYERS, RANKING, cells, layer_rows, sweep_rows
-from hessdiag.digits import short
 from hessdiag.html.figures import InlineFigure, inline_figure, spelled
 from hessdiag.html.text import breakable, embedded, printable
-from hessdiag.plots.init_check import draw_init_check, draw_widths
+from hessdiag.plots.init_comparison import draw_init_check, draw_widths
+from hessdiag.results.init_check import InitCheck
+from hessdiag.results.numbers import short
+from hessdiag.tables.init_check_table import LAYERS, RANKING, cells, layer_rows, sweep_rows
 
 MEANINGS = {
     "σ² spread": "largest over smallest average squared singular value among the weight blocks, with 95 % interval",

@@ -3,13 +3,13 @@
 Nothing is measured here, and no figure touches pyplot's state or the caller's rcParams.
 """
 
+from hessdiag.plots.block_rows import draw_layers
 from hessdiag.plots.conditioning import draw_conditioning
 from hessdiag.plots.coverage import draw_coverage
 from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
-from hessdiag.plots.init_check import draw_init_check, draw_widths
-from hessdiag.plots.layers import draw_layers
+from hessdiag.plots.init_comparison import draw_init_check, draw_widths
+from hessdiag.plots.operations import draw_scaling
 from hessdiag.plots.ratios import draw_ratios
-from hessdiag.plots.scaling import draw_scaling
 from hessdiag.plots.style import caption, save
 
 __all__ = [

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
-from hessdiag.report import spread
-from hessdiag.setups import Setups
+from hessdiag.results.report import spread
+from hessdiag.results.setups import Setups
 
 QUANTITIES = (
     ("gamma", "γ", "scaling factor of the theory"),

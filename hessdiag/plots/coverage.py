@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from hessdiag.files import write_text
 from hessdiag.plots import style
+from hessdiag.results.files import write_text
 
 SCHEMA = "hessdiag.coverage/1"
 BAND = (0.92, 0.98)  # where 95 % intervals are good enough

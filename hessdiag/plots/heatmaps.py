@@ -16,8 +16,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
-from hessdiag.report import Array, Report, spread
-from hessdiag.setups import Setups
+from hessdiag.results.report import Array, Report, spread
+from hessdiag.results.setups import Setups
 
 ROWS = {"hessian": "Hessian", "ggn": "Gauss-Newton (GGN)"}
 MOST_ANNOTATED = 8  # blocks; with more, numbers would not fit their cells

@@ -15,8 +15,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from hessdiag.plots import style
-from hessdiag.report import Array
-from hessdiag.setups import Setups
+from hessdiag.results.report import Array
+from hessdiag.results.setups import Setups
 
 PERCENTILES = (5, 50, 95)
 MOST_TICKS = 7

@@ -21,9 +21,9 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
 from hessdiag.errors import HessdiagError
-from hessdiag.files import write_bytes
-from hessdiag.report import Report
-from hessdiag.setups import Setups
+from hessdiag.results.files import write_bytes
+from hessdiag.results.report import Report
+from hessdiag.results.setups import Setups
 
 T = TypeVar("T")
 

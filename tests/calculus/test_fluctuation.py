@@ -9,9 +9,9 @@ from torch import nn
 
 from hessdiag.calculus import predict
 from hessdiag.calculus.fluctuation import QUANTILE
-from hessdiag.models import resolve_model
+from hessdiag.diagnosis.random_setups import measure_setups
+from hessdiag.loading.model_spec import resolve_model
 from hessdiag.models.mlp import mlp
-from hessdiag.study import measure_setups
 
 
 def _deviation(block):

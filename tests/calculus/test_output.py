@@ -3,8 +3,8 @@ import torch
 
 from hessdiag.calculus.activation import Activation
 from hessdiag.calculus.output import output_gradient, softmax_moments
+from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.errors import HessdiagError
-from hessdiag.losses import resolve_loss
 
 DRAWS, BATCH = 400, 8
 

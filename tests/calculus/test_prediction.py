@@ -11,13 +11,13 @@ from torch import nn
 import hessdiag
 from hessdiag import init
 from hessdiag.calculus import Beside, BlockPrediction, predict
+from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.errors import HessdiagError
 from hessdiag.experiments.zoo import NETWORKS
-from hessdiag.models import resolve_model
+from hessdiag.loading.model_spec import resolve_model
 from hessdiag.models.lenet import StridedLeNet
 from hessdiag.models.mlp import mlp
-from hessdiag.report import BlockReport
-from hessdiag.study import measure_setups
+from hessdiag.results.report import BlockReport
 from tests.networks import PIECEWISE_LINEAR, build
 
 WITHOUT_RULE = ("conv transpose", "conv transpose 1d", "conv transpose 3d", "adaptive max pooled")

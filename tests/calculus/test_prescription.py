@@ -13,7 +13,7 @@ from hessdiag.calculus.consequences import kernel_correction
 from hessdiag.errors import HessdiagError
 from hessdiag.experiments.zoo import NETWORKS
 from hessdiag.models.mlp import mlp
-from hessdiag.report import spread
+from hessdiag.results.report import spread
 from tests.networks import Tied
 
 SETUPS = 16

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.calculus import RULES, predict
-from hessdiag.experiments.layers import SETTINGS, Mark, Setting, network
+from hessdiag.experiments.operation_figure import SETTINGS, Mark, Setting, network
 
 DRAWS, BATCH = 40, 16
 

@@ -14,8 +14,8 @@ import torch
 
 import hessdiag
 from hessdiag.__main__ import main
-from hessdiag.report import Report
-from hessdiag.setups import Setups, study_from_json
+from hessdiag.results.report import Report
+from hessdiag.results.setups import Setups, study_from_json
 
 
 class Outcome(NamedTuple):
@@ -189,7 +189,7 @@ def test_a_failed_gate_still_saves_the_files(run, tmp_path: Path) -> None:
 
 
 def test_an_undefined_spread_does_not_pass_the_gate(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.report.spread", lambda values: float("nan"))
+    monkeypatch.setattr("hessdiag.results.report.spread", lambda values: float("nan"))
     assert run("diagnose mlp:6-5-3 --max-spread 1e9").status == 1
 
 
@@ -220,7 +220,7 @@ def test_device(asked: str, run) -> None:
 
 
 def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.session.sum_moments", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr("hessdiag.diagnosis.session.sum_moments", lambda *_, **__: pytest.fail("measured"))
     status, out, err = run("describe lenet --batch-size 16")
     assert (status, err) == (0, "")
     assert "conv1.weight  weight  Conv2d  6×3×5×5" in out
@@ -321,14 +321,14 @@ def test_an_interrupt_has_its_own_status(run, monkeypatch: pytest.MonkeyPatch) -
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hessdiag.study.diagnose_prepared", interrupt)
+    monkeypatch.setattr("hessdiag.diagnosis.random_setups.diagnose_prepared", interrupt)
     status, out, err = run("diagnose mlp:4-3")
     assert (status, out) == (130, "")
     assert "Traceback" not in err
 
 
 def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.study.diagnose_prepared", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("hessdiag.diagnosis.random_setups.diagnose_prepared", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("diagnose mlp:4-3")
 
@@ -359,7 +359,7 @@ def test_reproduce_ratios(run, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("few")
 def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hessdiag.experiments import heatmaps
+    from hessdiag.experiments import heatmap_figure as heatmaps
 
     coarse = {"rtol": 0.5, "max_products": 2}
     measure = heatmaps.measure_setups
@@ -382,7 +382,8 @@ def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_scale_of_the_paper_is_the_default() -> None:
-    from hessdiag.experiments import heatmaps, ratios
+    from hessdiag.experiments import heatmap_figure as heatmaps
+    from hessdiag.experiments import ratio_figure as ratios
 
     for experiment in (ratios, heatmaps):
         assert (experiment.SETUPS, experiment.BATCH_SIZE) == (100, 1024)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hessdiag.__main__ import main
-from hessdiag.report import Report
+from hessdiag.results.report import Report
 
 SMALL = ["diagnose", "mlp:6-5-4", "--batch-size", "4"]
 
@@ -32,7 +32,9 @@ def test_goes_with_json_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_refuses_a_place_that_cannot_be_written_before_measuring(
     target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hessdiag.study.diagnose_random", lambda *args, **options: pytest.fail("measured"))
+    monkeypatch.setattr(
+        "hessdiag.diagnosis.random_setups.diagnose_random", lambda *args, **options: pytest.fail("measured")
+    )
     assert main([*SMALL, "--html", str(tmp_path / target)]) == 2
     error = capsys.readouterr().err
     assert re.fullmatch(r"hessdiag: cannot write .*\n", error)

@@ -14,7 +14,7 @@ import torch
 from hessdiag import diagnose
 from hessdiag.__main__ import main
 from hessdiag.execution.journal import Journal
-from hessdiag.report import Report
+from hessdiag.results.report import Report
 
 RUNS = {
     "blocks": "diagnose lenet --matrix hessian --batch-size 24 --rtol 0.2",
@@ -112,11 +112,11 @@ def test_a_bad_file_is_refused_in_one_line(make, tmp_path: Path, monkeypatch: py
 
 def test_figures_resume_by_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("hessdiag.experiments.ratios.QUICK_SETUPS", 3)
-    monkeypatch.setattr("hessdiag.experiments.ratios.QUICK_BATCH_SIZE", 4)
+    monkeypatch.setattr("hessdiag.experiments.ratio_figure.QUICK_SETUPS", 3)
+    monkeypatch.setattr("hessdiag.experiments.ratio_figure.QUICK_BATCH_SIZE", 4)
     command = ["reproduce", "ratios", "--quick", "--resume", "run", "--out"]
     assert main([*command, "first"]) == 0
-    monkeypatch.setattr("hessdiag.study.diagnose", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr("hessdiag.diagnosis.random_setups.diagnose", lambda *_, **__: pytest.fail("measured again"))
     assert main([*command, "second"]) == 0
     assert (tmp_path / "first" / "ratios.json").read_text() == (tmp_path / "second" / "ratios.json").read_text()
 
@@ -131,7 +131,7 @@ def test_a_run_may_go_on_with_other_memory(method: str, tmp_path: Path, monkeypa
     sizes = {}
     for memory in (2**21, 5 * 2**19):
         work = Journal(tmp_path / "run", {})
-        monkeypatch.setattr("hessdiag.diagnosis.journal", lambda *_, work=work: nullcontext(work))
+        monkeypatch.setattr("hessdiag.diagnosis.diagnose.journal", lambda *_, work=work: nullcontext(work))
         resumed = diagnose(model, x, method=method, max_memory=memory, resume="run")
         sizes[memory] = work.connection.execute("SELECT count(*) FROM unit").fetchone()
         work.close()

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import BUILDERS, PIECEWISE_LINEAR, build
-from oracles import frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples
 from torch import Tensor
 
 import hessdiag
-from hessdiag.losses import RandomQuadratic
+from hessdiag.derivatives.losses import RandomQuadratic
+from tests.networks import BUILDERS, PIECEWISE_LINEAR, build
+from tests.oracles import frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples
 
 LOSSES = ["random-quadratic", "cross-entropy", "mse", "callable"]
 
@@ -115,7 +115,7 @@ def test_the_result_does_not_depend_on_the_chunks(examples_at_once: int, monkeyp
     for per in ("example", "batch"):
         whole = hessdiag.diagnose(model, x, per=per)
         with monkeypatch.context() as patch:
-            patch.setattr("hessdiag.shapes.NetworkShape.chunk", lambda *_, **__: examples_at_once)
+            patch.setattr("hessdiag.network.shapes.NetworkShape.chunk", lambda *_, **__: examples_at_once)
             pieces = hessdiag.diagnose(model, x, per=per)
         np.testing.assert_allclose(pieces.heatmap.frobenius_sq, whole.heatmap.frobenius_sq, rtol=1e-12)
         for a, b in zip(pieces.blocks, whole.blocks, strict=True):

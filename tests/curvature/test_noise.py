@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from networks import BUILDERS, build
-from oracles import ggn_blocks
 from torch import nn
 
 import hessdiag
 from hessdiag.curvature.noise import _groups, _ratio
+from tests.networks import BUILDERS, build
+from tests.oracles import ggn_blocks
 
 
 def loss(y, t):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from networks import BUILDERS, build
-from oracles import frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples
-from test_exact import LOSSES, diagonal_matches, heatmap_matches, loss_and_targets
 
 import hessdiag
 from hessdiag.curvature.probe import symmetrize
+from tests.curvature.test_exact import LOSSES, diagonal_matches, heatmap_matches, loss_and_targets
+from tests.networks import BUILDERS, build
+from tests.oracles import frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples
 
 
 @pytest.mark.parametrize("per", ["example", "batch"])
@@ -123,7 +123,7 @@ def test_vectors_too_large_to_keep_leave_hutchinsons_estimator(kept: int, monkey
     options = {"matrix": "hessian", "per": "batch", "rtol": 0.02, "max_products": 2000}
     exact = hessdiag.diagnose(model, x, method="exact", matrix="hessian", per="batch")
     monkeypatch.setattr("hessdiag.curvature.probe.KEPT_BYTES", kept)
-    monkeypatch.setattr("hessdiag.curvature.stopping.MARGIN", 1.0)
+    monkeypatch.setattr("hessdiag.curvature.estimators.stopping.MARGIN", 1.0)
     report = hessdiag.diagnose(model, x, **options)
     for measured, truth in zip(report.weights, exact.weights, strict=True):
         assert abs(measured.avg_sq_singular_value - truth.avg_sq_singular_value) < 4 * measured.stderr + 1e-12

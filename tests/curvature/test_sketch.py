@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from networks import BUILDERS, build
 from torch import nn
 
 import hessdiag
 from hessdiag.curvature.sketch import _round
+from tests.networks import BUILDERS, build
 
 
 def deep_relu(outputs: int = 40):

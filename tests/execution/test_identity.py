@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from hessdiag.batch import Batch
+from hessdiag.data.batch import Batch
 from hessdiag.execution.identity import digest_of_batch, digest_of_loss, digest_of_model
 
 

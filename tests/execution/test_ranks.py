@@ -12,7 +12,7 @@ import pytest
 from hessdiag.__main__ import main
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.ranks import ALONE, all_ranks, launched, launched_rank
-from hessdiag.report import Report
+from hessdiag.results.report import Report
 
 FACTORY = """
 import os, torch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hessdiag.batch import Batch
+from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.journal import Journal
 from hessdiag.execution.work import Work, add

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from hessdiag import diagnose
 from hessdiag.errors import HessdiagError
 from hessdiag.init import geometric_mean_
-from hessdiag.models import PreconditionedResNet, RescaleNet, ResNet, resolve_model
+from hessdiag.loading.model_spec import resolve_model
+from hessdiag.models import PreconditionedResNet, RescaleNet, ResNet
 from hessdiag.models.bottlenecks import bottlenecks
 from hessdiag.models.channel_bias import ChannelBias, centre
 from hessdiag.models.preconditioned import PreconditionedBlock

@@ -10,10 +10,10 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from synthetic import build_block, build_map, build_report
 
-from hessdiag.report import BlockReport, Report
-from hessdiag.setups import COLUMNS, Setups
+from hessdiag.results.report import BlockReport, Report
+from hessdiag.results.setups import COLUMNS, Setups
+from tests.synthetic import build_block, build_map, build_report
 
 LENET = tuple(f"{layer}.weight" for layer in ("conv1", "conv2", "fc1", "fc2", "fc3"))
 LENET_NUMEL = (450, 2400, 48000, 10080, 840)

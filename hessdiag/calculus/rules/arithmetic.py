@@ -11,7 +11,7 @@ from torch import Tensor
 from hessdiag.calculus.activation import Activation, Gradient, average, compactly
 from hessdiag.calculus.call import NOT_IN_PAPER, Back, Call, Step, UnsupportedError
 from hessdiag.calculus.graph import Ref
-from hessdiag.calculus.rules.shapes import output_shape
+from hessdiag.calculus.rules.reshaping import output_shape
 
 LARGE_SHIFT = 0.1  # of what it is added to, in second moments
 

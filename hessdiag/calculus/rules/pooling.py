@@ -15,7 +15,7 @@ from hessdiag.calculus.activation import Before, Gradient, average, compactly
 from hessdiag.calculus.call import NOT_IN_PAPER, Call, Step, UnsupportedError, transposed
 from hessdiag.calculus.gaussian import Nonlinearity, respond_of_largest
 from hessdiag.calculus.graph import Ref
-from hessdiag.calculus.rules.shapes import output_shape
+from hessdiag.calculus.rules.reshaping import output_shape
 
 
 def average_pool(call: Call) -> Step:

@@ -12,7 +12,7 @@ from torch import Tensor
 from hessdiag.calculus.activation import Activation, Gradient, average, compactly
 from hessdiag.calculus.call import Call, Step, Unknown, UnsupportedError
 from hessdiag.calculus.graph import Ref
-from hessdiag.calculus.rules.shapes import output_shape
+from hessdiag.calculus.rules.reshaping import output_shape
 
 
 def linear(call: Call) -> Step:

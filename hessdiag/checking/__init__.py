@@ -1,1 +1,0 @@
-"""Initialisations side by side: measured, kept, judged, printed."""

@@ -1,0 +1,141 @@
+"""`hessdiag diagnose`: measure one network on one batch."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hessdiag.cli import options
+from hessdiag.cli.progress_bar import progress_bar, say
+from hessdiag.errors import HessdiagError
+
+if TYPE_CHECKING:
+    from hessdiag.results.report import Report
+
+Json = Annotated[str, typer.Option(metavar="FILE", help="also save the report; - prints it in place of the table")]
+Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
+Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, table and figures as one web page")]
+Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw heatmap and layers, as png and svg")]
+MaxSpread = Annotated[
+    float | None,
+    typer.Option(metavar="X", help="exit with 1 if the largest σ² of a weight is more than X times the least"),
+]
+Rtol = Annotated[float, typer.Option(help="relative standard error at which probing stops")]
+MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that probing may spend on a block")]
+MaxMemory = Annotated[
+    str,
+    typer.Option(metavar="SIZE", help="memory to measure in, as 4GiB  [default: half of what is free]"),
+]
+
+
+def diagnose(
+    model: options.Model,
+    arg: options.Arg = None,
+    init: options.Init = "",
+    weights: options.Weights = "",
+    in_channels: options.InChannels = None,
+    input_size: options.InputSize = "",
+    data: options.Data = "",
+    batches: options.Batches = "1",
+    batch_size: options.BatchSize = 64,
+    loss: options.Loss = "random-quadratic",
+    matrix: options.Matrix = "ggn",
+    per: options.Per = "example",
+    method: options.Method = "auto",
+    rtol: Rtol = 0.05,
+    max_products: MaxProducts = 400,
+    max_memory: MaxMemory = "",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    seed: options.Seed = 0,
+    json: Json = "",
+    csv: Csv = "",
+    html: Html = "",
+    plots: Plots = "",
+    resume: options.Resume = "",
+    max_spread: MaxSpread = None,
+) -> None:
+    """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
+    for path in (json if json != "-" else "", csv, html, resume):
+        options.check_file(path)
+    options.check_plots(plots)
+    if max_spread is not None and not max_spread >= 1:
+        raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
+    memory = options.parse_memory(max_memory)
+    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg)
+    prepared = options.prepare(
+        source,
+        init=init,
+        weights=weights,
+        data=data,
+        batches=options.parse_batches(batches, data=data),
+        batch_size=batch_size,
+        loss=loss,
+        seed=seed,
+        device=(where := options.resolve_device(device)),
+        dtype=options.resolve_dtype(dtype),
+    )
+    from hessdiag.diagnosis.random_setups import diagnose_prepared
+    from hessdiag.execution.ranks import launched
+
+    with (
+        launched(where) as ranks,
+        progress_bar(f"measuring {model}", None) as step,
+        redirect_stdout(sys.stderr),
+    ):
+        report = diagnose_prepared(
+            prepared,
+            source,
+            loss=loss,
+            matrix=matrix,
+            per=per,
+            method=method,
+            rtol=rtol,
+            seed=seed,
+            max_products=max_products,
+            max_memory=memory,
+            resume=resume or None,
+            distributed=ranks.size > 1,
+            progress=step,
+        )
+    if ranks.rank > 0:
+        return
+    if max_memory or sys.stderr.isatty():
+        say(f"measuring took {report.peak_memory / 2**20:.0f} MiB of memory at most, beside model and data")
+    _save(report, json=json, csv=csv, html=html, plots=plots)
+    print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
+    if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:
+        say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
+        raise typer.Exit(1)
+
+
+def _save(report: Report, *, json: str, csv: str, html: str, plots: str) -> None:
+    """Before anything is printed, so that a failure leaves nothing on stdout."""
+    if json not in ("", "-"):
+        report.to_json(json)
+        say(f"wrote {json}")
+    if csv:
+        report.to_csv(csv)
+        say(f"wrote {csv}")
+    if html:
+        report.to_html(html)
+        say(f"wrote {html}")
+    if plots:
+        _draw(report, Path(plots))
+
+
+def _draw(report: Report, folder: Path) -> None:
+    from hessdiag import plots
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HessdiagError(f"cannot make the folder {str(folder)!r} ({error.strerror})") from error
+    figures = {"heatmap": plots.draw_heatmap(report)} if report.weights else {}
+    for name, figure in (figures | {"layers": plots.draw_layers(report)}).items():
+        for path in plots.save(figure, folder / name):
+            say(f"drew {path}")

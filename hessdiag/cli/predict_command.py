@@ -1,0 +1,125 @@
+"""`hessdiag predict`: the scaling calculus offline."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hessdiag.cli import options
+from hessdiag.cli.progress_bar import progress_bar, say
+from hessdiag.errors import HessdiagError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hessdiag.loading.model_source import ModelSource, Network
+
+MOST_BUILT = 200_000_000  # parameters of a network that is built with numbers, to read their second moments
+
+Init = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="fan-in, fan-out, arithmetic, geometric, each also -orthogonal  [default: as built]"
+    ),
+]
+Moments = Annotated[str, typer.Option(help="paper: its rules alone; kernel: also correlations, borders and medians")]
+Compare = Annotated[bool, typer.Option("--compare", help="measure random set-ups too, and show both")]
+Prescribe = Annotated[bool, typer.Option("--prescribe", help="E[W²] and multipliers that make all γ equal")]
+Setups = Annotated[int, typer.Option(min=1, help="random set-ups that --compare measures")]
+Json = Annotated[str, typer.Option(metavar="FILE", help="also save the prediction; - prints it in place of the table")]
+
+
+def predict(
+    model: options.Model,
+    arg: options.Arg = None,
+    init: Init = "",
+    in_channels: options.InChannels = None,
+    input_size: options.InputSize = "",
+    batch_size: options.BatchSize = 64,
+    loss: options.Loss = "random-quadratic",
+    moments: Moments = "kernel",
+    compare: Compare = False,
+    setups: Setups = 20,
+    prescribe: Prescribe = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "float32",
+    seed: options.Seed = 0,
+    json: Json = "",
+) -> None:
+    """Predict ς, γ and ν of every layer of MODEL from shapes and E[W²] alone: no data, no weights, no training."""
+    if json not in ("", "-") and not Path(json).parent.is_dir():
+        raise HessdiagError(f"cannot write {json!r}: there is no folder {str(Path(json).parent)!r}")
+    if compare and prescribe:
+        raise HessdiagError("--compare and --prescribe are two questions: pass one of them")
+    source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg)
+    from dataclasses import replace
+
+    from hessdiag.calculus import predict as predict_model
+    from hessdiag.execution.seeds import stream
+
+    with redirect_stdout(sys.stderr):
+        network = _build(source, init=init, seed=seed)
+    if network.inputs is None:
+        raise HessdiagError(f"model {model!r} does not say what it reads: pass --input-size 3,32,32")
+    inputs: Any = network.input_size or network.inputs(2, stream(seed, "inputs"))
+    if prescribe:
+        result: Any = _prescribe(network.module, inputs, init=init, loss=loss, moments=moments)
+    else:
+        result = predict_model(
+            network.module, inputs, init=init or None, loss=loss, moments=moments, batch_size=batch_size
+        )
+        result = replace(result, model=model, init=init or "as built")
+    if compare:
+        result = _compare(
+            result, source, setups=setups, batch_size=batch_size, init=init, loss=loss, seed=seed,
+            device=options.resolve_device(device), dtype=options.resolve_dtype(dtype),
+        )  # fmt: skip
+    if json not in ("", "-"):
+        result.to_json(json)
+        say(f"wrote {json}")
+    print(result.to_json() if json == "-" else repr(result), end="" if json == "-" else "\n")
+
+
+def _build(source: ModelSource, *, init: str, seed: int) -> Network:
+    """On the meta device where numbers are not needed or too many, else with the weights that the seed gives."""
+    import torch
+
+    from hessdiag.calculus.weight_moments import check_scheme
+    from hessdiag.loading.prepare import AS_BUILT, random_network
+
+    if init:
+        check_scheme(init)
+    network = None
+    try:
+        with torch.device("meta"):
+            network = source.build()
+    except Exception:  # a constructor that looks at its numbers; if it is wrong for another reason, this says so
+        return random_network(source, init=AS_BUILT, seed=seed)
+    if init or sum(p.numel() for p in network.module.parameters()) > MOST_BUILT:
+        return network
+    return random_network(source, init=AS_BUILT, seed=seed)
+
+
+def _compare(prediction: Any, source: ModelSource, *, setups: int, seed: int, init: str, **settings: Any) -> Any:
+    from hessdiag.calculus.predicted_vs_measured import Beside
+    from hessdiag.diagnosis.random_setups import diagnose_random
+    from hessdiag.loading.prepare import AS_BUILT
+
+    reports = []
+    with progress_bar("set-ups", setups) as step, redirect_stdout(sys.stderr):
+        for number in range(seed, seed + setups):
+            reports.append(diagnose_random(source, init=init or AS_BUILT, seed=number, **settings))
+            step()
+    return Beside.of(prediction, reports)
+
+
+def _prescribe(module: nn.Module, inputs: Any, *, init: str, loss: str, moments: str) -> Any:
+    from hessdiag.calculus.prescription import prescribe
+
+    if init:
+        raise HessdiagError("--prescribe finds the initialisation itself: leave --init out")
+    return prescribe(module, inputs, loss=loss, moments=moments)

@@ -1,0 +1,1 @@
+"""Estimators of squared norms from samples, one published algorithm a file."""

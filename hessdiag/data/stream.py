@@ -1,0 +1,111 @@
+"""Batches from what users have: tensors, or an iterable of batches that is read once.
+
+A batch is
+
+* a tensor, or a dict of the model's keyword arguments: the inputs;
+* `(inputs, targets)`, where inputs may also be a tuple of positional arguments, and targets may be None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from hessdiag.data.batch import Batch, Inputs
+from hessdiag.errors import HessdiagError
+
+EXPECTED = "return a tensor, (inputs, targets), or an iterable of such batches"
+
+
+def batches_of(inputs: Inputs | Iterable[Any], targets: Tensor | None) -> Iterator[Batch]:
+    """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives.
+
+    Raises:
+        HessdiagError: they are no batch, or none at all.
+    """
+    if isinstance(inputs, (Tensor, Mapping, tuple)) or (isinstance(inputs, list) and not _is_list_of_batches(inputs)):
+        yield Batch.of(inputs, targets)
+        return
+    if not isinstance(inputs, (Iterable, Dataset)) or isinstance(inputs, (str, bytes)) or hasattr(inputs, "__array__"):
+        kind = type(inputs).__name__
+        raise HessdiagError(f"inputs are a {kind}: pass a tensor, a tuple or dict of tensors, or batches")
+    if targets is not None:
+        raise HessdiagError("targets were passed beside an iterable of batches: let every batch be (inputs, targets)")
+    some = False
+    for batch in batches(inputs, label="inputs", batch_size=1):
+        some = True
+        yield batch
+    if not some:
+        raise HessdiagError("inputs hold no batch: pass an iterable of at least one")
+
+
+def batches(content: Any, *, label: str, batch_size: int) -> Iterator[Batch]:
+    """What users' code gave as batches of equal examples, one after the other, with their examples numbered.
+
+    Args:
+        content: a batch, an iterable of batches, or a `Dataset` of single examples.
+        label: what gave it, for messages.
+        batch_size: examples of a batch, where the content is a `Dataset`.
+    """
+    if isinstance(content, Dataset):
+        whole = not isinstance(content, IterableDataset) and hasattr(content, "__len__") and len(content) == 0
+        content = [] if whole else DataLoader(content, batch_size=batch_size)
+    if isinstance(content, (Tensor, Mapping, tuple)):
+        yield _batch(content, label)
+    elif isinstance(content, Iterable) and not isinstance(content, (str, bytes)) and not hasattr(content, "__array__"):
+        first, done = None, 0
+        for each in content:
+            batch = replace(_batch(each, label), offset=done)
+            first = first or batch
+            _check_alike(first, batch, label)
+            done += batch.size
+            yield batch
+    else:
+        raise HessdiagError(f"{label} returned a {type(content).__name__}: {EXPECTED}{_advice(content)}")
+
+
+def _is_list_of_batches(inputs: list[Any]) -> bool:
+    """A list of tensors is one batch's positional arguments; one of tuples or dicts is a list of batches."""
+    return bool(inputs) and all(isinstance(each, (tuple, list, Mapping)) for each in inputs)
+
+
+def _check_alike(first: Batch, batch: Batch, label: str) -> None:
+    """Refuse a batch whose examples are of another shape, or that has other arguments."""
+    if (expected := _shapes(first)) != (found := _shapes(batch)):
+        raise HessdiagError(
+            f"{label}: the examples from number {batch.offset} on have {found}, those before {expected}:"
+            " pad or crop them to one shape"
+        )
+
+
+def _shapes(batch: Batch) -> str:
+    values = {str(i): value for i, value in enumerate(batch.args)} | dict(batch.kwargs) | {"targets": batch.targets}
+    each = [f"{key} {tuple(value.shape[1:])}" for key, value in values.items() if isinstance(value, Tensor)]
+    return ", ".join(each).replace("0 (", "inputs (", 1)
+
+
+def _batch(content: Any, label: str) -> Batch:
+    inputs, targets = content, None
+    if isinstance(content, (tuple, list)) and len(content) == 2:
+        inputs, targets = content
+    if targets is not None and not isinstance(targets, Tensor):
+        raise HessdiagError(f"{label} gave targets of type {type(targets).__name__}: {EXPECTED}{_advice(targets)}")
+    if not isinstance(inputs, (Tensor, Mapping, tuple, list)):
+        raise HessdiagError(f"{label} gave inputs of type {type(inputs).__name__}: {EXPECTED}{_advice(inputs)}")
+    positional = (inputs,) if isinstance(inputs, Tensor) else inputs
+    for value in (*(inputs.values() if isinstance(inputs, Mapping) else positional), targets):
+        if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_meta or value.is_complex()):
+            raise HessdiagError(f"{label} gave a tensor that is not dense and real: {EXPECTED}")
+    try:
+        return Batch.of(inputs, targets).detached()
+    except HessdiagError as error:
+        raise HessdiagError(f"{label}: {error}") from error
+
+
+def _advice(value: Any) -> str:
+    return ", made with torch.from_numpy" if hasattr(value, "__array__") else ""

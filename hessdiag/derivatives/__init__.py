@@ -1,0 +1,1 @@
+"""Differentiating a network, one block at a time."""

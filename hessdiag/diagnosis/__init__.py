@@ -1,0 +1,1 @@
+"""Measuring a network: moments and curvature beside the theory."""

@@ -1,0 +1,128 @@
+"""Theory and measurement of every block side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hessdiag import scaling
+from hessdiag.curvature.noise import NoiseScale
+from hessdiag.curvature.result import Curvature
+from hessdiag.derivatives.problem import Problem
+from hessdiag.diagnosis.moments import LayerMoments, Moments
+from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.shapes import LayerShape, NetworkShape
+from hessdiag.results.report import BlockReport
+
+
+def compare(
+    problem: Problem,
+    shape: NetworkShape,
+    moments: Moments,
+    curvature: Curvature,
+    noise: Mapping[str, NoiseScale],
+    *,
+    size: int,
+) -> tuple[BlockReport, ...]:
+    """One entry a block; the scaling factors are those of one example over `size`, 1 or the B of the batch view."""
+    rows = []
+    unknown = NoiseScale(math.nan, math.nan)
+    for block in problem.blocks:
+        weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
+        scales = _Scales.of(block, shape, moments, weight_sq)
+        measured = curvature.diagonal[block.name]
+        sigma = measured.frobenius_sq / block.numel
+        gamma = scales.gamma / size
+        scale = noise.get(block.name, unknown)
+        rows.append(
+            BlockReport(
+                name=block.name,
+                kind=block.kind,
+                layer=block.layer,
+                shape=block.shape,
+                numel=block.numel,
+                fan_in=block.fan_in,
+                fan_out=block.fan_out,
+                kernel=block.kernel,
+                groups=block.groups,
+                sites_in=scales.sites_in,
+                sites_out=scales.sites_out,
+                activation_scaling=scales.activation_scaling,
+                gamma=gamma,
+                gamma_intrinsic=scales.gamma_intrinsic / size,
+                gamma_curvature=scales.gamma_curvature / size,
+                nu=scaling.nu(gradient_sq=moments.gradient_sq[block.name], weight_sq=weight_sq),
+                weight_sq=weight_sq,
+                avg_sq_singular_value=sigma,
+                stderr=measured.stderr / block.numel,
+                ratio=gamma / sigma if sigma > 0 else math.nan,
+                relative_ratio=math.nan,
+                products=measured.products,
+                ended=measured.ended,
+                noise_scale=scale.value,
+                noise_scale_stderr=scale.stderr,
+            )
+        )
+    usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])
+    return tuple(replace(row, relative_ratio=row.ratio / usual) for row in rows)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of the positive finite values; NaN when there is none.
+
+    >>> geometric_mean([1.0, 4.0, math.nan])
+    2.0
+    """
+    logarithms = [math.log(value) for value in values if value > 0 and math.isfinite(value)]
+    return math.exp(sum(logarithms) / len(logarithms)) if logarithms else math.nan
+
+
+@dataclass(frozen=True)
+class _Scales:
+    """Per-example scaling factors of one block; NaN where the theory has none or the layer was never called."""
+
+    sites_in: int = 0
+    sites_out: int = 0
+    activation_scaling: float = math.nan
+    gamma: float = math.nan
+    gamma_intrinsic: float = math.nan
+    gamma_curvature: float = math.nan
+
+    @classmethod
+    def of(cls, block: Block, shape: NetworkShape, moments: Moments, weight_sq: float) -> _Scales:
+        layers = [moments.layers[owner] for owner in block.owners if owner in moments.layers]
+        if not block.structured or len(layers) != 1:  # never called, or shared by layers whose surroundings differ
+            return cls()
+        layer = layers[0]
+        sizes = next(shape.layers[owner] for owner in block.owners if owner in moments.layers)
+        varsigma = scaling.activation_scaling(sizes.inputs, layer.x_gradient_sq, layer.x_sq)
+        intrinsic = math.nan
+        if block.kind == "weight" or layer.multiplies:
+            intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
+        return cls(
+            sizes.sites_in,
+            sizes.sites,
+            varsigma,
+            _gamma(block, sizes, layer, layer.out_gradient_sq),
+            intrinsic,
+            _gamma(block, sizes, layer, layer.out_curvature_sq * moments.output_sq),
+        )
+
+
+def _gamma(block: Block, sizes: LayerShape, layer: LayerMoments, delta_sq: float) -> float:
+    """Extrinsic γ of a block, with E[Δx_{l+1}²] given."""
+    if block.kind == "bias":
+        return scaling.gamma_bias(sites_out=sizes.sites, delta_sq=delta_sq, out_sq=layer.out_sq)
+    if block.kind == "scalar" and not layer.multiplies:
+        return math.nan
+    # A scalar multiplies every element of its input: a 1x1 convolution's factor n ρ² with fan-in n.
+    fan_in = sizes.channels_in if block.kind == "scalar" else block.fan_in
+    return scaling.gamma_extrinsic(
+        fan_in=fan_in,
+        kernel=math.prod(block.kernel),
+        sites_out=sizes.sites,
+        x_sq=layer.x_sq,
+        delta_sq=delta_sq,
+        out_sq=layer.out_sq,
+    )

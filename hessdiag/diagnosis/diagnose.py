@@ -1,0 +1,176 @@
+"""The diagnostic: capture, moments, curvature, report."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib import metadata
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag.curvature.noise import noise_scales
+from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, check_choice
+from hessdiag.curvature.result import merge
+from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.stream import batches_of
+from hessdiag.derivatives.losses import LossFunction, resolve_loss
+from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.products import Matrix
+from hessdiag.diagnosis.block_reports import compare
+from hessdiag.diagnosis.moments import moments_of
+from hessdiag.diagnosis.session import Session, check_tensors
+from hessdiag.errors import HessdiagError
+from hessdiag.execution.identity import digest_of_loss, digest_of_model
+from hessdiag.execution.journal import journal
+from hessdiag.execution.memory import Memory, watching_peak
+from hessdiag.execution.ranks import ALONE, all_ranks
+from hessdiag.execution.work import Progress, Work, add
+from hessdiag.network.blocks import Block, find_blocks
+from hessdiag.network.preserve import unharmed
+from hessdiag.network.shapes import measure_shapes
+from hessdiag.results.report import Heatmap, Report
+
+
+def diagnose(
+    model: nn.Module,
+    inputs: Inputs | Iterable[Any],
+    targets: Tensor | None = None,
+    *,
+    loss: str | LossFunction = "random-quadratic",
+    matrix: str = "ggn",
+    per: str = "example",
+    method: str = "auto",
+    rtol: float = 0.05,
+    seed: int = 0,
+    max_products: int = 400,
+    max_memory: int | None = None,
+    noise_scale: bool = True,
+    resume: str | os.PathLike[str] | None = None,
+    distributed: bool = False,
+    progress: Progress = lambda step: None,
+) -> Report:
+    """Measure curvature, scaling factor and weight-gradient ratio of every block of a model on its data.
+
+    The model is left exactly as it was: weights, buffers, `.grad`, modes, hooks and random state, also after an error.
+
+    Args:
+        model: any module that maps a batch to one tensor (B, *outputs).
+        inputs: a tensor (B, ...), a tuple of positional or a dict of keyword arguments; or an iterable of batches, such
+            as a `DataLoader`, each of which is one of these or `(inputs, targets)`. It is read once, batch by batch,
+            and examples weigh alike; only the batch view holds them all at once.
+        targets: what the loss compares with; the first dimension runs over examples.
+        loss: `"random-quadratic"` (yᵀRy, the paper's), `"cross-entropy"`, `"mse"`, or a callable
+            `(outputs, targets) -> mean over the examples it is given`.
+        matrix: `"ggn"` (generalised Gauss-Newton) or `"hessian"`.
+        per: `"example"` averages ‖G^(b)‖²/P over each example's own matrix, as the theory has it; `"batch"` takes the
+            matrix and the gradient of the batch-mean loss, and γ/B.
+        method: `"exact"`, `"sketch"`, `"probe"`, or `"auto"` to pick; the report says which ran and why.
+        rtol: relative standard error of the diagonal at which random sampling stops.
+        seed: of the loss and of all random directions.
+        max_products: matrix-vector products that sampling may spend on one block (per example).
+        max_memory: bytes that the measurement may take beside model and data; by default half of what is free.
+        noise_scale: also measure the curvature noise scale, of the Gauss-Newton matrix; a few gradients more.
+        resume: file in which finished units of work are kept; a killed run that is started again with the same file
+            goes on where it was, to the same numbers.
+        distributed: share the work with the other processes of torch.distributed's default group. All call this with
+            the same model and all of the data, and all return the same report.
+        progress: called with the name of each step that is done.
+
+    Returns:
+        A `Report`; printing it shows the table.
+
+    Raises:
+        HessdiagError: an argument cannot be used, or the model cannot be measured right; one sentence says why.
+
+    >>> report = diagnose(nn.Linear(2, 1, bias=False), torch.ones(1, 2), loss=lambda y, t: y.square().sum())
+    >>> report.blocks[0].avg_sq_singular_value  # G = 2 x x^T, so that ‖G‖² / P = 4 · 2² / 2
+    8.0
+    """
+    check_choice("matrix", matrix, MATRICES)
+    check_choice("per", per, VIEWS)
+    check_choice("method", method, METHODS)
+    if not (math.isfinite(rtol) and rtol > 0):
+        raise HessdiagError(f"rtol {rtol!r}: pass a relative error above 0, such as 0.05")
+    if max_products < 2:
+        raise HessdiagError(f"max_products {max_products!r}: pass at least 2")
+    stream = batches_of(inputs, targets)
+    if per == "batch":
+        stream = iter([Batch.concatenate(list(stream))])
+    batch = next(stream)
+    device, dtype = _check_weights(model)
+    check_tensors(model, batch)
+    blocks, skipped = find_blocks(model)
+    if not blocks:
+        why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
+        raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
+    memory = Memory.of(max_memory, device)
+    versions = {"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__}
+    ranks = all_ranks() if distributed else ALONE
+    with unharmed(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
+        session = Session(cast(Matrix, matrix), per, method, rtol, max_products, seed, noise_scale, memory)
+        y = batch.narrow(0, 2).call(model).detach()
+        resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed)
+        shape = measure_shapes(model, batch, blocks)
+        problem = Problem(model, batch, resolved, _in_execution_order(blocks, shape.order), skipped)
+        work = Work(ranks, progress=progress)
+        if resume is not None or distributed:
+            identity = session.identity | {"weights": digest_of_model(model), "loss": digest_of_loss(loss)}
+            identity |= {"device": device.type, "dtype": str(dtype)}
+            ranks.agree("weights", identity["weights"])
+            work = replace(work, journal=stack.enter_context(journal(resume, identity)))
+        problem, shape, measured = session.measure(problem, shape, y, stream, work)
+    names = tuple(block.name for block in problem.weights)
+    numel = tuple(block.numel for block in problem.weights)
+    curvature = merge([part.curvature for part in measured], [part.examples for part in measured], rtol=rtol)
+    moments = moments_of(problem, add([part.moments for part in measured]))
+    if per == "batch":
+        moments = replace(moments, gradient_sq=measured[0].batch_gradient_sq)
+    noise = noise_scales([block.name for block in problem.blocks], [pairs for part in measured for pairs in part.pairs])
+    examples = sum(part.examples for part in measured)
+    how = measured[0].plan
+    return Report(
+        blocks=compare(problem, shape, moments, curvature, noise, size=examples if per == "batch" else 1),
+        heatmap=Heatmap(names=names, numel=numel, frobenius_sq=curvature.frobenius_sq, stderr=curvature.stderr),
+        skipped=problem.skipped,
+        model=type(model).__name__,
+        init="as given",
+        loss=problem.loss.name,
+        matrix=matrix,
+        per=per,
+        method=how.method,
+        method_reason="; ".join(filter(None, (how.reason, curvature.how))),
+        seed=seed,
+        batch_size=examples,
+        batches=len(measured),
+        outputs=shape.outputs,
+        rtol=rtol,
+        device=device.type,
+        dtype=str(dtype).removeprefix("torch."),
+        versions=versions,
+        peak_memory=peak[0],
+    )
+
+
+def _check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Device and dtype of the weights."""
+    lazy = [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]
+    if lazy:
+        raise HessdiagError(f"parameter {lazy[0]!r} has no shape yet: run the model once before measuring it")
+    tensors = list(model.parameters())
+    if not tensors:
+        raise HessdiagError(f"the model {type(model).__name__} has no parameters: there is nothing to measure")
+    for name, parameter in model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
+    return tensors[0].device, tensors[0].dtype
+
+
+def _in_execution_order(blocks: Sequence[Block], order: Sequence[str]) -> tuple[Block, ...]:
+    """Blocks by the first call of their layers; those never called come last."""
+    place = {owner: number for number, owner in enumerate(order)}
+    return tuple(sorted(blocks, key=lambda block: min(place.get(owner, len(place)) for owner in block.owners)))

@@ -1,0 +1,159 @@
+"""The course of a measurement: batch after batch, moments first, then curvature, each in units of work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag.curvature.estimators.stopping import Budget
+from hessdiag.curvature.measurement import measure_curvature
+from hessdiag.curvature.noise import sum_pairs
+from hessdiag.curvature.plan import Plan, plan
+from hessdiag.curvature.result import Curvature
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import check_targets
+from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.products import Matrix
+from hessdiag.diagnosis.moments import batch_gradient_sq, moments_of, sum_moments
+from hessdiag.errors import HessdiagError
+from hessdiag.execution.identity import digest_of_batch
+from hessdiag.execution.memory import Memory
+from hessdiag.execution.work import Result, Work
+from hessdiag.network.shapes import NetworkShape, measure_shapes
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one batch gave."""
+
+    examples: int
+    plan: Plan
+    moments: Result
+    batch_gradient_sq: Mapping[str, float]
+    curvature: Curvature
+    pairs: Sequence[Result]
+
+
+@dataclass(frozen=True)
+class Session:
+    """The settings of a measurement, and its course over batches."""
+
+    matrix: Matrix
+    per: str
+    method: str
+    rtol: float
+    max_products: int
+    seed: int
+    noise_scale: bool
+    memory: Memory
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The settings that the numbers depend on."""
+        own = ("matrix", "per", "method", "rtol", "max_products", "seed")
+        return {key: str(getattr(self, key)) for key in own}
+
+    def measure(
+        self, problem: Problem, shape: NetworkShape, like: Tensor, later: Iterator[Batch], work: Work
+    ) -> tuple[Problem, NetworkShape, list[Measured]]:
+        """One batch after the other; how the blocks are read is settled on the first.
+
+        Args:
+            problem: with the first batch.
+            shape: of the network.
+            like: outputs of an example or two.
+            later: the other batches.
+            work: carries it out.
+        """
+        measured: list[Measured] = []
+        for number, batch in enumerate(chain([problem.batch], later)):
+            problem = replace(problem, batch=batch)
+            scoped = self.scoped(work, batch, number)
+            if measured:
+                check_tensors(problem.model, batch)
+                check_targets(problem.loss, like=like, targets=batch.targets)
+                sums = self.sum_moments(problem, shape, scoped)
+                if misread := moments_of(problem, sums).misread:
+                    raise HessdiagError(
+                        f"block {next(iter(misread))!r} is used in another way from example {batch.offset} on:"
+                        " measure batches that take the same path through the model, one kind at a time"
+                    )
+            else:
+                problem, shape, sums = self.read_right(problem, shape, scoped)
+            measured.append(self.measure_batch(problem, shape, sums, scoped))
+        return problem, shape, measured
+
+    def scoped(self, work: Work, batch: Batch, number: int) -> Work:
+        """Units of one batch, told apart by its number and its content."""
+        if work.journal is None and work.ranks.size == 1:
+            return work
+        digest = digest_of_batch(batch)
+        work.ranks.agree("data", digest)
+        return work.within(f"batch {number + 1} {digest}")
+
+    def measure_batch(self, problem: Problem, shape: NetworkShape, sums: Result, work: Work) -> Measured:
+        """Curvature, and all that goes with it, of one batch."""
+        size, outputs = problem.batch.size, shape.outputs
+        how = plan(method=self.method, matrix=self.matrix, per=self.per, outputs=outputs, batch_size=size)
+        curvature = measure_curvature(
+            problem,
+            how,
+            shape,
+            matrix=self.matrix,
+            per=self.per,
+            budget=Budget(self.rtol, self.max_products, exhaustive=how.method == "exact"),
+            seed=self.seed,
+            memory=self.memory,
+            work=work,
+        )
+        gradients = {}
+        if self.per == "batch":
+            gradients = batch_gradient_sq(problem, chunk=self.gradient_chunk(shape), work=work)
+        pairs: Sequence[Result] = ()
+        if self.noise_scale and self.matrix == "ggn":
+            at_once = partial(shape.chunk, memory=self.memory.chunk)
+            pairs = sum_pairs(problem, outputs=outputs, chunk=at_once, seed=self.seed, work=work)
+        return Measured(size, how, sums, gradients, curvature, pairs)
+
+    def read_right(self, problem: Problem, shape: NetworkShape, work: Work) -> tuple[Problem, NetworkShape, Result]:
+        """Moments; a block whose gradient the hooks do not explain is measured again without a structural rule."""
+        sums = self.sum_moments(problem, shape, work)
+        misread = moments_of(problem, sums).misread
+        if not misread:
+            return problem, shape, sums
+        blocks = [replace(b, structured=b.structured and b.name not in misread) for b in problem.blocks]
+        problem = replace(problem, blocks=blocks)
+        shape = measure_shapes(problem.model, problem.batch, blocks)
+        sums = self.sum_moments(problem, shape, work.within("without rules"))
+        misread = moments_of(problem, sums).misread
+        if misread:
+            kept = [block for block in blocks if block.name not in misread]
+            problem = replace(problem, blocks=kept, skipped=(*problem.skipped, *misread.items()))
+            sums = self.sum_moments(problem, shape, work.within("what is left"))
+        return problem, shape, sums
+
+    def sum_moments(self, problem: Problem, shape: NetworkShape, work: Work) -> Result:
+        """Moments of one batch."""
+        return sum_moments(problem, chunk=self.gradient_chunk(shape), seed=self.seed, work=work)
+
+    def gradient_chunk(self, shape: NetworkShape) -> int:
+        """Examples at once in a pass with few cotangents."""
+        return shape.chunk(4, memory=self.memory.chunk)
+
+
+def check_tensors(model: nn.Module, batch: Batch) -> None:
+    """Refuse a batch that is not on the model's device or not in its floating-point type."""
+    inputs = [v for v in (*batch.args, *batch.kwargs.values()) if isinstance(v, Tensor)]
+    tensors = (*model.parameters(), *inputs)
+    devices = {str(t.device) for t in tensors}
+    if len(devices) > 1:
+        raise HessdiagError(f"model and inputs are on {' and '.join(sorted(devices))}: move them to one device")
+    dtypes = {t.dtype for t in tensors if t.is_floating_point()}
+    if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
+        names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        raise HessdiagError(f"model and inputs are in {names}: convert both to float32 or float64")

@@ -1,0 +1,137 @@
+"""What the page says, apart from how it looks: the template fills in what is gathered here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from hessdiag.html.figures import inline_figures
+from hessdiag.html.text import breakable, embedded, printable
+from hessdiag.results.numbers import short
+from hessdiag.results.report import BlockReport, Report
+from hessdiag.results.verdict import BALANCED, UNBALANCED, Verdict, judge
+from hessdiag.tables.report_table import COLUMNS, cells, noise, sampling
+
+# What the columns of the text table are called in full.
+MEANINGS = {
+    "ς": "activation scaling",
+    "γ": "scaling factor of the theory",
+    "γ curv.": "scaling factor with the gradient replaced by a vector sent through the Hessian of the loss",
+    "ν": "weight-gradient ratio",
+    "σ²": "average squared singular value, measured",
+    "± %": "standard error of σ² in percent",
+    "γ/σ²": "theory over measurement",
+    "relative": "theory over measurement, divided by its geometric mean over the weight blocks",
+}
+MATRICES = {"ggn": "Gauss-Newton matrix", "hessian": "Hessian"}
+VIEWS = {"example": "of each example, averaged over the batch", "batch": "of the mean loss of the batch"}
+NOT_SETTINGS = ("blocks", "heatmap", "skipped", "versions")  # fields of a report that have a place of their own
+GAUGE_END = 50.0  # factor at the right end of the verdict's scale
+
+
+@dataclass(frozen=True)
+class Row:
+    """One block in the table.
+
+    Attributes:
+        block: the block.
+        texts: its cells, in the order of the columns.
+        place: percent of the way from the smallest to the largest σ² of a weight, on a logarithmic scale; `None` for
+            other blocks and where σ² has no place on one.
+        extreme: `"largest"` or `"smallest"` of the weights, or nothing.
+    """
+
+    block: BlockReport
+    texts: tuple[str, ...]
+    place: float | None
+    extreme: str
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """Where the verdict's numbers lie on a logarithmic scale of factors, in percent of its length."""
+
+    factor: float
+    low: float
+    high: float
+    balanced: float
+    unbalanced: float
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Gauge:
+        """The scale for a verdict that has a factor."""
+        return cls(*(_along(f) for f in (verdict.factor, verdict.low, verdict.high, BALANCED, UNBALANCED)))
+
+
+def render(report: Report) -> str:
+    """The whole page as text; the same report gives the same text."""
+    verdict = judge(report)
+    return _template().render(
+        report=report,
+        verdict=verdict,
+        gauge=Gauge.of(verdict) if len(report.weights) > 1 and verdict.factor > 0 else None,
+        thresholds=(BALANCED, UNBALANCED),
+        columns=COLUMNS,
+        meanings=MEANINGS,
+        rows=rows(report),
+        sampling=sampling(report) if any(block.ended != "exact" for block in report.blocks) else "",
+        noise=noise(report),
+        matrix=MATRICES.get(report.matrix, report.matrix),
+        view=VIEWS.get(report.per, report.per),
+        figures=inline_figures(report),
+        settings=settings(report),
+        json=embedded(report.to_json()),
+    )
+
+
+def rows(report: Report) -> list[Row]:
+    """The table's rows, in the report's order."""
+    sizes = [b.avg_sq_singular_value for b in report.weights]
+    sizes = [size for size in sizes if size > 0 and math.isfinite(size)]
+    low, high = (math.log10(min(sizes)), math.log10(max(sizes))) if sizes else (0.0, 0.0)
+    room = max(0.0, 1.0 - (high - low)) / 2  # a decade at least, so that equal blocks look equal
+    return [_row(block, low - room, high + room, _ends(sizes)) for block in report.blocks]
+
+
+def settings(report: Report) -> list[tuple[str, str]]:
+    """What the report was asked for and measured on, by the names of its attributes."""
+    names = [f.name for f in fields(report) if f.compare and f.name not in NOT_SETTINGS]
+    return [(name.replace("_", " "), str(getattr(report, name))) for name in names]
+
+
+@cache
+def _template() -> Template:
+    """The template; it escapes whatever is put into it, and refuses names that it does not know."""
+    environment = Environment(
+        loader=PackageLoader("hessdiag.html", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    environment.filters["breakable"] = lambda name: breakable(printable(name))
+    environment.filters["short"] = short
+    return environment.get_template("page.html.jinja")
+
+
+def _row(block: BlockReport, low: float, high: float, ends: Sequence[float]) -> Row:
+    size = block.avg_sq_singular_value
+    texts = tuple(cells(block))
+    if block.kind != "weight" or not (size > 0 and math.isfinite(size)):
+        return Row(block, texts, None, "")
+    extreme = "largest" if size in ends[1:] else "smallest" if size in ends[:1] else ""
+    return Row(block, texts, round(100 * (math.log10(size) - low) / (high - low), 1), extreme)
+
+
+def _ends(sizes: Sequence[float]) -> tuple[float, ...]:
+    """Smallest and largest, where these differ."""
+    return (min(sizes), max(sizes)) if sizes and min(sizes) < max(sizes) else ()
+
+
+def _along(factor: float) -> float:
+    return round(100 * min(1.0, math.log(factor) / math.log(GAUGE_END)), 1)

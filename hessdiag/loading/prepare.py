@@ -1,0 +1,161 @@
+"""A network and a batch made ready to be measured: built, initialised or loaded, moved, and tried once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag import init as initialisations
+from hessdiag.data.batch import Batch
+from hessdiag.errors import HessdiagError
+from hessdiag.execution.seeds import stream
+from hessdiag.init import Scheme
+from hessdiag.loading.checkpoint import Checkpoint, load_checkpoint
+from hessdiag.loading.model_source import ModelSource, Network
+from hessdiag.loading.user_data import read_batches
+from hessdiag.network.preserve import unharmed
+from hessdiag.user_code.named_function import NamedFunction, one_line
+
+AS_BUILT = "as built"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `hessdiag.diagnose` is given, and where it came from.
+
+    Attributes:
+        module: the network, on its device and in its dtype.
+        batch: the first inputs and targets, likewise.
+        more: later batches, of which each is read once.
+        init: the initialisation, `"as built"`, or the file that the weights were loaded from.
+        data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
+    """
+
+    module: nn.Module
+    batch: Batch
+    init: str
+    data: str
+    more: Iterator[Batch]
+
+    def batches(self) -> Iterator[tuple[Any, Tensor | None]]:
+        """All batches as `hessdiag.diagnose` takes them."""
+        return ((batch.inputs, batch.targets) for batch in chain([self.batch], self.more))
+
+
+def prepare(
+    source: ModelSource,
+    *,
+    batch_size: int,
+    init: Scheme = AS_BUILT,
+    checkpoint: Checkpoint | None = None,
+    data: NamedFunction | None = None,
+    batches: int | None = 1,
+    loss: str = "random-quadratic",
+    seed: int = 0,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    say: Callable[[str], None] = lambda message: None,
+) -> Prepared:
+    """Build a network once and a batch for it; everything random follows from the seed, on every device alike.
+
+    Args:
+        source: the network; see `hessdiag.models.resolve_model`.
+        batch_size: examples; of given data the first ones.
+        init: an initialisation; see `hessdiag.init.resolve`.
+        checkpoint: weights to load instead.
+        data: function that returns batches, see `hessdiag.loading.user_data`; None draws random inputs, and random
+            targets where the loss compares with some.
+        batches: how many of them to read; None reads all.
+        loss, seed: of the measurement.
+        device, dtype: where and in what precision it will run.
+        say: told what had to be unwrapped in the checkpoint.
+
+    Raises:
+        HessdiagError: something cannot be used, or the network cannot read the batch.
+    """
+    if batch_size < 1:
+        raise HessdiagError(f"batch size {batch_size}: ask for at least 1 example")
+    network = random_network(source, init=init, seed=seed)
+    module = network.module.to(device, dtype)
+    origin = initialisations.name_of(init)
+    if checkpoint is not None:
+        for note in load_checkpoint(module, checkpoint):
+            say(f"hessdiag: --weights {checkpoint.path}: {note}")
+        origin = f"loaded from {Path(checkpoint.path).name}"
+    more: Iterator[Batch] = iter(())
+    if data is None:
+        batch = random_inputs(network, source, batch_size=batch_size, seed=seed)
+        origin_of_data = network.inputs.description if network.inputs else ""
+    else:
+        read = read_batches(data, batch_size=batch_size, most=batches)
+        batch, origin_of_data = next(read), data.reference
+        more = (later.to(torch.device(device), dtype) for later in read)
+    batch = batch.to(torch.device(device), dtype)
+    y = try_forward(module, batch, source.name)
+    if data is None:
+        batch = replace(batch, targets=random_targets(y, batch.size, loss=loss, seed=seed))
+    return Prepared(module, batch, origin, origin_of_data, more)
+
+
+def random_network(source: ModelSource, *, init: Scheme, seed: int) -> Network:
+    """A new network from a seed; torch's global random state stays as it was."""
+    initialise = None if init == AS_BUILT else initialisations.resolve(init)  # refused before anything is built
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(seed, "network").initial_seed())
+        network = source.build()
+    if initialise is not None:
+        initialise(network.module, generator=stream(seed, "weights"))
+    return network
+
+
+def random_inputs(network: Network, source: ModelSource, *, batch_size: int, seed: int) -> Batch:
+    """Inputs of the kind that the network reads, on the CPU, without targets."""
+    if network.inputs is None:
+        raise HessdiagError(
+            f"model {source.name!r} does not say what it reads: pass --input-size 3,32,32 (the shape of one example),"
+            " or --data, or return (module, input_size) from its factory"
+        )
+    try:
+        return Batch.of(network.inputs(batch_size, stream(seed, "inputs")), None)
+    except RuntimeError as error:
+        raise HessdiagError(
+            f"cannot draw {batch_size} inputs for {source.name} ({one_line(error)}): lower --batch-size or --input-size"
+        ) from error
+
+
+def random_targets(y: Tensor, batch_size: int, *, loss: str, seed: int) -> Tensor | None:
+    """Targets for outputs like `y` (B, *out), where the loss compares with some.
+
+    Returns:
+        Labels (batch_size, *out[1:]) for cross-entropy, values from N(0, 1) of the outputs' shape for mse, else None.
+    """
+    generator = stream(seed, "targets")
+    if loss == "mse":
+        return torch.randn(batch_size, *y.shape[1:], generator=generator).to(y)
+    if loss == "cross-entropy":
+        return torch.randint(y.shape[1], (batch_size, *y.shape[2:]), generator=generator).to(y.device)
+    return None
+
+
+def try_forward(module: nn.Module, batch: Batch, name: str) -> Tensor:
+    """Outputs (B, *out) for the first two examples; the module is left as it was.
+
+    Raises:
+        HessdiagError: the network cannot read such a batch.
+    """
+    few = batch.narrow(0, 2)
+    try:
+        with unharmed(module, seed=0), torch.no_grad():
+            return few.call(module)
+    except HessdiagError:
+        raise
+    except Exception as error:
+        values = (*batch.args, *batch.kwargs.values())
+        shapes = ", ".join("×".join(map(str, v.shape)) for v in values if isinstance(v, Tensor))
+        raise HessdiagError(f"model {name!r} cannot read inputs of shape {shapes} ({one_line(error)})") from error

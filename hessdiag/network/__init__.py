@@ -1,0 +1,1 @@
+"""What a network is made of, and watching it run."""

@@ -1,0 +1,174 @@
+"""Which parameters of a model are blocks, and what they look like to the theory.
+
+A block is one weight matrix or kernel, one bias vector, or one learnable scalar. A parameter that several modules share
+is one block with several owners. Everything else is listed with the reason why it is not a block.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from hessdiag.results.report import Kind
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+STRUCTURED = (nn.Linear, *CONVOLUTIONS)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of parameters.
+
+    Attributes:
+        name: as in `model.named_parameters()`.
+        kind: `"weight"`, `"bias"` or `"scalar"`.
+        owners: paths of the modules that hold the parameter; more than one when it is shared.
+        attribute: the parameter's name inside its owners.
+        layer: class name of the first owner.
+        shape, numel, fan_in, fan_out, kernel, groups: as in `hessdiag.results.report.BlockReport`.
+        structured: whether a rule gives its Jacobian from the layer's input and output gradients; the others are
+            differentiated as they are, and the theory has no γ for them.
+    """
+
+    name: str
+    kind: Kind
+    owners: tuple[str, ...]
+    attribute: str
+    layer: str
+    shape: tuple[int, ...]
+    numel: int
+    fan_in: int
+    fan_out: int
+    kernel: tuple[int, ...]
+    groups: int
+    structured: bool = True
+
+
+def find_blocks(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
+    """The blocks of a model and `(name, reason)` of every parameter that is none.
+
+    >>> blocks, skipped = find_blocks(nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)))
+    >>> [(block.name, block.kind, block.fan_in, block.fan_out) for block in blocks]
+    [('0.weight', 'weight', 3, 2), ('0.bias', 'bias', 3, 2)]
+    >>> skipped
+    (('1.weight', 'vector of 2 in LayerNorm: neither a weight matrix, a bias nor a scalar'), ('1.bias', ...))
+    """
+    blocks, skipped = [], []
+    for name, slots in parameter_slots(model).items():
+        found = _classify(model, name, slots)
+        if isinstance(found, Block):
+            blocks.append(found)
+        else:
+            skipped.append((name, found))
+    return tuple(blocks), tuple(skipped)
+
+
+def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
+    """Each distinct parameter's name, with every distinct place `(module path, attribute)` that holds it.
+
+    A module that can be reached by two paths counts once: swapping its parameter twice would make torch's
+    `functional_call` write the swapped value into the user's model (pytorch#164759).
+    """
+    slots: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    names: dict[int, str] = {}
+    for path, module in model.named_modules():  # distinct modules only
+        for attribute, parameter in module._parameters.items():
+            if parameter is not None:
+                slots[id(parameter)].append((path, attribute))
+                names.setdefault(id(parameter), f"{path}.{attribute}" if path else attribute)
+    return {names[key]: places for key, places in slots.items()}
+
+
+def owners_of(blocks: Iterable[Block]) -> list[str]:
+    """Paths of all modules that own one of the blocks, each once."""
+    return list(dict.fromkeys(owner for block in blocks for owner in block.owners))
+
+
+def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:
+    """The parameter itself."""
+    parameter = model.get_submodule(block.owners[0])._parameters[block.attribute]
+    assert parameter is not None
+    return parameter
+
+
+def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Block | str:
+    """The block at these slots, or the reason why there is none."""
+    path, attribute = slots[0]
+    module = model.get_submodule(path)
+    parameter = module._parameters[attribute]
+    assert parameter is not None
+    layer = type(module).__name__
+    if not parameter.requires_grad:
+        return f"frozen (requires_grad=False) in {layer}"
+    if nn.parameter.is_lazy(parameter):
+        return f"not initialised yet in {layer}: run the model once before measuring it"
+    kind = _kind(module, attribute, parameter)
+    if kind is None:
+        shape = tuple(parameter.shape)
+        what = f"vector of {shape[0]}" if len(shape) == 1 else f"{'x'.join(map(str, shape))} tensor"
+        return f"{what} in {layer}: neither a weight matrix, a bias nor a scalar"
+    others = [(model.get_submodule(p), a) for p, a in slots[1:]]
+    alike = all(type(other) is type(module) and a == attribute for other, a in others)
+    fan_in, fan_out, kernel = _fans(module, attribute, parameter)
+    return Block(
+        name=name,
+        kind=kind,
+        owners=tuple(p for p, _ in slots),
+        attribute=attribute,
+        layer=layer,
+        shape=tuple(parameter.shape),
+        numel=parameter.numel(),
+        fan_in=fan_in,
+        fan_out=fan_out,
+        kernel=kernel,
+        groups=int(getattr(module, "groups", 1)) if hasattr(module, "kernel_size") else 1,
+        structured=kind == "scalar" or (alike and has_rule(module) and attribute in ("weight", "bias")),
+    )
+
+
+def is_linear(module: nn.Module) -> bool:
+    """A layer y = W x + b on the last dimension; transformers' `Conv1D` is one, with W stored as (inputs, outputs)."""
+    return isinstance(module, nn.Linear) or (
+        type(module).__name__ == "Conv1D" and type(module).__module__.startswith("transformers.")
+    )
+
+
+def has_rule(module: nn.Module) -> bool:
+    """Whether the Jacobian of the module's weight follows from its input and its output gradients."""
+    return is_linear(module) or isinstance(module, CONVOLUTIONS)
+
+
+def _kind(module: nn.Module, attribute: str, parameter: nn.Parameter) -> Kind | None:
+    """Matrices and kernels are weights; vectors are biases if they are called so outside a normalisation layer."""
+    if parameter.numel() == 1 and not has_rule(module):
+        return "scalar"
+    if parameter.dim() > 1:
+        return "weight"
+    normalises = "Norm" in type(module).__name__
+    return "bias" if "bias" in attribute and not normalises and parameter.dim() == 1 else None
+
+
+def _fans(module: nn.Module, attribute: str, parameter: nn.Parameter) -> tuple[int, int, tuple[int, ...]]:
+    """Fan-in, fan-out and kernel of the layer; for an unknown layer those of a matrix (outputs, inputs)."""
+    weight = _weight(module) if attribute == "bias" else parameter
+    shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else tuple(parameter.shape)
+    if len(shape) < 2:
+        return 1, shape[0] if shape else 1, ()
+    if is_linear(module) and not isinstance(module, nn.Linear):
+        return shape[0], shape[1], ()
+    if isinstance(module, TRANSPOSED):
+        return shape[0] // module.groups, shape[1] * module.groups, shape[2:]
+    return shape[1], shape[0], shape[2:]
+
+
+def _weight(module: nn.Module) -> object:
+    """The module's weight; of a parametrized one what it is computed from, for to compute it may change buffers."""
+    if is_parametrized(module, "weight"):
+        return max(module.parametrizations["weight"].parameters(), key=torch.Tensor.numel)  # type: ignore[union-attr, index]
+    return getattr(module, "weight", None)

@@ -1,0 +1,147 @@
+"""One forward pass, watched: the input of every layer and the places in the autograd graph to differentiate at.
+
+The hooks keep gradient *edges*, not tensors: an edge stays valid when a following in-place ReLU overwrites the layer's
+output. The layer's input is aliased, so that its gradient is the part that flows through this layer alone, and not
+through a skip connection that reads the same tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from hessdiag.data.batch import Batch
+from hessdiag.errors import HessdiagError
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """One call of one layer on one batch.
+
+    Attributes:
+        owner: path of the module in the model.
+        x: input of the layer, detached.
+        output: output of the layer, detached; a copy when outputs were asked for, else None.
+        output_shape: its shape.
+        input_edge, output_edge: where to differentiate.
+        version: version counter of `x` when it was read.
+    """
+
+    owner: str
+    x: Tensor
+    output: Tensor | None
+    output_shape: torch.Size
+    input_edge: GradientEdge
+    output_edge: GradientEdge
+    version: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Outputs (B, *out) of a watched forward pass and the calls of the watched layers, in execution order."""
+
+    y: Tensor
+    calls: tuple[LayerCall, ...]
+
+
+def trace(model: nn.Module, batch: Batch, owners: Collection[str], *, keep_outputs: bool = False) -> Trace:
+    """Run the model forward on a batch, watching the modules at the paths `owners`.
+
+    Raises:
+        HessdiagError: the model writes over the input of a layer after the layer has read it.
+    """
+    calls: list[LayerCall] = []
+    with _watching(model, owners, calls.append, keep_outputs):
+        y = batch.call(model)
+    for call in calls:
+        if call.x._version != call.version:
+            raise HessdiagError(f"the input of {call.owner!r} is overwritten in place after the layer has read it")
+    return Trace(y, tuple(calls))
+
+
+def backpropagate(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) -> list[Tensor | None]:
+    """Back-propagate Q cotangents of the outputs at once.
+
+    Args:
+        y: outputs (B, *out) of a traced forward pass.
+        edges: places to differentiate at.
+        cotangents: (Q, B, *out).
+
+    Returns:
+        For each edge the (Q, *shape) gradients, or None where the outputs do not depend on it.
+    """
+    if not edges or not y.requires_grad:
+        return [None] * len(edges)
+    if len(cotangents) == 1:
+        single = torch.autograd.grad(y, edges, cotangents[0], retain_graph=True, allow_unused=True)
+        return [None if g is None else g.unsqueeze(0) for g in single]
+    try:
+        return list(
+            torch.autograd.grad(y, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)
+        )
+    except RuntimeError:  # an operation without a batching rule, such as GroupNorm's backward
+        rows = [torch.autograd.grad(y, edges, v, retain_graph=True, allow_unused=True) for v in cotangents]
+        return [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
+
+
+@contextmanager
+def _watching(
+    model: nn.Module, owners: Collection[str], record: Callable[[LayerCall], None], keep_outputs: bool
+) -> Iterator[None]:
+    handles = []
+    try:
+        for owner in owners:
+            module = model.get_submodule(owner)
+            watch = _Watch(owner, record, keep_outputs)
+            handles.append(module.register_forward_pre_hook(watch.before, with_kwargs=True))
+            # First of all hooks: one of the user's, such as a multiplier, may change what the layer itself wrote.
+            handles.append(module.register_forward_hook(watch.after, with_kwargs=True, prepend=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _Watch:
+    """The pair of hooks of one module; the first hands the aliased input over to the second."""
+
+    def __init__(self, owner: str, record: Callable[[LayerCall], None], keep_outputs: bool) -> None:
+        self.owner = owner
+        self.record = record
+        self.keep_outputs = keep_outputs
+        self.entered: Tensor | None = None
+        self.edge: GradientEdge | None = None
+
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Hand the layer an alias of its input, whose gradient is that of this call alone."""
+        key = 0 if args else next(iter(kwargs), None)
+        x = args[0] if args else kwargs.get(str(key))
+        self.entered = None
+        if not torch.is_grad_enabled() or not isinstance(x, Tensor) or not x.is_floating_point():
+            return None
+        alias = x.view_as(x) if x.requires_grad else x.detach().requires_grad_().view_as(x)
+        self.entered, self.edge = alias, get_gradient_edge(alias)
+        return ((alias, *args[1:]), kwargs) if args else (args, kwargs | {str(key): alias})
+
+    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Record the call, if gradients flow through it."""
+        if self.entered is None or not isinstance(output, Tensor) or not output.requires_grad:
+            return
+        assert self.edge is not None
+        call = LayerCall(
+            owner=self.owner,
+            x=self.entered.detach(),
+            output=output.detach().clone() if self.keep_outputs else None,
+            output_shape=output.shape,
+            input_edge=self.edge,
+            output_edge=get_gradient_edge(output),
+            version=self.entered._version,
+        )
+        self.entered = self.edge = None
+        self.record(call)

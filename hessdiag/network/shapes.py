@@ -1,0 +1,128 @@
+"""What each layer reads and writes per example, from a forward pass of one or two examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from hessdiag.data.batch import Batch
+from hessdiag.network.blocks import CONVOLUTIONS, Block, is_linear, owners_of
+from hessdiag.network.hooks import trace
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """Sizes of one layer per example.
+
+    Attributes:
+        inputs, outputs: elements that it reads and writes.
+        sites_in, sites: positions at which it reads and writes.
+        channels_in: input channels.
+        patches: elements of its unfolded input.
+        forward_macs: multiply-adds of its forward pass.
+    """
+
+    inputs: int
+    outputs: int
+    sites_in: int
+    sites: int
+    patches: int
+    forward_macs: int
+    channels_in: int
+
+    def __add__(self, other: LayerShape) -> LayerShape:
+        """Both calls of a layer that is called twice."""
+        return LayerShape(
+            self.inputs + other.inputs,
+            self.outputs + other.outputs,
+            self.sites_in + other.sites_in,
+            self.sites + other.sites,
+            self.patches + other.patches,
+            self.forward_macs + other.forward_macs,
+            self.channels_in,
+        )
+
+
+@dataclass(frozen=True)
+class NetworkShape:
+    """Sizes of a network.
+
+    Attributes:
+        layers: by path.
+        outputs: N, per example.
+        element_size: bytes of one number.
+        order: all owners of blocks, in execution order.
+        dense: entries of the blocks whose Jacobians are formed whole.
+    """
+
+    layers: dict[str, LayerShape]
+    outputs: int
+    element_size: int
+    order: tuple[str, ...]
+    dense: int = 0
+
+    def bytes_per_example(self, cotangents: int) -> int:
+        """Memory of one example when `cotangents` are back-propagated at once to every layer."""
+        layers = sum(layer.inputs + layer.patches for layer in self.layers.values())
+        written = sum(layer.outputs for layer in self.layers.values()) + self.outputs
+        return self.element_size * (layers + (2 * cotangents + 2) * written + cotangents * self.dense)
+
+    def most_cotangents(self, memory: int) -> int:
+        """Cotangents of one example that can be back-propagated at once in `memory` bytes."""
+        more = self.bytes_per_example(1) - self.bytes_per_example(0)
+        return max(0, memory * 3 // 4 - self.bytes_per_example(0)) // max(more, 1)  # the rest is for what is passing
+
+    def chunk(self, cotangents: int, *, memory: int) -> int:
+        """Examples that fit into `memory` bytes at once, at least 1."""
+        return max(1, memory // max(self.bytes_per_example(cotangents), 1))
+
+
+def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> NetworkShape:
+    """Run two examples forward and note what every layer reads and writes."""
+    few = batch.narrow(0, 2)  # two, because batch normalisation in training mode refuses one
+    with _noting_order(model, owners_of(blocks)) as order:
+        seen = trace(model, few, owners_of(block for block in blocks if block.structured))
+    layers: dict[str, LayerShape] = {}
+    for call in seen.calls:
+        module = model.get_submodule(call.owner)
+        reads, writes = call.x.numel() // few.size, math.prod(call.output_shape) // few.size
+        channels_in, channels = _channels(module, call.x.shape), _channels(module, call.output_shape)
+        patch = 1
+        if is_linear(module):
+            patch = channels_in
+        elif isinstance(module, CONVOLUTIONS):
+            patch = module.in_channels * math.prod(module.kernel_size)
+        sites = writes // max(channels, 1)
+        groups = module.groups if isinstance(module, CONVOLUTIONS) else 1
+        macs = writes * patch // groups
+        new = LayerShape(reads, writes, reads // max(channels_in, 1), sites, patch * sites, macs, channels_in)
+        old = layers.get(call.owner)
+        layers[call.owner] = new if old is None else old + new
+    dense = sum(block.numel for block in blocks if not block.structured)
+    return NetworkShape(layers, math.prod(seen.y.shape[1:]), seen.y.element_size(), tuple(dict.fromkeys(order)), dense)
+
+
+@contextmanager
+def _noting_order(model: nn.Module, owners: Sequence[str]) -> Iterator[list[str]]:
+    """Collect the paths of modules as they are called."""
+    order: list[str] = []
+
+    def note(owner: str) -> Callable[..., None]:
+        return lambda *_: order.append(owner)
+
+    handles = [model.get_submodule(owner).register_forward_pre_hook(note(owner)) for owner in owners]
+    try:
+        yield order
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _channels(module: nn.Module, shape: torch.Size) -> int:
+    """Size of the channel dimension: the last one of a linear layer's activations, else the second."""
+    return shape[-1 if is_linear(module) or len(shape) < 2 else 1]

@@ -1,0 +1,367 @@
+"""Initialisations of one network side by side: what was measured of each, and what it comes to.
+
+An `InitCheck` is plain numbers, like a `Report`: printing it shows the ranked table and the verdict.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from hessdiag.results.files import write_text
+from hessdiag.results.report import Array, complete, dumps, loads, spread, to_array
+from hessdiag.results.setups import Setups
+
+SCHEMA = "hessdiag.init-check/1"
+KEYS = ("avg_sq_singular_value", "gamma", "nu")
+RESAMPLES = 1000
+CONFIDENCE = 0.95
+OUTPUT_VARIANCE = (0.01, 0.1)  # "reasonable choices" for log-softmax losses (Section 7 of arXiv 1906.04267)
+SIGNALS = ("forward_sq", "backward_sq", "bias_balance", "output_sq", "output_variance")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number and the interval that the choice of set-ups leaves open, at 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SchemeCheck:
+    """S set-ups of the network under one initialisation.
+
+    Attributes:
+        setups: γ, ν and σ² of every weight block, (S, L) each, and the block map.
+        layers: paths of the D layers that `forward_sq` and `backward_sq` are of.
+        forward_sq, backward_sq: (S, D), E[x²] and E[Δx²] of what each layer writes.
+        bias_balance: (S,), γ of the first layer's weight over γ of its bias.
+        output_sq, output_variance: (S,), of the network's outputs.
+    """
+
+    setups: Setups
+    layers: tuple[str, ...]
+    forward_sq: Array
+    backward_sq: Array
+    bias_balance: Array
+    output_sq: Array
+    output_variance: Array
+
+    @property
+    def init(self) -> str:
+        """Name of the initialisation."""
+        return self.setups.init
+
+    def means(self, key: str = "avg_sq_singular_value") -> Array:
+        """(L,), mean over set-ups of a quantity of each block."""
+        return np.asarray(self.setups.columns[key].mean(axis=0))
+
+    def spread(self, key: str = "avg_sq_singular_value") -> Interval:
+        """Largest over smallest of the blocks' means, with a bootstrap interval over set-ups.
+
+        Set-ups are resampled whole, all blocks of one together: they share weights, inputs and loss.
+        """
+        values = self.setups.columns[key]  # (S, L)
+        estimate = spread([float(v) for v in values.mean(axis=0)])
+        if not math.isfinite(estimate) or len(values) < 2:
+            return Interval(estimate, math.nan, math.nan)
+        draws = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
+        means = values[draws].mean(axis=1)  # (R, L)
+        tail = (1 - CONFIDENCE) / 2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low, high = np.quantile(means.max(axis=1) / means.min(axis=1), [tail, 1 - tail])
+        return Interval(estimate, float(low), float(high))
+
+    @property
+    def ratio(self) -> float:
+        """Median of γ/σ², theory over measurement, over blocks and set-ups."""
+        return _median(self.setups.columns["ratio"])
+
+    @property
+    def output_sq_mean(self) -> float:
+        """E[y²], mean over set-ups."""
+        return float(self.output_sq.mean())
+
+    @property
+    def output_variance_mean(self) -> float:
+        """Variance of the outputs, mean over set-ups."""
+        return float(self.output_variance.mean())
+
+    @property
+    def saturates(self) -> bool:
+        """Whether the variance of the outputs is outside the range that suits a log-softmax loss."""
+        low, high = OUTPUT_VARIANCE
+        return not low <= self.output_variance_mean <= high
+
+    @property
+    def forward_growth(self) -> float:
+        """E[x²] after the last layer over that after the first, median over set-ups."""
+        return _median(_divide(self.forward_sq[:, -1], self.forward_sq[:, 0])) if self.layers else math.nan
+
+    @property
+    def backward_growth(self) -> float:
+        """E[Δx²] after the first layer over that after the last, median over set-ups."""
+        return _median(_divide(self.backward_sq[:, 0], self.backward_sq[:, -1])) if self.layers else math.nan
+
+    @property
+    def input_balance(self) -> float:
+        """γ of the first layer's weight over γ of its bias, mean over set-ups."""
+        return float(self.bias_balance.mean())
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What makes one block as curved as the others.
+
+    W → √v W with the input scaled by 1/√v leaves the function as it is and multiplies σ² of this block by v⁻², of no
+    other block. Without the factor on the input, the signal's size changes as well; in a ReLU network without biases
+    the balance is the same.
+
+    Attributes:
+        block: name of the weight.
+        excess: its σ² over the median of the other blocks' σ².
+        variance: factor v = √excess on the variance of its initialisation.
+        before: fixed factor 1/√v to insert before its layer, to keep the signal; for linear and convolutional layers.
+    """
+
+    block: str
+    excess: float
+
+    @property
+    def variance(self) -> float:
+        """Factor on E[W²]."""
+        return math.sqrt(self.excess)
+
+    @property
+    def before(self) -> float:
+        """Factor on the layer's input."""
+        return 1 / math.sqrt(self.variance)
+
+    @property
+    def layer(self) -> str:
+        """Path of the module that holds the weight."""
+        return self.block.rpartition(".")[0]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WidthSweep:
+    """The checked initialisation on wider and narrower versions of the network.
+
+    Attributes:
+        widths: factors on the width, W of them.
+        names: the L weight blocks.
+        avg_sq_singular_value, gamma, nu: (W, L), means over set-ups.
+        output_sq: (W,), E[y²].
+    """
+
+    widths: tuple[float, ...]
+    names: tuple[str, ...]
+    avg_sq_singular_value: Array
+    gamma: Array
+    nu: Array
+    output_sq: Array
+
+    def relative(self, key: str = "avg_sq_singular_value") -> Array:
+        """(W, L), each row over its geometric mean: does a layer keep its place as the network grows?"""
+        values = np.asarray(getattr(self, key))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(values / np.exp(np.log(values).mean(axis=1, keepdims=True)))
+
+    def spreads(self, key: str = "avg_sq_singular_value") -> list[float]:
+        """Largest over smallest block at each width."""
+        return [spread([float(v) for v in row]) for row in getattr(self, key)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InitCheck:
+    """An initialisation against others on one network; see `hessdiag.check_init`.
+
+    Attributes:
+        init: the initialisation that was asked about.
+        schemes: all of them, the most balanced first: by the spread of σ², undefined ones last.
+        widths: the sweep over widths, where one was asked for.
+    """
+
+    init: str
+    schemes: tuple[SchemeCheck, ...]
+    widths: WidthSweep | None = None
+
+    @property
+    def checked(self) -> SchemeCheck:
+        """What was measured of the initialisation that was asked about."""
+        return next(scheme for scheme in self.schemes if scheme.init == self.init)
+
+    @property
+    def rank(self) -> int:
+        """Its place among all of them, 1 for the most balanced."""
+        return 1 + self.schemes.index(self.checked)
+
+    @property
+    def model(self) -> str:
+        """The network."""
+        return self.checked.setups.model
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """Of the checked one, largest over smallest block: `gamma`, `nu` and `avg_sq_singular_value`."""
+        return {key: self.checked.spread(key).value for key in KEYS}
+
+    @property
+    def fixes(self) -> tuple[Fix, ...]:
+        """For every block, what would make it as curved as the others are on average; the worst one first.
+
+        Each is meant alone. None where some σ² is zero or undefined.
+        """
+        return fixes(self.checked.setups.names, self.checked.means())
+
+    @property
+    def level(self) -> str:
+        """`"balanced"`, `"uneven"`, `"unbalanced"` or `"undecided"`, as of `hessdiag.results.verdict`."""
+        from hessdiag.results.init_verdict import judge
+
+        return judge(self)[0]
+
+    @property
+    def verdict(self) -> str:
+        """What to take away, in a few sentences."""
+        from hessdiag.results.init_verdict import judge
+
+        return judge(self)[1]
+
+    def __repr__(self) -> str:
+        from hessdiag.tables.init_check_table import render
+
+        return render(self)
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Everything as JSON text (`from_json` reads it back); also written to `path` when one is given."""
+        checked = self.checked
+        text = dumps(
+            {
+                "schema": SCHEMA,
+                "init": self.init,
+                "model": self.model,
+                "level": self.level,
+                "verdict": self.verdict,
+                "rank": self.rank,
+                "spread": self.spread,
+                "ranking": [_summary(scheme) for scheme in self.schemes],
+                "fixes": [
+                    {"block": f.block, "excess": f.excess, "variance": f.variance, "before": f.before}
+                    for f in self.fixes
+                ],
+                "order": [scheme.init for scheme in self.schemes],
+                "names": checked.setups.names,
+                "schemes": {scheme.init: _record(scheme) for scheme in self.schemes},
+                "widths": None if self.widths is None else _plain(self.widths),
+            }
+        )
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """One HTML page that needs nothing else; also written to `path` when one is given."""
+        from hessdiag.html.init_page import render
+
+        text = render(self)
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str]) -> InitCheck:
+        """Read back what `to_json` wrote, from text or from a file.
+
+        Raises:
+            HessdiagError: the text is not JSON, or of another schema.
+        """
+        record = loads(source, SCHEMA)
+        with complete(SCHEMA):
+            schemes = tuple(_scheme_from(record["schemes"][init]) for init in record["order"])
+            sweep = record["widths"]
+            return cls(init=record["init"], schemes=schemes, widths=None if sweep is None else _sweep_from(sweep))
+
+
+def ranked(schemes: Sequence[SchemeCheck]) -> tuple[SchemeCheck, ...]:
+    """The most balanced first; undefined spreads last."""
+
+    def place(scheme: SchemeCheck) -> float:
+        value = scheme.spread().value
+        return math.inf if math.isnan(value) else value
+
+    return tuple(sorted(schemes, key=place))
+
+
+def fixes(names: Sequence[str], sigma: Array) -> tuple[Fix, ...]:
+    """A `Fix` for every block, the block farthest from the others first; none where there is nothing to compare.
+
+    >>> worst = fixes(["a", "b", "c"], np.array([1.0, 1.0, 1e4]))[0]
+    >>> worst.block, round(worst.excess), round(worst.variance)
+    ('c', 10000, 100)
+    """
+    if len(names) < 2 or not bool((np.isfinite(sigma) & (sigma > 0)).all()):
+        return ()
+    logs = np.log(sigma)
+    middle = float(np.median(logs))
+    order = sorted(range(len(names)), key=lambda i: -abs(logs[i] - middle))
+    others = [np.median(np.delete(logs, i)) for i in range(len(names))]  # another bad layer does not move it
+    return tuple(Fix(names[i], float(np.exp(logs[i] - others[i]))) for i in order)
+
+
+def _median(values: Array) -> float:
+    defined = values[np.isfinite(values)]
+    return float(np.median(defined)) if defined.size else math.nan
+
+
+def _divide(a: Array, b: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(a / b)
+
+
+def _summary(scheme: SchemeCheck) -> dict[str, Any]:
+    """The row of the table, for readers of the JSON."""
+    spreads = {key: scheme.spread(key) for key in KEYS}
+    return {
+        "init": scheme.init,
+        "spread": {key: interval.value for key, interval in spreads.items()},
+        "spread_interval": {key: [interval.low, interval.high] for key, interval in spreads.items()},
+        "ratio": scheme.ratio,
+        "output_sq": scheme.output_sq_mean,
+        "output_variance": scheme.output_variance_mean,
+        "saturates": scheme.saturates,
+        "forward_growth": scheme.forward_growth,
+        "backward_growth": scheme.backward_growth,
+        "input_balance": scheme.input_balance,
+    }
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return {f.name: getattr(value, f.name) for f in fields(value)}
+
+
+def _record(scheme: SchemeCheck) -> dict[str, Any]:
+    return _plain(scheme) | {"setups": scheme.setups.to_record()}
+
+
+def _scheme_from(record: Mapping[str, Any]) -> SchemeCheck:
+    return SchemeCheck(
+        setups=Setups.from_record(record["setups"]),
+        layers=tuple(record["layers"]),
+        **{key: to_array(record[key]) for key in SIGNALS},
+    )
+
+
+def _sweep_from(record: Mapping[str, Any]) -> WidthSweep:
+    return WidthSweep(
+        widths=tuple(record["widths"]),
+        names=tuple(record["names"]),
+        **{key: to_array(record[key]) for key in (*KEYS, "output_sq")},
+    )

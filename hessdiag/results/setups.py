@@ -1,0 +1,172 @@
+"""Many set-ups of one experiment: new weights, new inputs and a new loss each time, measured alike.
+
+The theory speaks of averages over random networks, so a figure shows the distribution over set-ups: `Setups` keeps the
+per-set-up numbers of every block as (S, L) arrays, and the average block map.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from hessdiag.errors import HessdiagError
+from hessdiag.results.files import write_text
+from hessdiag.results.report import Array, Report, complete, dumps, loads, normalize, spread, to_array
+
+SCHEMA = "hessdiag.setups/1"
+
+COLUMNS = (
+    "activation_scaling",
+    "gamma",
+    "gamma_intrinsic",
+    "gamma_curvature",
+    "nu",
+    "avg_sq_singular_value",
+    "stderr",
+    "ratio",
+    "relative_ratio",
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setups:
+    """S set-ups of one network, its L weight blocks in execution order.
+
+    Attributes:
+        names, numel: the weight blocks and their numbers of entries P.
+        columns: for each name in `COLUMNS` an (S, L) array, as in `BlockReport`.
+        frobenius_sq: (L, L) mean over set-ups of ||H_ij||_F^2.
+        frobenius_sq_stderr: (L, L) standard error of that mean from the spread between set-ups.
+        estimator_stderr: (L, L) the part of it that is sampling noise of the estimator; 0 where exact.
+        model, init, loss, matrix, per, method, batch_size, seed, device, dtype, data, versions: as in `Report`;
+            set-up s has seed `seed + s`.
+    """
+
+    names: tuple[str, ...]
+    numel: tuple[int, ...]
+    columns: Mapping[str, Array]
+    frobenius_sq: Array
+    frobenius_sq_stderr: Array
+    estimator_stderr: Array
+    model: str
+    init: str
+    loss: str
+    matrix: str
+    per: str
+    method: str
+    batch_size: int
+    seed: int
+    device: str
+    dtype: str
+    data: str = "as given"
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.columns["gamma"])
+
+    def normalized(self) -> Array:
+        """(L, L) mean of ||H_ij||_F^2, divided by sqrt(P_i P_j)."""
+        return normalize(self.frobenius_sq, self.numel)
+
+    @property
+    def spread(self) -> float:
+        """Largest over smallest diagonal entry of `normalized()`."""
+        return spread([float(v) for v in np.diagonal(self.normalized())])
+
+    @classmethod
+    def collect(cls, reports: Iterable[Report]) -> Setups:
+        """Gather the reports of the set-ups of one experiment.
+
+        Raises:
+            HessdiagError: there is no report, or they are not of the same network and settings.
+        """
+        reports = tuple(reports)
+        if not reports:
+            raise HessdiagError("no set-ups were measured: ask for at least 1")
+        first = reports[0]
+        shared = (
+            "model",
+            "init",
+            "loss",
+            "matrix",
+            "per",
+            "method",
+            "batch_size",
+            "device",
+            "dtype",
+            "data",
+            "versions",
+        )
+        for report in reports:
+            for key in shared:
+                if getattr(report, key) != getattr(first, key):
+                    raise HessdiagError(
+                        f"set-ups differ in {key}: {getattr(first, key)!r} and {getattr(report, key)!r};"
+                        " collect one experiment at a time"
+                    )
+            if (report.heatmap.names, report.heatmap.numel) != (first.heatmap.names, first.heatmap.numel):
+                raise HessdiagError("set-ups have different blocks: collect reports of one network at a time")
+        maps = np.stack([report.heatmap.frobenius_sq for report in reports])  # (S, L, L)
+        noise = np.stack([report.heatmap.stderr for report in reports])  # (S, L, L)
+        count = len(reports)
+        between = maps.std(axis=0, ddof=1) if count > 1 else np.full(maps.shape[1:], np.nan)
+        return cls(
+            names=first.heatmap.names,
+            numel=first.heatmap.numel,
+            columns={key: np.array([[getattr(b, key) for b in r.weights] for r in reports]) for key in COLUMNS},
+            frobenius_sq=maps.mean(axis=0),
+            frobenius_sq_stderr=between / np.sqrt(count),
+            estimator_stderr=np.sqrt((noise**2).sum(axis=0)) / count,
+            seed=first.seed,
+            **{key: getattr(first, key) for key in shared},
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """Plain keys and values, with the schema, for JSON."""
+        return {"schema": SCHEMA} | {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The set-ups as JSON text (`from_json` gives them back exactly); also written to `path` when given."""
+        text = dumps(self.to_record())
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str]) -> Setups:
+        """Read set-ups back from JSON text or from a file that holds it."""
+        return cls.from_record(loads(source, SCHEMA))
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Setups:
+        """The inverse of `to_record`, for records nested in a larger file."""
+        with complete(SCHEMA):
+            typed = {key: value for key, value in record.items() if key != "schema"}
+            typed["names"] = tuple(record["names"])
+            typed["numel"] = tuple(record["numel"])
+            typed["columns"] = {key: to_array(rows) for key, rows in record["columns"].items()}
+            for key in ("frobenius_sq", "frobenius_sq_stderr", "estimator_stderr"):
+                typed[key] = to_array(record[key])
+            return cls(**typed)
+
+
+STUDY_SCHEMA = "hessdiag.study/1"
+
+
+def study_to_json(panels: Iterable[Setups], path: str | os.PathLike[str] | None = None) -> str:
+    """Several `Setups` in one JSON text: what a figure with several panels is drawn from."""
+    text = dumps({"schema": STUDY_SCHEMA, "panels": [panel.to_record() for panel in panels]})
+    if path is not None:
+        write_text(path, text)
+    return text
+
+
+def study_from_json(source: str | os.PathLike[str]) -> tuple[Setups, ...]:
+    """Read back what `study_to_json` wrote."""
+    record = loads(source, STUDY_SCHEMA)
+    with complete(STUDY_SCHEMA):
+        return tuple(Setups.from_record(panel) for panel in record["panels"])

@@ -1,0 +1,134 @@
+"""An initialisation check as text: the ranking, the layers of the checked one, the sweep over widths, the verdict."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from rich.table import Table
+
+from hessdiag.results.init_check import InitCheck, Interval, SchemeCheck, WidthSweep, fixes
+from hessdiag.results.numbers import short
+from hessdiag.tables.report_table import fit_names, plain_text
+
+RANKING = (
+    "initialisation",
+    "σ² spread",
+    "γ spread",
+    "ν spread",
+    "γ/σ²",
+    "E[y²]",
+    "Var[y]",
+    "forward",
+    "backward",
+    "γ/γᵇ in",
+)
+LAYERS = ("layer", "σ²/mean", "γ/mean", "ν/mean", "variance ×")
+LONGEST = 26
+MARK = "*"  # of the checked one
+
+
+def render(check: InitCheck) -> str:
+    """All of it, in at most 120 columns."""
+    setups = check.checked.setups
+    parts: list[str | Table] = [
+        f"{check.model}: initialisation {check.init} against {len(check.schemes) - 1} others,"
+        f" {len(setups)} set-ups each, the same seeds for all",
+        f"loss {setups.loss}, batch {setups.batch_size} ({setups.data}), seeds {setups.seed} to"
+        f" {setups.seed + len(setups) - 1}, method {setups.method}",
+        "",
+        ranking(check),
+        "",
+        f"{MARK} the one asked about. Spreads: max/min over weight blocks of means over set-ups, (95 % interval).",
+        "forward: E[x²] after the last layer over the first; backward: E[Δx²] after the first over the last.",
+        "γ/γᵇ in: weight over bias of the first layer; 1 after hessdiag.surgery.scale_input.",
+    ]
+    if any(scheme.saturates for scheme in check.schemes):
+        parts.append("! variance of the outputs outside 0.01 to 0.1, the range that suits log-softmax losses.")
+    parts += ["", f"layers under {check.init}", layers(check)]
+    if check.widths is not None:
+        parts += ["", "σ² of each layer over the geometric mean of all, by width", sweep(check.widths)]
+    return plain_text([*parts, "", check.verdict])
+
+
+def ranking(check: InitCheck) -> Table:
+    """One row an initialisation, the most balanced first."""
+    table = _table(RANKING)
+    names = fit_names([scheme.init for scheme in check.schemes], LONGEST)
+    for name, scheme in zip(names, check.schemes, strict=True):
+        table.add_row(f"{name} {MARK}" if scheme is check.checked else name, *cells(scheme))
+    return table
+
+
+def cells(scheme: SchemeCheck) -> list[str]:
+    """The texts of one row behind the name."""
+    return [
+        with_interval(scheme.spread()),
+        short(scheme.spread("gamma").value),
+        short(scheme.spread("nu").value),
+        short(scheme.ratio),
+        short(scheme.output_sq_mean),
+        short(scheme.output_variance_mean) + (" !" if scheme.saturates else ""),
+        short(scheme.forward_growth),
+        short(scheme.backward_growth),
+        short(scheme.input_balance),
+    ]
+
+
+def with_interval(interval: Interval) -> str:
+    """A number and its interval.
+
+    >>> with_interval(Interval(1.234, 1.1, 1.52))
+    '1.23 (1.1–1.5)'
+    """
+    if math.isnan(interval.low):
+        return short(interval.value)
+    return f"{short(interval.value)} ({interval.low:.2g}–{interval.high:.2g})".replace("e+0", "e")
+
+
+def layers(check: InitCheck) -> Table:
+    """One row a block of the checked initialisation, relative to the geometric mean of all blocks."""
+    table = _table(LAYERS)
+    for row in layer_rows(check):
+        table.add_row(*row)
+    return table
+
+
+def layer_rows(check: InitCheck) -> list[list[str]]:
+    """The texts of `layers`."""
+    checked = check.checked
+    relative = []
+    for key in ("avg_sq_singular_value", "gamma", "nu"):
+        values = checked.means(key)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative.append(values / np.exp(np.log(values).mean()))
+    factors = {fix.block: short(fix.variance) for fix in fixes(checked.setups.names, checked.means())}
+    return [
+        [name, *(short(float(values[i])) for values in relative), factors.get(name, "–")]
+        for i, name in enumerate(checked.setups.names)
+    ]
+
+
+def sweep(widths: WidthSweep) -> Table:
+    """One line a layer, one column a width."""
+    table = _table(("layer", *(f"{width:g}×" for width in widths.widths)))
+    for row in sweep_rows(widths):
+        table.add_row(*row)
+    return table
+
+
+def sweep_rows(widths: WidthSweep) -> list[list[str]]:
+    """The texts of `sweep`: the layers, then the spread and the second moment of the outputs."""
+    relative = widths.relative()  # (W, L)
+    rows = [[name, *(short(float(v)) for v in relative[:, i])] for i, name in enumerate(widths.names)]
+    rows.append(["spread", *(short(value) for value in widths.spreads())])
+    rows.append(["E[y²]", *(short(float(value)) for value in widths.output_sq)])
+    return rows
+
+
+def _table(titles: tuple[str, ...]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column(titles[0], no_wrap=True)
+    for title in titles[1:]:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table

@@ -1,0 +1,1 @@
+"""Functions that users name: found, called, and their failures told in one line."""

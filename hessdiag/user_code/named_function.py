@@ -1,0 +1,214 @@
+"""From `package.module:function` or `./file.py:function` to that function, and calling it.
+
+What users write may fail in any way: everything that it raises becomes one line that names it, and what it prints goes
+to stderr, because stdout is for results. Its folder is on `sys.path` only while it runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hessdiag.errors import HessdiagError
+from hessdiag.user_code.suggestions import did_you_mean, few
+
+LONGEST = 240  # characters of somebody else's message that are passed on
+
+
+@dataclass(frozen=True)
+class NamedFunction:
+    """A function or class, and the text that named it.
+
+    Attributes:
+        what: what the text stands for in messages: `"model"`, `"--init"`, `"--data"`.
+        reference: as typed.
+        function: what is called.
+        folder: where modules beside it are found; empty for nowhere in particular.
+    """
+
+    what: str
+    reference: str
+    function: Callable[..., Any]
+    folder: str = ""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it.
+
+        Raises:
+            HessdiagError: it raised something; one line says what and where.
+        """
+        with self.running():
+            return self.function(*args, **kwargs)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run more of the same author's code, such as a generator that the function returned."""
+        with foreign_code(f"{self.what} {self.reference!r}", self.folder):
+            yield
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse keyword arguments that the function does not take, and a lack of those that it needs."""
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):  # some functions written in C tell nothing
+            return
+        kinds = inspect.Parameter
+        parameters = signature.parameters.values()
+        named = [p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)]
+        anything = any(p.kind is kinds.VAR_KEYWORD for p in parameters)
+        for key in arguments:
+            if key not in named and not anything:
+                takes = f"it takes {few(named, 8)}" if named else "it takes none"
+                hint = did_you_mean(key, named, otherwise=takes)
+                raise HessdiagError(f"{self.what} {self.reference!r} takes no argument {key!r}: {hint}")
+        try:
+            signature.bind(**arguments)
+        except TypeError as error:
+            needed = [p.name for p in parameters if p.name in named and p.default is p.empty]
+            missing = [name for name in needed if name not in arguments]
+            hint = f"pass {' '.join(f'--arg {name}=VALUE' for name in missing)}" if missing else str(error)
+            raise HessdiagError(f"{self.what} {self.reference!r} needs arguments: {hint}") from error
+
+
+def load_function(reference: str, *, what: str) -> NamedFunction:
+    """The function or class that a reference names; its module is imported, or its file run, once.
+
+    Args:
+        reference: `package.module:function`, importable from the current directory too, or `./file.py:function`.
+        what: what it is for, in messages.
+
+    Raises:
+        HessdiagError: the module, file or function does not exist (the nearest names are offered), the module cannot be
+            imported, or the name is not of a function or class.
+
+    >>> load_function("math:sqrt", what="--data")(4)
+    2.0
+    """
+    place, _, name = reference.rpartition(":")
+    label = f"{what} {reference!r}"
+    if not place or not name:
+        raise HessdiagError(f"{label}: name a function, as in package.module:function or ./file.py:function")
+    is_file = place.endswith(".py") or "/" in place or os.sep in place
+    folder = str(Path(place).resolve().parent if is_file else Path.cwd())
+    module = _run_file(Path(place), label, folder) if is_file else _import_module(place, label, folder)
+    function = _attribute(module, name, label, place)
+    if not callable(function) or isinstance(function, ModuleType):
+        raise HessdiagError(f"{label}: {name} is a {type(function).__name__}, name a function or a class")
+    return NamedFunction(what, reference, function, folder)
+
+
+@contextmanager
+def foreign_code(label: str, folder: str = "") -> Iterator[None]:
+    """Run what somebody else wrote: prints go to stderr, errors become one line that starts with `label`."""
+    if folder:
+        sys.path.insert(0, folder)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except HessdiagError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise HessdiagError(f"{label} raised {one_line(error)}{_place(error, folder)}") from error
+    finally:
+        if folder and folder in sys.path:
+            sys.path.remove(folder)
+
+
+def one_line(error: BaseException) -> str:
+    """Type and first line of the message of an exception.
+
+    >>> one_line(KeyError("width"))
+    "KeyError: 'width'"
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _place(error: BaseException, folder: str) -> str:
+    """Where in the author's own files it was raised."""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if folder and Path(folder) in Path(f.filename).parents
+    ]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
+def _run_file(path: Path, label: str, folder: str) -> ModuleType:
+    """The module that a file makes; run again only when the file has changed."""
+    if not path.is_file():
+        raise HessdiagError(f"{label}: {missing_file(path, '*.py')}")
+    if path.suffix != ".py":
+        raise HessdiagError(f"{label}: {str(path)!r} is not a Python file, its name must end in .py")
+    state = path.stat()
+    digest = hashlib.blake2s(
+        f"{path.resolve()}/{state.st_mtime_ns}/{state.st_size}".encode(), digest_size=6
+    ).hexdigest()
+    name = f"{path.stem}_{digest}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # dataclasses look their own module up
+        try:
+            with foreign_code(label, folder):
+                spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
+
+
+def missing_file(path: Path, pattern: str = "*") -> str:
+    """What to say of a file that does not exist: the nearest names in its folder, or that there is no such folder."""
+    if path.is_dir():
+        return f"{str(path)!r} is a folder, name a file in it"
+    if not path.parent.is_dir():
+        return f"there is no folder {str(path.parent)!r}"
+    found = sorted(entry.name for entry in path.parent.glob(pattern) if entry.is_file())
+    hint = did_you_mean(path.name, found, otherwise=f"the folder has {few(found, 8)}" if found else "")
+    return f"there is no file {str(path)!r}" + (f"; {hint}" if hint else "")
+
+
+def _import_module(place: str, label: str, folder: str) -> ModuleType:
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise HessdiagError(f"{label}: {place!r} is not a module's name, write it as in package.module:function")
+    with foreign_code(label, folder):
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            missing = error.name or ""
+            if not f"{place}.".startswith(f"{missing}."):
+                raise  # the module exists; something that it imports does not
+            parent, _, last = missing.rpartition(".")
+            paths = getattr(sys.modules[parent], "__path__", []) if parent else None
+            names = [module.name for module in pkgutil.iter_modules(paths)]
+            if not parent:
+                names += ["lenet", "mlp", "hf", "timm", "torchvision"] if label.startswith("model") else []
+            hint = did_you_mean(last, names, otherwise=f"it has {few(names, 8)}" if parent and names else "")
+            raise HessdiagError(f"{label}: there is no module {missing!r}" + (f"; {hint}" if hint else "")) from error
+
+
+def _attribute(module: ModuleType, name: str, label: str, place: str) -> Any:
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            members = {key: value for key, value in getattr(found, "__dict__", {}).items() if callable(value)}
+            known = [key for key in members if not key.startswith("_")]
+            own = [key for key in known if getattr(members[key], "__module__", "") == module.__name__]
+            hint = did_you_mean(part, known, otherwise=f"it has {few(own, 8)}" if own else "it has no functions")
+            raise HessdiagError(f"{label}: there is no {name!r} in {place}; {hint}")
+        found = getattr(found, part)
+    return found

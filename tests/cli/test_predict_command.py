@@ -1,0 +1,111 @@
+"""hessdiag predict and hessdiag reproduce layers."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hessdiag.__main__ import main
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(line):
+        status = main(line.split())
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_the_table(run):
+    status, out, err = run("predict lenet --init geometric")
+    assert (status, err) == (0, "")
+    assert out.startswith("lenet: scaling predicted from shapes and E[W²] (init geometric), nothing measured")
+    assert "conv1.weight" in out
+    assert "spread over weight blocks, max/min:  γ 1.04" in out
+
+
+@pytest.mark.parametrize("moments", ["paper", "kernel"])
+def test_json_on_stdout(run, moments):
+    status, out, _ = run(f"predict mlp:20-30-5 --init fan-in --moments {moments} --json -")
+    record = json.loads(out)
+    assert status == 0
+    assert (record["schema"], record["model"], record["moments"]) == ("hessdiag.prediction/1", "mlp:20-30-5", moments)
+    assert [block["name"] for block in record["blocks"]] == ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]
+
+
+def test_compare_measures_too(run, tmp_path):
+    status, out, _ = run("predict mlp:20-30-5 --compare --setups 3 --batch-size 8 --json out.json")
+    assert status == 0
+    assert "median of 3 random set-ups" in out
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert record["setups"] == 3
+    assert record["blocks"][0]["measured"]["gamma"] > 0
+
+
+def test_prescribe_prints_a_table_and_code(run):
+    status, out, _ = run("predict mlp:20-30-5 --prescribe")
+    assert status == 0
+    assert "multiplier" in out
+    assert "after='fc1')" in out
+
+
+def test_a_network_of_ones_own_needs_its_input_size(run, tmp_path):
+    (tmp_path / "net.py").write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Linear(6, 3))\n")
+    status, out, err = run("predict ./net.py:build")
+    assert (status, out) == (2, "")
+    assert "pass --input-size" in err
+    assert run("predict ./net.py:build --input-size 6")[0] == 0
+
+
+def test_tokens_are_taken_as_independent(run, tmp_path):
+    config = {"model_type": "gpt2", "vocab_size": 50, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["GPT2LMHeadModel"]}))
+    status, out, _ = run("predict hf:config.json --loss cross-entropy")
+    assert status == 0
+    assert "without a rule" in out
+    assert "GPT2Attention 'transformer.h.0.attn'" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("predict lenet --moments exact", "moments 'exact': use paper or kernel"),
+        ("predict lenet --init he", "no closed form for the initialisation 'he'"),
+        ("predict lenet --loss hinge", "loss 'hinge' has no prediction"),
+        ("predict lenet --prescribe --init fan-in", "leave --init out"),
+        ("predict lenet --prescribe --compare", "pass one of them"),
+        ("predict lenet --json nowhere/x.json", "there is no folder 'nowhere'"),
+        ("predict lenet --input-size 3,8,8", "cannot trace"),
+    ],
+)
+def test_refusals_are_one_line(run, line, message):
+    status, out, err = run(line)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_help_needs_no_torch():
+    code = """
+import sys
+from hessdiag.__main__ import main
+assert main(["predict", "--help"]) == 0
+assert "torch" not in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_layers_quickly(run, monkeypatch):
+    from hessdiag.experiments import operation_figure as layers
+
+    few = (layers.SETTINGS[0], next(s for s in layers.SETTINGS if s.row == "max pooling"))
+    monkeypatch.setattr(layers, "SETTINGS", few)
+    status, out, err = run("reproduce layers --quick --out .")
+    assert status == 0
+    assert out.count("\n") == 4
+    assert "layers.svg" in err
+    assert [row.row for row in layers.from_json(layers.Path("layers.json"))] == ["linear layer", "max pooling"]

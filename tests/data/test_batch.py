@@ -1,0 +1,200 @@
+"""Batches of every form that a model can be called with, and one sentence for every other."""
+
+from collections import namedtuple
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hessdiag
+from hessdiag.data.batch import Batch
+from hessdiag.errors import HessdiagError
+
+X = torch.arange(12.0).view(4, 3)
+T = torch.tensor([0, 1, 0, 1])
+
+
+class TwoInputs(nn.Module):
+    """W (a + scale b), with the second input optional."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2, dtype=torch.float64)
+
+    def forward(self, a: Tensor, b: Tensor | None = None, scale: float = 1.0) -> Tensor:
+        return self.layer(a if b is None else a + scale * b)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "args", "kwargs"),
+    [
+        (X, 1, set()),
+        ((X,), 1, set()),
+        ([X, X], 2, set()),
+        ((X, None, 2.0), 3, set()),
+        ({"a": X}, 0, {"a"}),
+        ({"a": X, "b": X, "scale": 2.0}, 0, {"a", "b", "scale"}),
+    ],
+)
+def test_inputs_become_arguments(inputs, args: int, kwargs: set[str]) -> None:
+    batch = Batch.of(inputs, T)
+    assert (len(batch.args), set(batch.kwargs), batch.size) == (args, kwargs, 4)
+    assert batch.targets is T
+
+
+def test_inputs_may_be_the_targets_too() -> None:
+    """As of a language model."""
+    assert Batch.of({"tokens": T}, T).size == 4
+
+
+def test_a_later_change_of_the_callers_dict_does_not_matter() -> None:
+    inputs = {"a": X}
+    batch = Batch.of(inputs, None)
+    inputs["b"] = X
+    assert set(batch.kwargs) == {"a"}
+
+
+@pytest.mark.parametrize("method", ["exact", "probe"])
+@pytest.mark.parametrize("per", ["example", "batch"])
+def test_every_form_gives_the_same_report(per: str, method: str) -> None:
+    model = TwoInputs()
+    a, b = torch.randn(2, 5, 3, dtype=torch.float64)
+
+    def measure(inputs) -> hessdiag.Report:
+        return hessdiag.diagnose(model, inputs, per=per, method=method)
+
+    whole = measure(a + 0.5 * b)
+    forms = [(a, b, 0.5), [a, b, 0.5], {"a": a, "b": b, "scale": 0.5}, {"scale": 0.5, "a": a, "b": b}, (a + 0.5 * b,)]
+    for inputs in forms:
+        report = measure(inputs)
+        for one, other in zip(report.blocks, whole.blocks, strict=True):
+            assert one.avg_sq_singular_value == pytest.approx(other.avg_sq_singular_value, rel=1e-10)
+            assert (one.gamma, one.nu) == pytest.approx((other.gamma, other.nu), rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"),
+    [
+        (3.0, None, "inputs are a float: pass a tensor, or a tuple or dict of tensors"),
+        ("text", None, "inputs are a str"),
+        (None, None, "inputs are a NoneType"),
+        ((), None, "inputs hold no tensor"),
+        ({}, None, "inputs hold no tensor"),
+        ((1.0, None), None, "inputs hold no tensor"),
+        ((), T, "inputs hold no tensor"),
+        ((X, {"mask": X}), None, "inputs hold tensors inside a dict, list or tuple: pass each tensor as an argument"),
+        ({"a": X, "past": [(X, X)]}, None, "inputs hold tensors inside a dict, list or tuple"),
+        (torch.zeros(0, 3), None, "the batch is empty"),
+        (torch.zeros(0, 3), T[:0], "the batch is empty"),
+        (torch.tensor(1.0), None, "first dimension must be the same batch"),
+        (X, T[:3], r"shapes \(4, 3\), \(3,\): the first dimension must be the same batch"),
+        (X, torch.tensor(1), "first dimension must be the same batch"),
+        ((X, X[:2]), None, "first dimension must be the same batch"),
+        ({"a": X, "b": X[:2]}, None, "first dimension must be the same batch"),
+        (X / 0 * 0, None, "NaN or infinite"),
+        (torch.full((4, 3), float("inf")), None, "NaN or infinite"),
+        (X, torch.full((4,), float("nan")), "NaN or infinite"),
+        ({"a": X, "b": X.log()}, None, "NaN or infinite"),
+    ],
+)
+def test_what_is_no_batch_is_refused_in_one_sentence(inputs, targets: Tensor | None, message: str) -> None:
+    with pytest.raises(HessdiagError, match=message) as caught:
+        Batch.of(inputs, targets)
+    assert "\n" not in str(caught.value)
+
+
+class Returns(nn.Module):
+    """A linear layer whose outputs are then turned into something else."""
+
+    def __init__(self, turn) -> None:
+        super().__init__()
+        self.layer, self.turn = nn.Linear(3, 2), turn
+
+    def forward(self, x: Tensor):
+        return self.turn(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("turn", "message"),
+    [
+        (lambda y: (y, y + 1), r"returned a tuple with 2 tensors over the examples \(0, 1\): wrap it so"),
+        (lambda y: {"a": y, "b": y}, r"returned a dict with 2 tensors over the examples \('a', 'b'\): wrap it so"),
+        (lambda y: {"loss": y.sum()}, "returned a dict without a tensor over the examples: wrap it so"),
+        (lambda y: {"logits": y.sum()}, r"shape \(\) for 2 examples"),
+        (lambda y: ((y,),), "returned a tuple without a tensor over the examples"),
+        (lambda y: None, "returned a NoneType without a tensor over the examples"),
+        (lambda y: y.sum(), r"shape \(\) for 2 examples"),
+        (lambda y: y.T[:1], r"shape \(1, 2\) for 2 examples"),
+        (lambda y: torch.cat([y, y]), r"shape \(4, 2\) for 2 examples"),
+        (lambda y: y.argmax(1), "returned torch.int64 outputs"),
+        (lambda y: y.to(torch.complex64), "returned torch.complex64 outputs"),
+        (lambda y: y.half(), "returned torch.float16 outputs: switch autocast off"),
+    ],
+)
+def test_other_outputs_are_refused_in_one_sentence(turn, message: str) -> None:
+    for measure in (hessdiag.diagnose, hessdiag.describe):
+        with pytest.raises(HessdiagError, match=message) as caught:
+            measure(Returns(turn), X)
+        assert "\n" not in str(caught.value)
+
+
+@dataclass
+class Outputs:
+    """What some libraries return."""
+
+    scores: Tensor
+    loss: Tensor
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        lambda y: {"scores": y},
+        lambda y: {"hidden": 2 * y, "logits": y, "loss": y.sum()},
+        lambda y: (y, y.sum(), None),
+        lambda y: [y.argmax(1), y],
+        lambda y: namedtuple("Pair", ["state", "logits"])(2 * y, y),
+        lambda y: Outputs(y, y.sum()),
+    ],
+)
+def test_outputs_are_found_in_what_holds_them(turn) -> None:
+    plain, wrapped = Returns(lambda y: y), Returns(turn)
+    wrapped.load_state_dict(plain.state_dict())
+    assert hessdiag.diagnose(wrapped, X).blocks == hessdiag.diagnose(plain, X).blocks
+
+
+def test_one_output_without_a_dimension_is_one_output() -> None:
+    model, flat = Returns(lambda y: y[:, :1]), Returns(lambda y: y[:, 0])
+    flat.load_state_dict(model.state_dict())
+    assert hessdiag.diagnose(flat, X).blocks == hessdiag.diagnose(model, X).blocks
+    assert Batch.of(X, None).call(flat).shape == (4, 1)
+
+
+def test_pieces_have_all_examples_in_order() -> None:
+    batch = Batch.of({"a": X, "scale": 2.0}, T)
+    pieces = list(batch.chunks(3))
+    assert [piece.size for piece in pieces] == [3, 1]
+    assert torch.equal(torch.cat([piece.kwargs["a"] for piece in pieces]), X)
+    assert torch.equal(torch.cat([piece.targets for piece in pieces]), T)
+    assert [piece.kwargs["scale"] for piece in pieces] == [2.0, 2.0]
+    assert [piece.size for piece in batch.chunks(100)] == [4]
+    assert batch.narrow(1, 99).size == 3
+    assert Batch.of((X, 1.0), None).narrow(0, 2).targets is None
+
+
+def test_moving_a_batch_changes_floats_only() -> None:
+    moved = Batch.of({"a": X, "index": T, "scale": 2.0}, T).to(torch.device("cpu"), torch.float64)
+    assert moved.kwargs["a"].dtype == torch.float64
+    assert moved.kwargs["index"].dtype == torch.int64
+    assert moved.targets.dtype == torch.int64
+    assert (moved.kwargs["scale"], moved.size) == (2.0, 4)
+    args = Batch.of((X, T), X).to(torch.device("cpu"), torch.float64)
+    assert [t.dtype for t in (*args.args, args.targets)] == [torch.float64, torch.int64, torch.float64]
+
+
+@pytest.mark.parametrize("wrong", [99, -5])
+def test_the_targets_of_every_example_are_checked(wrong: int) -> None:
+    targets = torch.tensor([0, 1, 1, wrong])
+    with pytest.raises(HessdiagError, match="class indices run from 0 to 1"):
+        hessdiag.diagnose(nn.Linear(3, 2), X, targets, loss="cross-entropy")

@@ -1,0 +1,57 @@
+"""Per-example Jacobian factors against the weight gradients that autograd gives."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from hessdiag.derivatives.jacobian import Sites, unfold, weight_jacobian
+
+LAYERS = {
+    "conv1d": (nn.Conv1d(2, 4, 3, stride=2, padding=1), (2, 9)),
+    "conv2d": (nn.Conv2d(2, 4, (3, 2), stride=(1, 2), padding=(1, 0)), (2, 5, 6)),
+    "dilated": (nn.Conv2d(2, 4, 2, dilation=(2, 1)), (2, 5, 5)),
+    "grouped": (nn.Conv2d(4, 6, 3, groups=2), (4, 4, 4)),
+    "conv3d": (nn.Conv3d(2, 3, 2, stride=2), (2, 4, 4, 4)),
+    "reflected": (nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), (2, 4, 4)),
+    "linear": (nn.Linear(4, 3), (4,)),
+    "linear on positions": (nn.Linear(4, 3), (6, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_rows_are_weight_gradients(name: str) -> None:
+    layer, size = LAYERS[name]
+    layer = layer.double()
+    x = torch.randn(3, *size, dtype=torch.float64)
+    out = layer(x)
+    phi = torch.randn(2, *out.shape, dtype=torch.float64)
+    J = weight_jacobian(layer, x, phi, examples=3)
+    for b in range(3):
+        for c in range(2):
+            (want,) = torch.autograd.grad((layer(x)[b] * phi[c, b]).sum(), layer.weight)
+            torch.testing.assert_close(J.dense().J[b, c], want.flatten(), rtol=1e-12, atol=1e-13)
+    gram = torch.einsum("bcp,bdp->bcd", J.dense().J, J.dense().J)
+    torch.testing.assert_close(J.gram(), gram, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("sites", [1, 2, 7])
+def test_both_forms_agree(sites: int) -> None:
+    a, b = (Sites(torch.randn(n, 5, sites).double(), torch.randn(n, 2, 4, sites).double()) for n in (3, 4))
+    torch.testing.assert_close(a.gram(), a.dense().gram())
+    torch.testing.assert_close(a.cross(b), a.dense().cross(b.dense()))
+    torch.testing.assert_close(a.total(), a.dense().total())
+
+
+@pytest.mark.parametrize("held", [1, 40, 10**6])
+def test_forming_a_part_at_a_time_gives_the_same_gram_matrix(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessdiag.derivatives.jacobian.FORMED", held)
+    J = Sites(torch.randn(3, 5, 60).double(), torch.randn(3, 2, 7, 60).double())
+    torch.testing.assert_close(J.gram(), J.dense().gram())
+
+
+def test_unfold_is_torch_unfold() -> None:
+    layer = nn.Conv2d(3, 1, (3, 2), stride=(2, 1), padding=(1, 1), dilation=(1, 2))
+    x = torch.randn(2, 3, 7, 6)
+    want = F.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    torch.testing.assert_close(unfold(layer, x), want)

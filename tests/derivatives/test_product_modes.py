@@ -1,0 +1,115 @@
+"""Every rung gives the same product, and the right one runs."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import RandomQuadratic
+from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.product_modes import PRODUCTS, RUNGS, asymmetry
+from hessdiag.derivatives.products import Products
+from hessdiag.network.blocks import find_blocks
+from hessdiag.network.preserve import unharmed
+from tests.networks import BUILDERS, RECURRENT, build
+
+
+def problem_of(model: nn.Module, x: Tensor) -> Problem:
+    loss = RandomQuadratic.draw(model(x).shape[1], seed=0, like=x)
+    return Problem(model, Batch.of(x, None), loss, find_blocks(model)[0])
+
+
+@pytest.mark.parametrize("matrix", ["hessian", "ggn"])
+@pytest.mark.parametrize("network", BUILDERS)
+def test_all_rungs_agree_and_are_symmetric(network: str, matrix: str) -> None:
+    problem = problem_of(*build(network, batch=2))
+    with unharmed(problem.model, seed=0):
+        _rungs_agree(problem, matrix, fastest=network not in RECURRENT)  # their double backward has no batching rule
+
+
+def _rungs_agree(problem: Problem, matrix: str, *, fastest: bool) -> None:
+    products = Products(problem, matrix)
+    at = products._values(problem.blocks)
+    r = {name: torch.randn_like(value) for name, value in at.items()}
+    found = [PRODUCTS[matrix][rung](products.network, problem.loss, at, r, problem.batch) for rung in RUNGS]
+    for name in at:
+        torch.testing.assert_close(found[1][name], found[0][name], rtol=1e-10, atol=1e-11)
+        torch.testing.assert_close(found[2][name], found[0][name], rtol=1e-10, atol=1e-11)
+    for rung in RUNGS:
+        assert asymmetry(PRODUCTS[matrix][rung], products.network, problem.loss, at, problem.batch, 0) < 1e-11
+    assert (products.rung == RUNGS[0]) == fastest
+
+
+class NoGradInside(nn.Module):
+    """A part of the output is computed without gradients: forward mode differentiates it all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).tanh()
+        with torch.no_grad():
+            scale = h.square().mean(dim=1, keepdim=True)
+        return self.last(h * scale)
+
+
+class Checkpointed(NoGradInside):
+    """Non-reentrant activation checkpointing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(checkpoint(lambda z: self.first(z).tanh(), x, use_reentrant=False))
+
+
+class Cube(torch.autograd.Function):
+    """A user's own function with no forward-mode rule and none for vmap."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * gradient
+
+
+class OwnFunction(NoGradInside):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(Cube.apply(self.first(x)))
+
+
+@pytest.mark.parametrize("kind", [NoGradInside, Checkpointed, OwnFunction])
+def test_a_lower_rung_runs_where_the_first_fails(kind: type[nn.Module]) -> None:
+    model, x = kind().double(), torch.randn(2, 4, dtype=torch.float64)
+    problem = problem_of(model, x)
+    products = Products(problem, "hessian")
+    assert products.rung != RUNGS[0]
+    assert RUNGS[0] in products.passed_over
+    assert RUNGS[0] in products.reason
+    at = products._values(problem.blocks)
+    r = {name: torch.randn_like(value) for name, value in at.items()}
+    got = PRODUCTS["hessian"][products.rung](products.network, problem.loss, at, r, problem.batch)
+    parameters = [model.get_parameter(name) for name in at]
+    value = problem.loss.value(model(x), None).sum()
+    gradient = torch.autograd.grad(value, parameters, create_graph=True)
+    along = sum((g * r[name]).sum() for g, name in zip(gradient, at, strict=True))
+    for want, name in zip(torch.autograd.grad(along, parameters), at, strict=True):
+        torch.testing.assert_close(got[name], want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.RMSNorm(4)])
+def test_norm_layers_are_right(norm: nn.Module) -> None:
+    """`torch.func.hessian` is off by percents here (pytorch#196699)."""
+    model = nn.Sequential(nn.Linear(4, 4), norm, nn.Tanh(), nn.Linear(4, 3)).double()
+    x = torch.randn(2, 4, dtype=torch.float64)
+    problem = problem_of(model, x)
+    at = Products(problem, "hessian")._values(problem.blocks)
+    r = {name: torch.randn_like(value) for name, value in at.items()}
+    network = Products(problem, "hessian").network
+    got = PRODUCTS["hessian"][RUNGS[0]](network, problem.loss, at, r, problem.batch)
+    want = PRODUCTS["hessian"][RUNGS[2]](network, problem.loss, at, r, problem.batch)
+    for name in at:
+        torch.testing.assert_close(got[name], want[name], rtol=1e-10, atol=1e-12)

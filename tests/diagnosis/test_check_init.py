@@ -1,0 +1,237 @@
+"""Initialisations of LeNet ranked, the spoilt one found and mended, and what cannot be compared refused."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hessdiag import check_init, diagnose, init, surgery
+from hessdiag.diagnosis.random_setups import measure_setups
+from hessdiag.errors import HessdiagError
+from hessdiag.loading.model_spec import resolve_model
+from hessdiag.models import StridedLeNet
+from hessdiag.results.init_check import Fix, InitCheck, fixes
+
+LENET = ("conv1", "conv2", "fc1", "fc2", "fc3")
+
+
+def spoilt(layer: str, factor: float):
+    """Geometric-mean initialisation of LeNet with one layer's standard deviation multiplied."""
+    sizes = {tuple(p.shape): name.split(".")[0] for name, p in StridedLeNet().named_parameters()}
+
+    def fill(weight: torch.Tensor) -> None:
+        init.geometric_mean_(weight, c=2 / 5)
+        if sizes[tuple(weight.shape)] == layer:
+            weight.mul_(factor)
+
+    fill.__name__ = f"spoilt_{layer}"
+    return fill
+
+
+@pytest.fixture(scope="module")
+def lenet() -> InitCheck:
+    return check_init("geometric", model="lenet", against=[*init.SCHEMES, "fan-geo-avg"], setups=20, batch_size=16)
+
+
+def test_the_ranking_of_lenet(lenet: InitCheck) -> None:
+    assert [scheme.init for scheme in lenet.schemes] == ["geometric", "fan-in", "fan-geo-avg", "arithmetic", "fan-out"]
+    expected = {"geometric": 1.2, "fan-in": 7.6, "arithmetic": 26, "fan-out": 470, "fan-geo-avg": 25}
+    for scheme in lenet.schemes:
+        assert scheme.spread().value == pytest.approx(expected[scheme.init], rel=0.35)
+        assert scheme.spread().low <= scheme.spread().value <= scheme.spread().high
+    assert (lenet.rank, lenet.level) == (1, "balanced")
+
+
+def test_jax_s_form_divides_convolutions_from_linear_layers(lenet: InitCheck) -> None:
+    jax = next(scheme for scheme in lenet.schemes if scheme.init == "fan-geo-avg")
+    gamma = jax.means("gamma")
+    assert gamma[:2].mean() / gamma[2:].mean() == pytest.approx(25, rel=0.2)
+
+
+def test_all_initialisations_see_the_same_inputs(lenet: InitCheck) -> None:
+    balances = np.stack([scheme.bias_balance for scheme in lenet.schemes])
+    assert len(np.unique(balances[0])) == 20
+    np.testing.assert_array_equal(balances, np.broadcast_to(balances[0], balances.shape))
+
+
+def test_each_is_what_measure_setups_finds(lenet: InitCheck) -> None:
+    alone = measure_setups(resolve_model("lenet"), setups=20, batch_size=16, init="fan-out")
+    mine = next(scheme for scheme in lenet.schemes if scheme.init == "fan-out").setups
+    assert mine.to_json() == alone.to_json()
+
+
+def test_outputs_and_growth_are_those_of_the_formulas(lenet: InitCheck) -> None:
+    """Fan-in initialisation keeps E[x²] from layer to layer, apart from E[y²] = 2 E[x²] behind the last ReLU's half."""
+    fan_in = next(scheme for scheme in lenet.schemes if scheme.init == "fan-in")
+    assert fan_in.forward_growth == pytest.approx(1, rel=0.4)
+    assert fan_in.output_sq_mean == pytest.approx(2, rel=0.4)
+    assert fan_in.saturates
+    geometric = lenet.schemes[0]
+    assert not geometric.saturates
+    assert geometric.input_balance == pytest.approx(75, rel=0.02)
+    assert geometric.ratio == pytest.approx(1, abs=0.4)
+
+
+@pytest.mark.parametrize(("layer", "factor"), [("fc2", 10.0), ("conv1", 10.0), ("fc3", 0.1)])
+def test_a_spoilt_layer_is_named_and_the_fix_mends_it(layer: str, factor: float, lenet: InitCheck) -> None:
+    bad = spoilt(layer, factor)
+    check = check_init(bad, model="lenet", against=["geometric"], setups=6, batch_size=16)
+    worst = check.fixes[0]
+    assert worst.layer == layer
+    assert worst.variance == pytest.approx(factor**-2, rel=0.5)
+    assert check.level == "unbalanced"
+    assert f"{layer}.weight has" in check.verdict
+    assert f"from {layer}.weight to " in check.verdict or f" to {layer}.weight." in check.verdict
+    assert f"multiply its variance by {worst.variance:.3g} (" in check.verdict
+
+    def mended(weight: torch.Tensor) -> None:
+        bad(weight)
+        if tuple(weight.shape) == tuple(StridedLeNet().get_submodule(layer).weight.shape):
+            weight.mul_(math.sqrt(worst.variance))
+
+    after = check_init(mended, model="lenet", against=["geometric"], setups=6, batch_size=16)
+    unspoilt = next(scheme for scheme in after.schemes if scheme.init == "geometric")
+    assert after.checked.spread().value < 1.5 * unspoilt.spread().value
+
+
+def test_a_fix_with_its_factor_leaves_the_network_and_the_other_layers_alone() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 4)).double()
+    x = torch.randn(5, 6, dtype=torch.float64)
+    before, y = diagnose(model, x).weights, model(x)
+    fix = Fix("2.weight", before[1].avg_sq_singular_value / before[0].avg_sq_singular_value)
+    with torch.no_grad():
+        model[2].weight.mul_(math.sqrt(fix.variance))
+    surgery.insert_scale(model, fix.before, before=fix.layer)
+    after = diagnose(model, x).weights
+    torch.testing.assert_close(model(x), y)
+    sigma = [block.avg_sq_singular_value for block in after]
+    assert sigma[0] == pytest.approx(before[0].avg_sq_singular_value, rel=1e-9)
+    assert sigma[2] == pytest.approx(before[2].avg_sq_singular_value, rel=1e-9)
+    assert sigma[1] == pytest.approx(sigma[0], rel=1e-9)
+
+
+def test_all_fixes_together_balance_fan_out() -> None:
+    """Each brings its block to the others' mean: to the power (L − 1) / L of it, all of them meet."""
+    check = check_init("fan-out", model="lenet", against=[], setups=6, batch_size=16)
+    factors = {fix.layer: fix.variance ** ((len(LENET) - 1) / len(LENET)) for fix in check.fixes}
+    shapes = {tuple(StridedLeNet().get_submodule(name).weight.shape): name for name in LENET}
+
+    def mended(weight: torch.Tensor) -> None:
+        init.fan_out_(weight)
+        weight.mul_(math.sqrt(factors[shapes[tuple(weight.shape)]]))
+
+    after = check_init(mended, model="lenet", against=[], setups=6, batch_size=16)
+    assert check.checked.spread().value > 300
+    assert after.checked.spread().value < 2
+
+
+def test_the_table_has_a_row_for_each_and_the_verdict(lenet: InitCheck) -> None:
+    text = repr(lenet)
+    assert max(map(len, text.splitlines())) <= 120
+    rows = [line.split()[0] for line in text.splitlines() if line.startswith(("geo", "fan", "arith"))]
+    assert rows[:5] == [scheme.init for scheme in lenet.schemes]
+    assert "geometric *" in text
+    assert " ".join(text.split()).endswith(lenet.verdict)
+    assert "balanced, σ² within" in lenet.verdict
+    assert "Rank 1 of 5; fan-in comes next" in lenet.verdict
+
+
+def test_json_gives_everything_back(lenet: InitCheck, tmp_path: Path) -> None:
+    text = lenet.to_json(tmp_path / "check.json")
+    again = InitCheck.from_json(tmp_path / "check.json")
+    assert repr(again) == repr(lenet)
+    assert again.to_json() == text
+    with pytest.raises(HessdiagError, match=r"expected 'hessdiag\.init-check/1'"):
+        InitCheck.from_json('{"schema": "hessdiag.report/1"}')
+
+
+def test_a_sweep_over_widths_holds_for_the_geometric_mean_and_not_for_fan_out() -> None:
+    options = {"model": "lenet", "against": [], "setups": 6, "batch_size": 8, "widths": (0.5, 1, 2)}
+    level = check_init("geometric", **options).widths
+    tilted = check_init("fan-out", **options).widths
+    assert level is not None
+    assert tilted is not None
+    assert level.relative().shape == (3, 5)
+    assert max(level.spreads()) < 2
+    assert min(tilted.spreads()) > 50
+    np.testing.assert_allclose(np.exp(np.log(tilted.relative()).mean(axis=1)), 1)
+    assert "2×" in repr(check_init("geometric", **options))
+
+
+def test_a_function_that_builds_a_network_will_do() -> None:
+    def network(width: float = 1.0):
+        hidden = round(8 * width)
+        return nn.Sequential(nn.Linear(6, hidden), nn.ReLU(), nn.Linear(hidden, 3)), 6
+
+    check = check_init("fan-in", model=network, against=["as built"], setups=3, batch_size=4, widths=[1, 2])
+    assert {scheme.init for scheme in check.schemes} == {"fan-in", "as built"}
+    assert check.model == "network"
+
+
+def test_a_layer_without_curvature_is_said() -> None:
+    def dead(weight: torch.Tensor) -> None:
+        nn.init.zeros_(weight) if weight.shape[0] == 3 else nn.init.normal_(weight)
+
+    check = check_init(dead, model="mlp:6-5-3", against=[], setups=2, batch_size=4)
+    assert check.level in ("unbalanced", "undecided")
+    assert "no curvature" in check.verdict
+    assert check.fixes == ()
+    assert repr(check)
+
+
+def test_one_layer_is_nothing_to_compare() -> None:
+    check = check_init("fan-in", model="mlp:6-3", against=["fan-out"], setups=2, batch_size=4)
+    assert check.level == "undecided"
+    assert "nothing to compare" in check.verdict
+    assert repr(check)
+
+
+def test_no_factor_before_a_layer_that_does_not_multiply_its_input() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.first, self.last = nn.Embedding(9, 5), nn.Linear(5, 6), nn.Linear(6, 3)
+            nn.init.normal_(self.embed.weight, std=0.01)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(self.embed(x.argmax(1))).relu())
+
+    check = check_init("fan-in", model=lambda: (Words(), 9), against=[], setups=2, batch_size=4)
+    assert check.fixes[0].layer == "embed"
+    assert "embed.weight has" in check.verdict
+    assert "before it" not in check.verdict
+
+
+def test_the_farthest_from_the_middle_is_blamed() -> None:
+    ordered = fixes(["a", "b", "c", "d"], np.array([1.0, 2.0, 1.0, 0.001]))
+    assert ordered[0].block == "d"
+    assert ordered[0].excess == pytest.approx(0.001)  # the median of the others is 1
+    assert fixes(["a"], np.array([1.0])) == ()
+    assert fixes(["a", "b"], np.array([1.0, 0.0])) == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"setups": 0}, "0 set-ups: ask for at least 1"),
+        ({"widths": [0.0]}, "pass positive factors"),
+        ({"against": ["fan-inn"]}, "unknown initialisation 'fan-inn': did you mean fan-in"),
+        ({"against": [init.fan_in_, lambda w: None, lambda w: None]}, "two initialisations are called '<lambda>'"),
+        ({"model": "lenett"}, "did you mean lenet"),
+        ({"model": nn.Linear(2, 2)}, "already built"),
+        ({"model": resolve_model("lenet"), "widths": [1.0]}, "takes no widths"),
+        ({"model": lambda: (nn.Linear(2, 2), 2), "widths": [1.0]}, "takes no argument 'width'"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message: str) -> None:
+    with pytest.raises(HessdiagError, match=message):
+        check_init("fan-in", **({"model": "mlp:4-3-2", "setups": 1, "batch_size": 2, "against": []} | options))
+
+
+def test_two_bad_layers_are_each_given_their_own_factor() -> None:
+    ordered = fixes(list("abcde"), np.array([1e4, 1.0, 1.0, 1.0, 1e-4]))
+    assert {fix.block: round(fix.excess, 4) for fix in ordered[:2]} == {"a": 1e4, "e": 1e-4}

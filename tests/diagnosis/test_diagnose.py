@@ -1,0 +1,426 @@
+"""The numbers of the report against closed forms, plain per-example gradients, and what must not change them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hessdiag
+from hessdiag.derivatives.losses import RandomQuadratic
+from tests.networks import BUILDERS, Multiplier, build
+from tests.oracles import ggn_blocks, mean_over_examples
+
+
+def quadratic(outputs: int, seed: int = 0) -> Tensor:
+    return RandomQuadratic.draw(outputs, seed=seed, like=torch.zeros((), dtype=torch.float64)).R
+
+
+def by_name(report: hessdiag.Report) -> dict[str, hessdiag.BlockReport]:
+    return {block.name: block for block in report.blocks}
+
+
+@pytest.mark.parametrize("network", BUILDERS)
+def test_nu_is_the_mean_over_examples_of_plain_gradients(network: str, device: str) -> None:
+    model, x = build(network, device=device)
+    R = quadratic(model(x).shape[1]).to(device)
+    for per in ("example", "batch"):
+        blocks = by_name(hessdiag.diagnose(model, x, per=per))
+        for name, parameter in model.named_parameters():
+            if name not in blocks:
+                continue
+            losses = ((model(x) @ R) * model(x)).sum(1)
+            wanted = losses if per == "example" else [losses.mean()]
+            squares = []
+            for value in wanted:
+                (g,) = torch.autograd.grad(value, parameter, retain_graph=True, allow_unused=True)
+                squares.append(0.0 if g is None else float(g.square().mean()))
+            size = float(parameter.detach().square().mean())
+            want = np.mean(squares) / size if size else math.nan
+            assert blocks[name].nu == pytest.approx(want, rel=1e-10, nan_ok=True), name
+
+
+@pytest.mark.parametrize("network", ["mlp", "conv stride", "conv groups", "sequence", "rows merged", "residual"])
+def test_gammas_follow_their_definitions(network: str) -> None:
+    """Moments recomputed with retain_grad on every layer's own input and output."""
+    model, x = build(network)
+    R = quadratic(model(x).shape[1])
+    seen: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def enter(name: str):
+        def hook(module, args):
+            alias = args[0].clone() if args[0].requires_grad else args[0].clone().requires_grad_()
+            alias.retain_grad()
+            seen[name] = (alias, alias)
+            return (alias,)
+
+        return hook
+
+    def leave(name: str):
+        def hook(module, args, output):
+            output.retain_grad()
+            seen[name] = (seen[name][0], output)
+
+        return hook
+
+    layers = {n: m for n, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))}
+    handles = [m.register_forward_pre_hook(enter(n)) for n, m in layers.items()]
+    handles += [m.register_forward_hook(leave(n)) for n, m in layers.items()]
+    y = model(x)
+    ((y @ R) * y).sum().backward()
+    for handle in handles:
+        handle.remove()
+    model.zero_grad(set_to_none=True)
+    blocks = by_name(hessdiag.diagnose(model, x))
+    for name, layer in layers.items():
+        a, z = (t.detach() for t in seen[name])
+        a_gradient, z_gradient = (t.grad for t in seen[name])
+        n, k = layer.weight.shape[1], math.prod(layer.weight.shape[2:])
+        channels = layer.weight.shape[0]
+        sites = z.numel() / len(x) / channels
+        x_sq, dx_sq = float(a.square().mean()), float(a_gradient.square().mean())
+        z_sq, dz_sq = float(z.square().mean()), float(z_gradient.square().mean())
+        weight = blocks[f"{name}.weight"]
+        varsigma = a.numel() / len(x) * dx_sq * x_sq
+        weight_sq = float(layer.weight.detach().square().mean())
+        assert weight.activation_scaling == pytest.approx(varsigma, rel=1e-10)
+        assert weight.gamma == pytest.approx(n * k * sites * x_sq**2 * dz_sq / z_sq, rel=1e-10)
+        assert weight.gamma_intrinsic == pytest.approx(varsigma / (layer.weight.numel() * weight_sq**2), rel=1e-10)
+        assert (weight.sites_out, weight.weight_sq) == (sites, pytest.approx(weight_sq))
+        if layer.bias is not None:
+            assert blocks[f"{name}.bias"].gamma == pytest.approx(sites * dz_sq / z_sq, rel=1e-10)
+
+
+def test_a_learnable_scalar_has_the_gamma_of_its_definition() -> None:
+    model = nn.Sequential(nn.Linear(4, 5, bias=False), Multiplier(0.7), nn.Linear(5, 3, bias=False)).double()
+    report = hessdiag.diagnose(model, torch.randn(6, 4, dtype=torch.float64))
+    scalar = by_name(report)["1.u"]
+    assert scalar.kind == "scalar"
+    assert scalar.gamma_intrinsic == pytest.approx(scalar.activation_scaling / 0.7**4, rel=1e-6)
+    # x_{l+1} = u x_l makes forward and backward relations exact, hence the two forms of γ equal.
+    assert scalar.gamma == pytest.approx(scalar.gamma_intrinsic, rel=1e-6)
+
+
+def test_gamma_of_a_scalar_that_does_not_multiply_is_undefined() -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.PReLU(), nn.Linear(5, 3)).double()
+    scalar = by_name(hessdiag.diagnose(model, torch.randn(6, 4, dtype=torch.float64)))["1.weight"]
+    assert math.isnan(scalar.gamma)
+    assert scalar.avg_sq_singular_value > 0
+
+
+@pytest.mark.parametrize("loss", ["random-quadratic", "cross-entropy"])
+def test_gamma_curvature_averages_over_random_outputs(loss: str) -> None:
+    """Replace Δ by the back-propagated S u, u ~ N(0, E[y²]), with very many u."""
+    model, x = build("mlp")
+    targets = torch.tensor([0, 1, 2, 0, 1]) if loss == "cross-entropy" else None
+    report = hessdiag.diagnose(model, x, targets, loss=loss)
+    y = model(x)
+    first = model[0](x)
+    jacobian = torch.func.vmap(torch.func.jacrev(lambda z: model[4](model[3](model[2](model[1](z))))))(first)
+    if loss == "cross-entropy":
+        p = y.softmax(1)
+        S = torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
+    else:
+        R = quadratic(3)
+        S = (R + R.T).expand(5, 3, 3)
+    u = torch.randn(200_000, 3, dtype=torch.float64) * float(y.detach().square().mean().sqrt())
+    delta_sq = np.mean([float((u @ S[b] @ jacobian[b]).detach().square().mean()) for b in range(5)])
+    want = 4 * float(x.square().mean()) ** 2 * delta_sq / float(first.detach().square().mean())
+    assert report.blocks[0].gamma_curvature == pytest.approx(want, rel=0.02)
+
+
+def test_gamma_curvature_needs_no_constant_where_gamma_does() -> None:
+    """Shrinking the outputs inflates the ratio of γ under cross-entropy, and leaves that of γ_curvature alone."""
+    plain, curved = [], []
+    for seed in range(10):
+        torch.manual_seed(seed)
+        model = hessdiag.init.apply(hessdiag.models.StridedLeNet(), "geometric")
+        x, targets = torch.randn(64, 3, 32, 32), torch.randint(10, (64,))
+        with torch.no_grad():
+            model.fc3.weight.mul_(0.05 / model(x).std())
+        blocks = hessdiag.diagnose(model, x, targets, loss="cross-entropy", seed=seed).blocks
+        plain.append([block.ratio for block in blocks])
+        curved.append([block.gamma_curvature / block.avg_sq_singular_value for block in blocks])
+    assert (np.median(plain, axis=0) > 1500).all()
+    assert (np.median(plain, axis=0) < 4500).all()
+    assert (np.median(curved, axis=0) > 0.5).all()
+    assert (np.median(curved, axis=0) < 1.2).all()
+
+
+class TestMetamorphic:
+    """What is known to happen to the numbers when the network is changed in a known way."""
+
+    @pytest.fixture
+    def measured(self):
+        model, x = build("conv stride")
+        model[0].bias.data.zero_()
+        model[3].bias.data.zero_()
+        return model, x, hessdiag.diagnose(model, x)
+
+    def test_moving_scale_between_layers_moves_gamma_by_its_fourth_power(self, measured) -> None:
+        model, x, before = measured
+        s = 1.7
+        with torch.no_grad():
+            model[0].weight.mul_(s)
+            model[3].weight.div_(s)
+        first, second = (by_name(hessdiag.diagnose(model, x))[n] for n in ("0.weight", "3.weight"))
+        old_first, old_second = (by_name(before)[n] for n in ("0.weight", "3.weight"))
+        for key in ("gamma", "gamma_intrinsic", "avg_sq_singular_value"):
+            power = 4
+            assert getattr(first, key) == pytest.approx(getattr(old_first, key) * s**-power, rel=1e-9)
+            assert getattr(second, key) == pytest.approx(getattr(old_second, key) * s**power, rel=1e-9)
+        assert first.ratio == pytest.approx(old_first.ratio, rel=1e-9)
+        assert first.activation_scaling == pytest.approx(old_first.activation_scaling, rel=1e-9)
+
+    def test_permuting_hidden_units_changes_nothing(self, measured) -> None:
+        model, x, before = measured
+        order = torch.tensor([2, 0, 1])
+        with torch.no_grad():
+            model[0].weight.copy_(model[0].weight[order])
+            columns = model[3].weight.view(3, 3, 4)  # (out, channels, sites)
+            model[3].weight.copy_(columns[:, order].reshape(3, 12))
+        after = hessdiag.diagnose(model, x)
+        np.testing.assert_allclose(after.heatmap.frobenius_sq, before.heatmap.frobenius_sq, rtol=1e-9)
+        for a, b in zip(after.blocks, before.blocks, strict=True):
+            assert (a.gamma, a.ratio) == pytest.approx((b.gamma, b.ratio), rel=1e-9)
+
+    def test_scaling_the_output_leaves_the_ratio_alone(self, measured) -> None:
+        model, x, before = measured
+        doubled = nn.Sequential(*model, Doubled())
+        after = hessdiag.diagnose(doubled, x)
+        for a, b in zip(after.blocks, before.blocks, strict=True):
+            assert a.gamma == pytest.approx(16 * b.gamma, rel=1e-9)
+            assert a.ratio == pytest.approx(b.ratio, rel=1e-9)
+
+    def test_every_view_of_one_example_is_the_same(self, measured) -> None:
+        model, x, _ = measured
+        example, batch = (hessdiag.diagnose(model, x[:1], per=per) for per in ("example", "batch"))
+        for a, b in zip(example.blocks, batch.blocks, strict=True):
+            for key in ("gamma", "nu", "avg_sq_singular_value", "ratio"):
+                assert getattr(a, key) == pytest.approx(getattr(b, key), rel=1e-9, nan_ok=True)
+
+    def test_repeating_the_batch_changes_nothing(self, measured) -> None:
+        model, x, _ = measured
+        for per in ("example", "batch"):
+            once, twice = (hessdiag.diagnose(model, data, per=per) for data in (x, torch.cat([x, x])))
+            np.testing.assert_allclose(twice.heatmap.frobenius_sq, once.heatmap.frobenius_sq, rtol=1e-9)
+
+
+class Doubled(nn.Module):
+    def forward(self, y: Tensor) -> Tensor:
+        return 2 * y
+
+
+def test_back_propagated_gradient_is_the_upper_hessian_times_the_activation() -> None:
+    """Δx_{l+1} = R_l x_{l+1} in a bias-free ReLU network under a quadratic loss: the step behind γ (appendix)."""
+    torch.manual_seed(0)
+    upper = nn.Sequential(nn.ReLU(), nn.Linear(5, 4, bias=False), nn.ReLU(), nn.Linear(4, 3, bias=False)).double()
+    R = quadratic(3)
+    z = torch.randn(5, dtype=torch.float64, requires_grad=True)
+
+    def loss(z: Tensor) -> Tensor:
+        y = upper(z)
+        return (y @ R) @ y
+
+    (delta,) = torch.autograd.grad(loss(z), z, create_graph=True)
+    rows = [torch.autograd.grad(d, z, retain_graph=True)[0] for d in delta]
+    torch.testing.assert_close(delta, torch.stack(rows) @ z, rtol=1e-12, atol=1e-14)
+
+
+def test_ratio_is_one_where_the_theory_is_exact() -> None:
+    """A bias-free linear layer under ½‖y‖² with x orthogonal and n' outputs: G = I ⊗ x x^T, and γ/σ² = 1."""
+    n, m = 400, 300
+    model = nn.Linear(n, m, bias=False).double()
+    x = torch.randn(8, n, dtype=torch.float64).sign()
+    report = hessdiag.diagnose(model, x, loss=lambda y, t: 0.5 * y.square().sum(), method="exact")
+    # σ² = ‖x‖⁴ n' / (n n') = n, γ = n E[x²]² E[Δ²]/E[y²] = n.
+    assert report.blocks[0].avg_sq_singular_value == pytest.approx(n, rel=1e-9)
+    assert report.blocks[0].ratio == pytest.approx(1.0, rel=1e-9)
+
+
+def test_batch_view_divides_gamma_by_the_batch() -> None:
+    model, x = build("mlp")
+    example, batch = (hessdiag.diagnose(model, x, per=per) for per in ("example", "batch"))
+    for a, b in zip(example.blocks, batch.blocks, strict=True):
+        for key in ("gamma", "gamma_intrinsic", "gamma_curvature"):
+            assert getattr(b, key) == pytest.approx(getattr(a, key) / len(x), rel=1e-12, nan_ok=True)
+
+
+def test_blocks_come_in_execution_order_and_unused_ones_are_zero() -> None:
+    model, x = build("two paths")
+    assert [b.name for b in hessdiag.diagnose(model, x).weights] == ["layer.weight", "last.weight"]
+    model, x = build("unused")
+    unused = by_name(hessdiag.diagnose(model, x))["unused.weight"]
+    assert (unused.avg_sq_singular_value, unused.nu) == (0.0, 0.0)
+    assert math.isnan(unused.gamma)
+    assert math.isnan(unused.ratio)
+
+
+def test_frozen_parameters_are_listed() -> None:
+    model, x = build("mlp")
+    model[0].weight.requires_grad_(False)
+    report = hessdiag.diagnose(model, x)
+    assert ("0.weight", "frozen (requires_grad=False) in Linear") in report.skipped
+    assert "0.weight" not in by_name(report)
+    assert "0.weight" in repr(report)
+
+
+class WeightReadElsewhere(nn.Module):
+    """A layer's weight is also used outside the layer: what the hooks see is not its whole gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 4, bias=False), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layer(x).relu()) + (x @ self.layer.weight)[:, :3]
+
+
+class NeverThroughTheModule(WeightReadElsewhere):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last((x @ self.layer.weight.T).relu())
+
+
+@pytest.mark.parametrize("network", [WeightReadElsewhere, NeverThroughTheModule])
+def test_a_weight_that_the_hooks_cannot_follow_is_differentiated_as_it_is(network: type[nn.Module]) -> None:
+    model, x = network().double(), torch.randn(5, 4, dtype=torch.float64)
+    report = hessdiag.diagnose(model, x)
+    R = quadratic(3)
+    names = list(report.heatmap.names)
+    dense = mean_over_examples(ggn_blocks, model, x, None, lambda y, t: ((y @ R) * y).sum() / len(y), names)
+    np.testing.assert_allclose(report.heatmap.frobenius_sq, dense, rtol=1e-10)
+    assert report.skipped == ()
+    assert math.isnan(by_name(report)["layer.weight"].gamma)
+    assert by_name(report)["last.weight"].gamma > 0
+
+
+class OverwritesItsInput(nn.Module):
+    """Legal for autograd as long as the weight is frozen, fatal for what the hooks kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        y = self.layer(h)
+        with torch.no_grad():
+            h.mul_(2)
+        return y
+
+
+def test_an_input_overwritten_after_it_was_read_is_refused() -> None:
+    with pytest.raises(hessdiag.HessdiagError, match="'layer' is overwritten in place"):
+        hessdiag.diagnose(OverwritesItsInput().double(), torch.randn(5, 4, dtype=torch.float64))
+
+
+def test_batch_norm_in_training_mode_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double()
+    with pytest.raises(hessdiag.HessdiagError, match=r"batch normalisation '1' is in training mode.*model\.eval\(\)"):
+        hessdiag.diagnose(model, torch.randn(5, 4, dtype=torch.float64))
+
+
+class SequenceFirst(nn.Module):
+    """Examples run along the second dimension inside the network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x.transpose(0, 1)).relu().mean(0))
+
+
+def test_examples_along_another_dimension_are_refused() -> None:
+    with pytest.raises(hessdiag.HessdiagError, match="first dimension"):
+        hessdiag.diagnose(SequenceFirst().double(), torch.randn(4, 4, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"matrix": "fisher"}, "matrix 'fisher' is not known: use one of ggn, hessian"),
+        ({"per": "epoch"}, "per 'epoch'"),
+        ({"method": "guess"}, "method 'guess'"),
+        ({"loss": "hinge"}, "unknown loss 'hinge'"),
+        ({"rtol": 0.0}, "rtol 0.0"),
+        ({"rtol": math.nan}, "rtol nan"),
+        ({"max_products": 1}, "max_products 1"),
+        ({"loss": "cross-entropy"}, "needs targets"),
+        ({"loss": "mse", "targets": torch.zeros(5, 2, dtype=torch.float64)}, "targets have shape"),
+        ({"loss": "cross-entropy", "targets": torch.full((5,), 7)}, "class 7"),
+        ({"loss": lambda y, t: y}, "return a scalar"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_sentence(options, message: str) -> None:
+    model, x = build("mlp")
+    with pytest.raises(hessdiag.HessdiagError) as refused:
+        hessdiag.diagnose(model, x, **options)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def with_nan(model: nn.Module) -> nn.Module:
+    model[0].bias.data[1] = math.nan
+    return model
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda m, x: (m, x.float()), "float32 and float64"),
+        (lambda m, x: (m.bfloat16(), x.bfloat16()), "bfloat16"),
+        (lambda m, x: (nn.ReLU(), x), "no parameters"),
+        (lambda m, x: (with_nan(m), x), "'0.bias' holds NaN"),
+    ],
+)
+def test_models_that_cannot_be_measured_are_refused(spoil, message: str) -> None:
+    with pytest.raises(hessdiag.HessdiagError, match=message):
+        hessdiag.diagnose(*spoil(*build("mlp")))
+
+
+def test_the_seed_draws_the_loss() -> None:
+    model, x = build("mlp")
+    reports = [hessdiag.diagnose(model, x, seed=seed) for seed in (0, 0, 1)]
+    assert reports[0] == reports[1]
+    assert reports[0].blocks[0].gamma != reports[2].blocks[0].gamma
+
+
+def test_a_wrong_class_anywhere_in_the_batch_is_refused() -> None:
+    model, x = torch.nn.Linear(4, 2), torch.ones(4, 4)
+    with pytest.raises(hessdiag.HessdiagError, match="targets hold class 2"):
+        hessdiag.diagnose(model, x, torch.tensor([0, 1, 1, 2]), loss="cross-entropy")
+
+
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 1, 3), nn.Flatten()), (3, 9, 9)),
+        (nn.Sequential(nn.Conv1d(4, 1, 5, stride=2), nn.Flatten()), (4, 20)),
+        (nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ConvTranspose2d(4, 1, 3, stride=2), nn.Flatten()), (1, 7, 7)),
+        (nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1)).eval(), (3,)),
+    ],
+)
+def test_a_bias_of_one_entry_multiplies_nothing(model: nn.Module, size: tuple[int, ...]) -> None:
+    report = hessdiag.diagnose(model, torch.randn(2, *size))
+    assert all(math.isfinite(block.avg_sq_singular_value) for block in report.blocks)
+    assert all(math.isnan(block.gamma) for block in report.blocks if block.kind == "scalar")
+
+
+@pytest.mark.parametrize("method", ["exact", "sketch", "probe"])
+@pytest.mark.parametrize(("depth", "size"), [(40, 1.0), (2, 1e6)])
+def test_numbers_that_leave_the_range_of_float32(depth: int, size: float, method: str) -> None:
+    """Squares of small gradients underflow, and of large ones overflow, long before the network does."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(32, 32, bias=False), nn.ReLU())]
+    model, x = nn.Sequential(*layers, nn.Linear(32, 5)), torch.randn(4, 32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= size
+    single = hessdiag.diagnose(model, x, method=method, rtol=0.5)
+    double = hessdiag.diagnose(model.double(), x.double(), method=method, rtol=0.5)
+    for a, b in zip(single.blocks, double.blocks, strict=True):
+        assert b.avg_sq_singular_value > 0
+        for key in ("avg_sq_singular_value", "gamma", "nu", "gamma_curvature"):
+            assert getattr(a, key) == pytest.approx(getattr(b, key), rel=1e-2), key

@@ -1,0 +1,58 @@
+"""Random set-ups: new ones each time, the same ones again."""
+
+import numpy as np
+import pytest
+import torch
+
+from hessdiag.diagnosis.random_setups import diagnose_random, measure_setups
+from hessdiag.errors import HessdiagError
+from hessdiag.loading.model_spec import resolve_model
+from hessdiag.loading.prepare import prepare, random_network
+
+SOURCE = resolve_model("mlp:6-5-4")
+
+
+def test_set_ups_differ_and_repeat() -> None:
+    first, again = (measure_setups(SOURCE, setups=3, batch_size=4, init="fan-in") for _ in range(2))
+    assert len(first) == 3
+    assert first.to_json() == again.to_json()
+    for column in first.columns.values():
+        if column.any():  # standard errors of exact values are all zero
+            assert len(np.unique(column[:, 0])) == 3
+
+
+def test_a_later_set_up_is_the_first_of_a_later_seed() -> None:
+    three = measure_setups(SOURCE, setups=3, batch_size=4, init="fan-in", seed=5)
+    last = measure_setups(SOURCE, setups=1, batch_size=4, init="fan-in", seed=7)
+    np.testing.assert_array_equal(three.columns["gamma"][2], last.columns["gamma"][0])
+
+
+def test_weights_inputs_and_loss_are_drawn_apart() -> None:
+    report = diagnose_random(SOURCE, batch_size=4, init="fan-out", seed=3)
+    assert (report.model, report.init, report.data, report.seed) == ("mlp:6-5-4", "fan-out", "random normal", 3)
+    prepared = prepare(SOURCE, batch_size=4, init="fan-out", seed=3)
+    (inputs,), targets = prepared.batch.args, prepared.batch.targets
+    assert targets is None
+    weight = next(prepared.module.parameters()).detach().flatten()[:24]
+    assert abs(float(torch.corrcoef(torch.stack([weight, inputs.flatten()]))[0, 1])) < 0.9
+
+
+@pytest.mark.parametrize(("loss", "shape"), [("cross-entropy", (4,)), ("mse", (4, 4))])
+def test_random_targets_fit_the_outputs(loss: str, shape: tuple[int, ...]) -> None:
+    report = diagnose_random(SOURCE, batch_size=4, loss=loss)
+    assert report.loss == loss
+    targets = prepare(SOURCE, batch_size=4, loss=loss, seed=0).batch.targets
+    assert targets is not None
+    assert targets.shape == shape
+
+
+def test_building_a_network_leaves_the_random_state_alone() -> None:
+    before = torch.get_rng_state()
+    random_network(SOURCE, init="geometric", seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("options", [{"setups": 0, "batch_size": 4}, {"setups": 1, "batch_size": 0}])
+def test_nothing_to_measure_is_refused(options) -> None:
+    with pytest.raises(HessdiagError, match="at least 1"):
+        measure_setups(SOURCE, **options)

@@ -1,0 +1,122 @@
+"""A stream of batches, of whatever sizes, gives what all of its examples together give."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import hessdiag
+from hessdiag.errors import HessdiagError
+from tests.networks import BUILDERS, build
+
+RAGGED = (4, 1, 3, 2)
+
+
+def ragged(*tensors: torch.Tensor):
+    return zip(*(t.split(list(RAGGED)) for t in tensors), strict=True)
+
+
+def assert_alike(streamed: hessdiag.Report, whole: hessdiag.Report, *, rtol: float = 1e-10) -> None:
+    np.testing.assert_allclose(streamed.heatmap.frobenius_sq, whole.heatmap.frobenius_sq, rtol=rtol)
+    largest = max(block.nu for block in whole.weights)
+    for a, b in zip(streamed.blocks, whole.blocks, strict=True):
+        if b.nu < 1e-20 * largest:  # zero up to rounding
+            continue
+        for key in ("avg_sq_singular_value", "gamma", "gamma_intrinsic", "activation_scaling", "nu", "ratio"):
+            np.testing.assert_allclose(getattr(a, key), getattr(b, key), rtol=rtol, err_msg=f"{a.name} {key}")
+        assert (a.sites_in, a.sites_out) == (b.sites_in, b.sites_out)
+    assert streamed.batch_size == whole.batch_size
+
+
+@pytest.mark.parametrize("per", ["example", "batch"])
+@pytest.mark.parametrize("network", BUILDERS)
+def test_ragged_batches_weigh_by_their_examples(network: str, per: str) -> None:
+    model, x = build(network, batch=sum(RAGGED))
+    streamed = hessdiag.diagnose(model, ((part, None) for (part,) in ragged(x)), per=per, method="exact")
+    assert_alike(streamed, hessdiag.diagnose(model, x, per=per, method="exact"), rtol=1e-8)
+    assert streamed.batches == (4 if per == "example" else 1)
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "mse"])
+def test_targets_stream_with_the_inputs(loss: str) -> None:
+    model, x = build("mlp", batch=sum(RAGGED))
+    t = torch.randint(3, (len(x),)) if loss == "cross-entropy" else torch.randn(len(x), 3, dtype=torch.float64)
+    whole = hessdiag.diagnose(model, x, t, loss=loss)
+    assert_alike(hessdiag.diagnose(model, ragged(x, t), loss=loss), whole)
+    assert_alike(hessdiag.diagnose(model, DataLoader(TensorDataset(x, t), batch_size=4), loss=loss), whole)
+    as_arguments = [{"input": part} for (part,) in ragged(x)]
+    assert_alike(hessdiag.diagnose(model, as_arguments), hessdiag.diagnose(model, x))
+
+
+def test_a_stream_is_read_once_and_batch_by_batch() -> None:
+    model, x = build("mlp", batch=6)
+    alive = []
+
+    def stream():
+        for part in x.split(2):
+            alive.append(len(alive))
+            yield part
+
+    steps = []
+    hessdiag.diagnose(model, stream(), progress=lambda step: steps.append((step, len(alive))))
+    assert len(alive) == 3
+    assert [read for step, read in steps if step == "moments"] == [1, 2, 3]
+
+
+def test_sampled_blocks_of_a_stream_are_within_their_error_bars() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 40)).double()
+    x = torch.randn(9, 20, dtype=torch.float64)
+    exact = hessdiag.diagnose(model, x)
+    for options in ({"method": "sketch"}, {"method": "probe", "rtol": 0.2}):
+        streamed = hessdiag.diagnose(model, iter(x.split([5, 1, 3])), **options)
+        error = np.abs(streamed.heatmap.frobenius_sq - exact.heatmap.frobenius_sq)
+        assert (error <= 4 * streamed.heatmap.stderr).all()
+        assert {block.ended for block in streamed.weights} == {"rtol"}
+
+
+@pytest.mark.parametrize(
+    ("batches", "says"),
+    [
+        ([], "inputs hold no tensor"),
+        (iter([]), "inputs hold no batch"),
+        (iter([torch.ones(2, 4), torch.ones(2, 5)]), r"have inputs \(5,\), those before inputs \(4,\)"),
+        (iter([torch.ones(2, 4), torch.full((2, 4), torch.nan)]), "inputs: inputs or targets hold NaN"),
+        (iter([torch.ones(2, 4), torch.ones(2, 4).double()]), "model and inputs are in float32 and float64"),
+        (iter([torch.ones(2, 4), 3]), "inputs gave inputs of type int"),
+        (iter([(torch.ones(2, 4), torch.ones(3))]), "the first dimension must be the same batch"),
+        (3, "inputs are a int"),
+        ("data", "inputs are a str"),
+    ],
+)
+def test_what_is_no_stream_of_batches_is_refused(batches, says: str) -> None:
+    with pytest.raises(HessdiagError, match=says):
+        hessdiag.diagnose(nn.Linear(4, 3), batches)
+
+
+def test_targets_of_later_batches_are_checked() -> None:
+    later = [(torch.ones(2, 4), torch.tensor([0, 1])), (torch.ones(2, 4), torch.tensor([0, 7]))]
+    with pytest.raises(HessdiagError, match="targets hold class 7"):
+        hessdiag.diagnose(nn.Linear(4, 3), iter(later), loss="cross-entropy")
+    with pytest.raises(HessdiagError, match="let every batch be"):
+        hessdiag.diagnose(nn.Linear(4, 3), iter(later), torch.tensor([0, 1]))
+
+
+class Switching(nn.Module):
+    """Uses a layer's weight in another way once the inputs are large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.last(h + x @ self.first.weight if bool(x.max() > 10) else h)
+
+
+def test_a_model_that_changes_its_path_between_batches_is_refused() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 4)
+    with pytest.raises(HessdiagError, match=r"block 'first.weight' is used in another way from example 3 on"):
+        hessdiag.diagnose(Switching(), iter([x, 100 * x]))

@@ -1,0 +1,271 @@
+"""The page: whole, self-contained, and safe whatever the model calls its parts."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import hessdiag
+from hessdiag.errors import HessdiagError
+from hessdiag.html.report_page import rows
+from hessdiag.results.report import BlockReport, Report
+from hessdiag.results.verdict import judge
+from hessdiag.tables.report_table import COLUMNS, cells
+from tests.synthetic import build_block, build_report
+
+VOID = {"meta", "br", "hr", "img", "wbr", "input", "link"}
+HOSTILE = (
+    "<script>alert(1)</script>.weight",
+    "a&b\"c'.weight",
+    "</script><img src=x onerror=alert(1)>.weight",
+    "<!--.weight",
+    "$\\frac{x$.weight",
+    "x\x07\u202ey\ud800.weight",
+    "{{ 7*7 }}.weight",
+    "a#b url(#c).weight",
+    '"><svg onload=alert(1)>.bias',
+)
+
+
+@dataclass
+class Page(HTMLParser):
+    """Every element with its attributes, and the text inside each tag; a tag that is not closed in turn fails."""
+
+    source: str
+    elements: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    open: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.feed(self.source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"an attribute of <{tag}> stands twice: {names}"
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert "svg" in self.open, f"<{tag} /> is no HTML"
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag in set(self.open):
+            self.texts.setdefault(tag, []).append(data)
+
+    def text(self, tag: str = "body") -> str:
+        return " ".join("".join(self.texts.get(tag, [])).split())
+
+
+def several() -> Report:
+    names = ("conv1.weight", "conv1.bias", "gate.scale", "fc.weight")
+    return build_report([build_block(name, avg_sq_singular_value=1.0 + i) for i, name in enumerate(names)])
+
+
+def hostile() -> Report:
+    blocks = [build_block(name, avg_sq_singular_value=1.0 + i) for i, name in enumerate(HOSTILE)]
+    return build_report(
+        blocks,
+        model="<b>&\"'{{ model }}",
+        init="</title><script>",
+        loss="<i>",
+        data="<!--",
+        method_reason="</dd>",
+        skipped=((HOSTILE[0], HOSTILE[2]), (HOSTILE[2], "</td>"), (HOSTILE[5], HOSTILE[5])),
+        versions={"<u>": "</script>"},
+    )
+
+
+def awkward() -> dict[str, Report]:
+    undefined = dict.fromkeys(("gamma", "nu", "ratio", "relative_ratio", "avg_sq_singular_value"), math.nan)
+    many = [build_block(f"layers.{i}.weight", avg_sq_singular_value=2.0**i) for i in range(20)]
+    short = [replace(block, stderr=1.0, ended="budget", products=400) for block in several().blocks]
+    return {
+        "several": several(),
+        "hostile": hostile(),
+        "none": build_report([]),
+        "biases alone": build_report([build_block("a.bias")]),
+        "one": build_report([build_block("a.weight")]),
+        "undefined": build_report([build_block("a.weight", **undefined), build_block("b.weight")]),
+        "zero": build_report([build_block("a.weight", avg_sq_singular_value=0.0), build_block("b.weight")]),
+        "nowhere": build_report([build_block(n, avg_sq_singular_value=0.0) for n in ("a.weight", "b.weight")]),
+        "overflow": build_report([build_block("a.weight", avg_sq_singular_value=math.inf), build_block("b.weight")]),
+        "many": build_report(many),
+        "budget": build_report(short, method="probe", matrix="hessian", per="batch"),
+    }
+
+
+AWKWARD = awkward()
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return {name: report.to_html() for name, report in AWKWARD.items()}
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_is_well_formed_with_unique_ids_that_resolve(pages: dict[str, str], name: str) -> None:
+    page = Page(pages[name])
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    referred = [v for _, a in page.elements for v in re.findall(r"url\(#([^)]+)\)", " ".join(a.values()))]
+    referred += [a["href"].removeprefix("#") for _, a in page.elements if a.get("href", "").startswith("#")]
+    labels = ("aria-labelledby", "aria-describedby")
+    referred += [one for _, a in page.elements for key in labels for one in a.get(key, "").split()]
+    assert set(referred) <= set(ids)
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_loads_nothing_and_runs_nothing(pages: dict[str, str], name: str) -> None:
+    page = Page(pages[name])
+    for tag, attributes in page.elements:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "form", "foreignobject"}
+        assert not [key for key in attributes if key.startswith("on")]
+        if tag == "script":
+            assert attributes["type"] == "application/json"
+        for key in ("href", "src", "xlink:href", "action", "data"):
+            assert re.match(r"#|data:image/png;base64,|$", attributes.get(key, ""))
+        assert "url(" not in re.sub(r"url\(#", "", " ".join(attributes.values()))
+    assert [tag for tag, _ in page.elements].count("script") == 1
+    assert not re.search(r"@import|url\(|//", page.text("style"))
+    policy = next(a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_holds_the_report_itself(pages: dict[str, str], name: str) -> None:
+    text = re.search(r'<script type="application/json" id="report">(.*?)</script>', pages[name], re.DOTALL)[1]
+    assert Report.from_json(text) == AWKWARD[name]
+
+
+def test_the_code_on_the_page_reads_it_back(
+    pages: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "report.html").write_text(pages["hostile"], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Report] = {}
+    exec(html.unescape(re.search(r"<pre[^>]*><code>(.*?)</code>", pages["hostile"], re.DOTALL)[1]), scope)
+    assert scope["report"] == AWKWARD["hostile"]
+
+
+def test_names_are_text_wherever_they_stand(pages: dict[str, str]) -> None:
+    page = Page(pages["hostile"])
+    shown = [re.sub(r"[\x07\u202e\ud800]", "\ufffd", name) for name in HOSTILE]
+    body = page.text("tbody")
+    for name in shown:
+        assert name in body
+    assert page.text("title").startswith("<b>&\"'{{ model }}: uneven")
+    assert not {"u", "img"} & {tag for tag, _ in page.elements}
+    assert "<b>&\"'{{ model }}" in page.text("h1")
+    assert "</title><script>" in page.text("h1")
+    assert "</script>" in page.text("dl")
+    assert not re.search("[\x07\u202e\ud800]", pages["hostile"])
+    for _, attributes in page.elements:
+        assert not any("alert(1)" in value for value in attributes.values())
+
+
+def test_figures_hold_no_name(pages: dict[str, str]) -> None:
+    for svg in re.findall(r"<svg.*?</svg>", pages["hostile"], re.DOTALL):
+        assert not re.search("alert|weight:|bias:|<!--|metadata|<style|xmlns", svg)
+
+
+@pytest.mark.parametrize("name", ["several", "hostile", "many"])
+def test_the_same_report_gives_the_same_bytes(pages: dict[str, str], name: str) -> None:
+    report = Report.from_json(AWKWARD[name].to_json())
+    assert report.to_html() == pages[name]
+
+
+def test_is_read_without_seeing(pages: dict[str, str]) -> None:
+    page = Page(pages["several"])
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("h1") == 1
+    assert ("html", {"lang": "en-GB"}) in page.elements
+    assert all("scope" in attributes for tag, attributes in page.elements if tag == "th")
+    drawn = [attributes for tag, attributes in page.elements if tag == "svg"]
+    assert len(drawn) == 2
+    assert all(a["role"] == "img" and a["aria-labelledby"] and a["aria-describedby"] for a in drawn)
+    scrolling = [a for _, a in page.elements if a.get("class") in ("scroll", "plate")]
+    assert all(a["tabindex"] == "0" and (a.get("aria-label") or a.get("aria-labelledby")) for a in scrolling)
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_says_what_the_text_table_says(pages: dict[str, str], name: str) -> None:
+    report, page = AWKWARD[name], Page(pages[name])
+    assert judge(report).sentence.split("x\x07")[0] in page.text("p")
+    header = page.text("thead")
+    assert all(column in header for column in COLUMNS)
+    body = page.text("tbody")
+    for block in report.blocks:
+        assert all(text in body for text in cells(block)[1:])
+    assert str(report.seed) in page.text("dl")
+
+
+def test_says_what_ended_the_sampling_and_what_was_left_out(pages: dict[str, str]) -> None:
+    assert "Nothing was sampled" in pages["several"]
+    assert (
+        "Sampling: rtol 0.05 missed with at most 400 products a block on conv1.weight" in Page(pages["budget"]).text()
+    )
+    assert "Nothing was left out" in pages["several"]
+    left_out = replace(several(), skipped=(("norm.weight", "normalisation layers are not blocks"),)).to_html()
+    assert "normalisation layers are not blocks" in left_out
+    assert "Nothing was left out" not in left_out
+
+
+def test_says_per_example_or_per_batch(pages: dict[str, str]) -> None:
+    assert "Gauss-Newton matrix of each example, averaged over the batch" in Page(pages["several"]).text()
+    assert "Hessian of the mean loss of the batch" in Page(pages["budget"]).text()
+    assert "γ is divided by the batch size" in Page(pages["budget"]).text()
+
+
+def place_of(*blocks: BlockReport) -> list[tuple[float | None, str]]:
+    return [(row.place, row.extreme) for row in rows(build_report(blocks))]
+
+
+def test_dots_lie_on_a_logarithmic_scale_of_the_weights() -> None:
+    sizes = (0.1, 1.0, 10.0)
+    blocks = [build_block(f"{size}.weight", avg_sq_singular_value=size) for size in sizes]
+    bias = build_block("a.bias", avg_sq_singular_value=1e6)
+    assert place_of(*blocks, bias) == [(0.0, "smallest"), (50.0, ""), (100.0, "largest"), (None, "")]
+
+
+def test_equal_blocks_lie_in_the_middle_and_none_is_largest() -> None:
+    assert place_of(build_block("a.weight"), build_block("b.weight")) == [(50.0, ""), (50.0, "")]
+
+
+def test_a_block_without_a_place_has_no_dot() -> None:
+    values = (0.0, math.nan, math.inf, 1.0)
+    blocks = [build_block(f"{value}.weight", avg_sq_singular_value=value) for value in values]
+    assert [place for place, _ in place_of(*blocks)] == [None, None, None, 50.0]
+
+
+def test_is_written_whole_or_refused(tmp_path: Path) -> None:
+    text = several().to_html(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == text
+    with pytest.raises(HessdiagError, match="cannot write"):
+        several().to_html(tmp_path / "missing" / "page.html")
+
+
+def test_needs_no_torch() -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'tests'); from synthetic import build_block, build_report;"
+        "build_report([build_block('a.weight')]).to_html(); assert 'torch' not in sys.modules"
+    )
+    root = Path(hessdiag.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)

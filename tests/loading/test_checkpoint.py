@@ -1,0 +1,177 @@
+"""Weights from files: the right ones exactly, the wrong ones refused, and no code run."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from hessdiag.errors import HessdiagError
+from hessdiag.loading.checkpoint import load_checkpoint, read_checkpoint
+from hessdiag.models import mlp
+
+WIDTHS = (4, 3, 2)
+
+
+def network() -> nn.Module:
+    return mlp(WIDTHS)
+
+
+def load(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
+    module = network()
+    return module, load_checkpoint(module, read_checkpoint(str(path)))
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+def test_both_formats_load_exactly(tmp_path: Path, suffix: str) -> None:
+    trained = network().state_dict()
+    path = tmp_path / f"trained.{suffix}"
+    save_file(trained, path) if suffix == "safetensors" else torch.save(trained, path)
+    module, notes = load(path)
+    assert notes == ()
+    for key, value in module.state_dict().items():
+        assert torch.equal(value, trained[key])
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize(
+    ("wrap", "notes"),
+    [
+        (lambda state: {"state_dict": state, "epoch": 3}, ("took what is under 'state_dict'",)),
+        (lambda state: {"model": state, "optimizer": {"lr": 0.1}}, ("took what is under 'model'",)),
+        (lambda state: {f"module.{k}": v for k, v in state.items()}, ("left out the prefix 'module.'",)),
+        (
+            lambda state: {"model": {f"_orig_mod.module.{k}": v for k, v in state.items()}},
+            ("took what is under 'model'", "left out the prefix '_orig_mod.'", "left out the prefix 'module.'"),
+        ),
+    ],
+)
+def test_wrappings_are_taken_off_and_said(tmp_path: Path, wrap, notes: tuple[str, ...], legacy: bool) -> None:
+    trained = network().state_dict()
+    torch.save(wrap(trained), tmp_path / "last.ckpt", _use_new_zipfile_serialization=not legacy)
+    module, said = load(tmp_path / "last.ckpt")
+    assert said == notes
+    assert all(torch.equal(value, trained[key]) for key, value in module.state_dict().items())
+
+
+def test_a_prefix_of_the_network_itself_stays(tmp_path: Path) -> None:
+    wrapped = nn.Module()
+    wrapped.module = nn.Linear(2, 2)
+    torch.save(wrapped.state_dict(), tmp_path / "own.pt")
+    assert load_checkpoint(wrapped, read_checkpoint(str(tmp_path / "own.pt"))) == ()
+
+
+def test_a_tied_weight_is_needed_once(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    model[1].weight = model[0].weight
+    save_file({"0.weight": torch.ones(3, 3)}, tmp_path / "tied.safetensors")
+    load_checkpoint(model, read_checkpoint(str(tmp_path / "tied.safetensors")))
+    assert torch.equal(model[1].weight, torch.ones(3, 3))
+
+
+def test_half_precision_fits_and_keeps_the_networks_type(tmp_path: Path) -> None:
+    torch.save({key: value.bfloat16() for key, value in network().state_dict().items()}, tmp_path / "half.pt")
+    module, _ = load(tmp_path / "half.pt")
+    assert {p.dtype for p in module.parameters()} == {torch.float32}
+
+
+class Malicious:
+    """Unpickling it creates a file."""
+
+    def __init__(self, victim: Path) -> None:
+        self.victim = victim
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.victim}",)
+
+
+@pytest.mark.parametrize("write", ["torch", "legacy", "pickle 2", "pickle 5"])
+def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path: Path, write: str) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "weights.pt"
+    content = network().state_dict() | {"extra": Malicious(victim)}
+    if write.startswith("pickle"):
+        path.write_bytes(pickle.dumps({"extra": Malicious(victim)}, protocol=int(write[-1])))
+    else:
+        torch.save(content, path, _use_new_zipfile_serialization=write == "torch")
+    with pytest.raises(HessdiagError, match=r"could run code|damaged"):
+        load(path)
+    assert not victim.exists()
+    pickle.loads(pickle.dumps(Malicious(victim)))  # it would have worked
+    assert victim.exists()
+
+
+def _save(path: Path, **changes: object) -> None:
+    state = dict(network().state_dict())
+    for key, value in changes.items():
+        name = key.replace("__", ".")
+        if value is None:
+            del state[name]
+        else:
+            state[name] = value
+    torch.save(state, path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fc1__weight": None, "fc1__bias": None}, "2 missing .fc1.weight, fc1.bias."),
+        ({"other": torch.ones(1)}, "1 unexpected .other."),
+        (
+            {"fc1__weight": torch.ones(5, 4)},
+            "1 of another shape .fc1.weight is 5×4 in the file and 3×4 in the",
+        ),
+        ({"fc1__bias": torch.tensor(1.0)}, "is a scalar in the file"),
+        ({"fc1__weight": torch.ones(3, 4, dtype=torch.int8)}, "1 no floats .fc1.weight holds int8"),
+        ({"fc1__weight": torch.full((3, 4), float("nan"))}, "'fc1.weight' holds NaN or infinite"),
+        ({"fc1__weight": torch.ones(3, 4, dtype=torch.complex64)}, "not a dense tensor of real numbers"),
+        ({"fc1__weight": torch.ones(3, 4).to_sparse()}, "not a dense tensor of real numbers"),
+        ({"epoch": 3}, "holds epoch, which are not tensors"),
+    ],
+)
+def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path: Path, changes, message: str) -> None:
+    _save(tmp_path / "w.pt", **changes)
+    module = network()
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    with pytest.raises(HessdiagError, match=message):
+        load_checkpoint(module, read_checkpoint(str(tmp_path / "w.pt")))
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "holds nothing"),
+        (torch.ones(3), "holds a Tensor: save model.state_dict()"),
+        ({"epoch": 1, "net": {"a": torch.ones(1)}}, "holds epoch, net, which are not tensors"),
+        ({0: torch.ones(1)}, "holds 0, which are not tensors"),
+        (nn.Linear(2, 2), "could run code in it .it would call torch.nn.modules.linear.Linear"),
+    ],
+)
+def test_other_contents_are_refused(tmp_path: Path, content, message: str) -> None:
+    torch.save(content, tmp_path / "w.pt")
+    with pytest.raises(HessdiagError, match=message):
+        read_checkpoint(str(tmp_path / "w.pt"))
+
+
+@pytest.mark.parametrize("keep", [0, 10, 0.5, -1])
+@pytest.mark.parametrize("suffix", ["safetensors", "pt", "legacy.pt"])
+def test_damaged_files_are_refused(tmp_path: Path, suffix: str, keep: float) -> None:
+    path = tmp_path / f"w.{suffix}"
+    state = network().state_dict()
+    if suffix == "safetensors":
+        save_file(state, path)
+    else:
+        torch.save(state, path, _use_new_zipfile_serialization=suffix == "pt")
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * keep) if isinstance(keep, float) else keep])
+    with pytest.raises(HessdiagError, match=r"damaged|could run code"):
+        load(path)
+
+
+def test_a_missing_file_offers_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "best.pt").touch()
+    with pytest.raises(HessdiagError, match=r"did you mean best.pt\?"):
+        read_checkpoint(str(tmp_path / "bets.pt"))

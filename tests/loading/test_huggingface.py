@@ -1,0 +1,200 @@
+"""transformers networks from small real configurations: inputs and outputs fit, seeds repeat, no network is used."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import hessdiag
+from hessdiag.errors import HessdiagError
+from hessdiag.loading.checkpoint import load_checkpoint, read_checkpoint
+from hessdiag.loading.model_source import NormalInputs, TokenInputs
+from hessdiag.loading.model_spec import resolve_model
+from hessdiag.loading.prepare import prepare
+
+TEXT = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
+GPT2 = {"model_type": "gpt2", "vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 6}
+CONFIGURATIONS = {
+    "bert": {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "num_labels": 3} | TEXT,
+    "bert base": {"model_type": "bert", "max_position_embeddings": 5} | TEXT,
+    "gpt2": GPT2 | {"architectures": ["GPT2LMHeadModel"]},
+    "gpt2 classifier": GPT2 | {"architectures": ["GPT2ForSequenceClassification"], "num_labels": 3},
+    "vit": {"model_type": "vit", "architectures": ["ViTForImageClassification"], "image_size": 8, "patch_size": 4}
+    | {key: value for key, value in TEXT.items() if key != "vocab_size"},
+    "resnet": {
+        "model_type": "resnet",
+        "architectures": ["ResNetForImageClassification"],
+        "embedding_size": 4,
+        "hidden_sizes": [4, 8],
+        "depths": [1, 1],
+        "num_channels": 1,
+    },
+    "t5": {
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration"],
+        "vocab_size": 20,
+        "d_model": 8,
+        "d_ff": 12,
+        "d_kv": 4,
+        "num_heads": 2,
+        "num_layers": 1,
+    },
+}
+OUTPUTS = {  # per example
+    "bert": (3,),
+    "bert base": (8, 5),
+    "gpt2": (20, 6),
+    "gpt2 classifier": (3,),
+    "vit": (2,),
+    "resnet": (2,),
+    "t5": (20, 64),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args, **kwargs):
+        raise AssertionError("a test used the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def config(tmp_path: Path):
+    def write(name: str, **changes) -> str:
+        path = tmp_path / f"{name.replace(' ', '_')}.json"
+        path.write_text(json.dumps(CONFIGURATIONS[name] | changes))
+        return f"hf:{path}"
+
+    return write
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "mse"])
+@pytest.mark.parametrize("name", list(CONFIGURATIONS))
+def test_inputs_outputs_and_targets_fit(config, name: str, loss: str) -> None:
+    size = (1, 32, 32) if name == "resnet" else None
+    prepared = prepare(resolve_model(config(name), input_size=size), batch_size=3, loss=loss)
+    with torch.no_grad():
+        y = prepared.batch.call(prepared.module)
+    assert tuple(y.shape[1:]) == OUTPUTS[name]
+    wanted = (3, *OUTPUTS[name]) if loss == "mse" else (3, *OUTPUTS[name][1:])
+    assert prepared.batch.targets.shape == wanted
+    assert not prepared.module.training
+
+
+@pytest.mark.parametrize("name", ["bert", "vit", "gpt2 classifier", "t5"])
+@pytest.mark.parametrize("matrix", ["ggn", "hessian"])
+def test_they_are_measured(config, name: str, matrix: str) -> None:
+    size = (4,) if name == "t5" else None
+    source = resolve_model(config(name), input_size=size)
+    prepared = prepare(source, batch_size=2, loss="cross-entropy", dtype=torch.float64)
+    batch = prepared.batch
+    report = hessdiag.diagnose(
+        prepared.module, batch.inputs, batch.targets, loss="cross-entropy", matrix=matrix, rtol=0.5, max_products=20
+    )
+    last = report.weights[-1]
+    assert last.avg_sq_singular_value > 0
+    assert last.gamma > 0
+
+
+def test_logits_are_the_librarys_own(config) -> None:
+    module = resolve_model(config("gpt2")).build().module
+    ids = torch.tensor([[1, 2, 3]])
+    hooked = module(input_ids=ids)
+    assert torch.equal(hooked, module.forward(input_ids=ids).logits.movedim(-1, 1))
+
+
+def test_seeds_repeat_and_differ(config) -> None:
+    source = resolve_model(config("bert"))
+    first, again, other = (prepare(source, batch_size=2, seed=seed) for seed in (0, 0, 1))
+    for a, b, c in zip(*(p.module.state_dict().values() for p in (first, again, other)), strict=True):
+        assert torch.equal(a, b)
+        assert a.unique().numel() < 3 or not a.is_floating_point() or not torch.equal(a, c)
+    assert torch.equal(first.batch.kwargs["input_ids"], again.batch.kwargs["input_ids"])
+    assert not torch.equal(first.batch.kwargs["input_ids"], other.batch.kwargs["input_ids"])
+
+
+def test_tokens_stay_in_range_and_off_the_padding(config) -> None:
+    inputs = resolve_model(config("bert", pad_token_id=4)).build().inputs
+    assert inputs == TokenInputs(20, 64, padding=4)
+    ids = inputs(50, torch.Generator().manual_seed(0))["input_ids"]
+    assert sorted(ids.unique().tolist()) == [token for token in range(20) if token != 4]
+
+
+def test_sizes_come_from_the_configuration_or_the_user(config) -> None:
+    assert resolve_model(config("gpt2")).build().inputs.length == 6
+    assert resolve_model(config("gpt2"), input_size=(3,)).build().inputs.length == 3
+    assert resolve_model(config("vit")).build().inputs == NormalInputs((3, 8, 8), "pixel_values")
+    assert resolve_model(config("vit", image_size=[8, 12])).build().input_size == (3, 8, 12)
+    assert resolve_model(config("resnet")).build().input_size == (1, 224, 224)
+    assert resolve_model(config("t5")).build().inputs.keywords == ("input_ids", "decoder_input_ids")
+
+
+def test_arguments_replace_entries_of_the_configuration(config) -> None:
+    module = resolve_model(config("gpt2"), arguments={"n_layer": 3}).build().module
+    assert len(module.transformer.h) == 3
+
+
+def test_a_checkpoint_of_the_library_fits(config, tmp_path: Path) -> None:
+    source = resolve_model(config("gpt2"))
+    trained = source.build().module
+    trained.save_pretrained(tmp_path / "saved")  # leaves the tied head out
+    module = source.build().module
+    load_checkpoint(module, read_checkpoint(str(tmp_path / "saved" / "model.safetensors")))
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), trained.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not a readable JSON file"),
+        ("{", "not a readable JSON file"),
+        ("[]", "has no 'model_type'"),
+        ('{"hidden_size": 3}', "has no 'model_type'"),
+        ('{"model_type": 3}', "has no 'model_type'"),
+        ('{"model_type": "brt"}', "no model type 'brt'; did you mean .*bert"),
+        ('{"model_type": "zzzzzzzz"}', "transformers may be too old"),
+        ('{"model_type": "bert", "architectures": ["BertForSequenceClasification"]}', "did you mean BertForSequenceCl"),
+        ('{"model_type": "bert", "architectures": ["GenerationMixin"]}', "no architecture 'GenerationMixin'"),
+        ('{"model_type": "bert", "hidden_size": 7, "num_attention_heads": 2}', "raised ValueError"),
+        (
+            '{"model_type": "bert", "architectures": ["BertForPreTraining"]}',
+            "prediction_logits",
+        ),
+    ],
+)
+def test_wrong_configurations_are_one_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(HessdiagError, match=message):
+        prepare(resolve_model(f"hf:{tmp_path}", input_size=(4,)), batch_size=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("bert", {"arguments": {"hiden_size": 4}}, "no argument 'hiden_size': did you mean .*hidden_size"),
+        ("bert", {"input_size": (3, 8, 8)}, "reads tokens, pass their number"),
+        ("gpt2", {"input_size": (9,)}, "cannot read inputs of shape 2×9"),
+        ("vit", {"input_size": (3, 9, 9)}, "cannot read inputs of shape 2×3×9×9"),
+    ],
+)
+def test_wrong_options_are_one_line(config, name: str, options, message: str) -> None:
+    with pytest.raises(HessdiagError, match=message):
+        prepare(resolve_model(config(name), **options), batch_size=2)
+
+
+def test_a_hub_name_is_not_downloaded() -> None:
+    for name in ("bert-base-uncased", "google/vit-base"):
+        with pytest.raises(HessdiagError, match="hessdiag downloads nothing"):
+            resolve_model(f"hf:{name}")
+    with pytest.raises(HessdiagError, match="name a configuration file"):
+        resolve_model("hf:")
+
+
+def test_without_the_library(config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(HessdiagError, match=r"which is not installed: pip install transformers$"):
+        resolve_model(config("bert"))

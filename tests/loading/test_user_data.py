@@ -1,0 +1,110 @@
+"""Every form in which a function may give a batch, and those that are refused."""
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from hessdiag.errors import HessdiagError
+from hessdiag.loading.user_data import read_batches
+from hessdiag.user_code.named_function import NamedFunction
+
+X, T = torch.randn(6, 4), torch.randint(3, (6,))
+
+
+def read(content, batch_size: int = 5):
+    return next(read_batches(NamedFunction("--data", "d:f", lambda: content), batch_size=batch_size, most=1))
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(X)
+
+
+@pytest.mark.parametrize(
+    ("content", "has_targets"),
+    [
+        (X, False),
+        ((X, T), True),
+        ((X, None), False),
+        (((X,), T), True),
+        ([(X, T), (X, T)], True),
+        ([[X, T]], True),
+        ([[X]], False),
+        (DataLoader(TensorDataset(X, T), batch_size=6), True),
+        (TensorDataset(X, T), True),
+        (TensorDataset(X), False),
+        (Stream(), False),
+        ((batch for batch in [(X, T)]), True),
+    ],
+    ids=[f"form{i}" for i in range(12)],
+)
+def test_every_form_gives_the_first_examples(content, has_targets: bool) -> None:
+    batch = read(content)
+    (inputs,) = batch.args
+    assert torch.equal(inputs, X[:5])
+    assert batch.size == 5
+    if has_targets:
+        assert torch.equal(batch.targets, T[:5])
+    else:
+        assert batch.targets is None
+
+
+def test_keyword_and_positional_inputs() -> None:
+    assert read(({"a": X, "scale": 2}, T)).kwargs.keys() == {"a", "scale"}
+    assert read({"a": X}).targets is None
+    assert len(read(((X, X), T)).args) == 2
+    assert len(read((X, X, X)).args) == 3
+
+
+def test_later_batches_are_never_asked_for() -> None:
+    def endless():
+        yield X
+        raise AssertionError
+
+    assert read(endless()).size == 5
+
+
+def test_a_graph_behind_the_data_is_cut() -> None:
+    assert not read(X.clone().requires_grad_() * 2).args[0].requires_grad
+
+
+def failing():
+    yield from ()
+    raise OSError("disk unplugged")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "returned a NoneType: return a tensor"),
+        (3, "returned a int"),
+        ("text", "returned a str"),
+        (X.numpy(), "returned a ndarray: .* made with torch.from_numpy"),
+        ([], "gives no batch"),
+        (TensorDataset(X[:0]), "gives no batch"),
+        (iter(()), "gives no batch"),
+        ([3], "gave inputs of type int"),
+        ((X, [1, 2]), "gave targets of type list"),
+        ((X, T.numpy()), "targets of type ndarray: .* torch.from_numpy"),
+        (X[:0], "the batch is empty"),
+        (torch.tensor(3.0), "first dimension must be the same batch"),
+        ((X, T[:3]), "first dimension must be the same batch"),
+        (X / 0, "NaN or infinite"),
+        ((X, X * float("nan")), "NaN or infinite"),
+        ({}, "hold no tensor"),
+        ((), "hold no tensor"),
+        (X.to_sparse(), "not dense and real"),
+        (X.to(torch.complex64), "not dense and real"),
+        (X.to("meta"), "not dense and real"),
+        (failing(), "raised OSError: disk unplugged"),
+    ],
+    ids=str,
+)
+def test_what_is_no_batch_is_refused(content, message: str) -> None:
+    with pytest.raises(HessdiagError, match=f"^--data 'd:f'.*{message}"):
+        read(content)
+
+
+def test_a_function_with_arguments_is_refused() -> None:
+    with pytest.raises(HessdiagError, match="needs arguments"):
+        next(read_batches(NamedFunction("--data", "d:f", lambda path: X), batch_size=2, most=1))

@@ -1,0 +1,208 @@
+"""What is a block and what is not, and the sizes that the theory needs."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from hessdiag.network.blocks import Block, block_parameter, find_blocks, owners_of, parameter_slots
+from tests.networks import BUILDERS, Multiplier, build
+
+
+def blocks_of(model: nn.Module) -> dict[str, Block]:
+    return {block.name: block for block in find_blocks(model)[0]}
+
+
+def reasons_of(model: nn.Module) -> dict[str, str]:
+    return dict(find_blocks(model)[1])
+
+
+LAYERS = {
+    # layer: fan-in, fan-out, kernel, groups
+    "linear": (lambda: nn.Linear(7, 5), (7, 5, (), 1)),
+    "linear 1x1": (lambda: nn.Linear(1, 1), (1, 1, (), 1)),
+    "conv1d": (lambda: nn.Conv1d(4, 6, 3), (4, 6, (3,), 1)),
+    "conv2d": (lambda: nn.Conv2d(3, 8, 5, stride=2, padding=1), (3, 8, (5, 5), 1)),
+    "conv2d rectangular": (lambda: nn.Conv2d(2, 3, (1, 7)), (2, 3, (1, 7), 1)),
+    "conv2d groups": (lambda: nn.Conv2d(6, 4, 3, groups=2), (3, 4, (3, 3), 2)),
+    "conv2d depthwise": (lambda: nn.Conv2d(6, 12, 3, groups=6), (1, 12, (3, 3), 6)),
+    "conv3d": (lambda: nn.Conv3d(2, 3, (1, 2, 3)), (2, 3, (1, 2, 3), 1)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_weight_and_bias_of_a_layer(name: str) -> None:
+    make, (fan_in, fan_out, kernel, groups) = LAYERS[name]
+    layer = make()
+    found = blocks_of(nn.Sequential(layer))
+    assert list(found) == ["0.weight", "0.bias"]
+    for block, parameter in zip(found.values(), layer.parameters(), strict=True):
+        assert (block.fan_in, block.fan_out, block.kernel, block.groups) == (fan_in, fan_out, kernel, groups)
+        assert block.shape == tuple(parameter.shape)
+        assert block.numel == parameter.numel()
+        assert block.layer == type(layer).__name__
+        assert block.owners == ("0",)
+    assert (found["0.weight"].kind, found["0.bias"].kind) == ("weight", "bias")
+    assert (found["0.weight"].attribute, found["0.bias"].attribute) == ("weight", "bias")
+
+
+def test_a_layer_on_its_own_is_a_model() -> None:
+    found = blocks_of(nn.Linear(3, 2))
+    assert list(found) == ["weight", "bias"]
+    assert found["weight"].owners == ("",)
+    assert list(blocks_of(nn.Linear(3, 2, bias=False))) == ["weight"]
+
+
+@pytest.mark.parametrize("make", [Multiplier, lambda: Multiplier(1.0), nn.PReLU])
+def test_a_parameter_of_one_entry_is_a_scalar(make) -> None:
+    (block,) = blocks_of(nn.Sequential(make())).values()
+    assert (block.kind, block.numel, block.fan_in, block.fan_out, block.kernel) == ("scalar", 1, 1, 1, ())
+
+
+def test_a_scalar_of_the_model_itself() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.register_parameter("gain", nn.Parameter(torch.ones(1, 1)))
+    assert blocks_of(model)["gain"].shape == (1, 1)
+    assert blocks_of(model)["gain"].owners == ("",)
+
+
+@pytest.mark.parametrize(
+    ("layer", "reasons"),
+    [
+        (nn.LayerNorm(4), {"0.weight": "vector of 4 in LayerNorm", "0.bias": "vector of 4 in LayerNorm"}),
+        (nn.PReLU(3), {"0.weight": "vector of 3 in PReLU"}),
+        (
+            nn.InstanceNorm2d(3, affine=True),
+            {"0.weight": "vector of 3 in InstanceNorm2d", "0.bias": "vector of 3 in InstanceNorm2d"},
+        ),
+        (nn.BatchNorm2d(3, affine=False), {}),
+    ],
+)
+def test_other_parameters_are_listed_with_their_shape_and_layer(layer: nn.Module, reasons: dict[str, str]) -> None:
+    found, skipped = find_blocks(nn.Sequential(layer))
+    assert not found
+    assert dict(skipped) == {
+        name: f"{what}: neither a weight matrix, a bias nor a scalar" for name, what in reasons.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_frozen_parameter_is_no_block(name: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    model[0].get_parameter(name).requires_grad_(False)
+    assert reasons_of(model) == {f"0.{name}": "frozen (requires_grad=False) in Linear"}
+    assert f"0.{name}" not in blocks_of(model)
+    assert len(blocks_of(model)) == 3
+
+
+def test_a_lazy_layer_asks_to_be_run_once() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.LazyLinear(4), nn.LazyConv2d(3, 2, bias=False))
+    assert list(blocks_of(model)) == ["0.weight", "0.bias"]
+    assert set(reasons_of(model)) == {"1.weight", "1.bias", "2.weight"}
+    assert all("run the model once before measuring it" in reason for reason in reasons_of(model).values())
+
+
+def test_a_tied_weight_is_one_block_with_two_owners() -> None:
+    model, _ = build("tied")
+    found = blocks_of(model)
+    assert list(found) == ["first.weight", "first.bias", "second.bias", "last.weight", "last.bias"]
+    assert found["first.weight"].owners == ("first", "second")
+    assert found["second.bias"].owners == ("second",)
+    assert owners_of(found.values()) == ["first", "second", "last"]
+
+
+def test_a_submodule_under_two_names_counts_once() -> None:
+    model, _ = build("two paths")
+    found = blocks_of(model)
+    assert list(found) == ["layer.weight", "layer.bias", "last.weight", "last.bias"]
+    assert found["layer.weight"].owners == ("layer",)
+    assert parameter_slots(model)["layer.weight"] == [("layer", "weight")]
+
+
+@pytest.mark.parametrize(
+    ("layer", "fans"),
+    [
+        (nn.Embedding(5, 3), (3, 5, ())),
+        (nn.Bilinear(2, 3, 4, bias=False), (2, 4, (3,))),
+        (nn.ConvTranspose2d(4, 6, 2, groups=2, bias=False), (2, 6, (2, 2))),
+    ],
+)
+def test_a_matrix_without_a_rule_is_a_block_all_the_same(layer: nn.Module, fans: tuple) -> None:
+    (block,) = blocks_of(nn.Sequential(layer)).values()
+    assert not block.structured
+    assert (block.kind, block.fan_in, block.fan_out, block.kernel) == ("weight", *fans)
+
+
+def test_recurrent_weights_and_biases_are_blocks() -> None:
+    found = blocks_of(nn.LSTM(3, 2))
+    assert {name: block.kind for name, block in found.items()} == {
+        "weight_ih_l0": "weight",
+        "weight_hh_l0": "weight",
+        "bias_ih_l0": "bias",
+        "bias_hh_l0": "bias",
+    }
+    assert not any(block.structured for block in found.values())
+
+
+def test_a_weight_tied_to_an_embedding_is_one_block_without_a_rule() -> None:
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+    model[1].weight = model[0].weight
+    (block,) = blocks_of(model).values()
+    assert block.owners == ("0", "1")
+    assert not block.structured
+
+
+class EveryKind(nn.Module):
+    """Blocks and other parameters, shared, frozen and hidden in containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2)
+        self.layers = nn.ModuleDict({"conv": nn.Conv1d(2, 2, 3, groups=2), "norm": nn.BatchNorm1d(2)})
+        self.scales = nn.ParameterList([torch.ones(()), torch.ones(3)])
+        self.gain = nn.Parameter(torch.ones(2, 2))
+        self.recurrent = nn.GRU(3, 2)
+        self.head = nn.Linear(4, 4)
+        self.alias = self.head
+        self.tied = nn.Linear(4, 4, bias=False)
+        self.tied.weight = self.head.weight
+        self.layers["conv"].bias.requires_grad_(False)
+
+
+def assert_each_parameter_once(model: nn.Module) -> None:
+    found, skipped = find_blocks(model)
+    named = [block.name for block in found] + [name for name, _ in skipped]
+    assert Counter(named) == Counter(name for name, _ in model.named_parameters())
+    assert all(reason for _, reason in skipped)
+
+
+@pytest.mark.parametrize("network", BUILDERS)
+def test_every_parameter_is_a_block_or_listed(network: str) -> None:
+    model, _ = build(network)
+    assert_each_parameter_once(model)
+    for block in find_blocks(model)[0]:
+        assert block_parameter(model, block) is model.get_parameter(block.name)
+
+
+def test_every_parameter_of_a_mixed_model_is_a_block_or_listed() -> None:
+    assert_each_parameter_once(EveryKind())
+    assert {"layers.conv.weight", "scales.0", "head.weight", "attention.out_proj.weight"} <= set(blocks_of(EveryKind()))
+
+
+def test_a_subclass_is_its_base() -> None:
+    class Renamed(nn.Conv2d):
+        pass
+
+    found = blocks_of(nn.Sequential(Renamed(2, 3, 3)))
+    assert (found["0.weight"].kind, found["0.weight"].layer) == ("weight", "Renamed")
+
+
+@pytest.mark.parametrize("how", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_the_fans_of_a_parametrized_layers_bias_are_read_without_computing_its_weight(how) -> None:
+    model = how(nn.Linear(4, 30))
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    found = blocks_of(model)
+    assert (found["bias"].fan_in, found["bias"].fan_out) == (4, 30)
+    assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())

@@ -1,0 +1,104 @@
+"""Initialisations side by side: a map for each, markers where the numbers are, and one line a layer over widths."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hessdiag.errors import HessdiagError
+from hessdiag.plots import draw_conditioning, draw_init_check, draw_widths, save
+from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep, ranked
+from tests.plots.conftest import build_setups
+
+
+def build_scheme(init: str, factor: float) -> SchemeCheck:
+    """Five blocks whose means are 1, ..., factor in σ², γ and ν, with little noise over 8 set-ups."""
+    rng = np.random.default_rng(len(init))
+    setups = build_setups(count=8, init=init)
+    values = np.geomspace(1, factor, 5) * rng.lognormal(sigma=0.05, size=(8, 5))
+    setups = build_setups(count=8, init=init, normalized=np.sqrt(np.outer(values.mean(0), values.mean(0))))
+    for key in ("avg_sq_singular_value", "gamma", "nu"):
+        setups.columns[key][:] = values
+    ones = np.ones((8, 5))
+    return SchemeCheck(
+        setups=setups,
+        layers=("conv1", "conv2", "fc1", "fc2", "fc3"),
+        forward_sq=ones,
+        backward_sq=ones,
+        bias_balance=ones[:, 0],
+        output_sq=ones[:, 0],
+        output_variance=ones[:, 0],
+    )
+
+
+def build_check(count: int = 4, widths: WidthSweep | None = None) -> InitCheck:
+    schemes = [build_scheme(f"init{number}", 2.0 * 3**number) for number in range(count)]
+    return InitCheck(init=f"init{count - 1}", schemes=ranked(schemes), widths=widths)
+
+
+def build_sweep() -> WidthSweep:
+    sigma = np.array([[1.0, 2.0, 4.0], [1.0, 2.0, 8.0]])
+    return WidthSweep(
+        widths=(1.0, 2.0),
+        names=("a.weight", "b.weight", "c.weight"),
+        avg_sq_singular_value=sigma,
+        gamma=sigma,
+        nu=sigma,
+        output_sq=np.ones(2),
+    )
+
+
+@pytest.mark.parametrize("count", [1, 4, 8])
+def test_every_initialisation_has_its_place(count: int, tmp_path) -> None:
+    check = build_check(count)
+    figure = draw_init_check(check)
+    save(figure, tmp_path / "f")
+    *maps, _bar, spreads = sorted(figure.axes, key=lambda a: (a.get_xlabel() != "", a.get_label() == "<colorbar>"))
+    titles = [axes.get_title(loc="left") for axes in maps if axes.get_title(loc="left")]
+    assert len(titles) == min(count, 6)
+    assert check.init in titles
+    names = [text.get_text() for text in spreads.get_yticklabels()]
+    assert names == [scheme.init for scheme in check.schemes]
+    bold = [text.get_text() for text in spreads.get_yticklabels() if text.get_fontweight() == "bold"]
+    assert bold == [check.init]
+
+
+def test_markers_stand_at_the_spreads() -> None:
+    check = build_check(3)
+    (spreads,) = [axes for axes in draw_init_check(check).axes if axes.get_xlabel()]
+    drawn = {
+        (round(line.get_ydata()[0], 2), float(line.get_xdata()[0]))
+        for line in spreads.lines
+        if line.get_marker() == "D"
+    }
+    assert drawn == {(row, scheme.spread().value) for row, scheme in enumerate(check.schemes)}
+    dashed = [line.get_xdata()[0] for line in spreads.lines if line.get_linestyle() == "--"]
+    assert dashed == [2.0, 10.0]
+
+
+def test_one_line_a_layer_over_widths() -> None:
+    axes = draw_widths(build_sweep()).axes[0]
+    lines = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_marker() == "o"]
+    assert [line.get_label() for line in lines] == ["a", "b", "c"]
+    np.testing.assert_allclose(lines[0].get_ydata(), [1 / 2, 1 / 16 ** (1 / 3)])
+
+
+def test_nothing_to_draw_over_widths_is_refused() -> None:
+    zeros = np.zeros((2, 3))
+    sweep = replace(build_sweep(), avg_sq_singular_value=zeros)
+    with pytest.raises(HessdiagError, match="nothing to draw"):
+        draw_widths(sweep)
+
+
+def test_conditioning_has_a_panel_a_quantity_and_a_line_a_network() -> None:
+    panels = {"one": build_setups(count=5), "two": build_setups(count=5, names=("a.weight", "b.weight"))}
+    figure = draw_conditioning(panels)
+    assert len(figure.axes) == 3
+    for axes, key in zip(figure.axes, ("gamma", "nu", "avg_sq_singular_value"), strict=True):
+        lines = [line for line in axes.lines if line.get_marker() == "o"]
+        assert [len(line.get_xdata()) for line in lines] == [5, 2]
+        means = panels["two"].columns[key].mean(axis=0)
+        np.testing.assert_allclose(lines[1].get_ydata(), means / np.sqrt(means.prod()))
+        assert [t.get_text().split(":")[0] for t in axes.get_legend().get_texts()] == ["one", "two"]
+    with pytest.raises(HessdiagError, match="at least one network"):
+        draw_conditioning({})

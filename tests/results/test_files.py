@@ -1,0 +1,96 @@
+"""Files are written whole or not at all."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from hessdiag.errors import HessdiagError
+from hessdiag.results.files import write_bytes, write_text
+
+
+def test_text_is_written_as_utf_8(tmp_path: Path) -> None:
+    assert write_text(tmp_path / "a.txt", "γ/σ²\n") == tmp_path / "a.txt"
+    assert (tmp_path / "a.txt").read_bytes() == "γ/σ²\n".encode()
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_an_old_file_is_replaced_even_by_a_shorter_one(tmp_path: Path) -> None:
+    for content in (b"long and old", b"new", b""):
+        write_bytes(str(tmp_path / "a"), content)
+        assert (tmp_path / "a").read_bytes() == content
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_others_can_read_the_file(tmp_path: Path) -> None:
+    assert stat.S_IMODE(write_text(tmp_path / "a", "x").stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("step", ["os.fdopen", "os.fsync", "os.chmod", "os.replace"])
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt(), MemoryError()])
+def test_a_failure_midway_leaves_the_old_file_and_nothing_else(
+    step: str, failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("old")
+
+    def fail(*args: object, **options: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(step, fail)
+    wanted = HessdiagError if isinstance(failure, OSError) else type(failure)
+    with pytest.raises(wanted) as caught:
+        write_text(tmp_path / "a", "new")
+    monkeypatch.undo()
+    if wanted is HessdiagError:
+        assert "No space left on device" in str(caught.value)
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_text("old")
+    seen = []
+    replace = os.replace
+
+    def spy(temporary: str, target: str) -> None:
+        seen.append(((tmp_path / "a").read_text(), Path(temporary).read_text(), Path(temporary).parent == tmp_path))
+        replace(temporary, target)
+
+    monkeypatch.setattr("os.replace", spy)
+    write_text(tmp_path / "a", "new")
+    assert seen == [("old", "new", True)]
+
+
+@pytest.mark.parametrize("path", ["missing/a", "file/a", "folder", "x" * 300])
+def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(path: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(HessdiagError, match="name a file in an existing, writable folder") as caught:
+        write_text(tmp_path / path, "text")
+    assert path in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+    assert not list((tmp_path / "folder").iterdir())
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "real")
+    write_text(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "elsewhere" / "real").read_text() == "text"
+    assert sorted(os.listdir(tmp_path)) == ["elsewhere", "link"]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    """So is /dev/null, which a replacement by a file would break for the whole machine."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(pipe, "text")
+        assert os.read(reader, 100) == b"text"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()

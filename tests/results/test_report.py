@@ -1,0 +1,275 @@
+"""A report as JSON, data frame and CSV, and what it derives from its own numbers."""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hessdiag
+from hessdiag.results.report import BlockReport, Heatmap, Report, spread
+from tests.networks import build
+from tests.reports import build_block, build_report
+
+AWKWARD = [math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, -0.0, 0.1 + 0.2, math.pi]
+
+BLOCK_KEYS = {
+    "name",
+    "shape",
+    "numel",
+    "fan_in",
+    "fan_out",
+    "kernel",
+    "gamma",
+    "gamma_intrinsic",
+    "gamma_curvature",
+    "nu",
+    "avg_sq_singular_value",
+    "stderr",
+    "ratio",
+    "relative_ratio",
+    "activation_scaling",
+}
+KEYS = {
+    "schema",
+    "blocks",
+    "heatmap",
+    "skipped",
+    "spread",
+    "model",
+    "loss",
+    "matrix",
+    "per",
+    "method",
+    "init",
+    "seed",
+    "batch_size",
+    "device",
+    "dtype",
+    "versions",
+}
+
+
+def strict(text: str):
+    """Parsed as a language without NaN and Infinity would."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def damaged(report: Report, **changes) -> str:
+    record = json.loads(report.to_json()) | changes
+    return json.dumps({key: value for key, value in record.items() if value is not ...})
+
+
+@pytest.mark.parametrize("value", AWKWARD)
+def test_json_gives_every_number_back_exactly(value: float) -> None:
+    block = build_block(nu=value, gamma=value)
+    heatmap = Heatmap(
+        names=("a", "b"),
+        numel=(2, 3),
+        frobenius_sq=np.array([[1.0, value], [value, 2.0]]),
+        stderr=np.full((2, 2), value),
+    )
+    report = build_report(block, heatmap=heatmap)
+    text = report.to_json()
+    again = Report.from_json(text)
+    assert again == report
+    assert repr(again.blocks[0].nu) == repr(value)
+    assert repr(float(again.heatmap.frobenius_sq[0, 1])) == repr(value)
+    assert again.to_json() == text
+    strict(text)
+
+
+@pytest.mark.parametrize("network", ["mlp", "conv groups", "unused", "groupnorm", "multiplier", "prelu", "tied"])
+def test_a_measured_report_survives_a_file(network: str, tmp_path: Path) -> None:
+    report = hessdiag.diagnose(*build(network))
+    text = report.to_json(tmp_path / "report.json")
+    assert (tmp_path / "report.json").read_text() == text
+    for source in (text, tmp_path / "report.json", str(tmp_path / "report.json")):
+        again = Report.from_json(source)
+        assert again == report
+        assert repr(again) == repr(report)
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(BlockReport)])
+def test_blocks_that_differ_in_one_field_are_unequal(field: str) -> None:
+    block = build_block(nu=math.nan)
+    assert block == build_block(nu=float("nan"))
+    other = dataclasses.replace(block, **{field: "x" if isinstance(getattr(block, field), str) else 77})
+    assert build_report(block, heatmap=build_report().heatmap) != build_report(other, heatmap=build_report().heatmap)
+
+
+@pytest.mark.parametrize("change", ["frobenius_sq", "stderr", "numel", "names"])
+def test_maps_that_differ_are_unequal(change: str) -> None:
+    heatmap = build_report().heatmap
+    values = {"names": ("other",), "numel": (13,)}.get(change, np.full((1, 1), 99.0))
+    assert heatmap != dataclasses.replace(heatmap, **{change: values})
+    assert heatmap == dataclasses.replace(heatmap)
+    assert heatmap != "a map"
+
+
+def test_json_has_the_keys_of_the_contract() -> None:
+    model, x = build("conv groups")
+    record = strict(hessdiag.diagnose(model, x).to_json())
+    assert set(record) >= KEYS
+    assert record["schema"] == "hessdiag.report/1"
+    assert all(set(block) >= BLOCK_KEYS for block in record["blocks"])
+    assert set(record["heatmap"]) >= {"names", "frobenius_sq", "stderr"}
+    assert set(record["spread"]) == {"gamma", "nu", "avg_sq_singular_value"}
+    assert record["blocks"][0]["shape"] == [6, 2, 3, 3]
+    assert {"hessdiag", "torch"} <= set(record["versions"])
+
+
+def test_json_has_one_line_a_block() -> None:
+    report = build_report(build_block(name="one"), build_block(name="two"))
+    lines = [line for line in report.to_json().splitlines() if line.startswith('  {"name"')]
+    assert [json.loads(line.rstrip(","))["name"] for line in lines] == ["one", "two"]
+
+
+def test_a_report_without_blocks_survives() -> None:
+    empty = Heatmap(names=(), numel=(), frobenius_sq=np.zeros((0, 0)), stderr=np.zeros((0, 0)))
+    report = dataclasses.replace(build_report(), blocks=(), heatmap=empty)
+    again = Report.from_json(report.to_json())
+    assert again == report
+    assert again.heatmap.normalized().shape == (0, 0)
+    assert math.isnan(report.spread["gamma"])
+
+
+def test_what_was_skipped_is_kept_with_its_reason() -> None:
+    model, x = build("groupnorm")
+    model[0].bias.requires_grad_(False)
+    report = hessdiag.diagnose(model, x)
+    reasons = dict(report.skipped)
+    assert set(reasons) == {"0.bias", "1.weight", "1.bias"}
+    assert "frozen" in reasons["0.bias"]
+    assert "GroupNorm" in reasons["1.weight"]
+    assert strict(report.to_json())["skipped"] == [list(pair) for pair in report.skipped]
+    assert Report.from_json(report.to_json()).skipped == report.skipped
+    assert {name for name, _ in model.named_parameters()} == set(reasons) | {b.name for b in report.blocks}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{not json", "not valid JSON"),
+        ("{}", "schema None, expected 'hessdiag.report/1'"),
+        ('{"schema": "hessdiag.setups/1"}', "schema 'hessdiag.setups/1', expected"),
+        ('{"schema": "hessdiag.report/2"}', "schema 'hessdiag.report/2', expected"),
+        ('{"schema": "hessdiag.report/1"}', "damaged"),
+        (damaged(build_report(), blocks=[{"name": "a"}]), "damaged"),
+        (damaged(build_report(), blocks=3), "damaged"),
+        (damaged(build_report(), loss=...), "damaged"),
+        (damaged(build_report(), unheard_of=1), "damaged"),
+        (damaged(build_report(), heatmap={"names": ["a"]}), "damaged"),
+        ("no such file.json", "cannot read 'no such file.json'"),
+        ("", "cannot read"),
+        (".", "cannot read"),
+    ],
+)
+def test_what_is_no_report_is_refused_in_one_sentence(source: str, message: str) -> None:
+    with pytest.raises(hessdiag.HessdiagError, match=message) as caught:
+        Report.from_json(source)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"[1, 2]", b"[]", b"3", b'"text"', b"\xff\xfe", b""])
+def test_a_file_of_something_else_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(hessdiag.HessdiagError, match="other"):
+        Report.from_json(tmp_path / "other")
+
+
+def test_a_data_frame_has_a_row_a_block_and_a_column_an_attribute() -> None:
+    report = hessdiag.diagnose(*build("conv groups"))
+    frame = report.to_dataframe()
+    assert list(frame.columns) == [f.name for f in dataclasses.fields(BlockReport)]
+    assert list(frame["name"]) == [block.name for block in report.blocks]
+    for key in ("gamma", "nu", "avg_sq_singular_value", "ratio"):
+        assert list(frame[key]) == [getattr(block, key) for block in report.blocks]
+    assert frame["shape"][0] == (6, 2, 3, 3)
+    assert list(dataclasses.replace(report, blocks=()).to_dataframe().columns) == list(frame.columns)
+
+
+def test_csv_keeps_every_digit(tmp_path: Path) -> None:
+    blocks = [build_block(name=f"b{i}", nu=value) for i, value in enumerate(AWKWARD)]
+    report = build_report(*blocks, heatmap=build_report().heatmap)
+    text = report.to_csv(tmp_path / "blocks.csv")
+    assert (tmp_path / "blocks.csv").read_text() == text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert list(rows[0]) == [f.name for f in dataclasses.fields(BlockReport)]
+    assert [repr(float(row["nu"])) for row in rows] == list(map(repr, AWKWARD))
+    assert {row["shape"] for row in rows} == {"3x4"}
+
+
+def test_csv_of_a_name_with_a_comma_is_one_cell() -> None:
+    text = build_report(build_block(name='a,"b"')).to_csv()
+    assert [row["name"] for row in csv.DictReader(io.StringIO(text))] == ['a,"b"']
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([2.0, 8.0, 4.0], 4.0),
+        ([3.0], 1.0),
+        ([0.0, 2.0], math.inf),
+        ([0.0, 0.0], math.nan),
+        ([], math.nan),
+        ([1.0, math.nan], math.nan),
+        ([math.nan, 1.0], math.nan),
+        ([1.0, math.inf], math.inf),
+    ],
+)
+def test_spread_is_largest_over_smallest(values: list[float], expected: float) -> None:
+    assert spread(values) == pytest.approx(expected, nan_ok=True)
+
+
+def test_the_spread_of_a_report_is_over_its_weights() -> None:
+    blocks = [
+        build_block(name="a.weight", gamma=1.0, nu=5.0, avg_sq_singular_value=2.0),
+        build_block(name="b.weight", gamma=4.0, nu=1.0, avg_sq_singular_value=6.0),
+        build_block(name="b.bias", kind="bias", gamma=1e6, nu=1e6, avg_sq_singular_value=1e6),
+        build_block(name="u", kind="scalar", gamma=1e-6, nu=1e-6, avg_sq_singular_value=1e-6),
+    ]
+    report = build_report(*blocks)
+    assert report.spread == {"gamma": 4.0, "nu": 5.0, "avg_sq_singular_value": 3.0}
+    assert [block.name for block in report.weights] == ["a.weight", "b.weight"]
+
+
+@pytest.mark.parametrize("network", ["mlp", "conv stride", "tied"])
+@pytest.mark.parametrize("method", ["exact", "probe"])
+def test_the_normalized_map_is_symmetric_with_sigma_sq_on_its_diagonal(network: str, method: str) -> None:
+    report = hessdiag.diagnose(*build(network), method=method)
+    cells = report.heatmap.normalized()
+    np.testing.assert_array_equal(cells, cells.T)
+    sigma = [block.avg_sq_singular_value for block in report.weights]
+    np.testing.assert_allclose(np.diagonal(cells), sigma, rtol=1e-12)
+    i, j = 0, len(cells) - 1
+    P = report.heatmap.numel
+    assert cells[i, j] == pytest.approx(report.heatmap.frobenius_sq[i, j] / math.sqrt(P[i] * P[j]))
+
+
+def test_a_report_cannot_be_changed() -> None:
+    report = build_report()
+    for record, key in ((report, "loss"), (report.blocks[0], "gamma"), (report.heatmap, "names")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(record, key, "other")
+    with pytest.raises(ValueError, match="read-only"):
+        Report.from_json(report.to_json()).heatmap.frobenius_sq[0, 0] = 1.0
+
+
+def test_reading_a_report_needs_no_torch(tmp_path: Path) -> None:
+    build_report().to_json(tmp_path / "report.json")
+    code = (
+        "import sys; from hessdiag.results.report import Report; report = Report.from_json(sys.argv[1]);"
+        " print(report); report.to_csv(); sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "report.json")], check=True, stdout=subprocess.DEVNULL)

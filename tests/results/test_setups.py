@@ -1,0 +1,185 @@
+"""Many reports as arrays: means and errors as NumPy has them, one experiment at a time, exact in JSON."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hessdiag
+from hessdiag.results.report import Heatmap, Report
+from hessdiag.results.setups import COLUMNS, Setups, study_from_json, study_to_json
+from tests.reports import build_block, build_report
+
+SETTINGS = {
+    "model": "other",
+    "init": "fan-out",
+    "loss": "random-quadratic",
+    "matrix": "hessian",
+    "per": "batch",
+    "method": "probe",
+    "batch_size": 17,
+    "device": "cuda",
+    "dtype": "float32",
+    "data": "random normal",
+    "versions": {"hessdiag": "0.0.0"},
+}
+
+
+def random_reports(count: int) -> list[Report]:
+    """Reports of two weights and a bias, of random numbers."""
+    rng = np.random.default_rng(0)
+    reports = []
+    for seed in range(5, 5 + count):
+        blocks = [
+            build_block(name=name, kind=kind, numel=numel, **dict(zip(COLUMNS, rng.lognormal(size=9), strict=True)))
+            for name, kind, numel in (("a.weight", "weight", 4), ("a.bias", "bias", 3), ("b.weight", "weight", 9))
+        ]
+        side, noise = rng.lognormal(size=(2, 2, 2))
+        heatmap = Heatmap(names=("a.weight", "b.weight"), numel=(4, 9), frobenius_sq=side @ side.T, stderr=noise)
+        reports.append(build_report(*blocks, heatmap=heatmap, seed=seed))
+    return reports
+
+
+@pytest.fixture
+def reports() -> list[Report]:
+    return random_reports(7)
+
+
+@pytest.mark.parametrize("key", COLUMNS)
+def test_columns_hold_the_weights_of_every_set_up(key: str, reports: list[Report]) -> None:
+    column = Setups.collect(reports).columns[key]
+    assert column.shape == (7, 2)
+    for s, report in enumerate(reports):
+        assert column[s, 0] == getattr(report.blocks[0], key)
+        assert column[s, 1] == getattr(report.blocks[2], key)
+
+
+def test_the_map_is_the_mean_with_its_standard_errors(reports: list[Report]) -> None:
+    setups = Setups.collect(reports)
+    maps = np.array([report.heatmap.frobenius_sq for report in reports])
+    noise = np.array([report.heatmap.stderr for report in reports])
+    np.testing.assert_allclose(setups.frobenius_sq, maps.mean(0))
+    np.testing.assert_allclose(setups.frobenius_sq_stderr, maps.std(0, ddof=1) / math.sqrt(7))
+    for i, j in np.ndindex(2, 2):
+        by_hand = math.sqrt(sum(noise[s, i, j] ** 2 for s in range(7))) / 7
+        assert setups.estimator_stderr[i, j] == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_the_normalized_mean_and_its_spread(reports: list[Report]) -> None:
+    setups = Setups.collect(reports)
+    mean = np.mean([report.heatmap.normalized() for report in reports], axis=0)
+    np.testing.assert_allclose(setups.normalized(), mean)
+    low, high = sorted(np.diagonal(mean))
+    assert setups.spread == pytest.approx(high / low)
+
+
+def test_settings_and_first_seed_are_kept(reports: list[Report]) -> None:
+    setups = Setups.collect(reports)
+    assert len(setups) == 7
+    assert setups.seed == 5
+    assert setups.names == ("a.weight", "b.weight")
+    assert setups.numel == (4, 9)
+    for key in SETTINGS:
+        assert getattr(setups, key) == getattr(reports[0], key)
+
+
+def test_any_iterable_of_reports_will_do(reports: list[Report]) -> None:
+    assert Setups.collect(iter(reports)).to_json() == Setups.collect(reports).to_json()
+
+
+def test_a_single_set_up_has_no_standard_error() -> None:
+    setups = Setups.collect(random_reports(1))
+    assert np.isnan(setups.frobenius_sq_stderr).all()
+    np.testing.assert_array_equal(setups.estimator_stderr, random_reports(1)[0].heatmap.stderr)
+    assert Setups.from_json(setups.to_json()).to_json() == setups.to_json()
+
+
+def test_no_set_up_is_refused() -> None:
+    with pytest.raises(hessdiag.HessdiagError, match="no set-ups were measured"):
+        Setups.collect([])
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_set_ups_of_other_settings_are_refused(key: str, reports: list[Report]) -> None:
+    with pytest.raises(hessdiag.HessdiagError, match=f"differ in {key}: .* collect one experiment at a time"):
+        Setups.collect([*reports, replace(reports[0], **{key: SETTINGS[key]})])
+
+
+@pytest.mark.parametrize("change", [{"names": ("a.weight", "c.weight")}, {"numel": (4, 12)}])
+def test_set_ups_of_other_blocks_are_refused(change: dict, reports: list[Report]) -> None:
+    other = replace(reports[0], heatmap=replace(reports[0].heatmap, **change))
+    with pytest.raises(hessdiag.HessdiagError, match="different blocks"):
+        Setups.collect([*reports, other])
+
+
+def same(a: Setups, b: Setups) -> bool:
+    arrays = ("frobenius_sq", "frobenius_sq_stderr", "estimator_stderr")
+    plain = ("names", "numel", "seed", *SETTINGS)
+    return (
+        all(np.array_equal(getattr(a, key), getattr(b, key), equal_nan=True) for key in arrays)
+        and all(np.array_equal(a.columns[key], b.columns[key], equal_nan=True) for key in COLUMNS)
+        and all(getattr(a, key) == getattr(b, key) for key in plain)
+    )
+
+
+def test_json_gives_set_ups_back_exactly(reports: list[Report], tmp_path: Path) -> None:
+    block = replace(reports[3].blocks[0], ratio=math.nan, nu=math.inf, gamma=5e-324)
+    reports[3] = replace(reports[3], blocks=(block, *reports[3].blocks[1:]))
+    setups = Setups.collect(reports)
+    text = setups.to_json(tmp_path / "setups.json")
+    for source in (text, tmp_path / "setups.json"):
+        again = Setups.from_json(source)
+        assert same(again, setups)
+        assert again.to_json() == text
+    record = json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
+    assert record["schema"] == "hessdiag.setups/1"
+    assert set(record["columns"]) == set(COLUMNS)
+
+
+def test_measured_set_ups_survive_json() -> None:
+    source = hessdiag.models.resolve_model("mlp:4-3-2")
+    setups = hessdiag.measure_setups(source, setups=2, batch_size=3)
+    assert same(Setups.from_json(setups.to_json()), setups)
+
+
+def test_a_study_gives_its_panels_back(reports: list[Report], tmp_path: Path) -> None:
+    panels = [Setups.collect(reports), Setups.collect([replace(r, init="geometric") for r in reports])]
+    text = study_to_json(panels, tmp_path / "study.json")
+    for source in (text, tmp_path / "study.json"):
+        again = study_from_json(source)
+        assert len(again) == 2
+        assert all(same(a, b) for a, b in zip(again, panels, strict=True))
+    assert study_from_json(study_to_json([])) == ()
+
+
+@pytest.mark.parametrize("read", [Setups.from_json, study_from_json, Report.from_json])
+def test_one_kind_of_file_is_not_taken_for_another(read, reports: list[Report]) -> None:
+    setups = Setups.collect(reports)
+    texts = {
+        Setups.from_json: setups.to_json(),
+        study_from_json: study_to_json([setups]),
+        Report.from_json: reports[0].to_json(),
+    }
+    del texts[read]
+    for text in texts.values():
+        with pytest.raises(hessdiag.HessdiagError, match="has schema"):
+            read(text)
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (Setups.from_json, '{"schema": "hessdiag.setups/1"}'),
+        (Setups.from_json, '{"schema": "hessdiag.setups/1", "names": 3}'),
+        (study_from_json, '{"schema": "hessdiag.study/1"}'),
+        (study_from_json, '{"schema": "hessdiag.study/1", "panels": [3]}'),
+        (study_from_json, '{"schema": "hessdiag.study/1", "panels": [{"names": 3}]}'),
+    ],
+)
+def test_damaged_files_are_refused(read, text: str) -> None:
+    with pytest.raises(hessdiag.HessdiagError, match="damaged") as caught:
+        read(text)
+    assert str(caught.value).count("damaged") == 1

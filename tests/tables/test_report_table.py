@@ -1,0 +1,236 @@
+"""The table that a report prints: the same text as last time, at most 120 columns wide, nothing lost."""
+
+import dataclasses
+import math
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from hessdiag.results.report import Report
+from hessdiag.tables.report_table import WIDTH, fit_names
+from tests.reports import build_block, build_report
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "table.txt"
+
+EXTREME = [math.nan, math.inf, -math.inf, 1.2345e-308, 1.2345e308, -1.2345e-308, 0.0, 99999.0, 100000.0, 0.001, 123.456]
+NUMBERS = ("activation_scaling", "gamma", "gamma_curvature", "nu", "avg_sq_singular_value", "ratio", "relative_ratio")
+
+
+def mixed_report() -> Report:
+    """A block of every kind, numbers of every size, one skipped parameter, one block that the budget ended."""
+    conv = build_block(
+        name="conv1.weight",
+        layer="Conv2d",
+        shape=(6, 3, 5, 5),
+        numel=450,
+        activation_scaling=7.3e-5,
+        gamma=0.00779,
+        avg_sq_singular_value=0.00278,
+        stderr=0.0001,
+        ratio=2.8021,
+        products=400,
+        ended="budget",
+    )
+    bias = build_block(name="fc1.bias", kind="bias", shape=(3,), numel=3, gamma=123456.0, nu=math.nan)
+    scalar = build_block(name="u", kind="scalar", shape=(), numel=1, avg_sq_singular_value=0.0, ratio=math.nan)
+    return build_report(
+        conv,
+        build_block(stderr=0.02, products=64, ended="rtol"),
+        bias,
+        scalar,
+        method="probe",
+        matrix="hessian",
+        per="batch",
+        skipped=(("norm.weight", "vector of 6 in LayerNorm: neither a weight matrix, a bias nor a scalar"),),
+    )
+
+
+def rows_of(report: Report) -> list[str]:
+    """Header and block rows."""
+    lines = repr(report).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("block "))
+    return lines[start : lines.index("", start)]
+
+
+def test_the_table_is_as_it_was() -> None:
+    text = repr(mixed_report()) + "\n"
+    if os.environ.get("HESSDIAG_OVERWRITE_GOLDEN"):
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8"), "if it is meant, run again with HESSDIAG_OVERWRITE_GOLDEN=1"
+
+
+def hostile_report(value: float) -> Report:
+    """Sixty blocks with endless names and shapes, every number the same."""
+    names = [f"model.encoder.stages.{i}.layers.{i}.a_rather_long_attribute_name.projection.weight" for i in range(60)]
+    numbers = dict.fromkeys((*NUMBERS, "stderr"), value)
+    blocks = [
+        build_block(name=name, shape=(65536, 65536, 31, 31, 31), **(numbers | {"ended": "rtol"})) for name in names
+    ]
+    return build_report(
+        *blocks,
+        heatmap=build_report().heatmap,
+        model="hf:" + "long-organisation-name/" * 9,
+        method="probe",
+        method_reason="a reason " * 30,
+        skipped=tuple((name, "because " * 30) for name in names),
+    )
+
+
+@pytest.mark.parametrize("value", EXTREME)
+def test_nothing_is_wider_than_120_columns(value: float) -> None:
+    text = repr(hostile_report(value))
+    assert max(map(len, text.splitlines())) <= WIDTH == 120
+    assert text.count("not measured:") == 1
+    assert not any(line != line.rstrip() for line in text.splitlines())
+
+
+@pytest.mark.parametrize("value", EXTREME)
+def test_numbers_are_never_cut_short(value: float) -> None:
+    _, *rows = rows_of(hostile_report(value))
+    assert len(rows) == 60
+    assert all("…" not in cell for row in rows for cell in row.split()[1:])
+    assert len({len(row.split()) for row in rows}) == 1
+
+
+@pytest.mark.parametrize("value", EXTREME)
+def test_columns_are_aligned(value: float) -> None:
+    blocks = [build_block(name="short", nu=1.5), build_block(name="a.longer.name", shape=(3, 4, 5, 5), nu=value)]
+    header, *rows = rows_of(build_report(*blocks, heatmap=build_report().heatmap))
+    for title in ("γ", "γ curv.", "ν", "σ²", "γ/σ²", "relative"):
+        end = re.search(rf"(?<!\S){re.escape(title)}(?=\s\s|$)", header).end()
+        for row in rows:
+            assert row[end - 1] != " ", f"{title} does not end at column {end}"
+            assert row[end : end + 2].strip() == ""
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_undefined_values_are_a_dash(key: str) -> None:
+    report = build_report(build_block(**{key: math.nan}), heatmap=build_report().heatmap)
+    _, row = rows_of(report)
+    assert "nan" not in repr(report)
+    assert row.count("–") >= 1
+    assert "–" not in rows_of(build_report())[1]
+
+
+def test_an_undefined_spread_is_a_dash() -> None:
+    assert "γ –   ν 1   σ² 1" in repr(build_report(build_block(gamma=math.nan)))
+    biases = build_report(build_block(kind="bias"))
+    assert "γ –   ν –   σ² –" in repr(biases)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.001, "0.001"), (9.99e-4, "1.0e-03"), (99999.0, "1e+05"), (1e5, "1.0e+05"), (math.inf, "inf")],
+)
+def test_numbers_have_three_digits(value: float, text: str) -> None:
+    _, row = rows_of(build_report(build_block(nu=value)))
+    assert text in row.split()
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"matrix": "hessian"}, "Hessian of each example, averaged"),
+        ({"per": "batch"}, "Gauss-Newton of the batch mean"),
+        ({"init": "geometric"}, "hand-made, init geometric:"),
+        ({"loss": "log_cosh"}, "loss log_cosh, batch 16 (as given), seed 3, cpu float64"),
+        ({"data": "random normal"}, "batch 16 (random normal)"),
+        ({"method_reason": "10 outputs <= 128"}, "method exact (10 outputs <= 128)"),
+    ],
+)
+def test_the_heading_says_what_was_measured(changes: dict[str, str], text: str) -> None:
+    assert text in repr(dataclasses.replace(build_report(), **changes))
+
+
+def test_the_error_is_relative_to_the_value() -> None:
+    _, exact, sampled = rows_of(
+        build_report(build_block(), build_block(name="b", stderr=0.02, ended="rtol"), heatmap=build_report().heatmap)
+    )
+    assert "exact" in exact.split()
+    assert exact.split()[7] == "exact"
+    assert sampled.split()[7] == "1"  # 0.02 / 2 in percent
+
+
+def test_sampling_says_what_ended_it() -> None:
+    reached = build_block(ended="rtol", products=64)
+    short = build_block(name="fc2.weight", ended="budget", products=400)
+    assert "sampling: rtol 0.05 reached with at most 64 products a block" in repr(build_report(reached, method="probe"))
+    text = repr(build_report(reached, short, method="probe", rtol=0.01))
+    assert "sampling: rtol 0.01 missed with at most 400 products a block on fc2.weight" in text
+    assert "sampling" not in repr(build_report())
+
+
+def test_what_was_not_measured_is_listed_with_its_reason() -> None:
+    report = build_report(skipped=(("norm.weight", "vector of 6"), ("emb.weight", "frozen")))
+    assert repr(report).splitlines()[-3:] == ["not measured:", "  norm.weight: vector of 6", "  emb.weight: frozen"]
+    assert "not measured" not in repr(build_report())
+
+
+@pytest.mark.parametrize("name", ["[bold]x[/bold]", "[/nothing]", ":smile:", "layers[0].weight", "\\[x]"])
+def test_names_are_shown_as_they_are(name: str) -> None:
+    report = build_report(build_block(name=name), model=name, skipped=((name, name),))
+    assert repr(report).count(name) == 5  # model, row, verdict, and twice below
+
+
+def test_names_of_one_network_stay_apart() -> None:
+    names = [f"transformer.encoder.layers.{i}.{j}_proj.weight" for i in range(12) for j in "qkv"]
+    _, *rows = rows_of(build_report(*(build_block(name=name) for name in names)))
+    assert len({row.split()[0] for row in rows}) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("names", "width", "fitted"),
+    [
+        (["short", "names"], 5, ["short", "names"]),
+        (["encoder.q.weight", "decoder.q.weight"], 12, ["e…r.q.weight", "d…r.q.weight"]),
+        (["a" * 9, "b"], 4, ["…aaa", "b"]),
+        ([], 10, []),
+    ],
+)
+def test_long_names_lose_what_they_have_in_common(names: list[str], width: int, fitted: list[str]) -> None:
+    assert fit_names(names, width) == fitted
+
+
+@pytest.mark.parametrize("environment", [{"FORCE_COLOR": "1"}, {"COLUMNS": "40"}, {"NO_COLOR": "1", "TERM": "dumb"}])
+def test_the_terminal_does_not_matter(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = repr(mixed_report())
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    assert repr(mixed_report()) == plain
+
+
+def test_a_notebook_gets_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = repr(mixed_report())
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert repr(mixed_report()) == plain
+
+
+def test_only_blocks_that_missed_rtol_are_named() -> None:
+    known = build_block(name="wte.weight", ended="budget", products=400, stderr=0.0084)
+    short = build_block(name="fc2.weight", ended="budget", products=400, stderr=0.5)
+    text = repr(build_report(known, short, method="sketch", heatmap=build_report().heatmap))
+    assert "sampling: rtol 0.05 missed with at most 400 products a block on fc2.weight\n" in text
+
+
+@pytest.mark.parametrize(("value", "stderr"), [(-9.98e3, 2e4), (0.0, 1.0), (1.0, 3.0)])
+def test_what_is_lost_in_noise_is_undecided(value: float, stderr: float) -> None:
+    lost = build_block(name="b", avg_sq_singular_value=value, stderr=stderr, ended="budget", products=20)
+    _, _, row = rows_of(build_report(build_block(), lost, method="sketch", heatmap=build_report().heatmap))
+    assert row.split()[6:] == ["undecided", "–", "–", "–"]
+
+
+def scaled(name: str, value: float, stderr: float):
+    return build_block(name=name, noise_scale=value, noise_scale_stderr=stderr)
+
+
+@pytest.mark.parametrize(("value", "stderr"), [(-3.66, 1.0), (-58.6, math.inf), (12.0, math.nan), (12.0, math.inf)])
+def test_a_noise_scale_without_interval_is_undecided(value: float, stderr: float) -> None:
+    beside = {"heatmap": build_report().heatmap}
+    alone = repr(build_report(scaled("a.weight", value, stderr), **beside))
+    assert "curvature noise scale, in examples:  undecided, the examples are too few to tell\n" in alone
+    both = repr(build_report(scaled("a.weight", value, stderr), scaled("b.weight", 513.0, 67.0), **beside))
+    assert "in examples:  513 ± 67 (b.weight); undecided for 1 of 2 blocks\n" in both
+    assert "noise scale" not in repr(build_report())

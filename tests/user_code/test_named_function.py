@@ -1,0 +1,150 @@
+"""`package.module:function` and `./file.py:function`: found, run once, and refused in one line."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hessdiag.errors import HessdiagError
+from hessdiag.user_code.named_function import NamedFunction, foreign_code, load_function, missing_file, one_line
+
+SOURCE = """
+import sibling
+RUNS = []
+RUNS.append(1)
+NUMBER = 3
+def build(width=4):
+    print("chatter")
+    import late
+    return sibling.VALUE + late.VALUE + width
+class Holder:
+    @staticmethod
+    def make(): return 7
+def broken(): raise KeyError("no such key")
+def leaves(): raise SystemExit(3)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is the current one, with a module, a package and modules beside them."""
+    (tmp_path / "nets_here.py").write_text(SOURCE)
+    (tmp_path / "sibling.py").write_text("VALUE = 10")
+    (tmp_path / "late.py").write_text("VALUE = 100")
+    (tmp_path / "bad_syntax.py").write_text("def build(:\n")
+    (tmp_path / "needs_more.py").write_text("import not_installed_anywhere\n")
+    (tmp_path / "package_here").mkdir()
+    (tmp_path / "package_here" / "__init__.py").write_text("")
+    (tmp_path / "package_here" / "networks.py").write_text("def build(): return 5\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("nets_here", "sibling", "late", "package_here", "package_here.networks"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("reference", ["nets_here:build", "./nets_here.py:build", "nets_here.py:build"])
+def test_modules_beside_it_are_found_and_prints_go_to_stderr(
+    folder: Path, reference: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = list(sys.path)
+    function = load_function(reference, what="model")
+    assert function(width=1) == 111
+    assert sys.path == path
+    assert capsys.readouterr() == ("", "chatter\n")
+
+
+def test_files_elsewhere_packages_and_dotted_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_function("package_here.networks:build", what="model")() == 5
+    assert load_function("nets_here:Holder.make", what="model")() == 7
+    monkeypatch.chdir("/")
+    assert load_function(f"{folder}/nets_here.py:build", what="model")() == 114
+
+
+def test_a_file_runs_once_until_it_changes(folder: Path) -> None:
+    first, second = (load_function("./nets_here.py:build", what=what).function for what in ("model", "--init"))
+    assert first is second
+    (folder / "nets_here.py").write_text("def build(): return 'new'\n")
+    assert load_function("./nets_here.py:build", what="model")() == "new"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("nets_here", "name a function, as in package.module:function"),
+        ("nets_here:", "name a function"),
+        (":build", "name a function"),
+        ("nets_her:build", "no module 'nets_her'; did you mean nets_here?"),
+        ("package_here.network:build", "no module 'package_here.network'; did you mean networks?"),
+        ("package_here.qqq:build", "no module 'package_here.qqq'; it has networks"),
+        ("nets_here:biuld", "no 'biuld' in nets_here; did you mean build?"),
+        ("./nets_here.py:zzz", "no 'zzz' in ./nets_here.py; it has build, Holder, broken, leaves"),
+        ("./net_here.py:build", "no file 'net_here.py'; did you mean nets_here.py?"),
+        ("./absent/net.py:build", "no folder 'absent'"),
+        ("./package_here/:build", "is a folder"),
+        ("./bad_syntax.py:build", "raised SyntaxError: .* line 1"),
+        ("bad_syntax:build", "raised SyntaxError"),
+        (
+            "needs_more:build",
+            "raised ModuleNotFoundError: No module named 'not_installed_anywhere' .needs_more.py, line 1",
+        ),
+        ("nets_here:NUMBER", "NUMBER is a int, name a function or a class"),
+        ("nets_here:sibling", "sibling is a module, name a function"),
+        ("not a module:build", "not a module's name"),
+        ("..nets:build", "not a module's name"),
+    ],
+)
+def test_what_cannot_be_found_is_named_with_the_nearest(folder: Path, reference: str, message: str) -> None:
+    with pytest.raises(HessdiagError, match=message):
+        load_function(reference, what="model")
+
+
+def test_a_file_that_failed_is_not_remembered(folder: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(HessdiagError, match="SyntaxError"):
+            load_function("./bad_syntax.py:build", what="model")
+    assert not [name for name in sys.modules if name.startswith("bad_syntax")]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("broken", "raised KeyError: 'no such key' .nets_here.py, line 13"), ("leaves", "raised SystemExit: 3")],
+)
+def test_what_a_function_raises_is_one_line(folder: Path, name: str, message: str) -> None:
+    function = load_function(f"nets_here:{name}", what="--data")
+    with pytest.raises(HessdiagError, match=f"--data 'nets_here:{name}' {message}"):
+        function()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"widht": 3}, "no argument 'widht': did you mean width?"), ({"zzz": 3}, "it takes width")],
+)
+def test_arguments_are_checked_before_the_call(folder: Path, arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(HessdiagError, match=message):
+        load_function("nets_here:build", what="model").check_arguments(arguments)
+
+
+def test_an_argument_that_is_needed() -> None:
+    def function(path, *, size=1):
+        return path, size
+
+    with pytest.raises(HessdiagError, match="needs arguments: pass --arg path=VALUE"):
+        NamedFunction("model", "m:f", function).check_arguments({"size": 2})
+
+
+def test_hessdiag_errors_and_interrupts_pass_through() -> None:
+    for error in (HessdiagError("mine"), KeyboardInterrupt()):
+        with pytest.raises(type(error)), foreign_code("model"):
+            raise error
+
+
+def test_long_messages_are_cut() -> None:
+    assert len(one_line(ValueError("x" * 10_000))) < 300
+    assert one_line(ValueError("\n\n")) == "ValueError"
+
+
+def test_missing_file_lists_what_there_is(tmp_path: Path) -> None:
+    assert missing_file(tmp_path / "a.pt") == f"there is no file '{tmp_path}/a.pt'"
+    (tmp_path / "best.pt").touch()
+    assert missing_file(tmp_path / "bets.pt").endswith("did you mean best.pt?")
+    assert missing_file(tmp_path / "qqqqqq").endswith("the folder has best.pt")
