@@ -243,6 +243,9 @@ def coverage_rows(method: str, network: str, seeds: int) -> list[CoverageRow]:
         value, error, true = found.values[:, i, j], found.errors[:, i, j], truth[i, j]
         if true <= 1e-20 * truth.max():
             continue
+        # A pilot may find that all unit vectors would cost no more: what is exact by then says nothing of intervals.
+        sampled = error > 0 if (error > 0).sum() > len(error) / 10 else np.ones(len(error), dtype=bool)
+        value, error = value[sampled], error[sampled]
         rows.append(row(method, network, names[i], names[j], value, error, true, float(found.products.mean())))
     return rows
 

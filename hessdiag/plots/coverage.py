@@ -21,7 +21,7 @@ from hessdiag.results.files import write_text
 SCHEMA = "hessdiag.coverage/1"
 BAND = (0.92, 0.98)  # where 95 % intervals are good enough
 Z95 = 1.959963984540054
-ROW = 0.155  # inches a dot
+ROW = 0.085  # inches a dot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class CoverageRow:
     Attributes:
         method, network: what was measured, of what.
         row, column: names of the blocks i and j.
-        covered, seeds: intervals that held it, of how many.
+        covered, seeds: intervals that held it, of how many seeds in which there was one.
         missed: share of the seeds whose standard error is above 5 %.
         bias, bias_stderr: mean of (estimate − truth) / truth over the seeds, and its standard error.
         stderr: median of the reported standard errors, over the truth.
@@ -62,7 +62,7 @@ class CoverageRow:
     @property
     def exact(self) -> bool:
         """Whether what the seeds differ by is rounding, so that there is no interval to judge."""
-        return self.spread < 1e-9
+        return self.spread < 1e-9 or self.stderr == 0
 
     def interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval of the share."""
@@ -122,9 +122,9 @@ def _draw_method(axes: Axes, method: str, rows: Sequence[CoverageRow], colours: 
     axes.axvline(0.95, color=style.MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
     for place, row in enumerate(rows):
         colour = colours[row.network]
-        axes.plot(row.interval(), [place, place], color=colour, linewidth=0.9, alpha=0.7)
+        axes.plot(row.interval(), [place, place], color=colour, linewidth=0.6, alpha=0.6)
         face = colour if row.row == row.column else "white"
-        axes.plot(row.share, place, "o", color=colour, markerfacecolor=face, markersize=3.2)
+        axes.plot(row.share, place, "o", color=colour, markerfacecolor=face, markersize=2.4, markeredgewidth=0.7)
     axes.set_ylim(len(rows) - 0.25, -0.75)
     axes.set_xlim(0.86, 1.0)
     axes.set_xticks(np.arange(0.86, 1.001, 0.02))
