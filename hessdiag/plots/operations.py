@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -12,14 +11,12 @@ from matplotlib.lines import Line2D
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
-
-if TYPE_CHECKING:
-    from hessdiag.experiments.operation_figure import LayerRow
+from hessdiag.results.operation_table import OperationRow
 
 ROW = 0.17  # inches
 
 
-def draw_scaling(rows: Sequence[LayerRow]) -> Figure:
+def draw_scaling(rows: Sequence[OperationRow]) -> Figure:
     """ς behind an operation over ς before it, measured with its 95 % interval and predicted, a line a setting.
 
     A dot on the dashed line says that the operation keeps ς. Blue dots agree with the paper's ✓ or ✗, orange ones do
