@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from hessdiag.plots import style
+from hessdiag.plots.frame import frame
 from hessdiag.results.coverage_study import CoverageRow
 
 BAND = (0.92, 0.98)  # where 95 % intervals are good enough
@@ -39,26 +40,26 @@ def draw_coverage(rows: Sequence[CoverageRow]) -> Figure:
         legend: list[Line2D | Patch] = [
             Line2D([], [], color=colours[n], marker="o", linestyle="", markersize=4, label=n) for n in networks
         ]
-        open_dot = Line2D([], [], color=style.INK, marker="o", linestyle="", markersize=4, label="off-diagonal")
-        open_dot.set_markerfacecolor("white")
+        open_dot = Line2D([], [], color=style.theme().ink, marker="o", linestyle="", markersize=4, label="off-diagonal")
+        open_dot.set_markerfacecolor(style.theme().page)
         legend.append(open_dot)
-        legend.append(Patch(color=style.NEUTRAL, alpha=0.5, label="92–98 %"))
+        legend.append(Patch(color=style.theme().neutral, alpha=0.5, label="92–98 %"))
         seeds = max((row.seeds + row.undecided for row in rows), default=0)
         left_out = [method for method in methods if method not in shown]
         note = f"one dot a block, with its 95 % binomial interval · {seeds} seeds · value ± 1.96 standard errors" + (
             f" · always right to rounding: {', '.join(left_out)}" if left_out else ""
         )
-        style.frame(figure, title="How often 95 % intervals hold the truth", note=note, legend=legend)
+        frame(figure, title="How often 95 % intervals hold the truth", note=note, legend=legend)
     return figure
 
 
 def _draw_method(axes: Axes, method: str, rows: Sequence[CoverageRow], colours: dict[str, str]) -> None:
-    axes.axvspan(*BAND, color=style.NEUTRAL, alpha=0.5, linewidth=0)
-    axes.axvline(0.95, color=style.MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.axvspan(*BAND, color=style.theme().neutral, alpha=0.5, linewidth=0)
+    axes.axvline(0.95, **style.reference())
     for place, row in enumerate(rows):
         colour = colours[row.network]
         axes.plot(row.interval(), [place, place], color=colour, linewidth=0.9, alpha=0.7)
-        face = colour if row.row == row.column else "white"
+        face = colour if row.row == row.column else style.theme().page
         axes.plot(row.share, place, "o", color=colour, markerfacecolor=face, markersize=3.2)
     axes.set_ylim(len(rows) - 0.25, -0.75)
     axes.set_xlim(0.86, 1.0)
