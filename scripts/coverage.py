@@ -38,7 +38,8 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Products
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.shapes import measure_shapes
-from hessdiag.plots.coverage import CoverageRow, coverage_to_json, draw_coverage
+from hessdiag.plots.coverage import draw_coverage
+from hessdiag.results.coverage_study import CoverageRow, CoverageStudy
 from hessdiag.results.numbers import Array
 
 OUT = Path("figures")
@@ -322,7 +323,7 @@ def main() -> None:
     methods = [m for m in (*METHODS, NOISE) if m.startswith(options.only)]
     networks = [n for n in NETWORKS if n.startswith(options.network)]
     rows = list(measured(methods, networks, options.seeds, options.workers))
-    coverage_to_json(rows, options.out.with_suffix(".json"))
+    CoverageStudy(tuple(rows)).to_json(options.out.with_suffix(".json"))
     plots.save(draw_coverage(rows), options.out)
 
 
