@@ -32,10 +32,10 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_kind, is_positive, kind_of
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
+from hessdiag.suggestions import did_you_mean
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.custom_init import apply_function, settable_layers, stores_inputs_first
 from hessdiag.user_code.named_function import NamedFunction, load_function
-from hessdiag.user_code.suggestions import did_you_mean
 
 Fans = tuple[float, float, float]
 Scheme = str | Callable[..., object]

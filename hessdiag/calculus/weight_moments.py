@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from hessdiag import init as initialisations
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import STRUCTURED, TRANSPOSED, is_linear, parameter_slots
+from hessdiag.suggestions import did_you_mean
 from hessdiag.user_code.custom_init import initialised_layers
-from hessdiag.user_code.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from hessdiag.loading.libraries import library_form
 from hessdiag.loading.model_source import ModelSource, in_evaluation_mode
 from hessdiag.loading.timm_torchvision import timm_source, torchvision_source
 from hessdiag.models.mlp import mlp
+from hessdiag.suggestions import did_you_mean
 from hessdiag.user_code.named_function import NamedFunction, load_function
-from hessdiag.user_code.suggestions import did_you_mean
 
 LIBRARIES = {"timm": timm_source, "torchvision": torchvision_source}
 FORMS = {

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
+from hessdiag.suggestions import few
 from hessdiag.user_code.convention import LAYER, MODEL, MODULE, WEIGHT, Convention, conventions_of
 from hessdiag.user_code.named_function import NamedFunction
-from hessdiag.user_code.suggestions import few
 
 Say = Callable[[str], None]
 NOTHING = "changed no weight"

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from hessdiag.errors import HessdiagError
-from hessdiag.user_code.suggestions import did_you_mean, few
+from hessdiag.suggestions import did_you_mean, few
 
 LONGEST = 240  # characters of somebody else's message that are passed on
 
