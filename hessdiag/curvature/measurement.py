@@ -43,8 +43,7 @@ def measure_curvature(
         return sketch_per_example(
             problem,
             outputs=shape.outputs,
-            rtol=budget.rtol,
-            max_products=budget.max_products,
+            budget=budget,
             chunk=lambda cotangents: shape.chunk(cotangents, memory=memory.chunk),
             most=shape.most_cotangents(memory.total),
             seed=seed,
