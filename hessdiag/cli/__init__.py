@@ -6,7 +6,7 @@ from hessdiag.cli.check_init_command import check_init
 from hessdiag.cli.describe_command import describe
 from hessdiag.cli.diagnose_command import diagnose
 from hessdiag.cli.predict_command import predict
-from hessdiag.cli.reproduce_command import reproduce
+from hessdiag.cli.reproduce_command import HELP, reproduce
 
 app = typer.Typer(
     name="hessdiag",
@@ -19,4 +19,4 @@ app.command()(describe)
 app.command()(diagnose)
 app.command()(predict)
 app.command()(check_init)
-app.add_typer(reproduce, name="reproduce")
+app.command(help=HELP)(reproduce)

@@ -8,26 +8,30 @@ from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
+from hessdiag.plots.captions import agree, caption
+from hessdiag.plots.frame import frame, head
+from hessdiag.plots.labels import number, plural, printable, short_labels, text_width
+from hessdiag.plots.ticks import label_decades
 from hessdiag.results.numbers import Array, spread
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 
 ROWS = {"hessian": "Hessian", "ggn": "Gauss-Newton (GGN)"}
-MOST_ANNOTATED = 8  # blocks; with more, numbers would not fit their cells
+MAX_ANNOTATED = 8  # blocks; with more, numbers would not fit their cells
 CMAP = "viridis"
 NUMBER, TICK = 6.5, 6.0  # points: numbers in cells, names of many blocks
 CELL, PITCH = 0.44, 0.115  # inches a side: cells with and without a number
-NARROWEST = 2.5  # inches a side, of a map: the colourbar's label needs them
-WIDEST, WIDEST_OF_MANY = 7.0, 3.6  # inches a side: a single map, one of several side by side
+MIN_SIDE = 2.5  # inches a side, of a map: the colourbar's label needs them
+MAX_SIDE, MAX_SIDE_OF_MANY = 7.0, 3.6  # inches a side: a single map, one of several side by side
 
 COLOURBAR = "$\\|H_{ij}\\|_F^2\\,/\\,\\sqrt{P_i P_j}$\n(on the diagonal: average squared singular value)"
 TITLE = "Size of every block (i, j) of the curvature matrix"
@@ -81,14 +85,14 @@ def draw_heatmaps(panels: Sequence[Setups]) -> Figure:
     check_kind("panels", panels, (list, tuple), "pass a list of Setups; draw a Report with draw_heatmap(report)")
     for panel in panels:
         check_kind("a panel", panel, Setups, "pass Setups as measure_setups returns; draw a Report with draw_heatmap")
-    style.agree(panels, ("model", "names", "numel", "loss", "per", "batch_size"))
+    agree(panels, ("model", "names", "numel", "loss", "per", "batch_size"))
     drawn = [Panel.of_setups(setups) for setups in panels]
     places = [(panel.matrix, panel.init) for panel in drawn]
     for place in places:
         if places.count(place) > 1:
             matrix, init = place
             raise HessdiagError(f"two panels show matrix {matrix!r} with init {init!r}: pass each combination once")
-    return _draw(drawn, note=style.caption(*panels))
+    return _draw(drawn, note=caption(*panels))
 
 
 def draw_heatmap(report: Report) -> Figure:
@@ -100,7 +104,7 @@ def draw_heatmap(report: Report) -> Figure:
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or draw Setups with draw_heatmaps")
     if not report.weights:
         raise HessdiagError(f"{report.model} has no weight block to draw a map of: use draw_layers")
-    return _draw([Panel.of_report(report)], note=style.caption(report))
+    return _draw([Panel.of_report(report)], note=caption(report))
 
 
 def _draw(panels: Sequence[Panel], *, note: str) -> Figure:
@@ -118,7 +122,7 @@ def _draw(panels: Sequence[Panel], *, note: str) -> Figure:
             shown[axes] = panel
         label_outside(grid, shown, labels)
         draw_colourbar(figure, norm, list(shown))
-        style.frame(figure, title=TITLE, note=note + _grey_note(panels), compress=True)
+        frame(figure, title=TITLE, note=note + _grey_note(panels), compress=True)
     return figure
 
 
@@ -133,15 +137,15 @@ class Labels:
     @classmethod
     def of(cls, names: Sequence[str], *, columns: int) -> Labels:
         """Labels that fit a figure of so many maps side by side."""
-        texts = style.short_labels(names, limit=24)
-        if len(texts) <= MOST_ANNOTATED:
-            return cls(texts, max(NARROWEST, CELL * len(texts)), style.SMALL)
-        return cls(texts, min(max(3.0, PITCH * len(texts)), WIDEST if columns == 1 else WIDEST_OF_MANY), TICK)
+        texts = short_labels(names, limit=24)
+        if len(texts) <= MAX_ANNOTATED:
+            return cls(texts, max(MIN_SIDE, CELL * len(texts)), style.SMALL)
+        return cls(texts, min(max(3.0, PITCH * len(texts)), MAX_SIDE if columns == 1 else MAX_SIDE_OF_MANY), TICK)
 
     @property
     def upright(self) -> bool:
         """Whether the names stand on end below the map, being wider than its cells."""
-        return style.text_width(self.texts, self.size) > self.side / len(self.texts)
+        return text_width(self.texts, self.size) > self.side / len(self.texts)
 
     @property
     def step(self) -> int:
@@ -150,7 +154,7 @@ class Labels:
 
     def figure_size(self, rows: int, columns: int) -> tuple[float, float]:
         """Inches, without title and caption."""
-        width = style.text_width(self.texts, self.size)
+        width = text_width(self.texts, self.size)
         return (
             columns * (self.side + 0.12) + width + 1.6,
             rows * (self.side + 0.42) + (width if self.upright else 0.15),
@@ -169,25 +173,34 @@ class Labels:
 def draw_panel(axes: Axes, panel: Panel, norm: LogNorm, labels: Labels) -> None:
     """One map with its head and, where they fit, its numbers."""
     blocks = len(panel.names)
-    seam = 0.6 if blocks <= MOST_ANNOTATED else 0.0
-    masked = np.ma.masked_array(panel.values, mask=~panel.drawable)
-    # Thousands of cells would make an SVG slow to open: without numbers, they are one picture in it.
-    axes.pcolormesh(masked, norm=norm, cmap=CMAP, edgecolors="white", linewidth=seam, rasterized=not seam)
-    axes.set_facecolor(style.NEUTRAL)
-    axes.set_aspect("equal")
-    axes.invert_yaxis()
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    style.head(axes, panel.init, f"diagonal max/min {style.number(panel.spread)}")
-    if blocks <= MOST_ANNOTATED:
+    seam = 0.6 if blocks <= MAX_ANNOTATED else 0.0
+    sns.heatmap(
+        panel.values,
+        mask=~panel.drawable,
+        norm=norm,
+        vmin=norm.vmin,  # or seaborn warns of a map without a value
+        vmax=norm.vmax,
+        cmap=CMAP,
+        linewidths=seam,
+        linecolor=style.theme().page,
+        rasterized=not seam,  # thousands of cells would make an SVG slow to open: they are one picture in it
+        square=True,
+        cbar=False,  # all maps share one
+        xticklabels=False,
+        yticklabels=False,
+        ax=axes,
+    )
+    axes.set_facecolor(style.theme().neutral)
+    head(axes, panel.init, f"diagonal max/min {number(panel.spread)}")
+    if blocks <= MAX_ANNOTATED:
         for (i, j), value in np.ndenumerate(panel.values):
-            _annotate(axes, i, j, float(value), norm)
+            _annotate(axes, i, j, float(value), norm)  # seaborn's numbers have less contrast, and grey cells none
 
 
 def _annotate(axes: Axes, i: int, j: int, value: float, norm: LogNorm) -> None:
     drawable = math.isfinite(value) and value > 0
-    colour = to_rgb(matplotlib.colormaps[CMAP](norm(value)) if drawable else style.NEUTRAL)
-    text = "–" if math.isnan(value) else style.number(value)
+    colour = to_rgb(matplotlib.colormaps[CMAP](norm(value)) if drawable else style.theme().neutral)
+    text = "–" if math.isnan(value) else number(value)
     axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=NUMBER, color=_contrasting(colour))
 
 
@@ -201,12 +214,9 @@ def _contrasting(colour: tuple[float, float, float]) -> str:
 def draw_colourbar(figure: Figure, norm: LogNorm, beside: Sequence[Axes]) -> None:
     """The scale that all maps share, at the right of them."""
     bar = figure.colorbar(ScalarMappable(norm, CMAP), ax=beside, fraction=0.05, aspect=22, pad=0.03)
-    bar.set_label(COLOURBAR, fontsize=style.SMALL)
+    bar.set_label(COLOURBAR, fontsize=style.SMALL, parse_math=True)
     bar.outline.set_visible(False)
-    low, high = bar.ax.get_ylim()
-    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    label_decades(bar.ax.yaxis)
 
 
 def label_outside(grid: Sequence[Sequence[Axes]], shown: Mapping[Axes, Panel], labels: Labels) -> None:
@@ -221,7 +231,7 @@ def label_outside(grid: Sequence[Sequence[Axes]], shown: Mapping[Axes, Panel], l
             labels.put(axes, left=axes is first, below=axes is last)
         panels = [shown[a] for a in row if a in shown]
         matrix = panels[0].matrix
-        first.set_ylabel(f"{ROWS.get(matrix, matrix)}\n{_precision(panels)}", labelpad=5)
+        first.set_ylabel(f"{ROWS.get(matrix, printable(matrix))}\n{_precision(panels)}", labelpad=5)
 
 
 def shared_norm(panels: Sequence[Panel]) -> LogNorm:
@@ -244,9 +254,9 @@ def _precision(panels: Sequence[Panel]) -> str:
     errors = [p.error for p in panels]
     if any(math.isnan(e) for e in errors):
         return "estimator error unknown"
-    return f"estimator error ≤ {style.number(100 * max(errors))} %" if any(errors) else "exact"
+    return f"estimator error ≤ {number(100 * max(errors))} %" if any(errors) else "exact"
 
 
 def _grey_note(panels: Sequence[Panel]) -> str:
     grey = sum(int((~p.drawable).sum()) for p in panels)
-    return f" · grey: {style.plural(grey, 'cell')} zero or undefined" if grey else ""
+    return f" · grey: {plural(grey, 'cell')} zero or undefined" if grey else ""

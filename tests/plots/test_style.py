@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from hessdiag import HessdiagError, plots
-from hessdiag.plots.style import number, short_labels
+from hessdiag.plots.labels import number, short_labels
 
 
 def test_caption_has_every_setting(make_setups):

@@ -1,0 +1,440 @@
+"""Networks that train well, with what looks odd about some of them on purpose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    ConvNextConfig,
+    ConvNextForImageClassification,
+    Dinov2Config,
+    Dinov2ForImageClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    ResNetConfig,
+    ResNetForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+from tests.gallery.case import Batch, Case, Healthy
+from tests.gallery.cases import CASES
+from tests.gallery.convolutional import Chain, he, mobile
+from tests.gallery.data import VOCABULARY, images, masked_text, rare, regression, text, vectors
+from tests.gallery.language import pairs, t5
+from tests.gallery.plain import dense
+
+
+class FirstOutput(nn.Module):
+    """A transformers model that returns its logits alone, from whatever it takes first."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x).logits
+
+
+SMALL = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": VOCABULARY}
+PICTURE = {"image_size": 32, "patch_size": 8, "num_labels": 10, "hidden_size": 256, "num_attention_heads": 4}
+
+
+def gpt2_own() -> nn.Module:
+    return FirstOutput(GPT2LMHeadModel(GPT2Config(n_embd=256, n_layer=6, n_head=4, vocab_size=VOCABULARY)))
+
+
+def llama() -> nn.Module:
+    return FirstOutput(LlamaForCausalLM(LlamaConfig(**SMALL, intermediate_size=688, num_key_value_heads=2)))
+
+
+def bert() -> nn.Module:
+    return FirstOutput(BertForMaskedLM(BertConfig(**SMALL, intermediate_size=1024)))
+
+
+def neox() -> nn.Module:
+    return FirstOutput(GPTNeoXForCausalLM(GPTNeoXConfig(**SMALL, intermediate_size=1024)))
+
+
+def opt() -> nn.Module:
+    return FirstOutput(OPTForCausalLM(OPTConfig(**SMALL, ffn_dim=1024, word_embed_proj_dim=256)))
+
+
+def vit() -> nn.Module:
+    return FirstOutput(ViTForImageClassification(ViTConfig(**PICTURE, num_hidden_layers=6, intermediate_size=1024)))
+
+
+def dino() -> nn.Module:
+    config = Dinov2Config(**PICTURE, num_hidden_layers=6, layerscale_value=1e-5)
+    return FirstOutput(Dinov2ForImageClassification(config))
+
+
+def convnext() -> nn.Module:
+    config = ConvNextConfig(hidden_sizes=[48, 96, 192, 384], depths=[2, 2, 4, 2], patch_size=2, num_labels=10)
+    return FirstOutput(ConvNextForImageClassification(config))
+
+
+def resnet_hf() -> nn.Module:
+    config = ResNetConfig(
+        embedding_size=32, hidden_sizes=[32, 64, 128, 256], depths=[2, 2, 2, 2], layer_type="basic", num_labels=10
+    )
+    return FirstOutput(ResNetForImageClassification(config))
+
+
+class BasicBlock(nn.Module):
+    """ResNet's block of two convolutions."""
+
+    def __init__(self, n: int, m: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(n, m, 3, stride, 1, bias=False), nn.BatchNorm2d(m)
+        self.conv2, self.bn2 = nn.Conv2d(m, m, 3, 1, 1, bias=False), nn.BatchNorm2d(m)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or n != m:
+            self.shortcut = nn.Sequential(nn.Conv2d(n, m, 1, stride, bias=False), nn.BatchNorm2d(m))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 for images of 32x32, initialised as torchvision's."""
+
+    def __init__(self, width: int = 32, *, zero_last: bool = False) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
+        sizes = [(1, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 4, 2), (4, 4, 1), (4, 8, 2), (8, 8, 1)]
+        self.blocks = nn.Sequential(*(BasicBlock(n * width, m * width, stride) for n, m, stride in sizes))
+        self.fc = nn.Linear(8 * width, 10)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+            if isinstance(layer, BasicBlock) and zero_last:
+                nn.init.zeros_(layer.bn2.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.blocks(F.relu(self.bn1(self.conv1(x)))).mean((2, 3)))
+
+
+def lenet(*, own: bool = False) -> nn.Module:
+    model = nn.Sequential(
+        nn.Conv2d(3, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(1600, 256), nn.ReLU(), nn.Linear(256, 84), nn.ReLU(), nn.Linear(84, 10),
+    )  # fmt: skip
+    if not own:
+        he(model)
+        nn.init.xavier_normal_(model[-1].weight)
+    return model
+
+
+def mlp() -> nn.Module:
+    return dense([32, 256, 256, 256, 256, 10], nn.ReLU, variance=2.0)
+
+
+def mlp_default() -> nn.Module:
+    layers: list[nn.Module] = []
+    for n in (32, 256, 256):
+        layers += [nn.Linear(n, 256), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(256, 10))
+
+
+def tanh_mlp() -> nn.Module:
+    return dense([32, 256, 256, 256, 256, 10], nn.Tanh, variance=1.0)
+
+
+class NanoGPT(nn.Module):
+    """nanoGPT: tied embedding, residual projections scaled by 1/√(2L)."""
+
+    def __init__(self, width: int = 256, layers: int = 6) -> None:
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(VOCABULARY, width), nn.Embedding(64, width)
+        self.h = nn.ModuleList(NanoBlock(width) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(width, bias=False)  # type: ignore[call-arg]
+        self.lm_head = nn.Linear(width, VOCABULARY, bias=False)
+        self.lm_head.weight = self.wte.weight
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * layers) if "c_proj" in name else 1))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        for block in self.h:
+            x = block(x)
+        return self.lm_head(self.ln_f(x))
+
+
+class NanoBlock(nn.Module):
+    """A pre-norm block with a fused projection to q, k and v."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = width // 64
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.c_attn = nn.Linear(width, 3 * width, bias=False)
+        self.attn_c_proj = nn.Linear(width, width, bias=False)
+        self.c_fc, self.mlp_c_proj = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.c_attn(self.ln_1(x)).chunk(3, dim=-1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        x = x + self.attn_c_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.mlp_c_proj(F.gelu(self.c_fc(self.ln_2(x))))
+
+
+class DeepNormLayer(nn.Module):
+    """A post-norm block with DeepNorm's α and β: v, o and the feed-forward layers are scaled by β."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.heads, self.alpha = width // 64, (2 * layers) ** 0.25
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        beta = (8 * layers) ** -0.25
+        for layer in (self.q, self.k, self.v, self.o, self.up, self.down):
+            nn.init.xavier_normal_(layer.weight, gain=1 if layer in (self.q, self.k) else beta)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (f(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        mixed = self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        x = self.norm_1(self.alpha * x + mixed)
+        return self.norm_2(self.alpha * x + self.down(F.relu(self.up(x))))
+
+
+class Encoder(nn.Module):
+    """Embedding, blocks, head."""
+
+    def __init__(self, block: Callable[[], nn.Module], layers: int, width: int = 256) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        self.blocks = nn.Sequential(*(block() for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, VOCABULARY)
+        nn.init.normal_(self.head.weight, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(self.embedding(tokens))))
+
+
+def deepnorm() -> nn.Module:
+    return Encoder(lambda: DeepNormLayer(256, 6), 6)
+
+
+def torch_encoder() -> nn.Module:
+    return Encoder(lambda: nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True, norm_first=True), 4)
+
+
+class Recurrent(nn.Module):
+    """A classifier on the last state of an LSTM or GRU with torch's own initialisation."""
+
+    def __init__(self, kind: type[nn.Module] = nn.LSTM, width: int = 256) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        self.rnn = kind(width, width, num_layers=2, batch_first=True)
+        self.head = nn.Linear(width, 10)
+        if kind is nn.LSTM:
+            for name, parameter in self.rnn.named_parameters():
+                if name.startswith("bias_ih"):
+                    parameter.data[width : 2 * width] = 1.0  # the forget gate starts open
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.rnn(self.embedding(tokens))[0][:, -1])
+
+
+def discriminator() -> nn.Module:
+    layers: list[nn.Module] = [nn.Conv2d(3, 32, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
+    for n in (32, 64):
+        layers += [nn.Conv2d(n, 2 * n, 4, 2, 1, bias=False), nn.BatchNorm2d(2 * n), nn.LeakyReLU(0.2)]
+    model = nn.Sequential(*layers, nn.Conv2d(128, 2, 4, 1, 0, bias=False), nn.Flatten())
+    for layer in model:
+        if isinstance(layer, nn.Conv2d):
+            nn.init.normal_(layer.weight, std=0.02)
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.normal_(layer.weight, 1.0, 0.02)
+    return model
+
+
+def discriminator_calibrated() -> nn.Module:
+    from tests.gallery.convolutional import calibrate
+
+    model = discriminator()
+    calibrate(model)
+    return model
+
+
+def resnet_calibrated() -> nn.Module:
+    from tests.gallery.convolutional import calibrate
+
+    model = ResNet18()
+    calibrate(model)
+    return model
+
+
+def detector() -> nn.Module:
+    """A dense binary detector whose last bias knows that positives are rare."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 64, 3, 1, 1), nn.ReLU(), nn.Conv2d(64, 64, 3, 1, 1), nn.ReLU(), nn.Conv2d(64, 2, 1)
+    )
+    he(model)
+    nn.init.normal_(model[-1].weight, std=0.01)
+    model[-1].bias.data = torch.tensor([0.0, -math.log(99.0)])
+    return model
+
+
+def policy() -> nn.Module:
+    """PPO's policy: orthogonal layers of gain √2, a head of gain 0.01."""
+    model = nn.Sequential(nn.Linear(32, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 10))
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            nn.init.orthogonal_(layer.weight, gain=0.01 if layer.out_features == 10 else math.sqrt(2))
+            nn.init.zeros_(layer.bias)
+    return model
+
+
+def autoencoder() -> nn.Module:
+    return dense([64, 256, 256, 32, 256, 256, 4], nn.SiLU, variance=2.0)
+
+
+class UNetBlock(nn.Module):
+    """GroupNorm, SiLU and a convolution, twice; the last convolution starts at zero."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.GroupNorm(8, width), nn.GroupNorm(8, width)
+        self.conv1, self.conv2 = nn.Conv2d(width, width, 3, 1, 1), nn.Conv2d(width, width, 3, 1, 1)
+        nn.init.zeros_(self.conv2.weight)
+        nn.init.zeros_(self.conv2.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.conv2(F.silu(self.norm2(self.conv1(F.silu(self.norm1(x))))))
+
+
+class Denoiser(nn.Module):
+    """A stack of a diffusion model's blocks."""
+
+    def __init__(self, width: int = 64, blocks: int = 6) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, 1, 1)
+        self.blocks = nn.Sequential(*(UNetBlock(width) for _ in range(blocks)))
+        self.norm = nn.GroupNorm(8, width)
+        self.head = nn.Conv2d(width, 3, 3, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.silu(self.norm(self.blocks(self.stem(x)))))
+
+
+def noise(seed: int) -> Batch:
+    pictures, _ = images(seed, batch=8)
+    added = torch.randn(pictures.shape, generator=torch.Generator().manual_seed(seed + 7))
+    return (pictures + added) / math.sqrt(2), added
+
+
+def trained(build: Callable[[], nn.Module], draw: Callable[[int], Batch], steps: int = 50) -> nn.Module:
+    """Train with Adam on fresh batches; the batches of the gallery are others."""
+    model = build()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for step in range(steps):
+        inputs, targets = draw(1000 + step)
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    model.zero_grad(set_to_none=True)
+    return model
+
+
+def small_cnn() -> nn.Module:
+    model = Chain(32, depth=3)
+    he(model)
+    return model
+
+
+def words(seed: int) -> Batch:
+    return text(seed)
+
+
+def masked(seed: int) -> Batch:
+    return masked_text(seed)
+
+
+def topics(seed: int) -> Batch:
+    """The text with a class that its first word decides."""
+    tokens, _ = text(seed, batch=16, length=32)
+    return tokens, tokens[:, 0] % 10
+
+
+def real_or_not(seed: int) -> Batch:
+    pictures, _ = images(seed)
+    return pictures, torch.arange(len(pictures)) % 2
+
+
+def repaired(case: Case) -> Healthy:
+    return Healthy(
+        name=f"{case.name} (repaired)",
+        make=partial(case.make, "after", case.widths[0]),
+        draw=lambda seed: case.draw(seed, case.widths[0]),
+        loss=case.loss,
+    )
+
+
+def flat(seed: int) -> Batch:
+    return vectors(seed, inputs=32)
+
+
+def wave(seed: int) -> Batch:
+    return regression(seed, inputs=64)
+
+
+def both(seed: int) -> Any:
+    return pairs(seed, 256)
+
+
+HEALTHY: tuple[Healthy, ...] = (
+    *(repaired(case) for case in CASES if case.repaired_healthy),
+    Healthy("lenet-he", lenet, images),
+    Healthy("lenet-default", partial(lenet, own=True), images),
+    Healthy("mlp-he", mlp, flat),
+    Healthy("mlp-default", mlp_default, flat),
+    Healthy("mlp-tanh", tanh_mlp, flat),
+    Healthy("resnet-18", ResNet18, images, note="fresh running statistics in evaluation mode normalise nothing"),
+    Healthy("resnet-18-calibrated", resnet_calibrated, images),
+    Healthy("resnet-18-zero-gamma", partial(ResNet18, zero_last=True), images, note="last gains are zero on purpose"),
+    Healthy("resnet-transformers", resnet_hf, images),
+    Healthy("mobilenet-calibrated", partial(mobile, 32), images),
+    Healthy("gpt2", gpt2_own, words),
+    Healthy("llama", llama, words),
+    Healthy("bert", bert, masked),
+    Healthy("gpt-neox", neox, words),
+    Healthy("opt", opt, words),
+    Healthy("vit", vit, images),
+    Healthy("dinov2", dino, images, note="LayerScale 1e-5"),
+    Healthy("convnext", convnext, images, note="LayerScale 1e-6"),
+    Healthy("t5-tied", partial(t5, 256, tied=True), both, note="q is √d smaller than k and v"),
+    Healthy("nanogpt", NanoGPT, words),
+    Healthy("deepnorm", deepnorm, words, note="v, o and feed-forward layers are scaled by β"),
+    Healthy("torch-encoder", torch_encoder, words),
+    Healthy("lstm", Recurrent, topics),
+    Healthy("gru", partial(Recurrent, nn.GRU), topics),
+    Healthy("dcgan-discriminator", discriminator, real_or_not, note="std 0.02 relies on batch statistics"),
+    Healthy("dcgan-discriminator-calibrated", discriminator_calibrated, real_or_not),
+    Healthy("detector", detector, rare, note="one pixel in a hundred is positive"),
+    Healthy("ppo-policy", policy, flat, note="the head's gain is 0.01"),
+    Healthy("autoencoder", autoencoder, wave, loss="mse"),
+    Healthy("denoiser", Denoiser, noise, loss="mse", note="last convolutions of branches are zero"),
+    Healthy("mlp-trained", partial(trained, mlp, flat), flat),
+    Healthy("cnn-trained", partial(trained, small_cnn, images, 30), images),
+)

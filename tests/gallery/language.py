@@ -1,0 +1,143 @@
+"""Language models of the gallery, from transformers' configurations and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
+
+from tests.gallery.case import Batch, Variant
+from tests.gallery.data import VOCABULARY, text
+
+
+class Logits(nn.Module):
+    """A transformers model that returns its logits alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
+        return self.model(*args, **kwargs, use_cache=False).logits
+
+
+def gpt2(width: int, layers: int = 8) -> nn.Module:
+    """GPT-2 with its own initialisation, residual projections scaled by 1/√(2L)."""
+    config = GPT2Config(
+        n_embd=width, n_layer=layers, n_head=width // 64, vocab_size=VOCABULARY, n_positions=64,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
+    model = GPT2LMHeadModel(config)
+    for name, parameter in model.named_parameters():
+        if name.endswith("c_proj.weight"):
+            nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers))
+    return Logits(model)
+
+
+def gpt2_cproj(variant: Variant, width: int) -> nn.Module:
+    model = gpt2(width)
+    if variant == "before":
+        for name, parameter in model.named_parameters():
+            if name.endswith("c_proj.weight"):
+                nn.init.normal_(parameter, std=0.02)
+    return model
+
+
+def trunc_normal(variant: Variant, width: int) -> nn.Module:
+    """Entries at the absolute bounds ±2 in the fused projection of a few blocks."""
+    model = gpt2(width)
+    if variant == "before":
+        for name, parameter in model.named_parameters():
+            if name.endswith(("2.attn.c_attn.weight", "5.mlp.c_fc.weight")):
+                flat = parameter.data.view(-1)
+                hit = torch.randperm(flat.numel())[: max(4, flat.numel() // 50000)]
+                flat[hit] = 2.0 * torch.randn(len(hit)).sign()
+    return model
+
+
+def t5(width: int, *, tied: bool = False, layers: int = 4) -> nn.Module:
+    config = T5Config(
+        d_model=width, d_kv=64, num_heads=width // 64, d_ff=2 * width, num_layers=layers, num_decoder_layers=layers,
+        vocab_size=VOCABULARY, dropout_rate=0.0, tie_word_embeddings=tied, decoder_start_token_id=0, pad_token_id=0,
+        feed_forward_proj="gated-gelu",
+    )  # fmt: skip
+    model = T5ForConditionalGeneration(config)
+    if not tied:  # whatever the configuration says, recent releases tie the two
+        model.lm_head.weight = nn.Parameter(torch.randn_like(model.shared.weight) * width**-0.5)
+    return Logits(model)
+
+
+def t5_head(variant: Variant, width: int) -> nn.Module:
+    model = t5(width)
+    nn.init.normal_(model.get_parameter("model.lm_head.weight"), std=1.0 if variant == "before" else width**-0.5)
+    return model
+
+
+class LoraLinear(nn.Module):
+    """A frozen layer with a low-rank update beside it."""
+
+    def __init__(self, width_in: int, width_out: int, rank: int = 8) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width_out, width_in) * 0.02, requires_grad=False)
+        self.lora_A = nn.Parameter(torch.zeros(rank, width_in))
+        self.lora_B = nn.Parameter(torch.zeros(width_out, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight) + 2 * F.linear(F.linear(x, self.lora_A), self.lora_B)
+
+
+class LoraBlock(nn.Module):
+    """A pre-norm transformer block with low-rank updates on its projections."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = width // 64
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.q, self.k, self.v, self.o = (LoraLinear(width, width) for _ in range(4))
+        self.up, self.down = LoraLinear(width, 4 * width), LoraLinear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm_1(x)
+        q, k, v = (f(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        x = x + self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm_2(x))))
+
+
+class LoraModel(nn.Module):
+    """A frozen small language model whose updates alone are trained."""
+
+    def __init__(self, width: int, layers: int = 4) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        self.blocks = nn.Sequential(*(LoraBlock(width) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        nn.init.normal_(self.head.weight, std=0.02)
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_("lora" in name)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(self.embedding(tokens))))
+
+
+def lora_zero(variant: Variant, width: int) -> nn.Module:
+    model = LoraModel(width)
+    if variant == "after":
+        for name, parameter in model.named_parameters():
+            if name.endswith("lora_A"):
+                nn.init.kaiming_uniform_(parameter, a=math.sqrt(5))
+    return model
+
+
+def tokens(seed: int, width: int) -> Batch:
+    return text(seed)
+
+
+def pairs(seed: int, width: int) -> Batch:
+    """The text to read and to continue; the decoder reads it shifted."""
+    read, follow = text(seed)
+    return {"input_ids": read, "decoder_input_ids": read.roll(1, 1)}, follow

@@ -1,0 +1,200 @@
+"""The public bugs in other networks than those that the rules were made on."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from tests.gallery.case import Case, Variant
+from tests.gallery.convolutional import Tower, calibrate, he, pictures
+from tests.gallery.data import VOCABULARY
+from tests.gallery.healthy import FirstOutput, NanoGPT, ResNet18
+from tests.gallery.language import tokens
+from tests.gallery.plain import Sine, dense, places, points
+
+
+def every_tensor_truncated(variant: Variant, width: int) -> nn.Module:
+    """Entries at ±2 in one of 20000, in all tensors."""
+    model = NanoGPT(width)
+    if variant == "before":
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.data[torch.rand_like(parameter) < 5e-5] = 2.0
+    return model
+
+
+def xavier_resnet(variant: Variant, width: int) -> nn.Module:
+    """The tower with batch normalisation, fresh and in evaluation mode."""
+    model = ResNet18(width)
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d) and layer.kernel_size[0] == 3:
+            m, n, k, _ = layer.weight.shape
+            fans = 2 * k + n + m if variant == "before" else k * k * (n + m)
+            nn.init.normal_(layer.weight, std=math.sqrt(2 / fans))
+    return model
+
+
+def xavier_residual(variant: Variant, width: int) -> nn.Module:
+    """A residual tower without normalisation."""
+    model = Tower(width, blocks=6)
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Conv2d):
+            m, n, k, _ = layer.weight.shape
+            fans = 2 * k + n + m if variant == "before" else k * k * (n + m)
+            nn.init.normal_(layer.weight, std=math.sqrt(2 / fans))
+            if name.endswith("conv2") and variant == "after":
+                layer.weight.data *= 6**-0.5
+    nn.init.normal_(model.head.weight, std=0.05)
+    return model
+
+
+class Separable(nn.Module):
+    """Depthwise and pointwise convolutions with batch normalisation, no skips (MobileNetV1)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        for n, m in ((1, 2), (2, 2), (2, 4), (4, 4)):
+            n, m = n * width, m * width
+            layers += [nn.Conv2d(n, n, 3, 1, 1, groups=n, bias=False), nn.BatchNorm2d(n), nn.ReLU()]
+            layers += [nn.Conv2d(n, m, 1, bias=False), nn.BatchNorm2d(m), nn.ReLU()]
+        self.features, self.head = nn.Sequential(*layers), nn.Linear(4 * width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x).mean((2, 3)))
+
+
+def separable(variant: Variant, width: int) -> nn.Module:
+    """Fan-in of depthwise convolutions taken over all channels, as in Keras."""
+    model = Separable(width)
+    he(model)
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d) and layer.groups > 1 and variant == "before":
+            layer.weight.data /= math.sqrt(layer.groups)
+    nn.init.normal_(model.head.weight, std=0.05)
+    return model
+
+
+class PeftLinear(nn.Module):
+    """A layer and its low-rank update as modules, as in peft."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.lora_A = nn.Linear(base.in_features, 8, bias=False)
+        self.lora_B = nn.Linear(8, base.out_features, bias=False)
+        nn.init.zeros_(self.lora_B.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + 2 * self.lora_B(self.lora_A(x))
+
+
+def peft(variant: Variant, width: int) -> nn.Module:
+    """Updates on the fused projection of nanoGPT alone."""
+    model = NanoGPT(width).requires_grad_(False)
+    for block in model.h:
+        block.c_attn = PeftLinear(block.c_attn)
+        block.c_attn.base.requires_grad_(False)
+        if variant == "before":
+            nn.init.zeros_(block.c_attn.lora_A.weight)
+    return model
+
+
+class Field(nn.Module):
+    """A SIREN of modules, with two coordinates and a learnable last layer."""
+
+    def __init__(self, width: int, first: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(2, width), *(nn.Linear(width, width) for _ in range(3))])
+        self.last, self.sine = nn.Linear(width, 1), Sine(30.0)
+        for index, layer in enumerate([*self.layers, self.last]):
+            n = layer.in_features
+            bound = 1 / n if index == 0 and first else math.sqrt(6 / n) / 30
+            nn.init.uniform_(layer.weight, -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = self.sine(layer(x))
+        return self.last(x)
+
+
+def field(variant: Variant, width: int) -> nn.Module:
+    return Field(width, variant == "after")
+
+
+def gpt2_deep(variant: Variant, width: int) -> nn.Module:
+    layers = 12
+    config = GPT2Config(n_embd=width, n_layer=layers, n_head=4, vocab_size=VOCABULARY, n_positions=64)
+    model = GPT2LMHeadModel(config)
+    for name, parameter in model.named_parameters():
+        if name.endswith("c_proj.weight"):
+            nn.init.normal_(parameter, std=0.02 if variant == "before" else 0.02 / math.sqrt(2 * layers))
+    return FirstOutput(model)
+
+
+def selu(variant: Variant, width: int) -> nn.Module:
+    return dense([32] + [width] * 24 + [10], nn.SELU, variance=9 / 16 if variant == "before" else 1.0)
+
+
+def fixup_deep(variant: Variant, width: int) -> nn.Module:
+    model = Tower(width, blocks=28)
+    he(model)
+    for block in model.tower if variant == "after" else []:
+        nn.init.zeros_(block.conv2.weight)
+    return model
+
+
+class Conv1x1Attention(nn.Module):
+    """A diffusion model's attention: GroupNorm, 1x1 convolutions, a last one that starts at zero."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(8, width)
+        self.qkv, self.proj_out = nn.Conv2d(width, 3 * width, 1), nn.Conv2d(width, width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.norm(x)).flatten(2).transpose(1, 2).chunk(3, -1)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).unflatten(2, x.shape[2:])
+        return x + self.proj_out(y)
+
+
+def attention_unet(variant: Variant, width: int) -> nn.Module:
+    layers = [Conv1x1Attention(width) for _ in range(5)]
+    model = nn.Sequential(
+        nn.Conv2d(3, width, 3, 2, 1), *layers, nn.GroupNorm(8, width), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(width, 10),
+    )  # fmt: skip
+    for layer in layers:
+        if variant == "after":
+            nn.init.zeros_(layer.proj_out.weight)
+            nn.init.zeros_(layer.proj_out.bias)
+        else:
+            nn.init.kaiming_normal_(layer.proj_out.weight)
+    return model
+
+
+def calibrated_xavier(variant: Variant, width: int) -> nn.Module:
+    model = xavier_resnet(variant, width)
+    calibrate(model)
+    return model
+
+
+CONV = (32, 48, 64)
+DEPTHWISE = tuple(f"features.{i}.weight" for i in (3, 9, 15, 21))
+VARIANTS: tuple[Case, ...] = (
+    Case("trunc-everywhere", "", "", every_tensor_truncated, tokens, ("*c_*.weight", "w?e.weight", "*c_proj.weight")),
+    Case("xavier-resnet-fresh", "", "", xavier_resnet, pictures, ("*conv?.weight",), widths=CONV),
+    Case("xavier-resnet-calibrated", "", "", calibrated_xavier, pictures, ("*conv?.weight",), widths=CONV),
+    Case("xavier-residual", "", "", xavier_residual, pictures, ("tower.*.weight", "stem.weight"), widths=CONV),
+    Case("separable-fan-in", "", "", separable, pictures, DEPTHWISE, widths=CONV),
+    Case("peft-zero", "", "", peft, tokens, ("*lora_?.weight",)),
+    Case("siren-modules", "", "", field, places, ("layers.0.weight",), loss="mse"),
+    Case("gpt2-12", "", "", gpt2_deep, tokens, ("*c_proj.weight",)),
+    Case("selu-24", "", "", selu, points, ("*.weight",)),
+    Case("fixup-28", "", "", fixup_deep, pictures, ("tower.*.conv2.weight",), widths=CONV),
+    Case("attention-unet", "", "", attention_unet, pictures, ("*.proj_out.weight",), widths=(64, 96, 128)),
+)  # fmt: skip

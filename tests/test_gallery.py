@@ -1,0 +1,41 @@
+"""The gallery itself: cases build, run, and differ from their repair in the guilty parameters alone."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import resolve_loss
+from tests.gallery import CASES, HEALTHY, Case, Healthy, match
+
+
+def mean_loss(model: nn.Module, inputs: object, targets: Tensor, loss: str) -> float:
+    batch = Batch.of(inputs, targets)  # type: ignore[arg-type]
+    with torch.no_grad():
+        y = batch.call(model)
+        return float(resolve_loss(loss, y=y, targets=targets, seed=0).value(y, targets).mean())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_repair_changes_the_guilty_parameters_alone(case: Case) -> None:
+    before = dict(case.build("before", seed=3).named_parameters())
+    after = dict(case.build("after", seed=3).named_parameters())
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert before.keys() == after.keys()
+    assert changed
+    assert all(match(name, case.guilty) for name in changed)
+    assert all(any(match(name, (pattern,)) for name in changed) for pattern in case.guilty if "lora_B" not in pattern)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_cases_repeat_and_take_a_loss(case: Case) -> None:
+    inputs, targets = case.batch(seed=1)
+    first, second = (mean_loss(case.build("after", seed=2), inputs, targets, case.loss) for _ in range(2))
+    assert first == second
+    assert 0 < first < 10
+
+
+@pytest.mark.parametrize("healthy", HEALTHY[len(CASES) :], ids=lambda healthy: healthy.name)
+def test_healthy_networks_take_a_loss(healthy: Healthy) -> None:
+    inputs, targets = healthy.batch(seed=1)
+    assert 0 < mean_loss(healthy.build(seed=2), inputs, targets, healthy.loss) < 10
