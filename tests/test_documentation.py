@@ -258,3 +258,20 @@ def test_comparison_notices_what_changed() -> None:
         assert difference(page, printed)
     assert difference(["a", "…", "z"], ["a", "b", "y"])
     assert commands("$ a\n1\n$ b\n") == [Command("a", ["1"]), Command("b")]
+
+
+def test_every_room_and_top_module_is_described() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    package = ROOT / "hessdiag"
+    rooms = {f"`{path.parent.name}/`" for path in package.glob("*/__init__.py")}
+    modules = {f"`{path.name}`" for path in package.glob("*.py") if not path.name.startswith("__")}
+    assert {name for name in rooms | modules if name not in text} == set()
+
+
+@pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
+def test_files_named_in_the_text_exist(page: str) -> None:
+    for code in INLINE_CODE.findall(prose(page)):
+        if re.fullmatch(r"(hessdiag|tests|scripts|docs|figures)(/\w+)*/(\w+\.\w+)?", code):
+            assert (ROOT / code).exists(), code
+        elif re.fullmatch(r"[a-z_]+/[\w/]+\.py", code):
+            assert (ROOT / code).exists() or (ROOT / "hessdiag" / code).exists(), code
