@@ -39,10 +39,10 @@ from hessdiag.network.layers import (
     settable_layers,
     stores_inputs_first,
 )
+from hessdiag.suggestions import did_you_mean
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.custom_init import apply_function
 from hessdiag.user_code.named_function import NamedFunction, load_function
-from hessdiag.user_code.suggestions import did_you_mean
 
 Scheme = str | Callable[..., object]
 

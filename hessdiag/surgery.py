@@ -23,8 +23,8 @@ from hessdiag.init import typical_kernel
 from hessdiag.network.layers import fans, initialised_layers, stores_inputs_first
 from hessdiag.network.preserve import unharmed
 from hessdiag.scale import Scale
+from hessdiag.suggestions import did_you_mean
 from hessdiag.torch_arguments import check_model
-from hessdiag.user_code.suggestions import did_you_mean
 
 INPUT, OUTPUT = "input_scale", "output_scale"
 STANDARD_DEVIATION = 0.05  # of the outputs, "gives the best results" (Section 11.2)

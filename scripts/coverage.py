@@ -40,10 +40,9 @@ from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.shapes import measure_shapes
 from hessdiag.plots.coverage import draw_coverage
 from hessdiag.results.coverage_study import CoverageRow, CoverageStudy
-from hessdiag.results.numbers import Array
+from hessdiag.results.numbers import Z95, Array
 
 OUT = Path("figures")
-Z95 = 1.959963984540054
 ROUNDING = 1e-9  # relative; of the exact values
 
 
@@ -182,8 +181,7 @@ def sketches(network: str, *, max_products: int = 400) -> tuple[Measure, Array]:
         return sketch_per_example(
             problem,
             outputs=outputs,
-            rtol=0.05,
-            max_products=max_products,
+            budget=Budget(0.05, max_products),
             chunk=lambda cotangents: EXAMPLES,
             most=10**6,
             seed=seed,

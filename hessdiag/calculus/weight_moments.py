@@ -12,7 +12,7 @@ from hessdiag import init as initialisations
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import parameter_slots
 from hessdiag.network.layers import STRUCTURED, TRANSPOSED, initialised_layers, is_linear
-from hessdiag.user_code.suggestions import did_you_mean
+from hessdiag.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)

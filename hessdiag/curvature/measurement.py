@@ -32,8 +32,7 @@ def measure_curvature(
         return sketch_per_example(
             problem,
             outputs=shape.outputs,
-            rtol=settings.rtol,
-            max_products=settings.max_products,
+            budget=Budget(settings.rtol, settings.max_products),
             chunk=lambda cotangents: shape.chunk(cotangents, memory=memory.chunk),
             most=shape.most_cotangents(memory.total),
             seed=settings.seed,

@@ -8,7 +8,7 @@ from typing import Any
 
 from hessdiag.errors import HessdiagError
 from hessdiag.experiments.figure import Figure
-from hessdiag.user_code.suggestions import did_you_mean
+from hessdiag.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)

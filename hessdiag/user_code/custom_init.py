@@ -32,9 +32,9 @@ from hessdiag.network.layers import (
     stores_inputs_first,
     swap_inputs_and_outputs,
 )
+from hessdiag.suggestions import few
 from hessdiag.user_code.convention import LAYER, MODEL, MODULE, WEIGHT, Convention, conventions_of
 from hessdiag.user_code.named_function import NamedFunction
-from hessdiag.user_code.suggestions import few
 
 Say = Callable[[str], None]
 NOTHING = "changed no weight"

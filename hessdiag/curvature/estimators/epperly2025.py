@@ -36,7 +36,7 @@ from hessdiag.results.numbers import Array
 
 RANK_TOLERANCE = 1e-13  # of the largest singular value: directions below are rounding
 SHARED = 1e-8  # a column whose leverage is this far below 1 is in the range of the others
-MOST_COVARIANCE = 4.0  # times s²/k: for fast decay the noise of the covariance estimate is far above that
+MAX_COVARIANCE = 4.0  # times s²/k: for fast decay the noise of the covariance estimate is far above that
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -151,7 +151,7 @@ def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor, *, pilot: int = 0) ->
         with np.errstate(invalid="ignore"):  # products that overflowed have no variance
             independent = v.var(ddof=1) / k
             covariance = (h * h.T).sum() / (k * (k - 1))
-            error = np.sqrt(independent + np.clip(covariance, 0.0, MOST_COVARIANCE * independent))
+            error = np.sqrt(independent + np.clip(covariance, 0.0, MAX_COVARIANCE * independent))
         below = float(grams.ZZ.diagonal().sum()) - v.mean()  # ‖B‖_F² is no less than ‖BQ‖_F²: an error seen
         values.append(max(v.mean(), 0.0))
         errors.append(max(error, below))
