@@ -118,7 +118,7 @@ def _row(block: BlockReport, low: float, high: float, ends: Sequence[float]) -> 
 
 
 def _ends(sizes: Sequence[float]) -> tuple[float, ...]:
-    """Smallest and largest, where these differ."""
+    """Return the smallest and the largest, where these differ."""
     return (min(sizes), max(sizes)) if sizes and min(sizes) < max(sizes) else ()
 
 
