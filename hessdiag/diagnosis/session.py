@@ -131,7 +131,7 @@ class Session:
         problem, shape, sums = self._read_at_weights(problem, shape, work)
         if self.matrix != "hessian":
             return problem, shape, sums
-        elsewhere = check_nearby(problem, self.seed)
+        elsewhere = check_nearby(problem, chunk=self.gradient_chunk(shape), seed=self.seed)
         if not elsewhere:
             return problem, shape, sums
         problem = without(problem, dict.fromkeys(elsewhere, READ_ELSEWHERE))
