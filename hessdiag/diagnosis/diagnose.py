@@ -21,6 +21,7 @@ from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
+from hessdiag.diagnosis.independence import called_alone
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.session import Session, check_tensors
 from hessdiag.errors import HessdiagError
@@ -141,7 +142,8 @@ def diagnose(
         check_labels(batch, loss)
         y, reading = first.y.detach(), Reading(class_dim, first.class_dim, first.scalar, per)
         resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed, reading=reading)
-        shape = measure_shapes(model, batch, blocks)
+        with called_alone(model, min(2, batch.size)):
+            shape = measure_shapes(model, batch, blocks)
         problem = Problem(model, batch, resolved, _in_execution_order(blocks, shape.order), skipped)
         work = Work(ranks, progress=told)
         if resume is not None:
