@@ -24,6 +24,10 @@ MaxSpread = Annotated[
     float | None,
     typer.Option(metavar="X", help="exit with 1 if the largest σ² of a weight is more than X times the least"),
 ]
+FailOn = Annotated[
+    str,
+    typer.Option(metavar="KIND", help="exit with 1 on a finding of this gravity, fault or warning, or a graver one"),
+]
 Rtol = Annotated[float, typer.Option(help="relative standard error at which probing stops")]
 MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that probing may spend on a block")]
 MaxMemory = Annotated[
@@ -62,6 +66,7 @@ def diagnose(
     plots: Plots = "",
     resume: options.Resume = "",
     max_spread: MaxSpread = None,
+    fail_on: FailOn = "",
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
     for path in (json if json != "-" else "", csv, html, resume):
@@ -69,6 +74,8 @@ def diagnose(
     options.check_plots(plots)
     if max_spread is not None and not max_spread >= 1:
         raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
+    if fail_on not in ("", "fault", "warning"):
+        raise HessdiagError(f"--fail-on {fail_on!r}: pass fault or warning")
     memory = options.parse_memory(max_memory)
     source = options.model_source(
         model, in_channels=in_channels, input_size=input_size, arg=arg, output=output, evaluate=evaluate
@@ -116,9 +123,29 @@ def diagnose(
         say(f"measuring took {report.peak_memory / 2**20:.0f} MiB of memory at most, beside model and data")
     _save(report, json=json, csv=csv, html=html, plots=plots)
     print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
+    failed = _gravest(report, fail_on)
+    if failed:
+        say(f"hessdiag: {failed}, for --fail-on {fail_on}")
     if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:
         say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
         raise typer.Exit(1)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _gravest(report: Report, fail_on: str) -> str:
+    """The first finding that is grave enough to fail on; or that nothing could be found."""
+    if fail_on and report.signals is None:
+        return report.verdict.sentence.rstrip(".")
+    grave = {"fault": ("fault",), "warning": ("fault", "warning")}.get(fail_on, ())
+    return next(
+        (
+            f"{f.severity} {f.rule} at {f.blocks[0] if f.blocks else report.model}"
+            for f in report.findings
+            if f.severity in grave
+        ),
+        "",
+    )
 
 
 def _save(report: Report, *, json: str, csv: str, html: str, plots: str) -> None:

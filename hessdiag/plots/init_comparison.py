@@ -18,8 +18,8 @@ from hessdiag.plots.frame import frame
 from hessdiag.plots.heatmaps import Labels, Panel, draw_colourbar, draw_panel, label_outside, shared_norm
 from hessdiag.plots.labels import number, short_labels
 from hessdiag.plots.ticks import label_decades
+from hessdiag.results.balance import BALANCED, UNBALANCED
 from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
-from hessdiag.results.verdict import BALANCED, UNBALANCED
 
 MAX_MAPS = 6
 ROW = 0.3  # inches an initialisation takes among the spreads
