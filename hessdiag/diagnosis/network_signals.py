@@ -137,7 +137,7 @@ def _note(path: str, seen: _Pass) -> Any:
         if not isinstance(out, Tensor) or not out.is_floating_point() or out.dim() == 0 or path in seen.layers:
             return
         channel = _channel(module, out)
-        numbers = {f"out_{key}": value for key, value in _moments(out.detach()).items()}
+        numbers: dict[str, Any] = {f"out_{key}": value for key, value in _moments(out.detach()).items()}
         if x is not None and x.is_floating_point():
             numbers |= {f"x_{key}": value for key, value in _moments(x.detach()).items()}
         others = [dim for dim in range(out.dim()) if dim != channel]
@@ -281,4 +281,4 @@ def _uses_running_statistics(module: nn.Module) -> bool:
 
 def _is_fresh(module: nn.Module) -> bool:
     mean, variance = module.running_mean, module.running_var
-    return bool((mean == 0).all() & (variance == 1).all())  # type: ignore[operator,union-attr]
+    return bool((mean == 0).all() & (variance == 1).all())  # type: ignore[union-attr]
