@@ -90,7 +90,7 @@ def _elsewhere(name: str) -> str:
     """Where else in the package a public name is, or which one resembles it; empty for a private name."""
     if name.startswith("_"):  # asked for by tools
         return ""
-    from hessdiag.user_code.suggestions import did_you_mean
+    from hessdiag.suggestions import did_you_mean
 
     if name.startswith("draw_"):
         return f": did you mean hessdiag.plots.{name}?"

@@ -131,7 +131,10 @@ def diagnose(
     if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:
         say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
         raise typer.Exit(1)
-    gate(comparison.findings if comparison is not None else (), fail_on)
+    if fail_on and report.signals is None:
+        say(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
+        raise typer.Exit(1)
+    gate((*report.findings, *(comparison.findings if comparison is not None else ())), fail_on)
 
 
 def _read_baseline(path: str, **settings: str) -> Report:
