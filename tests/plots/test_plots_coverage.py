@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hessdiag import plots
-from hessdiag.plots.coverage import CoverageRow, coverage_from_json, coverage_to_json
+from hessdiag.results.coverage_study import CoverageRow, CoverageStudy
 
 
 def row(**changes: object) -> CoverageRow:
@@ -15,9 +15,9 @@ def row(**changes: object) -> CoverageRow:
 
 
 def test_rows_travel_as_json(tmp_path: Path) -> None:
-    rows = [row(), row(column="b", covered=931)]
-    coverage_to_json(rows, tmp_path / "coverage.json")
-    assert coverage_from_json(tmp_path / "coverage.json") == rows
+    study = CoverageStudy((row(), row(column="b", covered=931)))
+    study.to_json(tmp_path / "coverage.json")
+    assert CoverageStudy.from_json(tmp_path / "coverage.json") == study
 
 
 def test_wilsons_interval_in_closed_form() -> None:
