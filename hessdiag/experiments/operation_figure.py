@@ -18,11 +18,11 @@ from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import Result, Work
 from hessdiag.experiments.figure import Figure
 from hessdiag.experiments.operation_settings import CHANNELS, SETTINGS, SIDE, WIDTH, Setting
+from hessdiag.results.numbers import Z95
 from hessdiag.results.operation_table import OperationRow, OperationTable
 
 DRAWS, QUICK_DRAWS, BATCH_SIZE = 200, 20, 16
 OUTPUTS = 10
-NORMAL = 1.959963984540054  # 97.5 % quantile of N(0, 1)
 TOLERANCE = 0.05  # a change of ς by less is called none
 
 
@@ -138,7 +138,7 @@ def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Wo
 def measure_setting(setting: Setting, *, draws: int, seed: int) -> OperationRow:
     """Measure the geometric mean of the ratio over `draws` networks, with its 95 % interval."""
     logs = torch.tensor([math.log(draw_ratio(setting, seed + number)) for number in range(draws)], dtype=torch.float64)
-    middle, error = float(logs.mean()), NORMAL * float(logs.std()) / math.sqrt(draws)
+    middle, error = float(logs.mean()), Z95 * float(logs.std()) / math.sqrt(draws)
     ratio, low, high = (math.exp(middle + shift) for shift in (0.0, -error, error))
     kept = low <= 1 <= high or abs(ratio - 1) < TOLERANCE
     return OperationRow(

@@ -18,6 +18,7 @@ from hessdiag.plots.frame import frame
 from hessdiag.plots.labels import number, printable, short_labels, text_width
 from hessdiag.plots.style import QUANTITIES, SIGMA_SQ, Quantity
 from hessdiag.plots.ticks import label_decades
+from hessdiag.results.numbers import Z95
 from hessdiag.results.report import BlockReport, Report
 
 # Markers of each kind of block: (size in points, filled).
@@ -73,7 +74,7 @@ def _drawable(value: float) -> bool:
 
 def _limits(blocks: Sequence[BlockReport]) -> tuple[float, float]:
     """Leave decades' worth of room for all values and for the error bars, as far as these are positive."""
-    bars = [b.avg_sq_singular_value + sign * style.Z95 * b.stderr for b in blocks for sign in (-1, 1)]
+    bars = [b.avg_sq_singular_value + sign * Z95 * b.stderr for b in blocks for sign in (-1, 1)]
     values = [getattr(b, s.key) for b in blocks for s in QUANTITIES]
     logs = np.log10([v for v in values + bars if _drawable(v)] or [1.0])
     pad = max(0.06 * float(np.ptp(logs)), 0.25, 1.0 - float(np.ptp(logs)) / 2)  # two decades at least, for their ticks
@@ -99,10 +100,8 @@ def _draw_value(axes: Axes, series: Quantity, block: BlockReport, row: int) -> N
     size, filled = MARKERS[block.kind]
     if series is SIGMA_SQ and _drawable(block.stderr):
         # An interval that reaches 0 runs to the edge of the axis.
-        low = max(value - style.Z95 * block.stderr, axes.get_xlim()[0])
-        axes.plot(
-            [low, value + style.Z95 * block.stderr], [y, y], color=series.colour, linewidth=1.6, zorder=3, gid="stderr"
-        )
+        low = max(value - Z95 * block.stderr, axes.get_xlim()[0])
+        axes.plot([low, value + Z95 * block.stderr], [y, y], color=series.colour, linewidth=1.6, zorder=3, gid="stderr")
     axes.plot(
         [value],
         [y],

@@ -14,7 +14,6 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 SMALL, TEXT, TITLE = 7.0, 8.0, 10.0  # points
-Z95 = 1.96  # standard errors to either side that bars show
 
 _COLORBLIND = sns.color_palette("colorblind").as_hex()
 

@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hessdiag.results.numbers import Z95
 from hessdiag.results.records import Record
-
-Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True, kw_only=True)
