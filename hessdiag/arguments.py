@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hessdiag.errors import HessdiagError
-from hessdiag.user_code.suggestions import did_you_mean, few
+from hessdiag.suggestions import did_you_mean, few
 
 
 def check_kind(name: str, value: Any, kinds: type | tuple[type, ...], advice: str) -> None:

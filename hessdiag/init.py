@@ -31,41 +31,20 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import check_kind, is_positive, kind_of
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
+from hessdiag.network.layers import (
+    CONVOLUTIONS,
+    TRANSPOSED,
+    fans,
+    is_linear,
+    settable_layers,
+    stores_inputs_first,
+)
+from hessdiag.suggestions import did_you_mean
 from hessdiag.torch_arguments import check_model
-from hessdiag.user_code.custom_init import apply_function, settable_layers, stores_inputs_first
+from hessdiag.user_code.custom_init import apply_function
 from hessdiag.user_code.named_function import NamedFunction, load_function
-from hessdiag.user_code.suggestions import did_you_mean
 
-Fans = tuple[float, float, float]
 Scheme = str | Callable[..., object]
-
-
-def fans(weight: Tensor, *, groups: int = 1, transposed: bool = False) -> Fans:
-    """(n, n', k) of a weight: channels that one output reads, channels that one input feeds, root of the kernel's size.
-
-    Args:
-        weight: (out, in / groups, *kernel), or, with `transposed`, (in, out / groups, *kernel).
-        groups: groups of the convolution.
-        transposed: whether inputs come first, as in transposed convolutions and in the `Conv1D` of transformers.
-
-    Raises:
-        HessdiagError: the weight has fewer than two dimensions, or cannot be cut into that many groups.
-
-    >>> fans(torch.empty(6, 3, 5, 5))
-    (3.0, 6.0, 5.0)
-    >>> fans(torch.empty(6, 3, 5, 5), transposed=True)
-    (6.0, 3.0, 5.0)
-    """
-    if weight.dim() < 2:
-        raise HessdiagError(f"a weight of shape {tuple(weight.shape)} has no fan-in: pass at least two dimensions")
-    if groups < 1 or weight.shape[0] % groups:
-        raise HessdiagError(
-            f"a weight of shape {tuple(weight.shape)} has no {groups} groups: its first dimension must be a multiple"
-        )
-    first, second = weight.shape[0] / groups, float(weight.shape[1])
-    n, m = (first, second) if transposed else (second, first)
-    return n, m, math.sqrt(math.prod(weight.shape[2:]))
 
 
 def fan_in_(

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_kind, check_number, is_positive
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
-from hessdiag.init import fans, typical_kernel
+from hessdiag.init import typical_kernel
+from hessdiag.network.layers import fans, initialised_layers, stores_inputs_first
 from hessdiag.network.preserve import unharmed
 from hessdiag.results.findings import Finding, Repair
 from hessdiag.scale import Scale
+from hessdiag.suggestions import did_you_mean
 from hessdiag.torch_arguments import check_model
-from hessdiag.user_code.custom_init import initialised_layers, stores_inputs_first
-from hessdiag.user_code.suggestions import did_you_mean
 
 INPUT, OUTPUT = "input_scale", "output_scale"
 STANDARD_DEVIATION = 0.05  # of the outputs, "gives the best results" (Section 11.2)

@@ -38,11 +38,11 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Products
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.shapes import measure_shapes
-from hessdiag.plots.coverage import CoverageRow, coverage_to_json, draw_coverage
-from hessdiag.results.numbers import Array
+from hessdiag.plots.coverage import draw_coverage
+from hessdiag.results.coverage_study import CoverageRow, CoverageStudy
+from hessdiag.results.numbers import Z95, Array
 
 OUT = Path("figures")
-Z95 = 1.959963984540054
 ROUNDING = 1e-9  # relative; of the exact values
 
 
@@ -181,8 +181,7 @@ def sketches(network: str, *, max_products: int = 400) -> tuple[Measure, Array]:
         return sketch_per_example(
             problem,
             outputs=outputs,
-            rtol=0.05,
-            max_products=max_products,
+            budget=Budget(0.05, max_products),
             chunk=lambda cotangents: EXAMPLES,
             most=10**6,
             seed=seed,
@@ -243,6 +242,9 @@ def coverage_rows(method: str, network: str, seeds: int) -> list[CoverageRow]:
         value, error, true = found.values[:, i, j], found.errors[:, i, j], truth[i, j]
         if true <= 1e-20 * truth.max():
             continue
+        # A pilot may find that all unit vectors would cost no more: what is exact by then says nothing of intervals.
+        sampled = error > 0 if (error > 0).sum() > len(error) / 10 else np.ones(len(error), dtype=bool)
+        value, error = value[sampled], error[sampled]
         rows.append(row(method, network, names[i], names[j], value, error, true, float(found.products.mean())))
     return rows
 
@@ -319,7 +321,7 @@ def main() -> None:
     methods = [m for m in (*METHODS, NOISE) if m.startswith(options.only)]
     networks = [n for n in NETWORKS if n.startswith(options.network)]
     rows = list(measured(methods, networks, options.seeds, options.workers))
-    coverage_to_json(rows, options.out.with_suffix(".json"))
+    CoverageStudy(tuple(rows)).to_json(options.out.with_suffix(".json"))
     plots.save(draw_coverage(rows), options.out)
 
 

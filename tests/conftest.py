@@ -1,6 +1,10 @@
-"""Every test that takes `device` runs on each one named in HESSDIAG_TEST_DEVICE (default: cpu, and cuda if present)."""
+"""What all tests share: devices, seeds, and how many processes run them.
+
+Every test that takes `device` runs on each one named in HESSDIAG_TEST_DEVICE (default: cpu, and cuda if present).
+"""
 
 import os
+import re
 
 import pytest
 import torch
@@ -10,6 +14,23 @@ torch.set_num_threads(1)  # tensors in tests are small: threads would only wait 
 settings.register_profile("default", max_examples=25, deadline=None, derandomize=True, database=None)
 settings.register_profile("thorough", max_examples=500, deadline=None, database=None, print_blob=True)
 settings.load_profile("default")
+
+
+MAX_WORKERS = 4  # each holds PyTorch in memory
+UNSTABLE_ID = re.compile(r" at 0x[0-9a-f]+|(?:tensor|array)\([\[\d-]")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Share the whole suite among the processors; what was picked by hand runs here, where one can debug it."""
+    whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+    return min(MAX_WORKERS, os.cpu_count() or 1) if whole else 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse names of tests that differ between workers."""
+    unstable = [item.nodeid for item in items if UNSTABLE_ID.search(item.nodeid)]
+    if unstable:
+        raise pytest.UsageError(f"give the parameters of these tests ids of their own: {unstable}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -938,8 +938,9 @@ def embedding_renormalised(s: Site) -> nn.Module:
     return Apply(lambda m, h: h + m.layer(torch.arange(h.shape[1])), layer=layer)
 
 
-@operation(into=MIXING)
+@operation()
 def complex_weight(s: Site) -> nn.Module:
+    """No block, but others are."""
     weight = nn.Parameter(torch.randn(s.width, 2, dtype=torch.complex128))
     return Apply(lambda m, h: (h.to(m.weight.dtype) @ m.weight).abs(), weight=weight)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.derivatives.losses import LossFunction, RandomQuadratic
+from hessdiag.network.written_out import written_out
 from tests.jacobians import Dense, LossOfExample, dense_ggn, dense_hessian
 from tests.random_layers import MIXING
 from tests.random_networks import RandomNetwork, random_networks
@@ -21,8 +22,9 @@ from tests.unchanged import unchanged
 MOST_WEIGHTS = 250  # of a network whose Hessian is formed
 
 
-def loss_and_targets(name: str, y: Tensor) -> tuple[str | LossFunction, Tensor | None, LossOfExample]:
-    """What `diagnose` is given, and the loss of one example written out."""
+def loss_and_targets(name: str, returned: Tensor) -> tuple[str | LossFunction, Tensor | None, LossOfExample]:
+    """What `diagnose` is given, and the loss of one example written out; functions get what the model returned."""
+    y = returned.unsqueeze(1) if returned.dim() == 1 else returned
     if name == "random-quadratic":
         R = RandomQuadratic.draw(y[0].numel(), seed=0, like=y).R
         return name, None, lambda z, b: z.flatten() @ R @ z.flatten()
@@ -38,22 +40,23 @@ def loss_and_targets(name: str, y: Tensor) -> tuple[str | LossFunction, Tensor |
         t = y.clone()
         return "mse", t, lambda z, b: F.mse_loss(z, t[b : b + 1])
     if name == "huber":
-        t = torch.randn_like(y)
-        return F.huber_loss, t, lambda z, b: F.huber_loss(z, t[b : b + 1])
+        t = torch.randn_like(returned)
+        return F.huber_loss, t, lambda z, b: F.huber_loss(z.view_as(t[b : b + 1]), t[b : b + 1])
     if name == "fourth power":
         return (lambda z, _: z.pow(4).sum() / len(z)), None, lambda z, b: z.pow(4).sum()
-    return (lambda z, _: z.flatten(1).logsumexp(1).mean()), None, lambda z, b: z.flatten(1).logsumexp(1).sum()
+    return (lambda z, _: z.reshape(len(z), -1).logsumexp(1).mean()), None, lambda z, b: z.flatten(1).logsumexp(1).sum()
 
 
 def reference(model: nn.Module, x: Tensor, names: list[str], loss: LossOfExample, network: RandomNetwork) -> Dense:
-    """Dense rows of every example on its own."""
+    """Dense rows of every example on its own; torch's batch normalisation of one example is wrong."""
 
     def call(b: int) -> Tensor:
         y = model(x[b : b + 1])
         return y.unsqueeze(1) if y.dim() == 1 else y
 
     of = dense_ggn if matrix_of(network, model) == "ggn" else dense_hessian
-    return of(call, [model.get_parameter(name) for name in names], loss, examples=len(x), per=network.per)
+    with written_out():
+        return of(call, [model.get_parameter(name) for name in names], loss, examples=len(x), per=network.per)
 
 
 def matrix_of(network: RandomNetwork, model: nn.Module) -> str:
@@ -64,7 +67,7 @@ def refusal(network: RandomNetwork) -> str:
     """Hold a network's report against dense rows; why it was refused, or nothing."""
     model, x = network.build()
     y = copy.deepcopy(model)(x).detach()  # of a copy: some change themselves
-    loss, targets, plain = loss_and_targets(network.loss, y.unsqueeze(1) if y.dim() == 1 else y)
+    loss, targets, plain = loss_and_targets(network.loss, y)
     matrix = matrix_of(network, model)
     try:
         with unchanged(model, x):
@@ -87,9 +90,13 @@ def refusal(network: RandomNetwork) -> str:
     within(dense, found.diagonal_scatter(diagonal), names)
     gradient_sq = float64([block.nu * block.weight_sq for block in report.blocks]) * numel
     kept = ~gradient_sq.isnan()  # of parameters that are all zero
-    torch.testing.assert_close(
-        gradient_sq[kept], dense.gradient_sq[kept], rtol=1e-8, atol=1e-20 * float(dense.gradient_sq.max()) + 1e-24
-    )
+    atol = 1e-20 * float(dense.gradient_sq.max()) + 1e-24
+    if network.loss == OPTIMUM:  # outputs less their targets are all rounding
+        plainly = network.build()[0]
+        alone = torch.cat([plainly(one) for one in x.split(1)]).detach()
+        rounding = float((alone - y).square().sum() + 1e-31 * y.square().sum())
+        atol += 100 * rounding * float(dense.map.diagonal().max()) ** 0.5
+    torch.testing.assert_close(gradient_sq[kept], dense.gradient_sq[kept], rtol=1e-8, atol=atol)
     assert not any("\n" in why for why in skipped.values())
     return "; ".join(f"{name}: {why}" for name, why in skipped.items() if "its gradient is not" in why)
 
@@ -133,10 +140,26 @@ FAILED_ONCE = (
     RandomNetwork("image", ("convolution_standardised",), seed=34),
     RandomNetwork("image", ("convolution_of_one_image",), seed=68, examples=3, end="one number", loss="cross-entropy"),
     RandomNetwork("sequence", ("hypernetwork", "class_token", "weight_norm"), seed=11, matrix="hessian", loss=OPTIMUM),
+    RandomNetwork(operations=("prelu",), seed=2, loss="huber", matrix="hessian"),
+    RandomNetwork(operations=("weights_from_a_code", "prelu"), seed=79, end="one number"),
+    RandomNetwork("tokens", ("prelu",), seed=2, examples=4, end="one number"),
+    RandomNetwork(operations=("vmapped",), seed=33),
+    RandomNetwork(operations=("pairs",), seed=33),
+    RandomNetwork(operations=("linear_over_examples",), seed=33),
+    RandomNetwork(operations=("linear_over_examples",), seed=74, examples=7, per="batch"),
+    RandomNetwork("tokens", ("weight_in_a_list",), seed=41),
+    RandomNetwork(operations=("weight_in_a_list", "one_row_of_the_weight"), seed=21),
+    RandomNetwork(operations=("weight_in_a_list",), seed=19, end="zero head", matrix="hessian"),
+    RandomNetwork("sequence", ("embedding_renormalised",), seed=31, matrix="hessian"),
+    RandomNetwork("tokens", ("weight_kept_after_use", "linear_on_packed"), seed=55, matrix="hessian"),
+    RandomNetwork(operations=("zero_head_of_a_sum",), seed=4, end="zero head", matrix="hessian", per="batch"),
+    RandomNetwork(operations=("complex_weight",), seed=88, matrix="hessian"),
+    RandomNetwork(operations=("one_by_one",), seed=0, examples=3, end="zero head"),
+    RandomNetwork(operations=("without_gradient",), seed=9, end="as it is", matrix="hessian", loss=OPTIMUM),
 )
+REFUSED = {*MIXING, "weight_in_a_list"}  # or skipped for a reason
 
 
 @pytest.mark.parametrize("network", FAILED_ONCE, ids=str)
 def test_networks_that_failed_once(network: RandomNetwork) -> None:
-    mixes = not set(network.operations).isdisjoint(MIXING)
-    assert bool(refusal(network)) == mixes
+    assert bool(refusal(network)) == (not REFUSED.isdisjoint(network.operations))

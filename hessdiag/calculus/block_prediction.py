@@ -74,15 +74,7 @@ def predict_block(
 ) -> BlockPrediction:
     """Predict ς, γ and ν of a block; NaN where it is applied several times, or where a moment is unknown."""
     bare = BlockPrediction(
-        name=block.name,
-        kind=block.kind,
-        layer=block.layer,
-        shape=block.shape,
-        numel=block.numel,
-        fan_in=block.fan_in,
-        fan_out=block.fan_out,
-        kernel=block.kernel,
-        groups=block.groups,
+        **block.described,
         weight_sq=weight_sq,
     )
     known = [use for use in applied if use.step.x is not None and isinstance(use.step.out, Activation)]

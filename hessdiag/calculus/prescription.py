@@ -30,7 +30,8 @@ from hessdiag.calculus.prediction import BlockPrediction, predict_graph
 from hessdiag.calculus.unit_outputs import output_layer, unit_outputs
 from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import Block, find_blocks, has_rule
+from hessdiag.network.blocks import Block, find_blocks
+from hessdiag.network.layers import has_rule
 from hessdiag.results.numbers import geometric_mean, spread
 from hessdiag.results.records import Record
 from hessdiag.results.rendering import Tabled

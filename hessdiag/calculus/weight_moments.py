@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from hessdiag import init as initialisations
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import STRUCTURED, TRANSPOSED, is_linear, parameter_slots
-from hessdiag.user_code.custom_init import initialised_layers
-from hessdiag.user_code.suggestions import did_you_mean
+from hessdiag.network.blocks import parameter_slots
+from hessdiag.network.layers import STRUCTURED, TRANSPOSED, initialised_layers, is_linear
+from hessdiag.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -53,10 +53,11 @@ def check_init(
     json: Json = "",
     html: Html = "",
     plots: Plots = "",
+    resume: options.Resume = "",
     max_spread: MaxSpread = None,
 ) -> None:
     """Rank an initialisation by how equally curved it makes the layers of MODEL, and say what to change."""
-    for path in (json if json != "-" else "", html):
+    for path in (json if json != "-" else "", html, resume):
         options.check_file(path)
     options.check_plots(plots)
     if max_spread is not None and not max_spread >= 1:
@@ -64,9 +65,15 @@ def check_init(
     names = [name.strip() for name in against.split(",") if name.strip()]
     factors = parse_widths(widths)
     from hessdiag.diagnosis.check_init import check_init as measure
+    from hessdiag.execution.ranks import launched
 
+    where = options.resolve_device(device)
     steps = setups * (len({init, *names}) + len(factors))
-    with progress_bar(f"measuring {model}", steps) as step, redirect_stdout(sys.stderr):
+    with (
+        launched(where) as ranks,
+        progress_bar(f"measuring {model}", steps) as step,
+        redirect_stdout(sys.stderr),
+    ):
         check = measure(
             init,
             model=model,
@@ -81,11 +88,15 @@ def check_init(
             loss=loss,
             class_dim=class_dim,
             method=method,
-            device=options.resolve_device(device),
+            device=where,
             dtype=options.resolve_dtype(dtype),
             seed=seed,
+            resume=resume or None,
+            distributed=ranks.size > 1,
             progress=step,
         )
+    if ranks.rank > 0:
+        return
     _save(check, json=json, html=html, plots=plots)
     print(check.to_json() if json == "-" else repr(check), end="" if json == "-" else "\n")
     found = check.spread["avg_sq_singular_value"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hessdiag.loading.model_source import ModelSource
     from hessdiag.loading.prepare import Prepared
 
-MOST_DIGITS = 10
+MAX_DIGITS = 10
 MODELS = (
     "lenet, alexnet, resnet50, mlp:784-384-64-10, package.module:factory, ./file.py:factory, hf:CONFIG.json, timm:NAME"
     " or torchvision:NAME"
@@ -130,7 +130,7 @@ def parse_output(text: str) -> str | int | None:
     >>> parse_output("pooler_output"), parse_output("-1"), parse_output("")
     ('pooler_output', -1, None)
     """
-    if len(text) < MOST_DIGITS and re.fullmatch(r"-?[0-9]+", text):
+    if len(text) < MAX_DIGITS and re.fullmatch(r"-?[0-9]+", text):
         return int(text)
     return text or None
 
@@ -162,7 +162,7 @@ def parse_size(text: str) -> tuple[int, ...]:
     (3, 32, 32)
     """
     parts = [part.strip() for part in text.replace("x", ",").split(",")]
-    if not all(part.isdecimal() and len(part) < MOST_DIGITS and int(part) > 0 for part in parts):
+    if not all(part.isdecimal() and len(part) < MAX_DIGITS and int(part) > 0 for part in parts):
         raise HessdiagError(f"--input-size {text!r}: write positive sizes as in 3,32,32")
     return tuple(int(part) for part in parts)
 
@@ -177,7 +177,7 @@ def parse_batches(text: str, *, data: str) -> int | None:
         raise HessdiagError(f"--batches {text!r}: random inputs are one batch; pass --data, or a larger --batch-size")
     if text == "all":
         return None
-    if not (text.isdecimal() and 0 < len(text) < MOST_DIGITS and int(text) > 0):
+    if not (text.isdecimal() and 0 < len(text) < MAX_DIGITS and int(text) > 0):
         raise HessdiagError(f"--batches {text!r}: write a number of at least 1, or all")
     return int(text)
 

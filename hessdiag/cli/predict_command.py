@@ -16,6 +16,7 @@ from hessdiag.errors import HessdiagError
 if TYPE_CHECKING:
     from torch import nn
 
+    from hessdiag.diagnosis.random_setups import RandomSetups
     from hessdiag.loading.model_source import ModelSource, Network
 
 MOST_BUILT = 200_000_000  # parameters of a network that is built with numbers, to read their second moments
@@ -50,12 +51,16 @@ def predict(
     dtype: options.Dtype = "float32",
     seed: options.Seed = 0,
     json: Json = "",
+    resume: options.Resume = "",
 ) -> None:
     """Predict ς, γ and ν of every layer of MODEL from shapes and E[W²] alone: no data, no weights, no training."""
     if json not in ("", "-") and not Path(json).parent.is_dir():
         raise HessdiagError(f"cannot write {json!r}: there is no folder {str(Path(json).parent)!r}")
     if compare and prescribe:
         raise HessdiagError("--compare and --prescribe are two questions: pass one of them")
+    if resume and not compare:
+        raise HessdiagError("--resume keeps the set-ups of --compare: pass both")
+    options.check_file(resume)
     source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg, evaluate=evaluate)
     from dataclasses import replace
 
@@ -75,10 +80,22 @@ def predict(
         )
         result = replace(result, model=model, init=init or "as built")
     if compare:
-        result = _compare(
-            result, source, setups=setups, batch_size=batch_size, init=init, loss=loss, seed=seed,
-            device=options.resolve_device(device), dtype=options.resolve_dtype(dtype),
-        )  # fmt: skip
+        from hessdiag.diagnosis.random_setups import RandomSetups
+
+        planned = RandomSetups(
+            source=source,
+            init=init or "as built",
+            setups=setups,
+            batch_size=batch_size,
+            seed=seed,
+            loss=loss,
+            device=options.resolve_device(device),
+            dtype=options.resolve_dtype(dtype),
+            options={"noise_scale": False},
+        )
+        result = _compare(result, planned, resume=resume)
+        if result is None:
+            return
     if json not in ("", "-"):
         result.to_json(json)
         say(f"wrote {json}")
@@ -105,17 +122,21 @@ def _build(source: ModelSource, *, init: str, seed: int) -> Network:
     return random_network(source, init=AS_BUILT, seed=seed)
 
 
-def _compare(prediction: Any, source: ModelSource, *, setups: int, seed: int, init: str, **settings: Any) -> Any:
+def _compare(prediction: Any, planned: RandomSetups, *, resume: str) -> Any:
+    """Put a prediction beside what random set-ups measure; None in all processes but the first."""
     from hessdiag.calculus.predicted_vs_measured import Beside
-    from hessdiag.diagnosis.random_setups import diagnose_random
-    from hessdiag.loading.prepare import AS_BUILT
+    from hessdiag.execution.journal import journal
+    from hessdiag.execution.ranks import launched
+    from hessdiag.execution.work import Work
 
-    reports = []
-    with progress_bar("set-ups", setups) as step, redirect_stdout(sys.stderr):
-        for number in range(seed, seed + setups):
-            reports.append(diagnose_random(source, init=init or AS_BUILT, seed=number, **settings))
-            step()
-    return Beside.of(prediction, reports)
+    with (
+        launched(planned.device) as ranks,
+        journal(resume, {"compare": planned.source.name, "seed": str(planned.seed)}) as kept,
+        progress_bar("set-ups", planned.setups) as step,
+        redirect_stdout(sys.stderr),
+    ):
+        reports = planned.reports(Work(ranks, kept, step))
+        return Beside.of(prediction, reports) if ranks.rank == 0 else None
 
 
 def _prescribe(module: nn.Module, inputs: Any, *, init: str, loss: str, moments: str) -> Any:

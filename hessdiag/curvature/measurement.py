@@ -7,35 +7,24 @@ from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.plan import Plan
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.result import Curvature
+from hessdiag.curvature.settings import Settings
 from hessdiag.curvature.sketch import sketch_per_example
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import Matrix
 from hessdiag.execution.memory import Memory
 from hessdiag.execution.work import Work
 from hessdiag.network.shapes import NetworkShape
 
 
 def measure_curvature(
-    problem: Problem,
-    how: Plan,
-    shape: NetworkShape,
-    *,
-    matrix: Matrix,
-    per: str,
-    budget: Budget,
-    seed: int,
-    memory: Memory,
-    work: Work,
+    problem: Problem, how: Plan, shape: NetworkShape, settings: Settings, *, memory: Memory, work: Work
 ) -> Curvature:
-    """Norms of all blocks, by the algorithm that `how` names.
+    """Measure the norms of all blocks by the algorithm that `how` names.
 
     Args:
         problem: what to measure.
-        how: from `hessdiag.curvature.plan.plan`.
+        how: from `settings.plan`.
         shape: sizes of the network, which decide how many examples fit `memory` bytes at once.
-        matrix, per: `"ggn"` or `"hessian"`, of each `"example"` or of the `"batch"`.
-        budget: when random sampling stops.
-        seed: of all random directions.
+        settings: which matrix, in which view, how precisely, and the seed of all random directions.
         memory: bytes of one chunk, and of all.
         work: carries it out.
     """
@@ -43,14 +32,22 @@ def measure_curvature(
         return sketch_per_example(
             problem,
             outputs=shape.outputs,
-            rtol=budget.rtol,
-            max_products=budget.max_products,
+            budget=Budget(settings.rtol, settings.max_products),
             chunk=lambda cotangents: shape.chunk(cotangents, memory=memory.chunk),
             most=shape.most_cotangents(memory.total),
-            seed=seed,
+            seed=settings.seed,
             work=work,
         )
     if how.in_output_space:
-        exact = exact_per_example if per == "example" else exact_per_batch
+        exact = exact_per_example if settings.per == "example" else exact_per_batch
         return exact(problem, chunk=shape.chunk(shape.outputs, memory=memory.chunk), work=work)
-    return probe(problem, matrix=matrix, per=per, budget=budget, shape=shape, seed=seed, memory=memory.chunk, work=work)
+    return probe(
+        problem,
+        matrix=settings.kind,
+        per=settings.per,
+        budget=Budget(settings.rtol, settings.max_products, exhaustive=how.method == "exact"),
+        shape=shape,
+        seed=settings.seed,
+        memory=memory.chunk,
+        work=work,
+    )

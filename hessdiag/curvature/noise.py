@@ -26,12 +26,12 @@ from hessdiag.derivatives.jacobian import all_jacobians
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.results.numbers import Array
+from hessdiag.results.numbers import Z95, Array
 
 GROUPS = 16
-FEWEST_GROUPS = 4  # of a batch that is not one group, so that they tell an error
+MIN_GROUPS = 4  # of a batch that is not one group, so that they tell an error
 SIDE = 64  # outputs of all examples of a group together, where there are so few that all are taken
-LARGEST_GROUP = 8
+MAX_GROUP = 8
 DIRECTIONS = 8  # random ones, where there are more
 FORMED = 2**26  # numbers of the Jacobians of a group, which random directions may take
 LEVEL = 0.975  # of the upper end of a 95 % interval
@@ -65,7 +65,7 @@ def sum_pairs(
     count = outputs if exact else DIRECTIONS
     largest = max((block.numel for block in problem.blocks), default=1)
     fitting = SIDE // outputs if exact else FORMED // (2 * count * largest)
-    size = min(max(2, fitting), LARGEST_GROUP)
+    size = min(max(2, fitting), MAX_GROUP)
     groups = _groups(problem.batch.size, size)
     at_once = max(1, chunk(2 * count) // size)
     parts = [groups[start : start + at_once] for start in range(0, len(groups), at_once)]
@@ -89,7 +89,7 @@ def _groups(examples: int, size: int) -> list[list[int]]:
     """Groups that are each spread over the whole batch, which may be sorted; all of a small batch is one group."""
     if examples <= size:
         return [list(range(examples))] if examples > 1 else []
-    size = min(size, max(2, examples // FEWEST_GROUPS))
+    size = min(size, max(2, examples // MIN_GROUPS))
     count = min(GROUPS, examples // size)
     chosen = [number * examples // (count * size) for number in range(count * size)]
     return [chosen[group::count] for group in range(count)]
@@ -153,12 +153,12 @@ def _ratio(own: Array, cross: Array) -> NoiseScale:
     if groups == 1:
         return NoiseScale(a / b if b > 0 else math.inf, math.nan if b > 0 else math.inf)
     (v_a, v_ab), (_, v_b) = (np.cov(own, cross) / groups).tolist()
-    t = t_quantile(LEVEL, groups - 1)
+    t = float(t_quantile(LEVEL, groups - 1))
     if a <= t * math.sqrt(v_a) or b <= t * math.sqrt(v_b):
         return NoiseScale(a / b if b > 0 else math.inf, math.inf)
     square, linear, constant = b * b - t * t * v_b, a * b - t * t * v_ab, a * a - t * t * v_a
     half = math.sqrt(max(linear * linear - square * constant, 0.0)) / square
-    return NoiseScale(a / b, half / t_quantile(LEVEL, math.inf))
+    return NoiseScale(a / b, half / Z95)
 
 
 def _drawn(y: Tensor, count: int, which: str, seed: int) -> Tensor:

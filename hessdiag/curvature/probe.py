@@ -36,7 +36,7 @@ from hessdiag.results.numbers import Array
 
 __all__ = ["Budget", "probe", "symmetrize"]
 
-SMALLEST = 2**16  # bytes of a chunk that are never too many
+MIN_BYTES = 2**16  # bytes of a chunk that are never too many
 ENOUGH_PRODUCTS = 128  # of XSymRowNorm, beyond which Hutchinson's with a larger budget seldom knows more
 KEPT_BYTES = 2**30  # of product vectors of one column; the same on all devices, so that results are too
 
@@ -122,7 +122,7 @@ class _Sampler:
         try:
             return self.column(block, rows, stream(seed, purpose))
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or self.memory < SMALLEST:
+            if not is_out_of_memory(error) or self.memory < MIN_BYTES:
                 raise
         release()  # outside the handler, whose traceback holds on to tensors
         return replace(self, memory=self.memory // 4).fitting_column(block, rows, seed, purpose)

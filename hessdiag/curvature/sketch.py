@@ -34,6 +34,7 @@ from torch import Tensor
 
 from hessdiag.curvature.estimators.estimate import ROUNDING
 from hessdiag.curvature.estimators.pairs import pair_sums
+from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
@@ -48,10 +49,10 @@ from hessdiag.results.numbers import Array
 PILOT = 12  # directions of a pilot
 PILOT_EXAMPLES = 16
 BASIS = 16  # of the range finder: what it leaves must be small, or the error bars have heavy tails
-MOST_BASIS = 64
+MAX_BASIS = 64
 LOW_RANK = 10.0  # effective rank under which deflation pays: a basis of 16 catches most of it
 RANDOM = 12  # directions of a round, at least, where the budget has room for them
-FEWEST = 6  # directions that still tell their own noise
+MIN_DIRECTIONS = 6  # directions that still tell their own noise
 MARGIN = 1.3  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
 TAILS = 6.0  # how many times fewer degrees of freedom a variance of fourth powers of Gaussians has
 
@@ -60,8 +61,7 @@ def sketch_per_example(
     problem: Problem,
     *,
     outputs: int,
-    rtol: float,
-    max_products: int,
+    budget: Budget,
     chunk: Callable[[int], int],
     most: int,
     seed: int,
@@ -72,8 +72,8 @@ def sketch_per_example(
     Args:
         problem: what to measure.
         outputs: N, outputs per example.
-        rtol: relative standard error of the weight blocks' diagonal that the number of directions is chosen for.
-        max_products: directions that may be sent back in all, per example.
+        budget: the relative standard error of the weight blocks' diagonal that the number of directions is chosen
+            for, and how many may be sent back in all, per example.
         chunk: `chunk(m)` examples are measured at once when m cotangents are sent back.
         most: cotangents of one example that fit into memory.
         seed: of the directions.
@@ -82,14 +82,16 @@ def sketch_per_example(
     size = problem.batch.size
     few = min(PILOT_EXAMPLES, size)
     spread_out = problem.batch.select([number * size // few for number in range(few)])
-    pilot = _Pilot(replace(problem, batch=spread_out), size, rtol, chunk, seed, work)
+    pilot = _Pilot(replace(problem, batch=spread_out), size, budget.rtol, chunk, seed, work)
     first = pilot.run(_Directions(PILOT, name="pilot"))
     ranks = first.effective_ranks()
     rank = float(np.nanmedian(ranks)) if np.isfinite(ranks).any() else math.nan  # no block has any curvature
     deflated = rank < LOW_RANK
-    room = max(max_products - PILOT, FEWEST)
+    room = max(budget.max_products - PILOT, MIN_DIRECTIONS)
     if deflated:
-        directions, spent = _deflated(pilot, first.trace_scales(), min(room, max_products), min(outputs, most // 2))
+        directions, spent = _deflated(
+            pilot, first.trace_scales(), min(room, budget.max_products), min(outputs, most // 2)
+        )
     else:
         directions, spent = _Directions(min(pilot.wanted(first, room), room)), 0
     rounds = _rounds(directions, most)
@@ -97,7 +99,7 @@ def sketch_per_example(
     spent += PILOT + sum(each.cost for each in rounds)
     how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
-    return replace(total.curvature(problem, spent, rtol), how=how)
+    return replace(total.curvature(problem, spent, budget.rtol), how=how)
 
 
 @dataclass(frozen=True)
@@ -142,19 +144,19 @@ def _deflated(pilot: _Pilot, scales: list[float], room: int, widest: int) -> tup
         left = room - spent - trial.cost
         if left < RANDOM + 2 * basis:
             basis = min(basis, max(0, (room - spent - RANDOM) // 2)) if not spent else basis // 2
-            return _Directions(max(room - spent - 2 * basis, FEWEST), basis, scales), spent
+            return _Directions(max(room - spent - 2 * basis, MIN_DIRECTIONS), basis, scales), spent
         random = pilot.wanted(pilot.run(trial), left - 2 * basis)
         spent += trial.cost
-        if random <= 4 * basis or 2 * basis > min(MOST_BASIS, widest):
+        if random <= 4 * basis or 2 * basis > min(MAX_BASIS, widest):
             return _Directions(random, basis, scales), spent
         basis *= 2
 
 
 def _rounds(directions: _Directions, most: int) -> list[_Directions]:
     """As many equal rounds as it takes for `most` cotangents to fit at once."""
-    at_once = max(FEWEST, most - directions.fixed)
+    at_once = max(MIN_DIRECTIONS, most - directions.fixed)
     count = -(-directions.random // at_once)
-    random = max(FEWEST, -(-directions.random // count))
+    random = max(MIN_DIRECTIONS, -(-directions.random // count))
     return [replace(directions, random=random, name=f"round {number + 1}") for number in range(count)]
 
 

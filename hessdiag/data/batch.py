@@ -44,43 +44,16 @@ class Batch:
         Raises:
             HessdiagError: there is no tensor, no example, or the tensors disagree about the number of examples.
         """
-        args: tuple[Any, ...] = ()
-        kwargs: Mapping[str, Any] = {}
-        if isinstance(inputs, Tensor):
-            args = (inputs,)
-        elif isinstance(inputs, (tuple, list)):
-            args = tuple(inputs)
-        elif isinstance(inputs, Mapping):
-            kwargs = dict(inputs)
-        else:
-            how = to_tensor(inputs, "inputs") or "pass a tensor, or a tuple or dict of tensors"
-            raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
+        args, kwargs = _arguments(inputs)
         if targets is not None and not isinstance(targets, Tensor):
             raise HessdiagError(f"targets are {kind_of(targets)}: {to_tensor(targets, 'targets') or 'pass a tensor'}")
-        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        nested = [value for value in (*args, *kwargs.values()) if not isinstance(value, Tensor)]
-        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(nested)):
-            raise HessdiagError(
-                "inputs hold tensors inside a dict, list or tuple: pass each tensor as an argument of its own,"
-                " and wrap the model so that it takes them"
-            )
-        if not tensors:
-            advice = [to_tensor(value, "each") for value in nested] + [to_tensor(inputs, "inputs")]
-            how = next(filter(None, advice), "pass a tensor, or a tuple or dict of tensors")
-            raise HessdiagError(f"inputs hold no tensor: {how}")
+        tensors = _tensors(inputs, (*args, *kwargs.values()))
         tensors += [targets] if isinstance(targets, Tensor) else []
-        sizes = {tuple(t.shape[:1]) for t in tensors}
-        if len(sizes) > 1 or () in sizes:
-            shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
-            raise HessdiagError(f"inputs and targets have shapes {shapes}: the first dimension must be the same batch")
-        (size,) = sizes.pop()
-        if size == 0:
-            raise HessdiagError("the batch is empty: pass at least one example")
+        size = _common_size(tensors)
+        if not all(bool(value.isfinite().all()) for value in tensors if value.is_floating_point()):
+            raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
         args = tuple(map(_plain, args))
         kwargs = {key: _plain(value) for key, value in kwargs.items()}
-        for value in tensors:
-            if value.is_floating_point() and not bool(value.isfinite().all()):
-                raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
         return cls(args, kwargs, targets, size)
 
     def narrow(self, start: int, stop: int) -> Batch:
@@ -182,3 +155,43 @@ def _plain(value: Any) -> Any:
         with torch.inference_mode(False):
             return value.clone()
     return value
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Positional and keyword arguments of the model."""
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, (tuple, list)):
+        return tuple(inputs), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    how = to_tensor(inputs, "inputs") or "pass a tensor, or a tuple or dict of tensors"
+    raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
+
+
+def _tensors(inputs: Any, arguments: Sequence[Any]) -> list[Tensor]:
+    """Those of the arguments that run over the examples; others are passed on as they are, and must hold no tensor."""
+    nested = [value for value in arguments if not isinstance(value, Tensor)]
+    if any(isinstance(leaf, Tensor) for leaf in tree_leaves(nested)):
+        raise HessdiagError(
+            "inputs hold tensors inside a dict, list or tuple: pass each tensor as an argument of its own,"
+            " and wrap the model so that it takes them"
+        )
+    tensors = [value for value in arguments if isinstance(value, Tensor)]
+    if not tensors:
+        advice = [to_tensor(value, "each") for value in nested] + [to_tensor(inputs, "inputs")]
+        how = next(filter(None, advice), "pass a tensor, or a tuple or dict of tensors")
+        raise HessdiagError(f"inputs hold no tensor: {how}")
+    return tensors
+
+
+def _common_size(tensors: Sequence[Tensor]) -> int:
+    """The number of examples that all tensors agree about."""
+    sizes = {tuple(t.shape[:1]) for t in tensors}
+    if len(sizes) > 1 or () in sizes:
+        shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
+        raise HessdiagError(f"inputs and targets have shapes {shapes}: the first dimension must be the same batch")
+    ((size,),) = sizes
+    if size == 0:
+        raise HessdiagError("the batch is empty: pass at least one example")
+    return size

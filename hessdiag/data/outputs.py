@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.errors import HessdiagError
-from hessdiag.user_code.suggestions import few
+from hessdiag.suggestions import few
 
 
 @dataclass(frozen=True)

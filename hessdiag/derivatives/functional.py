@@ -11,6 +11,7 @@ from torch.func import functional_call, jvp, vjp, vmap
 
 from hessdiag.data.batch import Batch
 from hessdiag.network.blocks import Block, block_parameter, parameter_slots
+from hessdiag.network.caches import caches_of, emptied
 
 
 class FunctionalModel:
@@ -22,6 +23,7 @@ class FunctionalModel:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
+        self._caches = caches_of(model)
         self._slots = {name: [f"{p}.{a}" if p else a for p, a in s] for name, s in parameter_slots(model).items()}
         held = dict(model.named_parameters(remove_duplicate=False))
         self._constants = {slot: held[slots[0]].detach() for slots in self._slots.values() for slot in slots}
@@ -34,9 +36,10 @@ class FunctionalModel:
     def __call__(self, values: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Outputs (B, *out) with the named parameters set to `values`."""
         swapped = {slot: value for name, value in values.items() for slot in self._slots[name]}
-        y = functional_call(
-            self.model, {**self._constants, **swapped}, batch.args, dict(batch.kwargs), tie_weights=False
-        )
+        with emptied(self._caches):
+            y = functional_call(
+                self.model, {**self._constants, **swapped}, batch.args, dict(batch.kwargs), tie_weights=False
+            )
         return batch.check_outputs(y)
 
 
@@ -65,7 +68,8 @@ def functional_jacobians(
         rows = vmap(one, in_dims=(*part.batched_dims()[:2], 1), randomness="same")(
             part.args, dict(part.kwargs), cotangents
         )
-        return {name: rows[name].flatten(2) for name in at}
+        # Detached: a parameter that the model reads from elsewhere has a gradient still.
+        return {name: rows[name].detach().flatten(2) for name in at}
     except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
         return _jacobians_one_by_one(network, at, part, cotangents)
 

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import functional_jacobians, output_tangent
-from hessdiag.network.blocks import CONVOLUTIONS, Block, owners_of
+from hessdiag.network.blocks import Block, owners_of
 from hessdiag.network.hooks import LayerCall, backpropagate, trace
+from hessdiag.network.layers import CONVOLUTIONS
 
 
 @dataclass(frozen=True)

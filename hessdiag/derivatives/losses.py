@@ -39,7 +39,7 @@ __all__ = [
 LossFunction = Callable[[Tensor, "Tensor | None"], Tensor]
 
 NAMES = ("random-quadratic", "cross-entropy", "mse")
-MOST_OUTPUTS = 2**14  # of a random quadratic: 2 GiB
+MAX_OUTPUTS = 2**14  # of a random quadratic: 2 GiB
 
 
 class Loss(Protocol):
@@ -106,7 +106,7 @@ class RandomQuadratic:
         Raises:
             HessdiagError: there are so many outputs, as of a language model, that R would not fit into memory.
         """
-        if outputs > MOST_OUTPUTS:
+        if outputs > MAX_OUTPUTS:
             raise HessdiagError(
                 f"loss 'random-quadratic' needs a matrix of {outputs} x {outputs} numbers for this network's outputs:"
                 " use loss 'cross-entropy' or 'mse'"

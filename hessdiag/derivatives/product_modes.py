@@ -60,6 +60,8 @@ def hessian_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[s
     """As `hessian_reverse`, without torch.func."""
     leaves = {name: value.detach().clone().requires_grad_() for name, value in at.items()}
     value = loss.value(network(leaves, batch), batch.targets).sum()
+    if not value.requires_grad:  # this example takes a path without them
+        return _plain_gradient([], leaves)
     gradient = torch.autograd.grad(value, [leaves[name] for name in r], create_graph=True, allow_unused=True)
     terms = [(g * r[name]).sum() for g, name in zip(gradient, r, strict=True) if g is not None and g.requires_grad]
     return _plain_gradient(terms, leaves)
@@ -89,6 +91,8 @@ def ggn_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, 
     """As `ggn_reverse`, without torch.func."""
     leaves = {name: value.detach().clone().requires_grad_() for name, value in at.items()}
     y = network(leaves, batch)
+    if not y.requires_grad:
+        return _plain_gradient([], leaves)
     v = torch.zeros_like(y, requires_grad=True)
     back = torch.autograd.grad(y, [leaves[name] for name in r], v, create_graph=True, allow_unused=True)
     terms = [(g * r[name]).sum() for g, name in zip(back, r, strict=True) if g is not None and g.requires_grad]
@@ -104,17 +108,44 @@ PRODUCTS: dict[str, dict[str, Product]] = {
 }
 
 
+SMALL_BLOCK = 1e-2  # of the largest block: smaller ones differ by more rounding, relative to them
+
+
 def asymmetry(product: Product, network: FunctionalModel, loss: Loss, at: Values, batch: Batch, seed: int) -> float:
     """|⟨u, H v⟩ − ⟨v, H u⟩| over the size of the two, for random u and v of all blocks."""
-    generator = torch.Generator().manual_seed(seed)
-    u, v = ({n: torch.randn(w.shape, generator=generator).to(w) for n, w in at.items()} for _ in range(2))
+    u, v = _random_directions(at, seed)
     Hu, Hv = (product(network, loss, at, r, batch) for r in (u, v))
 
     def dot(a: Values, b: Values) -> float:
-        return float(sum((a[n].double() * b[n].double()).sum() for n in at))
+        return float(sum((a[n].detach().double() * b[n].detach().double()).sum() for n in at))
 
     size = (dot(Hu, Hu) * dot(Hv, Hv)) ** 0.25
     return abs(dot(u, Hv) - dot(v, Hu)) / size if size > 0 else 0.0
+
+
+def difference(
+    product: Product, other: Product, network: FunctionalModel, loss: Loss, at: Values, batch: Batch, seed: int
+) -> float:
+    """Largest error of a block of H u by one way, relative to it by another; 0 where the other does not run.
+
+    Symmetry alone does not tell: what forward mode makes of a `torch.no_grad()` may be symmetric too, as of one number.
+    """
+    u, _ = _random_directions(at, seed)
+    try:
+        expected = other(network, loss, at, u, batch)
+    except (RuntimeError, NotImplementedError):
+        return 0.0
+    found = product(network, loss, at, u, batch)
+    sizes = {name: float(expected[name].detach().double().norm()) for name in at}
+    least = SMALL_BLOCK * max(sizes.values())
+    errors = {name: float((found[name] - expected[name]).detach().double().norm()) for name in at}
+    return max(error / max(sizes[name], least) if error > 0 else 0.0 for name, error in errors.items())
+
+
+def _random_directions(at: Values, seed: int) -> tuple[Values, Values]:
+    generator = torch.Generator().manual_seed(seed)
+    u, v = ({n: torch.randn(w.shape, generator=generator).to(w) for n, w in at.items()} for _ in range(2))
+    return u, v
 
 
 def _plain_gradient(terms: Sequence[Tensor], leaves: Values) -> Values:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.product_modes import PRODUCTS, RUNGS, asymmetry
+from hessdiag.derivatives.product_modes import PRODUCTS, RUNGS, asymmetry, difference
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
 from hessdiag.network.blocks import Block, block_parameter
@@ -26,6 +26,7 @@ from hessdiag.network.blocks import Block, block_parameter
 Matrix = Literal["hessian", "ggn"]
 
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the symmetry check
+LOW_PRECISIONS = {torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex32}
 MIXED_TOLERANCE = 1e-4  # of it, in a float64 model of which parts compute in less
 
 
@@ -44,7 +45,7 @@ class Products:
         self.loss = problem.loss
         self.matrix = matrix
         self.passed_over: dict[str, str] = {}
-        self.dtype = next((parameter.dtype for parameter in problem.model.parameters()), torch.float64)
+        self.dtype = next((p.dtype for p in problem.model.parameters() if p.is_floating_point()), torch.float64)
         self.precision = computed_in(problem.model, problem.batch.narrow(0, 1))
         self.rung = self._climb(problem, seed)
 
@@ -106,29 +107,33 @@ class Products:
     def _parts(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> list[Tensor]:
         at = self._values((*rows, column))
         parts = PRODUCTS[self.matrix][self.rung](self.network, self.loss, at, {column.name: r}, batch)
-        return [parts[row.name].flatten() / batch.size for row in rows]
+        # Detached: a model may read a parameter from elsewhere, which is no block then, but has a gradient still.
+        return [parts[row.name].detach().flatten() / batch.size for row in rows]
 
     def _values(self, blocks: Sequence[Block]) -> dict[str, Tensor]:
         return {block.name: block_parameter(self.model, block).detach() for block in blocks}
 
     def _climb(self, problem: Problem, seed: int) -> str:
-        """The first rung that runs, whose product is symmetric, and the same when vmapped as it will be."""
+        """The first rung that runs, whose product is symmetric, that of plain autograd, and the same when vmapped."""
         few = problem.batch.narrow(0, 2)
+        one = few.narrow(0, 1)
         at = self._values(problem.blocks)
         if not at:
             return RUNGS[0]
-        tolerance = self.tolerance
+        tolerance, ways = self.tolerance, PRODUCTS[self.matrix]
         for rung in RUNGS:
             self.rung = rung
             try:
-                found = asymmetry(PRODUCTS[self.matrix][rung], self.network, self.loss, at, few.narrow(0, 1), seed)
+                found = asymmetry(ways[rung], self.network, self.loss, at, one, seed)
+                off = difference(ways[rung], ways[RUNGS[2]], self.network, self.loss, at, one, seed)
                 together = rung == RUNGS[2] or self._same_together(at, few, seed)
             except (RuntimeError, NotImplementedError) as error:
                 self.passed_over[rung] = " ".join(str(error).split())[:120] or type(error).__name__
                 continue
-            if found <= tolerance and together:
+            if found <= tolerance and off <= tolerance and together:
                 return rung
-            wrong = f"not symmetric (off by {found:.0e})" if found > tolerance else "changed by vmap"
+            wrong = "changed by vmap" if off <= tolerance else f"not those of plain autograd (off by {off:.0e})"
+            wrong = wrong if found <= tolerance else f"not symmetric (off by {found:.0e})"
             self.passed_over[rung] = f"its products are {wrong}"
         why = "; ".join(f"{rung}: {reason}" for rung, reason in self.passed_over.items())
         raise HessdiagError(f"no way to a right {self.matrix} product of this model ({why}): try matrix='ggn', exact")
@@ -141,7 +146,7 @@ class Products:
 
         def norms(r: dict[str, Tensor], batch: Batch) -> Tensor:
             found = product(self.network, self.loss, at, r, batch)
-            return torch.stack([found[name].square().sum() for name in at])
+            return torch.stack([found[name].detach().square().sum() for name in at])
 
         def one(args: tuple[Any, ...], kwargs: dict[str, Any], target: Tensor | None, r: dict[str, Tensor]) -> Tensor:
             return norms(r, few.single(args, kwargs, target))
@@ -173,4 +178,4 @@ def computed_in(model: nn.Module, example: Batch) -> torch.dtype:
     """float32 where the weights are, or where parts of a float64 model compute in it or less, as T5's normalisation."""
     with _Precisions() as precisions:  # with gradients: a model may take some in its own forward pass
         example.call(model)
-    return torch.float32 if precisions.seen & {torch.float32, torch.float16, torch.bfloat16} else torch.float64
+    return torch.float32 if precisions.seen & LOW_PRECISIONS else torch.float64

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hessdiag import scaling
 from hessdiag.curvature.noise import NoiseScale
@@ -16,8 +17,10 @@ from hessdiag.network.shapes import LayerShape, NetworkShape
 from hessdiag.results.numbers import geometric_mean
 from hessdiag.results.report import BlockReport
 
+MOMENTS = ("x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq")
 
-def compare(
+
+def block_reports(
     problem: Problem,
     shape: NetworkShape,
     moments: Moments,
@@ -38,15 +41,7 @@ def compare(
         scale = noise.get(block.name, unknown)
         rows.append(
             BlockReport(
-                name=block.name,
-                kind=block.kind,
-                layer=block.layer,
-                shape=block.shape,
-                numel=block.numel,
-                fan_in=block.fan_in,
-                fan_out=block.fan_out,
-                kernel=block.kernel,
-                groups=block.groups,
+                **block.described,
                 sites_in=scales.sites_in,
                 sites_out=scales.sites_out,
                 activation_scaling=scales.activation_scaling,
@@ -63,6 +58,7 @@ def compare(
                 ended=measured.ended,
                 noise_scale=scale.value,
                 noise_scale_stderr=scale.stderr,
+                **scales.moments,
             )
         )
     usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])
@@ -79,6 +75,7 @@ class _Scales:
     gamma: float = math.nan
     gamma_intrinsic: float = math.nan
     gamma_curvature: float = math.nan
+    moments: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, block: Block, shape: NetworkShape, moments: Moments, weight_sq: float) -> _Scales:
@@ -98,19 +95,18 @@ class _Scales:
             _gamma(block, sizes, layer, layer.out_gradient_sq),
             intrinsic,
             _gamma(block, sizes, layer, layer.out_curvature_sq * moments.output_sq),
+            {key: getattr(layer, key) for key in MOMENTS},
         )
 
 
 def _gamma(block: Block, sizes: LayerShape, layer: LayerMoments, delta_sq: float) -> float:
     """Extrinsic γ of a block, with E[Δx_{l+1}²] given."""
-    if block.kind == "bias":
-        return scaling.gamma_bias(sites_out=sizes.sites, delta_sq=delta_sq, out_sq=layer.out_sq)
     if block.kind == "scalar" and not layer.multiplies:
         return math.nan
     # A scalar multiplies every element of its input: a 1x1 convolution's factor n ρ² with fan-in n.
-    fan_in = sizes.channels_in if block.kind == "scalar" else block.fan_in
-    return scaling.gamma_extrinsic(
-        fan_in=fan_in,
+    return scaling.gamma(
+        block.kind,
+        fan_in=sizes.channels_in if block.kind == "scalar" else block.fan_in,
         kernel=math.prod(block.kernel),
         sites_out=sizes.sites,
         x_sq=layer.x_sq,

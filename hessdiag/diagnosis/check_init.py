@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from hessdiag.arguments import check_kind, check_number, check_options, check_whole
+from hessdiag.arguments import check_kind, check_number, check_options, check_path, check_whole
 from hessdiag.diagnosis.diagnose import diagnose
-from hessdiag.diagnosis.random_setups import diagnose_prepared
-from hessdiag.diagnosis.signals import measure_signals
+from hessdiag.diagnosis.random_setups import FIXED, RandomSetups, as_text
+from hessdiag.diagnosis.signals import Signals, measure_signals
 from hessdiag.errors import HessdiagError
+from hessdiag.execution.journal import journal
 from hessdiag.execution.progress import as_progress
+from hessdiag.execution.ranks import ALONE, all_ranks
+from hessdiag.execution.work import Result, Work
 from hessdiag.init import SCHEMES, Scheme, name_of
-from hessdiag.loading.model_source import ModelSource
 from hessdiag.loading.model_spec import Model, as_source, check_arguments
-from hessdiag.loading.prepare import prepare
+from hessdiag.loading.prepare import Prepared
 from hessdiag.results.init_check import KEYS, InitCheck, SchemeCheck, WidthSweep, ranked
+from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
-from hessdiag.torch_arguments import as_device, as_dtype
 
 
 def check_init(
@@ -39,6 +42,8 @@ def check_init(
     seed: int = 0,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    resume: str | os.PathLike[str] | None = None,
+    distributed: bool = False,
     progress: Callable[[], None] | bool = False,
     **options: Any,
 ) -> InitCheck:
@@ -59,6 +64,9 @@ def check_init(
         output: name or position of the output to measure, where the network returns several.
         evaluate: put the networks in evaluation mode, for a function that builds them in training mode.
         loss, seed, device, dtype: as of `hessdiag.measure_setups`.
+        resume: file in which finished set-ups are kept; a killed run that is started again with the same file goes on
+            where it was, to the same numbers.
+        distributed: share the set-ups with the other processes of torch.distributed's default group.
         progress: called after each set-up, of which there are `setups` for each initialisation and each width; True
             prints on stderr.
         options: of `hessdiag.diagnose`, such as `method` or `matrix`.
@@ -73,71 +81,56 @@ def check_init(
     >>> sorted(scheme.init for scheme in check.schemes)
     ['fan-in', 'geometric']
     """
+    check_path("resume", resume)
     check_whole("setups", setups)
     if setups < 1:
         raise HessdiagError(f"{setups} set-ups: ask for at least 1")
     check_kind("widths", widths, (list, tuple, np.ndarray), "pass a list of factors, such as [0.5, 1, 2, 4]")
     for width in widths:
         check_number("width", width, "pass positive factors, such as [0.5, 1, 2, 4]", above=0)
-    check_options(options, diagnose, fixed=["targets", "seed", "distributed", "resume"])
+    check_options(options, diagnose, fixed=list(FIXED))
     against = [against] if isinstance(against, str) or callable(against) else against
     check_kind("against", against, (list, tuple), "pass a list of initialisations, such as ['fan-in', 'geometric']")
     schemes = _without_repeats(init, against)
-    shared: dict[str, Any] = {
-        "setups": setups,
-        "batch_size": batch_size,
-        "loss": loss,
-        "seed": seed,
-        "device": str(as_device(device)),
-        "dtype": as_dtype(dtype),
-        "progress": as_progress(progress),
-        **options,
-    }
-    shared.setdefault("noise_scale", False)
+    options.setdefault("noise_scale", False)
+    shared: dict[str, Any] = {"setups": setups, "batch_size": batch_size, "loss": loss, "seed": seed}
+    shared |= {"device": device, "dtype": dtype, "class_dim": options.pop("class_dim", None), "options": options}
     given = check_arguments(arguments)
     asked: dict[str, Any] = {"input_size": input_size, "evaluate": evaluate, "output": output}
     wide = [given | {"width": width} for width in widths]
     sources = [as_source(model, arguments=each, **asked) for each in wide]  # refused before measuring
     source = as_source(model, arguments=given, **asked)
-    measured = [check_scheme(source, scheme, **shared) for scheme in schemes]
-    wider = [check_scheme(each, init, **shared) for each in sources]
-    sweep = _sweep(widths, wider) if wider else None
+    plans = [RandomSetups(source=source, init=scheme, **shared) for scheme in schemes]
+    wider = [RandomSetups(source=each, init=init, **shared) for each in sources]
+    ranks = all_ranks() if distributed else ALONE
+    told = as_progress(progress)
+    with journal(resume, {"check": name_of(init), "seed": str(seed)}) as kept:
+        work = Work(ranks, kept, lambda step: told())
+        measured = [check_scheme(each, work) for each in plans]
+        swept = [check_scheme(each, work.within(f"width {w:g}")) for w, each in zip(widths, wider, strict=True)]
+    sweep = _sweep(widths, swept) if swept else None
     return InitCheck(init=name_of(init), schemes=ranked(measured), widths=sweep)
 
 
-def check_scheme(
-    source: ModelSource,
-    init: Scheme,
-    *,
-    setups: int,
-    batch_size: int,
-    loss: str,
-    seed: int,
-    device: str,
-    dtype: torch.dtype,
-    progress: Callable[[], None],
-    class_dim: int | None = None,
-    **options: Any,
-) -> SchemeCheck:
-    """Set-ups of one initialisation."""
-    reports, signals = [], []
-    for number in range(seed, seed + setups):
-        prepared = prepare(
-            source,
-            batch_size=batch_size,
-            init=init,
-            loss=loss,
-            class_dim=class_dim,
-            seed=number,
-            device=device,
-            dtype=dtype,
+def check_scheme(planned: RandomSetups, work: Work) -> SchemeCheck:
+    """Measure the set-ups of one initialisation."""
+
+    def measure(prepared: Prepared, seed: int) -> Result:
+        signals = measure_signals(
+            prepared.module, prepared.batch, loss=planned.loss, class_dim=prepared.class_dim, seed=seed
         )
-        reports.append(diagnose_prepared(prepared, source, loss=loss, seed=number, **options))
-        dim = prepared.class_dim
-        signals.append(measure_signals(prepared.module, prepared.batch, loss=loss, class_dim=dim, seed=number))
-        progress()
+        report = planned.report(prepared, seed)
+        return {
+            "report": as_text(report),
+            "signals": as_text(signals),
+            "convention": np.array(prepared.convention),
+        }
+
+    found = planned.each(work, measure)
+    reports = [Report.from_json(str(result["report"])) for result in found]
+    signals = [Signals.from_json(str(result["signals"])) for result in found]
     return SchemeCheck(
-        convention=prepared.convention,
+        convention=str(found[-1]["convention"]),
         setups=Setups.collect(reports),
         layers=signals[0].layers,
         forward_sq=np.array([s.forward_sq for s in signals]),

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_number, check_path, check_whole
+from hessdiag.arguments import check_loss, check_path
 from hessdiag.curvature.noise import noise_scales
-from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, check_choice
 from hessdiag.curvature.result import merge
+from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import Matrix
-from hessdiag.diagnosis.block_reports import compare
+from hessdiag.diagnosis.block_reports import block_reports
+from hessdiag.diagnosis.independence import called_alone
 from hessdiag.diagnosis.look import look_at
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.session import Session, check_tensors
@@ -106,12 +106,17 @@ def diagnose(
     check_model(model)
     check_loss(loss)
     check_path("resume", resume)
-    check_choice("matrix", matrix, MATRICES)
-    check_choice("per", per, VIEWS)
-    check_choice("method", method, METHODS)
-    check_number("rtol", rtol, "pass a relative error above 0, such as 0.05", above=0)
-    check_whole("max_products", max_products, least=2)
-    check_whole("seed", seed)
+    settings = Settings(
+        matrix=matrix,
+        per=per,
+        method=method,
+        rtol=rtol,
+        max_products=max_products,
+        seed=seed,
+        noise_scale=noise_scale,
+        class_dim=class_dim,
+        output=output,
+    )
     told = as_progress(progress)
     stream = batches_of(inputs, targets)
     if per == "batch":
@@ -127,20 +132,19 @@ def diagnose(
     memory = Memory.of(max_memory, device)
     versions = {"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__}
     ranks = all_ranks() if distributed else ALONE
-    session = Session(cast(Matrix, matrix), per, method, rtol, max_products, seed, noise_scale, memory)
+    session = Session(settings, memory)
     identity: Mapping[str, str] = {}
     if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
         where = {"device": device.type, "dtype": str(dtype)}
-        asked = {"class_dim": class_dim, "output": output}
-        where |= {key: repr(value) for key, value in asked.items() if value is not None}
-        identity = _agreed(session.identity | _identity_of(model, loss) | where, ranks)
+        identity = _agreed(settings.identity | _identity_of(model, loss) | where, ranks)
     with unharmed(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
         with explained(model, batch):
             first = batch.narrow(0, TRIED[per]).outputs(model)
         check_labels(batch, loss)
         y, reading = first.y.detach(), Reading(class_dim, first.class_dim, first.scalar, per)
         resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed, reading=reading)
-        shape = measure_shapes(model, batch, found)
+        with called_alone(model, min(2, batch.size)):
+            shape = measure_shapes(model, batch, found)
         problem = Problem(model, batch, resolved, _in_execution_order(found, shape.order), skipped)
         work = Work(ranks, progress=told)
         if resume is not None:
@@ -156,7 +160,7 @@ def diagnose(
     noise = noise_scales([block.name for block in problem.blocks], [pairs for part in measured for pairs in part.pairs])
     examples = sum(part.examples for part in measured)
     how = measured[0].plan
-    blocks = compare(problem, shape, moments, curvature, noise, size=examples if per == "batch" else 1)
+    blocks = block_reports(problem, shape, moments, curvature, noise, size=examples if per == "batch" else 1)
     return Report(
         blocks=blocks,
         heatmap=Heatmap(names=names, numel=numel, frobenius_sq=curvature.frobenius_sq, stderr=curvature.stderr),

@@ -10,7 +10,8 @@ hence layouts, which concern them all, as good as surely; the first few examples
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +21,11 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
+from hessdiag.execution.memory import is_out_of_memory
 from hessdiag.execution.seeds import stream
 from hessdiag.network.hooks import LayerCall, backpropagate, trace
+from hessdiag.user_code.named_function import one_line
+from hessdiag.user_code.trial import REFUSALS
 
 PAIRWISE = 4  # examples of which all pairs are told apart
 SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
@@ -67,7 +71,7 @@ def mixes_rows(call: LayerCall, gradient: Tensor | None, sides: Sequence[Tensor]
         examples: B.
     """
     shapes = (call.output_shape, call.x.shape)
-    if any(len(shape) == 0 or shape[0] == 0 or shape[0] % examples for shape in shapes):
+    if any(len(shape) < 2 or shape[0] == 0 or shape[0] % examples for shape in shapes):  # (F,) is one row
         return True
     return reaches_others(gradient, sides)
 
@@ -123,7 +127,8 @@ def _check_gradients(
 ) -> None:
     """The gradients (1, *shape) in the parameters, of one example in a batch, are the same of it alone."""
     tolerance, eps = SAME_GRADIENT[z.dtype], torch.finfo(z.dtype).eps
-    y = example.call(model)
+    with called_alone(model, example.size):
+        y = example.call(model)
     alone = backpropagate(y, [get_gradient_edge(p) for p in parameters], z.unsqueeze(0))
     pairs = [
         (torch.zeros_like(p) if one is None else one[0], torch.zeros_like(p) if other is None else other[0])
@@ -151,16 +156,36 @@ def check_outputs(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Ten
     largest = float(y.flatten(1).norm(dim=1).max())
     for side in groups:
         chosen = [number for number, inside in enumerate(side.tolist()) if inside]
-        try:
+        with called_alone(model, len(chosen)):
             alone = part.select(chosen).call(model).detach()
-        except ValueError:  # batch normalisation in training mode refuses a single example
-            raise _mixing(model) from None
         expected = y[chosen]
         if alone.shape != expected.shape:
             raise _mixing(model)
         off = float((alone - expected).flatten(1).norm(dim=1).max())
         if not off <= SAME[y.dtype] * largest:
             raise _mixing(model)
+
+
+@contextmanager
+def called_alone(model: nn.Module, examples: int) -> Iterator[None]:
+    """Call the model in this context with some examples, without the rest of the batch.
+
+    Raises:
+        HessdiagError: the model, which runs with all of them, does not without.
+    """
+    try:
+        yield
+    except HessdiagError:  # a ValueError
+        raise
+    except REFUSALS as error:
+        if is_out_of_memory(error):
+            raise
+        if _in_training(model):  # batch normalisation refuses a single example
+            raise _mixing(model) from None
+        which = "an example on its own" if examples == 1 else f"{examples} of the examples on their own"
+        raise HessdiagError(
+            f"{which} cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
+        ) from error
 
 
 def check_inputs(model: nn.Module, gradients: Sequence[Tensor | None], sides: Sequence[Tensor]) -> None:
@@ -173,14 +198,19 @@ def check_inputs(model: nn.Module, gradients: Sequence[Tensor | None], sides: Se
         raise _mixing(model)
 
 
+def _in_training(model: nn.Module) -> list[str]:
+    """Paths of the batch normalisation layers that are in training mode."""
+    kind = nn.modules.batchnorm._BatchNorm
+    return [name for name, module in model.named_modules() if isinstance(module, kind) and module.training]
+
+
 def _mixing(model: nn.Module) -> HessdiagError:
     """The refusal of a model that mixes examples, with what to do about it."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
-            return HessdiagError(
-                "the outputs of one example depend on others:"
-                f" batch normalisation {name!r} is in training mode, call model.eval() first"
-            )
+    if name := _in_training(model):
+        return HessdiagError(
+            "the outputs of one example depend on others:"
+            f" batch normalisation {name[0]!r} is in training mode, call model.eval() first"
+        )
     return HessdiagError(
         "an example on its own gives other outputs than in the batch: the model runs over the first dimension (a layer"
         " without batch_first=True, a sum over it), uses statistics of the batch, branches on its values, or updates"

@@ -27,6 +27,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.independence import (
     PAIRWISE,
     alone_in,
+    called_alone,
     check_inputs,
     check_outputs,
     check_pairs,
@@ -42,6 +43,10 @@ from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
 MOST_CURVATURE_PROBES = 8  # per example, where the network has many outputs
+READ_ELSEWHERE = (
+    "its gradient is not the one that is found by replacing it where modules hold it:"
+    " the model also reads it from somewhere else, such as a list or a view of it"
+)
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
 
@@ -157,28 +162,6 @@ def moments_of(problem: Problem, sums: Result) -> Moments:
         for block, row in zip(problem.blocks, gradients, strict=True)
     }
     return Moments(layers, squared, _mean(output_sum, output_count), misread, frozenset(undecided))
-
-
-def batch_gradient_sq(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> dict[str, float]:
-    """By block name, E[ΔW²] with Δ the gradient of the batch-mean loss."""
-    parameters = [block_parameter(problem.model, block) for block in problem.blocks]
-
-    def measure(batch: Batch) -> Result:
-        total = [torch.zeros_like(parameter) for parameter in parameters]
-        for part in batch.chunks(chunk):
-            y = part.call(problem.model)
-            own = problem.loss.gradient(y.detach(), part.targets)
-            edges = [get_gradient_edge(parameter) for parameter in parameters]
-            for sum_, gradient in zip(total, backpropagate(y, edges, own.unsqueeze(0)), strict=True):
-                if gradient is not None:
-                    sum_ += gradient[0]
-        return {"squared": np.array([sum_of_squares(gradient) for gradient in total])}
-
-    (sums,) = work.each("batch gradient", [problem.batch], measure)
-    return {
-        block.name: float(squared) / (problem.batch.size**2 * block.numel)
-        for block, squared in zip(problem.blocks, sums["squared"], strict=True)
-    }
 
 
 def _mean(total: float, count: float) -> float:
@@ -349,10 +332,7 @@ def _why_misread(block: Block, row: npt.NDArray[Any], eps: float) -> str:
         return ""
     if block.structured:
         return f"its gradient is not what {where} sees in its forward call"
-    return (
-        "its gradient is not the one that is found by replacing it where modules hold it:"
-        " the model also reads it from somewhere else, such as a list or a view of it"
-    )
+    return READ_ELSEWHERE
 
 
 def _rounding(eps: float) -> float:
@@ -377,7 +357,8 @@ def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tenso
 
 def _check_few(model: nn.Module, few: Batch, owners: Sequence[str], seed: int) -> set[str]:
     """Check that a few examples give the same again, and which layers mix their rows."""
-    y = few.call(model).detach()
+    with called_alone(model, few.size):
+        y = few.call(model).detach()
     _check_finite(y)
     _check_repeatable(model, few, y)
     return check_pairs(model, few, owners, seed) if few.size > 1 else set()

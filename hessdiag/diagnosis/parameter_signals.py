@@ -10,8 +10,8 @@ from typing import TypedDict
 import torch
 from torch import Tensor, nn
 
+from hessdiag.network.layers import stores_inputs_first
 from hessdiag.results.signals import Gradient, ParameterSignals
-from hessdiag.user_code.custom_init import stores_inputs_first
 
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 

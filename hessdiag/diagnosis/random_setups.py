@@ -1,8 +1,9 @@
-"""Measure many random set-ups of one network."""
+"""Random set-ups of one network: new weights, inputs and loss each time. The only loop over them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hessdiag.arguments import check_options, check_whole
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.execution.digests import digest_of
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.init import resolve
+from hessdiag.init import Scheme, name_of, resolve
 from hessdiag.loading.model_source import ModelSource
 from hessdiag.loading.model_spec import Model, as_source
 from hessdiag.loading.prepare import AS_BUILT, Prepared, prepare
@@ -20,13 +21,86 @@ from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 from hessdiag.torch_arguments import as_device, as_dtype
 
+FIXED = ("targets", "seed", "distributed", "resume")  # arguments of `diagnose` that a set-up decides itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSetups:
+    """Random set-ups of one network: set-up s has seed `seed + s`, from which everything in it follows.
+
+    Attributes:
+        source: the network.
+        init: an initialisation, see `hessdiag.init.resolve`, or `"as built"`.
+        setups, batch_size: how many, and examples of each.
+        seed: of the first.
+        loss, class_dim, device, dtype: of all.
+        options: of `hessdiag.diagnose`, such as `{"matrix": "hessian"}`.
+
+    Raises:
+        HessdiagError: a value cannot be used.
+    """
+
+    source: ModelSource
+    init: Scheme = AS_BUILT
+    setups: int = 20
+    batch_size: int = 64
+    seed: int = 0
+    loss: str = "random-quadratic"
+    class_dim: int | None = None
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_whole("setups", self.setups, least=1)
+        check_whole("batch_size", self.batch_size, least=1)
+        check_whole("seed", self.seed)
+        check_options(self.options, diagnose, fixed=list(FIXED))
+        object.__setattr__(self, "device", str(as_device(self.device)))
+        object.__setattr__(self, "dtype", as_dtype(self.dtype))
+
+    def each(self, work: Work, measure: Callable[[Prepared, int], Result]) -> list[Result]:
+        """Measure every set-up, each a unit of work, from what was prepared of it and its seed."""
+
+        def unit(number: int) -> Result:
+            prepared = prepare(
+                self.source,
+                batch_size=self.batch_size,
+                init=self.init,
+                loss=self.loss,
+                class_dim=self.class_dim,
+                seed=number,
+                device=self.device,
+                dtype=self.dtype,
+            )
+            return measure(prepared, number)
+
+        return work.each(f"{self.name(work)} set-up", range(self.seed, self.seed + self.setups), unit)
+
+    def name(self, work: Work) -> str:
+        """Name the units; with their code where a journal keeps them, so that edited code is measured anew."""
+        asked = {"loss": self.loss, "class_dim": self.class_dim, **self.options}
+        name = f"{self.source.name} {name_of(self.init)} batch {self.batch_size} {self.device} {self.dtype} {asked}"
+        if work.journal is None:
+            return name
+        return f"{name} {digest_of([self.source.build, self.init if self.init == AS_BUILT else resolve(self.init)])}"
+
+    def report(self, prepared: Prepared, seed: int) -> Report:
+        """Diagnose one set-up."""
+        return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, **self.options)
+
+    def reports(self, work: Work = ALL_HERE) -> list[Report]:
+        """Diagnose all of them."""
+        found = self.each(work, lambda prepared, seed: {"report": as_text(self.report(prepared, seed))})
+        return [Report.from_json(str(result["report"])) for result in found]
+
 
 def measure_setups(
     source: Model,
     *,
     setups: int = 20,
     batch_size: int = 64,
-    init: str = AS_BUILT,
+    init: Scheme = AS_BUILT,
     seed: int = 0,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -47,51 +121,34 @@ def measure_setups(
     Raises:
         HessdiagError: an argument cannot be used.
     """
+    shared = {key: options.pop(key) for key in ("loss", "class_dim") if key in options}
     options.setdefault("noise_scale", False)  # a set-up's share of it is too small to tell anything
-    check_whole("setups", setups, least=1)
-    check_whole("batch_size", batch_size, least=1)
-    check_whole("seed", seed)
-    check_options(options, diagnose, fixed=["targets", "seed", "distributed", "resume"])
-    source = as_source(source, name="source")
-    where, dtype = str(as_device(device)), as_dtype(dtype)
-
-    def measure(number: int) -> Result:
-        report = diagnose_random(
-            source, batch_size=batch_size, init=init, seed=number, device=where, dtype=dtype, **options
-        )
-        return {"report": np.array(report.to_json())}
-
-    name = f"{source.name} {init} batch {batch_size} {options}"
-    if work.journal is not None:
-        name += f" {digest_of([source.build, init if init == AS_BUILT else resolve(init)])}"
-    found = work.each(f"{name} set-up", range(seed, seed + setups), measure)
-    return Setups.collect(Report.from_json(str(result["report"])) for result in found)
-
-
-def diagnose_random(
-    source: ModelSource,
-    *,
-    batch_size: int,
-    init: str = AS_BUILT,
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
-    loss: str = "random-quadratic",
-    class_dim: int | None = None,
-    **options: Any,
-) -> Report:
-    """Diagnose one random network on one random batch; everything follows from the seed, on every device alike."""
-    prepared = prepare(
-        source,
-        batch_size=batch_size,
+    planned = RandomSetups(
+        source=as_source(source, name="source"),
         init=init,
-        loss=loss,
-        class_dim=class_dim,
+        setups=setups,
+        batch_size=batch_size,
         seed=seed,
         device=device,
         dtype=dtype,
+        options=options,
+        **shared,
     )
-    return diagnose_prepared(prepared, source, loss=loss, seed=seed, **options)
+    return Setups.collect(planned.reports(work))
+
+
+def diagnose_random(source: ModelSource, *, seed: int = 0, **settings: Any) -> Report:
+    """Diagnose one random network on one random batch; everything follows from the seed, on every device alike.
+
+    Args:
+        source: the network.
+        seed: of weights, inputs, targets and loss.
+        settings: of `RandomSetups`, or of `hessdiag.diagnose`.
+    """
+    own = {f.name for f in fields(RandomSetups)}
+    options = {key: value for key, value in settings.items() if key not in own}
+    mine = {key: value for key, value in settings.items() if key in own}
+    return RandomSetups(source=source, setups=1, seed=seed, options=options, **mine).reports()[0]
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
@@ -100,3 +157,8 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
         prepared.module, prepared.batches(), class_dim=prepared.class_dim, output=source.output, **options
     )
     return replace(report, model=source.name, init=prepared.init, data=prepared.data)
+
+
+def as_text(result: Any) -> Any:
+    """Return a result as the array of its JSON text, which a journal keeps and ranks exchange."""
+    return np.array(result.to_json())

@@ -40,7 +40,7 @@ class Role:
 
     labels: set[str] = field(default_factory=set)
     stream: str = ""
-    numbers: dict[str, float] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
 
 
 class Graph:

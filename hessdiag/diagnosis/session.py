@@ -10,24 +10,23 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.measurement import measure_curvature
 from hessdiag.curvature.noise import sum_pairs
-from hessdiag.curvature.plan import Plan, plan
+from hessdiag.curvature.plan import Plan
 from hessdiag.curvature.result import Curvature
+from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import check_targets
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import Matrix
+from hessdiag.diagnosis.batch_gradient import batch_gradient_sq
 from hessdiag.diagnosis.float64 import told_in_float64
-from hessdiag.diagnosis.moments import batch_gradient_sq, moments_of, sum_moments
+from hessdiag.diagnosis.moments import READ_ELSEWHERE, moments_of, sum_moments
+from hessdiag.diagnosis.nearby import check_nearby
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_batch, digest_of_outputs
 from hessdiag.execution.memory import Memory
 from hessdiag.execution.work import Result, Work
 from hessdiag.network.shapes import NetworkShape, measure_shapes
-
-UNITS = "2"  # version of what units of work hold: files of another one are refused
 
 
 @dataclass(frozen=True)
@@ -44,22 +43,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Session:
-    """The settings of a measurement, and its course over batches."""
+    """The course of a measurement over batches."""
 
-    matrix: Matrix
-    per: str
-    method: str
-    rtol: float
-    max_products: int
-    seed: int
-    noise_scale: bool
+    settings: Settings
     memory: Memory
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """The settings that the numbers depend on."""
-        own = ("matrix", "per", "method", "rtol", "max_products", "seed")
-        return {key: str(getattr(self, key)) for key in own} | {"units": UNITS}
 
     def measure(
         self, problem: Problem, shape: NetworkShape, like: Tensor, later: Iterator[Batch], work: Work
@@ -98,35 +85,38 @@ class Session:
             return work
         digest = digest_of_batch(problem.batch)
         work.ranks.agree("data", digest)
-        outputs = digest_of_outputs(problem.model, problem.batch, seed=self.seed) if work.journal else ""
+        outputs = digest_of_outputs(problem.model, problem.batch, seed=self.settings.seed) if work.journal else ""
         return work.within(f"batch {number + 1} {digest} {outputs}")
 
     def measure_batch(self, problem: Problem, shape: NetworkShape, sums: Result, work: Work) -> Measured:
         """Curvature, and all that goes with it, of one batch."""
         size, outputs = problem.batch.size, shape.outputs
-        how = plan(method=self.method, matrix=self.matrix, per=self.per, outputs=outputs, batch_size=size)
-        curvature = measure_curvature(
-            problem,
-            how,
-            shape,
-            matrix=self.matrix,
-            per=self.per,
-            budget=Budget(self.rtol, self.max_products, exhaustive=how.method == "exact"),
-            seed=self.seed,
-            memory=self.memory,
-            work=work,
-        )
+        how = self.settings.plan(outputs=outputs, batch_size=size)
+        curvature = measure_curvature(problem, how, shape, self.settings, memory=self.memory, work=work)
         gradients = {}
-        if self.per == "batch":
+        if self.settings.per == "batch":
             gradients = batch_gradient_sq(problem, chunk=self.gradient_chunk(shape), work=work)
         pairs: Sequence[Result] = ()
-        if self.noise_scale and self.matrix == "ggn":
+        if self.settings.noise_scale and self.settings.matrix == "ggn":
             at_once = partial(shape.chunk, memory=self.memory.chunk)
-            pairs = sum_pairs(problem, outputs=outputs, chunk=at_once, seed=self.seed, work=work)
+            pairs = sum_pairs(problem, outputs=outputs, chunk=at_once, seed=self.settings.seed, work=work)
         return Measured(size, how, sums, gradients, curvature, pairs)
 
     def read_right(self, problem: Problem, shape: NetworkShape, work: Work) -> tuple[Problem, NetworkShape, Result]:
         """Moments; a block whose gradient the hooks do not explain is measured again without a structural rule."""
+        problem, shape, sums = self._read_at_weights(problem, shape, work)
+        if self.settings.matrix != "hessian":
+            return problem, shape, sums
+        elsewhere = check_nearby(problem, chunk=self.gradient_chunk(shape), seed=self.settings.seed)
+        if not elsewhere:
+            return problem, shape, sums
+        problem = without(problem, dict.fromkeys(elsewhere, READ_ELSEWHERE))
+        return problem, shape, self.sum_moments(problem, shape, work.within("read from one place"))
+
+    def _read_at_weights(
+        self, problem: Problem, shape: NetworkShape, work: Work
+    ) -> tuple[Problem, NetworkShape, Result]:
+        """The same by first derivatives at the weights as they are."""
         sums = self.sum_moments(problem, shape, work)
         misread = moments_of(problem, sums).misread
         if not misread:
@@ -138,20 +128,29 @@ class Session:
         moments = moments_of(problem, sums)
         told = told_in_float64(problem, moments.undecided) if moments.undecided else {}
         if left := {name: why for name, why in moments.misread.items() if name not in moments.undecided} | told:
-            kept = [block for block in blocks if block.name not in left]
-            if not kept:
-                raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
-            problem = replace(problem, blocks=kept, skipped=(*problem.skipped, *left.items()))
+            problem = without(problem, left)
             sums = self.sum_moments(problem, shape, work.within("what is left"))
         return problem, shape, sums
 
     def sum_moments(self, problem: Problem, shape: NetworkShape, work: Work) -> Result:
         """Moments of one batch."""
-        return sum_moments(problem, chunk=self.gradient_chunk(shape), seed=self.seed, work=work)
+        return sum_moments(problem, chunk=self.gradient_chunk(shape), seed=self.settings.seed, work=work)
 
     def gradient_chunk(self, shape: NetworkShape) -> int:
         """Examples at once in a pass with few cotangents."""
         return shape.chunk(4, memory=self.memory.chunk)
+
+
+def without(problem: Problem, left: Mapping[str, str]) -> Problem:
+    """The problem without some blocks, which are skipped for a reason each.
+
+    Raises:
+        HessdiagError: no block is left.
+    """
+    kept = [block for block in problem.blocks if block.name not in left]
+    if not kept:
+        raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
+    return replace(problem, blocks=kept, skipped=(*problem.skipped, *left.items()))
 
 
 def check_tensors(model: nn.Module, batch: Batch) -> None:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Reading, resolve_loss
 from hessdiag.diagnosis.moments import sum_of_squares
-from hessdiag.init import fans
 from hessdiag.network.hooks import backpropagate, trace
+from hessdiag.network.layers import fans, initialised_layers, stores_inputs_first
 from hessdiag.network.preserve import unharmed
-from hessdiag.user_code.custom_init import initialised_layers, stores_inputs_first
+from hessdiag.results.records import Record
 
 CHUNK = 16  # examples at a time
 
 
 @dataclass(frozen=True)
-class Signals:
+class Signals(Record):
     """Second moments over elements and examples.
 
     Attributes:
@@ -30,6 +31,8 @@ class Signals:
         output_sq: E[y²].
         output_variance: E[y²] − E[y]².
     """
+
+    schema: ClassVar[str] = "hessdiag.signals/1"
 
     layers: tuple[str, ...]
     forward_sq: tuple[float, ...]

@@ -21,7 +21,7 @@ from hessdiag.errors import HessdiagError
 SHARE = 2  # of the free memory, by default: half
 CACHED = 48 * 2**20  # bytes of activations that a processor works through fastest
 OVERHEAD = 4  # what a chunk takes in all, over its activations and cotangents
-LEAST = 2**20
+MIN_MEMORY = 2**20
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate", "can't allocate memory")
 CGROUP = Path("/sys/fs/cgroup")
@@ -56,8 +56,8 @@ def as_bytes(asked: Any) -> int:
         size = int(float(asked))
     if size is None:
         raise HessdiagError(f"max_memory {asked!r}: pass a size such as '4GiB' or '500MiB', or a number of bytes")
-    if size < LEAST:
-        raise HessdiagError(f"max_memory {asked!r}: pass a number of bytes, at least {LEAST} (1MiB)")
+    if size < MIN_MEMORY:
+        raise HessdiagError(f"max_memory {asked!r}: pass a number of bytes, at least {MIN_MEMORY} (1MiB)")
     return size
 
 
@@ -81,7 +81,7 @@ class Memory:
         Raises:
             HessdiagError: fewer than 1 MiB were asked for.
         """
-        total = max(free_memory(device) // SHARE, LEAST) if asked is None else as_bytes(asked)
+        total = max(free_memory(device) // SHARE, MIN_MEMORY) if asked is None else as_bytes(asked)
         return cls(total, total // OVERHEAD if device.type == "cuda" else min(CACHED, total // OVERHEAD))
 
 

@@ -7,10 +7,11 @@ piecewise-linear network, off it they do not, so both are shown: the Hessian fro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.execution.work import Work
+from hessdiag.experiments.figure import Figure
 from hessdiag.init import SCHEMES
 from hessdiag.loading.model_spec import resolve_model
 from hessdiag.results.numbers import spread
@@ -22,12 +23,12 @@ MATRICES = ("hessian", "ggn")
 
 
 def steps(*, quick: bool) -> int:
-    """Units of work."""
+    """Count the units of work."""
     return len(MATRICES) * len(SCHEMES) * (QUICK_SETUPS if quick else SETUPS)
 
 
 def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Work) -> tuple[Setups, ...]:
-    """The same seeds for every initialisation and both matrices, so that panels differ in nothing else."""
+    """Measure every initialisation and both matrices on the same seeds, so that panels differ in nothing else."""
     return tuple(
         measure_setups(
             resolve_model("lenet"),
@@ -44,19 +45,28 @@ def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Wo
     )
 
 
-def draw(panels: Sequence[Setups], out: Path) -> list[Path]:
-    """Save the numbers as `heatmaps.json`, and the figure drawn from that file as `heatmaps.png` and `.svg`."""
-    from hessdiag import plots
+def draw(panels: Sequence[Setups]) -> Any:
+    """Draw one map a panel: matrices from top to bottom, initialisations side by side."""
+    from hessdiag.plots import draw_heatmaps
 
-    source = out / "heatmaps.json"
-    study_to_json(panels, source)
-    return [source, *plots.save(plots.draw_heatmaps(study_from_json(source)), out / "heatmaps")]
+    return draw_heatmaps(panels)
 
 
 def summary(panels: Sequence[Setups]) -> list[str]:
-    """How unequal the blocks are under each initialisation."""
+    """Say how unequal the blocks are under each initialisation."""
     lines = ["mean over set-ups: max/min of the diagonal, of all cells"]
     for panel in panels:
         cells = panel.normalized()
         lines.append(f"{panel.matrix:8} {panel.init:11} {panel.spread:8.3g} {spread(cells.ravel().tolist()):8.3g}")
     return lines
+
+
+FIGURE: Figure[tuple[Setups, ...]] = Figure(
+    name="heatmaps",
+    steps=steps,
+    measure=measure,
+    write=study_to_json,
+    read=study_from_json,
+    draw=draw,
+    summary=summary,
+)

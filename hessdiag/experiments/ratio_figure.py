@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.execution.work import Work
+from hessdiag.experiments.figure import Figure
 from hessdiag.loading.model_spec import resolve_model
 from hessdiag.results.setups import Setups
 
@@ -16,12 +17,12 @@ QUICK_SETUPS, QUICK_BATCH_SIZE = 10, 128
 
 
 def steps(*, quick: bool) -> int:
-    """Units of work."""
+    """Count the units of work."""
     return QUICK_SETUPS if quick else SETUPS
 
 
 def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Work) -> Setups:
-    """New weights, inputs and R for every set-up; exact Gauss-Newton blocks of each example."""
+    """Measure set-ups of new weights, inputs and R each: exact Gauss-Newton blocks of each example."""
     return measure_setups(
         resolve_model("lenet"),
         setups=QUICK_SETUPS if quick else SETUPS,
@@ -33,19 +34,28 @@ def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Wo
     )
 
 
-def draw(setups: Setups, out: Path) -> list[Path]:
-    """Save the numbers as `ratios.json`, and the figure drawn from that file as `ratios.png` and `.svg`."""
-    from hessdiag import plots
+def draw(setups: Setups) -> Any:
+    """Draw one histogram a block."""
+    from hessdiag.plots import draw_ratios
 
-    source = out / "ratios.json"
-    setups.to_json(source)
-    return [source, *plots.save(plots.draw_ratios(Setups.from_json(source)), out / "ratios")]
+    return draw_ratios(setups)
 
 
 def summary(setups: Setups) -> list[str]:
-    """Median and 5-95 % range of γ/σ² of each block."""
+    """Write the median and 5-95 % range of γ/σ² of each block."""
     low, middle, high = np.nanquantile(setups.columns["ratio"], [0.05, 0.5, 0.95], axis=0)
     lines = [f"γ/σ² over {len(setups)} set-ups: median, 5-95 % range"]
     for name, *values in zip(setups.names, middle, low, high, strict=True):
         lines.append("{:14} {:.2f}  {:.2f}-{:.2f}".format(name, *values))
     return lines
+
+
+FIGURE = Figure(
+    name="ratios",
+    steps=steps,
+    measure=measure,
+    write=Setups.to_json,
+    read=Setups.from_json,
+    draw=draw,
+    summary=summary,
+)

@@ -7,11 +7,9 @@ layers". Biases and learnable scalars are left out: they would cost more than al
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,16 +17,14 @@ from torch import Tensor, nn
 
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.execution.work import Work
+from hessdiag.experiments.figure import Figure
 from hessdiag.loading.model_source import ModelSource, Network
 from hessdiag.loading.model_spec import resolve_model
 from hessdiag.loading.prepare import AS_BUILT, random_inputs, random_network
-from hessdiag.results.files import write_text
 from hessdiag.results.numbers import Array, spread
-from hessdiag.results.records import complete, dumps, loads, to_array
+from hessdiag.results.records import Record
 from hessdiag.results.setups import Setups
 
-SCHEMA = "hessdiag.resnet/1"
-PARTS = ("conditioning",)
 SETUPS, QUICK_SETUPS = 10, 3
 BATCH_SIZE, QUICK_BATCH_SIZE = 1, 4
 # Title, name of the network, its arguments, and the products that sketching its 1000 outputs may spend on a set-up.
@@ -43,7 +39,7 @@ NETWORKS: tuple[tuple[str, str, Mapping[str, Any], int], ...] = (
 
 
 @dataclass(frozen=True)
-class Conditioning:
+class Conditioning(Record):
     """What was measured of each network, by title.
 
     Attributes:
@@ -52,39 +48,20 @@ class Conditioning:
         design: E[x²] after every block by design; NaN where there is none.
     """
 
+    schema: ClassVar[str] = "hessdiag.resnet/1"
+
     panels: Mapping[str, Setups]
     moments: Mapping[str, Array]
     design: Mapping[str, float]
 
-    def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Save everything that the figure and the summary show."""
-        record = {
-            "schema": SCHEMA,
-            "panels": {title: panel.to_record() for title, panel in self.panels.items()},
-            "moments": dict(self.moments),
-            "design": dict(self.design),
-        }
-        write_text(path, dumps(record))
-
-    @classmethod
-    def from_json(cls, source: str | os.PathLike[str]) -> Conditioning:
-        """Read back what `to_json` wrote."""
-        record = loads(source, SCHEMA)
-        with complete(SCHEMA):
-            return cls(
-                panels={title: Setups.from_record(panel) for title, panel in record["panels"].items()},
-                moments={title: to_array(rows) for title, rows in record["moments"].items()},
-                design={title: float(to_array(value)) for title, value in record["design"].items()},
-            )
-
 
 def steps(*, quick: bool) -> int:
-    """Units of work."""
+    """Count the units of work."""
     return len(NETWORKS) * (QUICK_SETUPS if quick else SETUPS)
 
 
 def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Work) -> Conditioning:
-    """The same seeds for all networks: ResNet-50 on 224 x 224 images, or ResNet-14 on 32 x 32 ones when quick."""
+    """Measure all on the same seeds: ResNet-50 on 224 x 224 images, or ResNet-14 on 32 x 32 ones when quick."""
     setups = QUICK_SETUPS if quick else SETUPS
     panels, moments, design = {}, {}, {}
     for title, name, arguments, products in NETWORKS:
@@ -105,7 +82,7 @@ def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Wo
 
 
 def weights_only(source: ModelSource) -> ModelSource:
-    """The same networks with everything frozen but matrices and kernels."""
+    """Freeze everything in the networks but matrices and kernels."""
 
     def build() -> Network:
         network = source.build()
@@ -117,7 +94,7 @@ def weights_only(source: ModelSource) -> ModelSource:
 
 
 def block_moments(source: ModelSource, *, seed: int) -> list[float]:
-    """E[x²] after every residual block, of the network and inputs of one set-up."""
+    """Measure E[x²] after every residual block, of the network and inputs of one set-up."""
     network = random_network(source, init=AS_BUILT, seed=seed)
     batch = random_inputs(network, source, batch_size=QUICK_BATCH_SIZE, seed=seed)
     seen: list[float] = []
@@ -135,7 +112,7 @@ def block_moments(source: ModelSource, *, seed: int) -> list[float]:
 
 
 def design_moment(source: ModelSource) -> float:
-    """E[x²] after every block of a `PreconditionedResNet` by design: that after its stem, √(n / n') / √(n k²)."""
+    """Return E[x²] after each block of a `PreconditionedResNet` by design: that after its stem, √(n / n') / √(n k²)."""
     stem = getattr(source.build().module, "stem", None)
     if not isinstance(stem, nn.Conv2d) or "preconditioned" not in source.name:
         return float("nan")
@@ -143,18 +120,15 @@ def design_moment(source: ModelSource) -> float:
     return float((n / stem.out_channels) ** 0.5 / (n * k_sq) ** 0.5)
 
 
-def draw(measured: Conditioning, out: Path) -> list[Path]:
-    """Save the numbers as `resnet.json`, and the figure drawn from that file as `resnet.png` and `.svg`."""
-    from hessdiag import plots
+def draw(measured: Conditioning) -> Any:
+    """Draw one panel a quantity, one line a network."""
+    from hessdiag.plots import draw_conditioning
 
-    source = out / "resnet.json"
-    measured.to_json(source)
-    panels = Conditioning.from_json(source).panels
-    return [source, *plots.save(plots.draw_conditioning(panels), out / "resnet")]
+    return draw_conditioning(measured.panels)
 
 
 def summary(measured: Conditioning) -> list[str]:
-    """Spreads of the means over set-ups, of all layers and of the convolutions alone, and E[x²] after the blocks."""
+    """Write spreads of means over set-ups, of all layers and of convolutions alone, and E[x²] after the blocks."""
     count = " or ".join(dict.fromkeys(str(len(panel)) for panel in measured.panels.values()))
     head = f"max/min over the layers ({count} set-ups)"
     lines = [f"{head:36} {'γ':>8} {'ν':>8} {'σ²':>8} {'γ convs':>8} {'γ/σ²':>19} {'E[x²] after blocks':>20}"]
@@ -171,9 +145,20 @@ def summary(measured: Conditioning) -> list[str]:
 
 
 def typical(panel: Setups, key: str) -> Sequence[float]:
-    """Of every block the mean over set-ups: unbiased, also where σ² was sampled."""
+    """Return the mean over set-ups of every block: unbiased, also where σ² was sampled."""
     return [float(value) for value in panel.columns[key].mean(axis=0)]
 
 
 def _range(values: Array) -> str:
     return f"{values.min():.3g} to {values.max():.3g}"
+
+
+FIGURE = Figure(
+    name="resnet",
+    steps=steps,
+    measure=measure,
+    write=Conditioning.to_json,
+    read=Conditioning.from_json,
+    draw=draw,
+    summary=summary,
+)

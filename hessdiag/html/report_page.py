@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-
-from hessdiag.html.figures import inline_figures
-from hessdiag.html.text import breakable, embedded, printable
+from hessdiag.html.environment import environment
+from hessdiag.html.figures import report_pictures
+from hessdiag.html.text import embedded
 from hessdiag.results.balance import BALANCED, UNBALANCED, Balance, weigh
-from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.report_table import COLUMNS, cells, noise, sampling
 
@@ -71,34 +68,42 @@ class Gauge:
 
     @classmethod
     def of(cls, balance: Balance) -> Gauge:
-        """The scale for a balance that has a factor."""
+        """Place a balance that has a factor."""
         return cls(*(_along(f) for f in (balance.factor, balance.low, balance.high, BALANCED, UNBALANCED)))
 
 
 def render(report: Report) -> str:
-    """The whole page as text; the same report gives the same text."""
+    """Write the whole page; the same report gives the same text."""
     balance = weigh(report)
-    return _template().render(
-        report=report,
-        verdict=report.verdict,
-        balance=balance,
-        gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
-        thresholds=(BALANCED, UNBALANCED),
-        columns=COLUMNS,
-        meanings=MEANINGS,
-        rows=rows(report),
-        sampling=sampling(report) if any(block.ended != "exact" for block in report.blocks) else "",
-        noise=noise(report),
-        matrix=MATRICES.get(report.matrix, report.matrix),
-        view=VIEWS.get(report.per, report.per),
-        figures=inline_figures(report),
-        settings=settings(report),
-        json=embedded(report.to_json()),
+    return (
+        environment()
+        .get_template("report_page.html.jinja")
+        .render(
+            report=report,
+            verdict=report.verdict,
+            balance=balance,
+            level=balance.level,
+            sentence=balance.sentence,
+            gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
+            thresholds=(BALANCED, UNBALANCED),
+            columns=COLUMNS,
+            meanings=MEANINGS,
+            rows=rows(report),
+            sampling=sampling(report) if any(block.ended != "exact" for block in report.blocks) else "",
+            noise=noise(report),
+            matrix=MATRICES.get(report.matrix, report.matrix),
+            view=VIEWS.get(report.per, report.per),
+            figures=report_pictures(report),
+            settings=[*settings(report), *report.versions.items()],
+            data_id="report",
+            data_class="Report",
+            json=embedded(report.to_json()),
+        )
     )
 
 
 def rows(report: Report) -> list[Row]:
-    """The table's rows, in the report's order."""
+    """List the table's rows in the report's order."""
     sizes = [b.avg_sq_singular_value for b in report.weights]
     sizes = [size for size in sizes if size > 0 and math.isfinite(size)]
     low, high = (math.log10(min(sizes)), math.log10(max(sizes))) if sizes else (0.0, 0.0)
@@ -107,25 +112,9 @@ def rows(report: Report) -> list[Row]:
 
 
 def settings(report: Report) -> list[tuple[str, str]]:
-    """What the report was asked for and measured on, by the names of its attributes."""
+    """List what the report was asked for and measured on, by the names of its attributes."""
     names = [f.name for f in fields(report) if f.compare and f.name not in NOT_SETTINGS]
     return [(name.replace("_", " "), str(getattr(report, name))) for name in names]
-
-
-@cache
-def _template() -> Template:
-    """The template; it escapes whatever is put into it, and refuses names that it does not know."""
-    environment = Environment(
-        loader=PackageLoader("hessdiag.html", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
-    environment.filters["breakable"] = lambda name: breakable(printable(name))
-    environment.filters["short"] = short
-    return environment.get_template("page.html.jinja")
 
 
 def _row(block: BlockReport, low: float, high: float, ends: Sequence[float]) -> Row:
@@ -138,7 +127,7 @@ def _row(block: BlockReport, low: float, high: float, ends: Sequence[float]) -> 
 
 
 def _ends(sizes: Sequence[float]) -> tuple[float, ...]:
-    """Smallest and largest, where these differ."""
+    """Return the smallest and the largest, where these differ."""
     return (min(sizes), max(sizes)) if sizes and min(sizes) < max(sizes) else ()
 
 

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hessdiag.errors import HessdiagError
+from hessdiag.suggestions import did_you_mean, few
 from hessdiag.user_code.named_function import missing_file, one_line
-from hessdiag.user_code.suggestions import did_you_mean, few
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "_orig_mod.")  # of DataParallel, and of torch.compile; others are found by what they hold

@@ -20,8 +20,8 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading.extras import import_extra
 from hessdiag.loading.factory import as_size
 from hessdiag.loading.model_source import ModelSource, Network, NormalInputs, RandomInputs, TokenInputs, check_module
+from hessdiag.suggestions import did_you_mean, few
 from hessdiag.user_code.named_function import foreign_code, missing_file
-from hessdiag.user_code.suggestions import did_you_mean, few
 
 USUAL_LENGTH = 64  # tokens of one example
 USUAL_SIDE = 224  # pixels, where the configuration does not say

@@ -18,8 +18,8 @@ from hessdiag.loading.libraries import library_form
 from hessdiag.loading.model_source import ModelSource, in_evaluation_mode
 from hessdiag.loading.timm_torchvision import timm_source, torchvision_source
 from hessdiag.models.mlp import mlp
+from hessdiag.suggestions import did_you_mean
 from hessdiag.user_code.named_function import NamedFunction, load_function
-from hessdiag.user_code.suggestions import did_you_mean
 
 LIBRARIES = {"timm": timm_source, "torchvision": torchvision_source}
 FORMS = {
@@ -31,7 +31,7 @@ FORMS = {
 }
 OTHERS = [form for name, form in FORMS.items() if name == "lenet" or name not in BUILT_IN]  # one name stands for all
 EVERY_FORM = f"use {', '.join(OTHERS)}, package.module:function or ./file.py:function"
-MOST_DIGITS = 9
+MAX_DIGITS = 9
 
 
 Model = str | ModelSource | Callable[..., Any]
@@ -168,7 +168,7 @@ def _nearest_form(specification: str) -> str:
 
 def _widths(specification: str, text: str) -> list[int]:
     parts = text.split("-")
-    whole = all(part.isdecimal() and len(part) <= MOST_DIGITS and int(part) > 0 for part in parts)
+    whole = all(part.isdecimal() and len(part) <= MAX_DIGITS and int(part) > 0 for part in parts)
     if len(parts) < 2 or not whole:
         raise HessdiagError(f"model {specification!r}: write the widths as in mlp:784-384-64-10 (input to output)")
     return [int(part) for part in parts]

@@ -15,8 +15,8 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading.extras import import_extra
 from hessdiag.loading.factory import as_size, factory_source
 from hessdiag.loading.model_source import ModelSource
+from hessdiag.suggestions import did_you_mean
 from hessdiag.user_code.named_function import NamedFunction
-from hessdiag.user_code.suggestions import did_you_mean
 
 DOWNLOADING = ("pretrained", "pretrained_cfg", "pretrained_backbone", "checkpoint_path", "weights", "weights_backbone")
 TORCHVISION_SIDE = {"inception_v3": 299}

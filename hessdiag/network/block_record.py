@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 Kind = Literal["weight", "bias", "scalar"]
 
@@ -32,3 +32,8 @@ class BlockRecord:
     fan_out: int
     kernel: tuple[int, ...]
     groups: int
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Return these fields by name, to hand on to another record of the same block."""
+        return {f.name: getattr(self, f.name) for f in fields(BlockRecord)}

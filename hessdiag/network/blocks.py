@@ -12,14 +12,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.utils.parametrize import is_parametrized
 
 from hessdiag.errors import HessdiagError
 from hessdiag.network.block_record import BlockRecord, Kind
-
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-STRUCTURED = (nn.Linear, *CONVOLUTIONS)
+from hessdiag.network.layers import fans_of, has_rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +98,8 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
     layer = type(module).__name__
     if not parameter.requires_grad:
         return f"frozen (requires_grad=False) in {layer}"
+    if not parameter.is_floating_point():
+        return f"{str(parameter.dtype).removeprefix('torch.')} numbers in {layer}: the theory is of real ones"
     if nn.parameter.is_lazy(parameter):
         return f"not initialised yet in {layer}: run the model once before measuring it"
     kind = _kind(module, attribute, parameter)
@@ -111,7 +109,7 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
         return f"{what} in {layer}: neither a weight matrix, a bias nor a scalar"
     others = [(model.get_submodule(p), a) for p, a in slots[1:]]
     alike = all(type(other) is type(module) and a == attribute for other, a in others)
-    fan_in, fan_out, kernel = _fans(module, attribute, parameter)
+    fan_in, fan_out, kernel = fans_of(module, attribute, parameter)
     return Block(
         name=name,
         kind=kind,
@@ -128,18 +126,6 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
     )
 
 
-def is_linear(module: nn.Module) -> bool:
-    """A layer y = W x + b on the last dimension; transformers' `Conv1D` is one, with W stored as (inputs, outputs)."""
-    return isinstance(module, nn.Linear) or (
-        type(module).__name__ == "Conv1D" and type(module).__module__.startswith("transformers.")
-    )
-
-
-def has_rule(module: nn.Module) -> bool:
-    """Whether the Jacobian of the module's weight follows from its input and its output gradients."""
-    return is_linear(module) or isinstance(module, CONVOLUTIONS)
-
-
 def _kind(module: nn.Module, attribute: str, parameter: nn.Parameter) -> Kind | None:
     """Matrices and kernels are weights; vectors are biases if they are called so outside a normalisation layer."""
     if parameter.numel() == 1 and not has_rule(module):
@@ -148,23 +134,3 @@ def _kind(module: nn.Module, attribute: str, parameter: nn.Parameter) -> Kind | 
         return "weight"
     normalises = "Norm" in type(module).__name__
     return "bias" if "bias" in attribute and not normalises and parameter.dim() == 1 else None
-
-
-def _fans(module: nn.Module, attribute: str, parameter: nn.Parameter) -> tuple[int, int, tuple[int, ...]]:
-    """Fan-in, fan-out and kernel of the layer; for an unknown layer those of a matrix (outputs, inputs)."""
-    weight = _weight(module) if attribute == "bias" else parameter
-    shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else tuple(parameter.shape)
-    if len(shape) < 2:
-        return 1, shape[0] if shape else 1, ()
-    if is_linear(module) and not isinstance(module, nn.Linear):
-        return shape[0], shape[1], ()
-    if isinstance(module, TRANSPOSED):
-        return shape[0] // module.groups, shape[1] * module.groups, shape[2:]
-    return shape[1], shape[0], shape[2:]
-
-
-def _weight(module: nn.Module) -> object:
-    """The module's weight; of a parametrized one what it is computed from, for to compute it may change buffers."""
-    if is_parametrized(module, "weight"):
-        return max(module.parametrizations["weight"].parameters(), key=torch.Tensor.numel)  # type: ignore[union-attr, index]
-    return getattr(module, "weight", None)

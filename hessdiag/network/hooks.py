@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
@@ -132,6 +133,8 @@ class _Watch:
         x = args[0] if args else kwargs.get(str(key))
         self.entered = None
         if not torch.is_grad_enabled() or not isinstance(x, Tensor) or not x.is_floating_point():
+            return None
+        if is_functorch_wrapped_tensor(x):  # the layer is called by torch.vmap: no edge to differentiate at
             return None
         alias = x.view_as(x) if x.requires_grad else x.detach().requires_grad_().view_as(x)
         self.entered, self.edge = alias, get_gradient_edge(alias)

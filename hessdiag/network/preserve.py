@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 import torch.utils.checkpoint
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hessdiag.errors import HessdiagError
 from hessdiag.network.containers import contents_of
+from hessdiag.network.replaced import replaced
+from hessdiag.network.written_out import written_out
 
 
 @contextmanager
@@ -27,69 +29,85 @@ def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
     statistics.
 
     Raises:
-        HessdiagError: the model's forward pass changed one of its parameters.
+        HessdiagError: the model's forward pass changes one of its parameters.
     """
+    _check_embeddings(model)
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
+    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(torch.random.fork_rng(devices=devices))
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.enable_grad())
+            stack.enter_context(_without_tf32())
+            for device in sorted({"cpu", *(p.device.type for p in model.parameters())}):
+                stack.enter_context(torch.autocast(device, enabled=False))
+            if "torch._dynamo" in sys.modules:  # else nothing is compiled yet, and importing it takes seconds
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(_without_checkpointing())
+            stack.enter_context(written_out())
+            stack.enter_context(_without_fast_path())
+            stack.enter_context(_without_warnings_of_speed())
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only attention kernel with second derivatives
+            if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+                stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # cuDNN's have none
+            stack.enter_context(_put_back(model))
+            torch.manual_seed(seed)
+            for module in model.modules():
+                if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+                    module.sparse = False  # sparse gradients have few operations; put back with the other attributes
+            yield
+    except HessdiagError:
+        raise
+    except Exception as error:  # perhaps of a transform that refuses to write
+        _check_unwritten(model, versions, error)
+        raise
+    _check_unwritten(model, versions)
+
+
+@contextmanager
+def _put_back(model: nn.Module) -> Iterator[None]:
+    """Put back buffers, `.grad`, attributes of modules and what these hold."""
     python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
     held = [(module, dict(vars(module)), dict(module._buffers)) for module in python]
     kept = contents_of([attributes for _, attributes, _ in held])
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
-    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=devices))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(_without_tf32())
-        for device in sorted({"cpu", *(p.device.type for p in model.parameters())}):
-            stack.enter_context(torch.autocast(device, enabled=False))
-        if "torch._dynamo" in sys.modules:  # else nothing is compiled yet, and importing it takes seconds
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(_without_checkpointing())
-        stack.enter_context(_weight_norm_written_out())
-        stack.enter_context(_without_fast_path())
-        stack.enter_context(_without_warnings_of_speed())
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only attention kernel with second derivatives
-        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # cuDNN's have none
-        torch.manual_seed(seed)
-        for module in model.modules():
-            if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
-                module.sparse = False  # sparse gradients have few operations; put back with the other attributes
-        try:
-            yield
-        finally:
-            for module, attributes, names in held:  # a forward pass may bind a new tensor to the name
-                vars(module).clear()
-                vars(module).update(attributes)
-                module._buffers.update(names)
-            for content in kept:
-                content.put_back()
-            with torch.no_grad():
-                for buffer, saved in buffers:
-                    if not torch.equal(buffer, saved):  # leave untouched buffers' version counters alone
-                        buffer.copy_(saved)
-            for parameter, saved_grad in grads:
-                if parameter.grad is not saved_grad:
-                    parameter.grad = saved_grad
+    try:
+        yield
+    finally:
+        for module, attributes, names in held:  # a forward pass may bind a new tensor to the name
+            vars(module).clear()
+            vars(module).update(attributes)
+            module._buffers.update(names)
+        for content in kept:
+            content.put_back()
+        with torch.no_grad():
+            for buffer, saved in buffers:
+                if not torch.equal(buffer, saved):  # leave untouched buffers' version counters alone
+                    buffer.copy_(saved)
+        for parameter, saved_grad in grads:
+            if parameter.grad is not saved_grad:
+                parameter.grad = saved_grad
+
+
+def _check_embeddings(model: nn.Module) -> None:
+    """Refuse embeddings with a largest norm before they are called: each call writes to the weight."""
+    for path, module in model.named_modules():
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
+            raise HessdiagError(
+                f"the model's forward pass changes its own parameter: embedding {path!r} has"
+                f" max_norm={module.max_norm:g}; set its max_norm to None on a copy, and measure that"
+            )
+
+
+def _check_unwritten(model: nn.Module, versions: Mapping[str, int], error: Exception | None = None) -> None:
+    """Refuse a model that wrote to its parameters."""
     for name, parameter in model.named_parameters():
         if parameter._version != versions.get(name, parameter._version):
             raise HessdiagError(
                 f"the model's forward pass changes its own parameter {name!r}: measure a copy in eval mode"
-            )
-
-
-@contextmanager
-def _replaced(holder: Any, **replacements: Any) -> Iterator[None]:
-    """Attributes of a module set to other values, those that this version of torch has."""
-    saved = {name: getattr(holder, name) for name in replacements if hasattr(holder, name)}
-    for name in saved:
-        setattr(holder, name, replacements[name])
-    try:
-        yield
-    finally:
-        for name, value in saved.items():
-            setattr(holder, name, value)
+            ) from error
 
 
 @contextmanager
@@ -100,7 +118,7 @@ def _without_checkpointing() -> Iterator[None]:
     the reentrant kind altogether.
     """
     plain = {"CheckpointFunction": _Plain, "_checkpoint_without_reentrant_generator": _nothing_around}
-    with _replaced(torch.utils.checkpoint, **plain):
+    with replaced(torch.utils.checkpoint, **plain):
         yield
 
 
@@ -116,22 +134,6 @@ class _Plain:
 def _nothing_around(*_: Any, **__: Any) -> Iterator[None]:
     """In place of what surrounds the call of a non-reentrant checkpointed function."""
     yield
-
-
-@contextmanager
-def _weight_norm_written_out() -> Iterator[None]:
-    """The second derivatives of torch's own kernel are wrong: its Hessian is not symmetric."""
-    with (
-        _replaced(torch, _weight_norm=_weight_norm),
-        _replaced(sys.modules["torch.nn.utils.weight_norm"], _weight_norm=_weight_norm),
-    ):
-        yield
-
-
-def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """g v / ‖v‖, norms over every dimension but `dim`, or over all with -1."""
-    axes = [axis for axis in range(v.dim()) if axis != dim]
-    return v * (g / v.square().sum(axes, keepdim=True).sqrt())
 
 
 @contextmanager

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from hessdiag.data.batch import Batch
-from hessdiag.network.blocks import CONVOLUTIONS, Block, is_linear, owners_of
+from hessdiag.network.blocks import Block, owners_of
 from hessdiag.network.hooks import trace
+from hessdiag.network.layers import CONVOLUTIONS, is_linear
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ Nothing is measured here, and no figure touches pyplot's state or the caller's r
 """
 
 from hessdiag.plots.block_rows import draw_layers
+from hessdiag.plots.captions import caption
 from hessdiag.plots.conditioning import draw_conditioning
 from hessdiag.plots.coverage import draw_coverage
+from hessdiag.plots.frame import save
 from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
 from hessdiag.plots.init_comparison import draw_init_check, draw_widths
 from hessdiag.plots.operations import draw_scaling
 from hessdiag.plots.ratios import draw_ratios
-from hessdiag.plots.style import caption, save
 
 __all__ = [
     "caption",

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
-import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,74 +11,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from hessdiag.plots import style
-from hessdiag.results.files import write_text
+from hessdiag.plots.frame import frame
+from hessdiag.results.coverage_study import CoverageRow
 
-SCHEMA = "hessdiag.coverage/1"
 BAND = (0.92, 0.98)  # where 95 % intervals are good enough
-Z95 = 1.959963984540054
-ROW = 0.155  # inches a dot
-
-
-@dataclass(frozen=True, kw_only=True)
-class CoverageRow:
-    """How often 95 % intervals of one block (i, j) held its true value.
-
-    Attributes:
-        method, network: what was measured, of what.
-        row, column: names of the blocks i and j.
-        covered, seeds: intervals that held it, of how many.
-        missed: share of the seeds whose standard error is above 5 %.
-        bias, bias_stderr: mean of (estimate − truth) / truth over the seeds, and its standard error.
-        stderr: median of the reported standard errors, over the truth.
-        spread: standard deviation of the estimates over the seeds, over the truth.
-        products: mean number of products spent.
-        undecided: seeds in which no interval was given, which do not count in `seeds`.
-    """
-
-    method: str
-    network: str
-    row: str
-    column: str
-    covered: int
-    seeds: int
-    missed: float
-    bias: float
-    bias_stderr: float
-    stderr: float
-    spread: float
-    products: float
-    undecided: int
-
-    @property
-    def share(self) -> float:
-        """Covered seeds of all."""
-        return self.covered / self.seeds
-
-    @property
-    def exact(self) -> bool:
-        """Whether what the seeds differ by is rounding, so that there is no interval to judge."""
-        return self.spread < 1e-9
-
-    def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the share."""
-        n, p, z = self.seeds, self.share, Z95
-        middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
-
-
-def coverage_to_json(rows: Sequence[CoverageRow], path: str | os.PathLike[str]) -> None:
-    """Write the rows as JSON, a line each."""
-    lines = ",\n  ".join(json.dumps(asdict(row)) for row in rows)
-    write_text(path, f'{{\n "schema": "{SCHEMA}",\n "rows": [\n  {lines}\n ]\n}}\n')
-
-
-def coverage_from_json(path: str | os.PathLike[str]) -> list[CoverageRow]:
-    """Read what `coverage_to_json` wrote."""
-    return [CoverageRow(**row) for row in json.loads(Path(path).read_text(encoding="utf-8"))["rows"]]
+ROW = 0.085  # inches a dot
 
 
 def draw_coverage(rows: Sequence[CoverageRow]) -> Figure:
-    """Share of the seeds whose 95 % interval held the truth, a line a method, a dot a block, a colour a network.
+    """Draw the share of seeds whose 95 % interval held the truth: a line a method, a dot a block, a colour a network.
 
     Filled dots are diagonal blocks, open ones off-diagonal. The band is 92 to 98 %; a dot outside whose binomial
     interval does not reach it has a wrong standard error. Blocks whose value a method always finds to rounding are left
@@ -104,27 +40,27 @@ def draw_coverage(rows: Sequence[CoverageRow]) -> Figure:
         legend: list[Line2D | Patch] = [
             Line2D([], [], color=colours[n], marker="o", linestyle="", markersize=4, label=n) for n in networks
         ]
-        open_dot = Line2D([], [], color=style.INK, marker="o", linestyle="", markersize=4, label="off-diagonal")
-        open_dot.set_markerfacecolor("white")
+        open_dot = Line2D([], [], color=style.theme().ink, marker="o", linestyle="", markersize=4, label="off-diagonal")
+        open_dot.set_markerfacecolor(style.theme().page)
         legend.append(open_dot)
-        legend.append(Patch(color=style.NEUTRAL, alpha=0.5, label="92–98 %"))
+        legend.append(Patch(color=style.theme().neutral, alpha=0.5, label="92–98 %"))
         seeds = max((row.seeds + row.undecided for row in rows), default=0)
         left_out = [method for method in methods if method not in shown]
         note = f"one dot a block, with its 95 % binomial interval · {seeds} seeds · value ± 1.96 standard errors" + (
             f" · always right to rounding: {', '.join(left_out)}" if left_out else ""
         )
-        style.frame(figure, title="How often 95 % intervals hold the truth", note=note, legend=legend)
+        frame(figure, title="How often 95 % intervals hold the truth", note=note, legend=legend)
     return figure
 
 
 def _draw_method(axes: Axes, method: str, rows: Sequence[CoverageRow], colours: dict[str, str]) -> None:
-    axes.axvspan(*BAND, color=style.NEUTRAL, alpha=0.5, linewidth=0)
-    axes.axvline(0.95, color=style.MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.axvspan(*BAND, color=style.theme().neutral, alpha=0.5, linewidth=0)
+    axes.axvline(0.95, **style.reference())
     for place, row in enumerate(rows):
         colour = colours[row.network]
-        axes.plot(row.interval(), [place, place], color=colour, linewidth=0.9, alpha=0.7)
-        face = colour if row.row == row.column else "white"
-        axes.plot(row.share, place, "o", color=colour, markerfacecolor=face, markersize=3.2)
+        axes.plot(row.interval(), [place, place], color=colour, linewidth=0.6, alpha=0.6)
+        face = colour if row.row == row.column else style.theme().page
+        axes.plot(row.share, place, "o", color=colour, markerfacecolor=face, markersize=2.4, markeredgewidth=0.7)
     axes.set_ylim(len(rows) - 0.25, -0.75)
     axes.set_xlim(0.86, 1.0)
     axes.set_xticks(np.arange(0.86, 1.001, 0.02))

@@ -8,26 +8,30 @@ from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
+from hessdiag.plots.captions import agree, caption
+from hessdiag.plots.frame import frame, head
+from hessdiag.plots.labels import number, plural, printable, short_labels, text_width
+from hessdiag.plots.ticks import label_decades
 from hessdiag.results.numbers import Array, spread
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 
 ROWS = {"hessian": "Hessian", "ggn": "Gauss-Newton (GGN)"}
-MOST_ANNOTATED = 8  # blocks; with more, numbers would not fit their cells
+MAX_ANNOTATED = 8  # blocks; with more, numbers would not fit their cells
 CMAP = "viridis"
 NUMBER, TICK = 6.5, 6.0  # points: numbers in cells, names of many blocks
 CELL, PITCH = 0.44, 0.115  # inches a side: cells with and without a number
-NARROWEST = 2.5  # inches a side, of a map: the colourbar's label needs them
-WIDEST, WIDEST_OF_MANY = 7.0, 3.6  # inches a side: a single map, one of several side by side
+MIN_SIDE = 2.5  # inches a side, of a map: the colourbar's label needs them
+MAX_SIDE, MAX_SIDE_OF_MANY = 7.0, 3.6  # inches a side: a single map, one of several side by side
 
 COLOURBAR = "$\\|H_{ij}\\|_F^2\\,/\\,\\sqrt{P_i P_j}$\n(on the diagonal: average squared singular value)"
 TITLE = "Size of every block (i, j) of the curvature matrix"
@@ -45,13 +49,13 @@ class Panel:
 
     @classmethod
     def of_setups(cls, setups: Setups) -> Panel:
-        """The mean map over set-ups."""
+        """Take the mean map over set-ups."""
         error = _relative_error(setups.estimator_stderr, setups.frobenius_sq)
         return cls(setups.matrix, setups.init, setups.names, setups.normalized(), error)
 
     @classmethod
     def of_report(cls, report: Report) -> Panel:
-        """The map of one report."""
+        """Take the map of one report."""
         heatmap = report.heatmap
         error = _relative_error(heatmap.stderr, heatmap.frobenius_sq)
         return cls(report.matrix, report.init, heatmap.names, heatmap.normalized(), error)
@@ -68,7 +72,7 @@ class Panel:
 
 
 def draw_heatmaps(panels: Sequence[Setups]) -> Figure:
-    """Maps of all blocks (i, j), averaged over set-ups: matrices from top to bottom, initialisations side by side.
+    """Draw maps of all blocks (i, j), averaged over set-ups: matrices from top to bottom, initialisations side by side.
 
     Yellow is large and dark blue small, on one logarithmic scale for all panels. A map whose diagonal has one colour
     belongs to a network whose layers are equally curved; the number in its title, the largest over the smallest
@@ -81,18 +85,18 @@ def draw_heatmaps(panels: Sequence[Setups]) -> Figure:
     check_kind("panels", panels, (list, tuple), "pass a list of Setups; draw a Report with draw_heatmap(report)")
     for panel in panels:
         check_kind("a panel", panel, Setups, "pass Setups as measure_setups returns; draw a Report with draw_heatmap")
-    style.agree(panels, ("model", "names", "numel", "loss", "per", "batch_size"))
+    agree(panels, ("model", "names", "numel", "loss", "per", "batch_size"))
     drawn = [Panel.of_setups(setups) for setups in panels]
     places = [(panel.matrix, panel.init) for panel in drawn]
     for place in places:
         if places.count(place) > 1:
             matrix, init = place
             raise HessdiagError(f"two panels show matrix {matrix!r} with init {init!r}: pass each combination once")
-    return _draw(drawn, note=style.caption(*panels))
+    return _draw(drawn, note=caption(*panels))
 
 
 def draw_heatmap(report: Report) -> Figure:
-    """The map of all blocks (i, j) of one report; see `draw_heatmaps` for how to read it.
+    """Draw the map of all blocks (i, j) of one report; see `draw_heatmaps` for how to read it.
 
     Raises:
         HessdiagError: the report has no weight blocks.
@@ -100,7 +104,7 @@ def draw_heatmap(report: Report) -> Figure:
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or draw Setups with draw_heatmaps")
     if not report.weights:
         raise HessdiagError(f"{report.model} has no weight block to draw a map of: use draw_layers")
-    return _draw([Panel.of_report(report)], note=style.caption(report))
+    return _draw([Panel.of_report(report)], note=caption(report))
 
 
 def _draw(panels: Sequence[Panel], *, note: str) -> Figure:
@@ -118,7 +122,7 @@ def _draw(panels: Sequence[Panel], *, note: str) -> Figure:
             shown[axes] = panel
         label_outside(grid, shown, labels)
         draw_colourbar(figure, norm, list(shown))
-        style.frame(figure, title=TITLE, note=note + _grey_note(panels), compress=True)
+        frame(figure, title=TITLE, note=note + _grey_note(panels), compress=True)
     return figure
 
 
@@ -132,16 +136,16 @@ class Labels:
 
     @classmethod
     def of(cls, names: Sequence[str], *, columns: int) -> Labels:
-        """Labels that fit a figure of so many maps side by side."""
-        texts = style.short_labels(names, limit=24)
-        if len(texts) <= MOST_ANNOTATED:
-            return cls(texts, max(NARROWEST, CELL * len(texts)), style.SMALL)
-        return cls(texts, min(max(3.0, PITCH * len(texts)), WIDEST if columns == 1 else WIDEST_OF_MANY), TICK)
+        """Make labels that fit a figure of so many maps side by side."""
+        texts = short_labels(names, limit=24)
+        if len(texts) <= MAX_ANNOTATED:
+            return cls(texts, max(MIN_SIDE, CELL * len(texts)), style.SMALL)
+        return cls(texts, min(max(3.0, PITCH * len(texts)), MAX_SIDE if columns == 1 else MAX_SIDE_OF_MANY), TICK)
 
     @property
     def upright(self) -> bool:
         """Whether the names stand on end below the map, being wider than its cells."""
-        return style.text_width(self.texts, self.size) > self.side / len(self.texts)
+        return text_width(self.texts, self.size) > self.side / len(self.texts)
 
     @property
     def step(self) -> int:
@@ -149,8 +153,8 @@ class Labels:
         return math.ceil(len(self.texts) * self.size * 1.15 / 72 / self.side)
 
     def figure_size(self, rows: int, columns: int) -> tuple[float, float]:
-        """Inches, without title and caption."""
-        width = style.text_width(self.texts, self.size)
+        """Return inches, without title and caption."""
+        width = text_width(self.texts, self.size)
         return (
             columns * (self.side + 0.12) + width + 1.6,
             rows * (self.side + 0.42) + (width if self.upright else 0.15),
@@ -167,46 +171,52 @@ class Labels:
 
 
 def draw_panel(axes: Axes, panel: Panel, norm: LogNorm, labels: Labels) -> None:
-    """One map with its head and, where they fit, its numbers."""
+    """Draw one map with its head and, where they fit, its numbers."""
     blocks = len(panel.names)
-    seam = 0.6 if blocks <= MOST_ANNOTATED else 0.0
-    masked = np.ma.masked_array(panel.values, mask=~panel.drawable)
-    # Thousands of cells would make an SVG slow to open: without numbers, they are one picture in it.
-    axes.pcolormesh(masked, norm=norm, cmap=CMAP, edgecolors="white", linewidth=seam, rasterized=not seam)
-    axes.set_facecolor(style.NEUTRAL)
-    axes.set_aspect("equal")
-    axes.invert_yaxis()
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    style.head(axes, panel.init, f"diagonal max/min {style.number(panel.spread)}")
-    if blocks <= MOST_ANNOTATED:
+    seam = 0.6 if blocks <= MAX_ANNOTATED else 0.0
+    sns.heatmap(
+        panel.values,
+        mask=~panel.drawable,
+        norm=norm,
+        vmin=norm.vmin,  # or seaborn warns of a map without a value
+        vmax=norm.vmax,
+        cmap=CMAP,
+        linewidths=seam,
+        linecolor=style.theme().page,
+        rasterized=not seam,  # thousands of cells would make an SVG slow to open: they are one picture in it
+        square=True,
+        cbar=False,  # all maps share one
+        xticklabels=False,
+        yticklabels=False,
+        ax=axes,
+    )
+    axes.set_facecolor(style.theme().neutral)
+    head(axes, panel.init, f"diagonal max/min {number(panel.spread)}")
+    if blocks <= MAX_ANNOTATED:
         for (i, j), value in np.ndenumerate(panel.values):
-            _annotate(axes, i, j, float(value), norm)
+            _annotate(axes, i, j, float(value), norm)  # seaborn's numbers have less contrast, and grey cells none
 
 
 def _annotate(axes: Axes, i: int, j: int, value: float, norm: LogNorm) -> None:
     drawable = math.isfinite(value) and value > 0
-    colour = to_rgb(matplotlib.colormaps[CMAP](norm(value)) if drawable else style.NEUTRAL)
-    text = "–" if math.isnan(value) else style.number(value)
+    colour = to_rgb(matplotlib.colormaps[CMAP](norm(value)) if drawable else style.theme().neutral)
+    text = "–" if math.isnan(value) else number(value)
     axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=NUMBER, color=_contrasting(colour))
 
 
 def _contrasting(colour: tuple[float, float, float]) -> str:
-    """Black or white, whichever has the larger contrast by the definition of WCAG 2."""
+    """Choose black or white, whichever has the larger contrast by the definition of WCAG 2."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
 
 
 def draw_colourbar(figure: Figure, norm: LogNorm, beside: Sequence[Axes]) -> None:
-    """The scale that all maps share, at the right of them."""
+    """Draw the scale that all maps share at the right of them."""
     bar = figure.colorbar(ScalarMappable(norm, CMAP), ax=beside, fraction=0.05, aspect=22, pad=0.03)
-    bar.set_label(COLOURBAR, fontsize=style.SMALL)
+    bar.set_label(COLOURBAR, fontsize=style.SMALL, parse_math=True)
     bar.outline.set_visible(False)
-    low, high = bar.ax.get_ylim()
-    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    label_decades(bar.ax.yaxis)
 
 
 def label_outside(grid: Sequence[Sequence[Axes]], shown: Mapping[Axes, Panel], labels: Labels) -> None:
@@ -221,11 +231,11 @@ def label_outside(grid: Sequence[Sequence[Axes]], shown: Mapping[Axes, Panel], l
             labels.put(axes, left=axes is first, below=axes is last)
         panels = [shown[a] for a in row if a in shown]
         matrix = panels[0].matrix
-        first.set_ylabel(f"{ROWS.get(matrix, matrix)}\n{_precision(panels)}", labelpad=5)
+        first.set_ylabel(f"{ROWS.get(matrix, printable(matrix))}\n{_precision(panels)}", labelpad=5)
 
 
 def shared_norm(panels: Sequence[Panel]) -> LogNorm:
-    """One scale for all panels. It spans a decade at least, so that a flat map looks flat."""
+    """Make one scale for all panels. It spans a decade at least, so that a flat map looks flat."""
     values = np.concatenate([p.values[p.drawable] for p in panels])
     low, high = (float(values.min()), float(values.max())) if values.size else (1.0, 1.0)
     grow = max(1.0, math.sqrt(10 * low / high))
@@ -233,7 +243,7 @@ def shared_norm(panels: Sequence[Panel]) -> LogNorm:
 
 
 def _relative_error(stderr: Array, estimate: Array) -> float:
-    """Largest of the defined ones; NaN when noise was measured but no cell is there to compare it with."""
+    """Return the largest of the defined ones; NaN when noise was measured but no cell is there to compare it with."""
     if not np.any(stderr):  # NaN counts as not exact
         return 0.0
     defined = np.isfinite(estimate) & (estimate > 0) & np.isfinite(stderr)
@@ -244,9 +254,9 @@ def _precision(panels: Sequence[Panel]) -> str:
     errors = [p.error for p in panels]
     if any(math.isnan(e) for e in errors):
         return "estimator error unknown"
-    return f"estimator error ≤ {style.number(100 * max(errors))} %" if any(errors) else "exact"
+    return f"estimator error ≤ {number(100 * max(errors))} %" if any(errors) else "exact"
 
 
 def _grey_note(panels: Sequence[Panel]) -> str:
     grey = sum(int((~p.drawable).sum()) for p in panels)
-    return f" · grey: {style.plural(grey, 'cell')} zero or undefined" if grey else ""
+    return f" · grey: {plural(grey, 'cell')} zero or undefined" if grey else ""

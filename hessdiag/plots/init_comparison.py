@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
+from hessdiag.plots.captions import caption
+from hessdiag.plots.frame import frame
 from hessdiag.plots.heatmaps import Labels, Panel, draw_colourbar, draw_panel, label_outside, shared_norm
+from hessdiag.plots.labels import number, short_labels
+from hessdiag.plots.ticks import label_decades
 from hessdiag.results.balance import BALANCED, UNBALANCED
 from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
 
-MOST_MAPS = 6
+MAX_MAPS = 6
 ROW = 0.3  # inches an initialisation takes among the spreads
 
 
-@dataclass(frozen=True)
-class _Series:
-    key: str
-    symbol: str
-    meaning: str
-    colour: str
-    marker: str
-    offset: float
-
-
-SERIES = (
-    _Series("avg_sq_singular_value", "σ²", "average squared singular value", style.GREEN, "D", 0.0),
-    _Series("gamma", "γ", "scaling factor of the theory", style.BLUE, "o", -0.22),
-    _Series("nu", "ν", "weight-gradient ratio", style.ORANGE, "s", 0.22),
-)
-
-
 def draw_init_check(check: InitCheck) -> Figure:
-    """Block maps of the initialisations, the most balanced first, above the spreads of σ², γ and ν with intervals.
+    """Draw block maps of the initialisations, the most balanced first, above the spreads of γ, σ² and ν.
 
     A map whose diagonal has one colour, and a marker near 1, belong to an initialisation under which all layers are
     equally curved. The dashed lines are where the verdict turns to uneven and to unbalanced. Of more than six
@@ -63,14 +48,14 @@ def draw_init_check(check: InitCheck) -> Figure:
         label_outside([maps], dict(zip(maps, panels, strict=True)), labels)
         draw_colourbar(figure, norm, maps)
         _draw_spreads(figure.add_subplot(grid[1, :]), check)
-        note = style.caption(*(scheme.setups for scheme in shown))
+        note = caption(*(scheme.setups for scheme in shown))
         title = f"Initialisation {check.init} among others: are the layers equally curved?"
-        style.frame(figure, title=title, note=note, legend=_legend())
+        frame(figure, title=title, note=note, legend=_legend())
     return figure
 
 
 def draw_widths(sweep: WidthSweep) -> Figure:
-    """σ² of every layer over the geometric mean of all, against the width: one line a layer.
+    """Draw σ² of every layer over the geometric mean of all, against the width: one line a layer.
 
     As in a coordinate check, lines that stay level say that the balance holds as the network grows.
 
@@ -84,7 +69,7 @@ def draw_widths(sweep: WidthSweep) -> Figure:
     with style.context("whitegrid"):
         figure = Figure(figsize=(6.4, 3.4))
         axes = figure.subplots()
-        names = style.short_labels(sweep.names)
+        names = short_labels(sweep.names)
         colours = style.shades(len(names))
         for name, values, colour in zip(names, relative.T, colours, strict=True):
             axes.plot(sweep.widths, values, marker="o", markersize=3.5, linewidth=1.3, color=colour, label=name)
@@ -95,46 +80,42 @@ def draw_widths(sweep: WidthSweep) -> Figure:
         axes.set_ylabel("σ² / geometric mean of all layers")
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, 0.3), max(high, 3.0))  # a decade, so that level lines look level
-        axes.axhline(1, color=style.MUTED, linewidth=0.8, linestyle="--")
+        axes.axhline(1, **style.reference())
         if len(names) <= 12:
             axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        label_decades(axes.yaxis)
         pairs = zip(sweep.widths, sweep.spreads(), strict=True)
-        note = "largest over smallest σ²: " + ", ".join(f"{style.number(s)} at {w:g}×" for w, s in pairs)
-        style.frame(figure, title="Balance of the layers as the network grows", note=note)
+        note = "largest over smallest σ²: " + ", ".join(f"{number(s)} at {w:g}×" for w, s in pairs)
+        frame(figure, title="Balance of the layers as the network grows", note=note)
     return figure
 
 
 def _shown(check: InitCheck) -> Sequence[SchemeCheck]:
-    """Those that have a map."""
-    if len(check.schemes) <= MOST_MAPS:
+    """Choose those that have a map."""
+    if len(check.schemes) <= MAX_MAPS:
         return check.schemes
-    first = list(check.schemes[:MOST_MAPS])
+    first = list(check.schemes[:MAX_MAPS])
     return first if check.checked in first else [*first[:-1], check.checked]
 
 
 def _draw_spreads(axes: Axes, check: InitCheck) -> None:
     axes.set_xscale("log")
-    axes.grid(axis="x", color="#e3e3e3", linewidth=0.6)
+    axes.grid(axis="x")
     for row, scheme in enumerate(check.schemes):
-        for series in SERIES:
+        for series in style.QUANTITIES:
             interval = scheme.spread(series.key)
             if not np.isfinite(interval.value):
-                axes.annotate("undefined", (1, row), fontsize=style.SMALL, color=style.MUTED)
+                axes.annotate("undefined", (1, row), fontsize=style.SMALL, color=style.theme().muted)
                 continue
             y = row + series.offset
             axes.plot([interval.value], [y], series.marker, color=series.colour, markersize=4.5)
             if np.isfinite(interval.low):
                 axes.plot([interval.low, interval.high], [y, y], color=series.colour, linewidth=1.2)
     for factor in (BALANCED, UNBALANCED):
-        axes.axvline(factor, color=style.MUTED, linewidth=0.8, linestyle="--")
+        axes.axvline(factor, **style.reference())
     axes.set_xlim(left=0.9, right=max(axes.get_xlim()[1], 2 * UNBALANCED))
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if axes.get_xlim()[1] < 200 else (1,)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_yticks(range(len(check.schemes)), labels=style.short_labels([s.init for s in check.schemes]))
+    label_decades(axes.xaxis)
+    axes.set_yticks(range(len(check.schemes)), labels=short_labels([s.init for s in check.schemes]))
     for text, scheme in zip(axes.get_yticklabels(), check.schemes, strict=True):
         text.set_fontweight("bold" if scheme is check.checked else "normal")
     axes.set_ylim(len(check.schemes) - 0.5, -0.5)
@@ -146,6 +127,6 @@ def _draw_spreads(axes: Axes, check: InitCheck) -> None:
 
 def _legend() -> list[Artist]:
     return [
-        Line2D([], [], color=s.colour, marker=s.marker, markersize=4.5, linewidth=1.2, label=f"{s.symbol}: {s.meaning}")
-        for s in SERIES
+        Line2D([], [], color=s.colour, marker=s.marker, markersize=4.5, linewidth=1.2, label=s.label)
+        for s in style.QUANTITIES
     ]

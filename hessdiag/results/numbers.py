@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Z95 = 1.959963984540054  # 97.5 % quantile of N(0, 1): so many standard errors reach to either end of a 95 % interval
 
 
 def short(value: float) -> str:

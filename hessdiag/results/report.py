@@ -61,6 +61,9 @@ class BlockReport(BlockRecord, Record):
             the batch size past which the Gauss-Newton matrix of a batch stops shrinking; NaN where not measured.
         noise_scale_stderr: its standard error as an estimate for the data that the examples are of; infinite where the
             scale is lost in noise, NaN where there is only one group of examples.
+        x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l^2], E[x_{l+1}^2], E[dx_l^2] and E[dx_{l+1}^2] of the layer
+            that holds the block, the gradients being those of one example's loss; NaN where the layer is read without
+            a rule or holds a block that several layers share.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("relative_curvature",)
@@ -81,6 +84,10 @@ class BlockReport(BlockRecord, Record):
     ended: Ended
     noise_scale: float = math.nan
     noise_scale_stderr: float = math.nan
+    x_sq: float = math.nan
+    out_sq: float = math.nan
+    x_gradient_sq: float = math.nan
+    out_gradient_sq: float = math.nan
 
     @property
     def relative_curvature(self) -> float:

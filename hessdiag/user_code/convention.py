@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
+from hessdiag.network.layers import CONVOLUTIONS, TRANSPOSED, is_linear
 
 
 class Convention(Enum):

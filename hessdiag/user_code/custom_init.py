@@ -25,10 +25,16 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, is_linear
+from hessdiag.network.layers import (
+    initialised_layers,
+    is_linear,
+    settable_layers,
+    stores_inputs_first,
+    swap_inputs_and_outputs,
+)
+from hessdiag.suggestions import few
 from hessdiag.user_code.convention import LAYER, MODEL, MODULE, WEIGHT, Convention, conventions_of
 from hessdiag.user_code.named_function import NamedFunction
-from hessdiag.user_code.suggestions import few
 
 Say = Callable[[str], None]
 NOTHING = "changed no weight"
@@ -64,48 +70,6 @@ def apply_function(
         left = _initialise(model, function, chosen)
     say(_account(function, chosen, left, failures))
     return model
-
-
-def initialised_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Path and module of every layer whose weight an initialisation sets: linear and convolutional, transposed or not.
-
-    >>> [path for path, _ in initialised_layers(nn.Sequential(nn.ConvTranspose1d(2, 3, 2), nn.ReLU()))]
-    ['0']
-    """
-    for path, module in model.named_modules():
-        if is_linear(module) or isinstance(module, (*CONVOLUTIONS, *TRANSPOSED)):
-            yield path, module
-
-
-def settable_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """As `initialised_layers`, to set their weights.
-
-    Raises:
-        HessdiagError: a weight is computed from other parameters, as with weight norm.
-    """
-    for path, module in initialised_layers(model):
-        if "weight" not in module._parameters:
-            raise HessdiagError(
-                f"layer {path!r} computes its weight from other parameters, as with weight norm: initialise the network"
-                " first and parametrise it after"
-            )
-        yield path, module
-
-
-def stores_inputs_first(module: nn.Module) -> bool:
-    """Whether the weight is (in, out / groups, *kernel) rather than (out, in / groups, *kernel)."""
-    return isinstance(module, TRANSPOSED) or (is_linear(module) and not isinstance(module, nn.Linear))
-
-
-def swap_inputs_and_outputs(weight: Tensor, *, groups: int) -> Tensor:
-    """(a, b / groups, *kernel) as (b, a / groups, *kernel), a copy; it is its own inverse.
-
-    >>> swap_inputs_and_outputs(torch.empty(4, 3, 5), groups=2).shape
-    torch.Size([6, 2, 5])
-    """
-    first, second, *kernel = weight.shape
-    blocks = weight.detach().reshape(groups, first // groups, second, *kernel)
-    return blocks.transpose(1, 2).reshape(groups * second, first // groups, *kernel).clone()
 
 
 def _first_that_works(

@@ -22,9 +22,9 @@ from types import ModuleType
 from typing import Any
 
 from hessdiag.errors import HessdiagError
-from hessdiag.user_code.suggestions import did_you_mean, few
+from hessdiag.suggestions import did_you_mean, few
 
-LONGEST = 240  # characters of somebody else's message that are passed on
+MAX_MESSAGE = 240  # characters of somebody else's message that are passed on
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def one_line(error: BaseException) -> str:
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
 
 
 def _place(error: BaseException, folder: str) -> str:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.memory import is_out_of_memory
+from hessdiag.suggestions import did_you_mean, few
 from hessdiag.user_code.named_function import one_line
-from hessdiag.user_code.suggestions import did_you_mean, few
 
 TARGETS = ("labels", "label", "targets", "target", "y")
 COLOURS = (1, 3, 4)

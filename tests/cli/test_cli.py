@@ -14,6 +14,7 @@ import torch
 
 import hessdiag
 from hessdiag.__main__ import main
+from hessdiag.experiments.catalogue import CATALOGUE
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups, study_from_json
 
@@ -43,17 +44,38 @@ def in_process(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", **options)
 
 
-@pytest.mark.parametrize("command", ["", "describe", "diagnose", "reproduce", "reproduce ratios", "reproduce heatmaps"])
+@pytest.mark.parametrize("command", ["", "describe", "diagnose", "reproduce"])
 def test_help_is_on_stdout(command: str, run) -> None:
     status, out, err = run(f"{command} --help")
     assert (status, err) == (0, "")
     assert out.startswith(f"Usage: hessdiag {command}".rstrip())
 
 
+def test_help_of_reproduce_lists_the_figures_with_their_cost(run) -> None:
+    status, out, err = run("reproduce ratios --help")
+    assert (status, err) == (0, "")
+    for name, entry in CATALOGUE.items():
+        assert any(line.split()[:1] == [name] and entry.cost in line for line in out.splitlines())
+    assert "--part" not in out
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("ratio", "unknown figure 'ratio': did you mean ratios?"),
+        ("table9", "unknown figure 'table9': use ratios, heatmaps, layers, resnet"),
+        ("ratios --part conditioning", "--part 'conditioning': ratios has no parts, leave it out"),
+    ],
+)
+def test_reproduce_names_the_nearest_figure(run, line: str, message: str) -> None:
+    assert run(f"reproduce {line}") == Outcome(2, "", f"hessdiag: {message}\n")
+
+
 def test_help_needs_neither_torch_nor_matplotlib() -> None:
     code = """
 import sys
 from hessdiag.__main__ import main
+from hessdiag.experiments.catalogue import CATALOGUE
 for command in ([], ["diagnose"], ["describe"], ["reproduce", "ratios"]):
     assert main([*command, "--help"]) == 0
 heavy = {"torch", "numpy", "pandas", "matplotlib", "seaborn"} & set(sys.modules)
@@ -337,7 +359,7 @@ def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Smaller than --quick."""
-    for name in ("ratios", "heatmaps"):
+    for name in ("ratio_figure", "heatmap_figure"):
         monkeypatch.setattr(f"hessdiag.experiments.{name}.QUICK_SETUPS", 2)
         monkeypatch.setattr(f"hessdiag.experiments.{name}.QUICK_BATCH_SIZE", 4)
 

@@ -51,7 +51,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
     command = ["diagnose", "mlp:6-8-5", "--batch-size", "9", "--resume", "run", "--json", "-"]
     assert main(command) == 0
     first = Report.from_json(capsys.readouterr().out)
-    for place in ("moments._sums", "curvature.exact.output_jacobians"):
+    for place in ("diagnosis.moments._sums", "curvature.exact.output_jacobians"):
         monkeypatch.setattr(f"hessdiag.{place}", lambda *_: pytest.fail("measured again"))
     assert main(command) == 0
     assert Report.from_json(capsys.readouterr().out) == first
@@ -194,7 +194,7 @@ def test_figures_resume_by_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     command = ["reproduce", "ratios", "--quick", "--resume", "run", "--out"]
     assert main([*command, "first"]) == 0
     monkeypatch.setattr(
-        "hessdiag.diagnosis.random_setups.diagnose_random", lambda *_, **__: pytest.fail("measured again")
+        "hessdiag.diagnosis.random_setups.diagnose_prepared", lambda *_, **__: pytest.fail("measured again")
     )
     assert main([*command, "second"]) == 0
     assert (tmp_path / "first" / "ratios.json").read_text() == (tmp_path / "second" / "ratios.json").read_text()
@@ -219,3 +219,26 @@ def test_a_run_may_go_on_with_other_memory(method: str, tmp_path: Path, monkeypa
         assert a.avg_sq_singular_value == pytest.approx(b.avg_sq_singular_value, rel=1e-11)
         assert a.gamma == pytest.approx(b.gamma, rel=1e-11)
     assert sizes[5 * 2**19] > sizes[2**21]
+
+
+def test_an_initialisation_check_resumes_by_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["check-init", "geometric", "--model", "mlp:8-9-4", "--setups", "2", "--batch-size", "4"]
+    resumed = [*command, "--resume", "run"]
+    assert main([*command, "--json", "plain.json"]) == 0
+    assert main([*resumed, "--json", "first.json"]) == 0
+    monkeypatch.setattr("hessdiag.diagnosis.check_init.measure_signals", lambda *_, **__: pytest.fail("measured again"))
+    assert main([*resumed, "--json", "second.json"]) == 0
+    assert Path("first.json").read_text() == Path("second.json").read_text() == Path("plain.json").read_text()
+
+
+def test_a_comparison_with_predictions_resumes_by_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["predict", "mlp:8-9-4", "--init", "geometric", "--compare", "--setups", "2", "--batch-size", "4"]
+    resumed = [*command, "--resume", "run"]
+    assert main([*resumed, "--json", "first.json"]) == 0
+    fresh = "hessdiag.diagnosis.random_setups.diagnose_prepared"
+    monkeypatch.setattr(fresh, lambda *_, **__: pytest.fail("measured again"))
+    assert main([*resumed, "--json", "second.json"]) == 0
+    assert Path("first.json").read_text() == Path("second.json").read_text()
+    assert main([*command[:4], "--resume", "run"]) == 2  # nothing to resume without --compare

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -108,4 +109,4 @@ def test_layers_quickly(run, monkeypatch):
     assert status == 0
     assert out.count("\n") == 4
     assert "layers.svg" in err
-    assert [row.row for row in layers.from_json(layers.Path("layers.json"))] == ["linear layer", "max pooling"]
+    assert [row.row for row in layers.FIGURE.read(Path("layers.json")).blocks] == ["linear layer", "max pooling"]

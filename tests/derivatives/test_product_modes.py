@@ -55,6 +55,20 @@ class NoGradInside(nn.Module):
         return self.last(h * scale)
 
 
+class OneNumber(nn.Module):
+    """As `NoGradInside`, and what forward mode makes of it is symmetric."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.only = nn.Linear(4, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.only(x)
+        with torch.no_grad():
+            scale = self.only(x).square()
+        return y * scale
+
+
 class Checkpointed(NoGradInside):
     """Non-reentrant activation checkpointing."""
 
@@ -81,7 +95,7 @@ class OwnFunction(NoGradInside):
         return self.last(Cube.apply(self.first(x)))
 
 
-@pytest.mark.parametrize("kind", [NoGradInside, Checkpointed, OwnFunction])
+@pytest.mark.parametrize("kind", [NoGradInside, OneNumber, Checkpointed, OwnFunction])
 def test_a_lower_rung_runs_where_the_first_fails(kind: type[nn.Module]) -> None:
     model, x = kind().double(), torch.randn(2, 4, dtype=torch.float64)
     problem = problem_of(model, x)

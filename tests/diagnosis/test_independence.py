@@ -313,3 +313,90 @@ def test_a_model_that_computes_in_float32_itself_is_measured_in_float64() -> Non
 
 def test_lengths_are_those_of_the_mask() -> None:
     assert ragged().sum(1).tolist() == LENGTHS.tolist()
+
+
+class Pairs(nn.Module):
+    """Reshapes the batch to pairs of examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.view(-1, 2, 3)).flatten(0, 1)
+
+
+@pytest.mark.parametrize("matrix", ["ggn", "hessian"])
+def test_a_model_that_cannot_run_one_example_is_refused_in_a_sentence(matrix: str) -> None:
+    with pytest.raises(
+        hessdiag.HessdiagError, match=r"an example on its own cannot be run: .*invalid for input"
+    ) as refused:
+        hessdiag.diagnose(Pairs(), torch.randn(4, 3), matrix=matrix)
+    assert "\n" not in str(refused.value)
+
+
+def test_running_out_of_memory_is_no_refusal_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A smaller chunk is tried."""
+    called = []
+
+    class Hungry(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            called.append(len(x))
+            if called.count(1) == 1 and len(x) == 1:
+                raise RuntimeError("CUDA out of memory")
+            return super().forward(x)
+
+    report = hessdiag.diagnose(Hungry(3, 2), torch.randn(4, 3), method="exact")
+    assert called.count(1) > 1
+    assert report.blocks
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 5, 3)])
+def test_a_layer_that_the_model_maps_over_examples_is_measured_without_a_rule(shape: tuple[int, ...]) -> None:
+    class Mapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.last = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(torch.vmap(self.layer)(x).tanh()).flatten(1)
+
+    torch.manual_seed(0)
+    model, x = Mapped().double(), torch.randn(shape, dtype=torch.float64)
+    report = hessdiag.diagnose(model, x, method="exact")
+    plain = nn.Sequential(model.layer, nn.Tanh(), model.last, nn.Flatten())
+    expected = hessdiag.diagnose(plain, x, method="exact")
+    values = [sorted(singular_values(each).values()) for each in (report, expected)]
+    assert values[0] == pytest.approx(values[1], rel=1e-10)
+
+
+def test_a_complex_weight_is_no_block() -> None:
+    class Wave(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wave = nn.Parameter(torch.randn(3, 2, dtype=torch.complex128))
+            self.last = nn.Linear(2, 2).double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last((x.to(self.wave.dtype) @ self.wave).abs())
+
+    for matrix in ("ggn", "hessian"):
+        report = hessdiag.diagnose(Wave(), torch.randn(3, 3, dtype=torch.float64), matrix=matrix)
+        assert dict(report.skipped) == {"wave": "complex128 numbers in Wave: the theory is of real ones"}
+        assert [block.name for block in report.blocks] == ["last.weight", "last.bias"]
+
+
+def test_one_row_is_no_batch_of_rows() -> None:
+    """As many features as examples, behind zeros, where no gradient tells them apart."""
+
+    class OneByOne(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.last = nn.Linear(3, 3), nn.Linear(3, 2)
+            nn.init.zeros_(self.last.weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(torch.stack([self.layer(row) for row in x]))
+
+    report = hessdiag.diagnose(OneByOne().double(), torch.randn(3, 3, dtype=torch.float64), method="exact")
+    assert singular_values(report)["layer.weight"] == 0

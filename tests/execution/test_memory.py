@@ -9,7 +9,7 @@ from torch import nn
 
 import hessdiag
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.memory import CACHED, LEAST, Memory, free_memory, is_out_of_memory, watching_peak
+from hessdiag.execution.memory import CACHED, MIN_MEMORY, Memory, free_memory, is_out_of_memory, watching_peak
 
 CPU = torch.device("cpu")
 
@@ -23,7 +23,7 @@ def test_what_was_asked_for_bounds_the_chunks() -> None:
     assert Memory.of(2**40, CPU).chunk == CACHED
     assert Memory.of(8 * 2**20, CPU).chunk < 8 * 2**20
     with pytest.raises(HessdiagError, match="pass a number of bytes, at least"):
-        Memory.of(LEAST - 1, CPU)
+        Memory.of(MIN_MEMORY - 1, CPU)
 
 
 def test_an_allocation_that_fails_is_recognised() -> None:

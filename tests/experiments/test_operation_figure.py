@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from hessdiag.experiments.operation_figure import SETTINGS, LayerRow, from_json, measure_setting, summary, to_json
+from hessdiag.experiments.operation_figure import SETTINGS, measure_setting, summary
 from hessdiag.plots import draw_scaling
+from hessdiag.results.operation_table import OperationRow, OperationTable
 
 ROWS = {"linear layer", "convolution", "skip connection", "average pooling", "max pooling", "dropout", "ReLU"}
 
@@ -40,15 +41,15 @@ def test_more_draws_narrow_the_interval():
 
 
 def test_rows_come_back_from_json_and_are_drawn(tmp_path):
-    row = LayerRow(
+    row = OperationRow(
         row="dropout", detail="p 0.5", reads="relu", paper="✓", ratio=1.0, low=0.9, high=1.1, predicted=math.nan,
         verdict="✓", draws=5,
     )  # fmt: skip
     rows = (row, replace(row, verdict="✗", predicted=2.0))
-    to_json(rows, tmp_path / "layers.json")
-    back = from_json(tmp_path / "layers.json")
+    OperationTable(rows).to_json(tmp_path / "layers.json")
+    back = OperationTable.from_json(tmp_path / "layers.json").blocks
     assert back[1] == rows[1]
     assert math.isnan(back[0].predicted)
-    assert summary(rows)[3].endswith("| 2.00 | ✗ |")
+    assert summary(OperationTable(rows))[3].endswith("| 2.00 | ✗ |")
     figure = draw_scaling(rows)
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["dropout, p 0.5 (relu)  ✓"] * 2

@@ -46,7 +46,7 @@ def test_its_signals_keep_their_size(measured: Conditioning) -> None:
 
 
 def test_files_hold_what_was_measured(measured: Conditioning, tmp_path: Path) -> None:
-    paths = resnet.draw(measured, tmp_path)
+    paths = resnet.FIGURE.save(measured, tmp_path)
     assert [path.name for path in paths] == ["resnet.json", "resnet.png", "resnet.svg"]
     again = Conditioning.from_json(paths[0])
     assert resnet.summary(again) == resnet.summary(measured)

@@ -1,20 +1,42 @@
 """The page of an initialisation check: whole, self-contained, and safe whatever the names are."""
 
+import base64
+import html
 import re
-from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
+import pytest
 import torch
 
 from hessdiag import InitCheck, check_init
+from tests.html.test_report_page import SVG, Page
 
 
-def page(init, **options) -> tuple[InitCheck, str]:
-    check = check_init(init, model="mlp:6-5-4", setups=2, batch_size=4, against=["fan-in"], **options)
-    return check, check.to_html()
+def hostile(weight: torch.Tensor) -> None:
+    torch.nn.init.normal_(weight)
 
 
-def test_it_holds_the_verdict_the_ranking_and_the_data() -> None:
-    check, text = page("geometric", widths=(1.0, 2.0))
+hostile.__name__ = "</script><b onclick=x>$y$&"
+
+
+def measured(init: Any, **options: Any) -> InitCheck:
+    return check_init(init, model="mlp:6-5-4", setups=2, batch_size=4, against=["fan-in"], **options)
+
+
+@pytest.fixture(scope="module")
+def checks() -> dict[str, InitCheck]:
+    return {"geometric": measured("geometric", widths=(1.0, 2.0)), "hostile": measured(hostile)}
+
+
+@pytest.fixture(scope="module")
+def pages(checks: dict[str, InitCheck]) -> dict[str, str]:
+    return {name: check.to_html() for name, check in checks.items()}
+
+
+def test_it_holds_the_verdict_the_ranking_and_the_data(checks: dict[str, InitCheck], pages: dict[str, str]) -> None:
+    check, text = checks["geometric"], pages["geometric"]
     assert check.verdict.split(";")[0] in text
     assert text.count("<figure>") == 2
     data = re.search(r'<script type="application/json" id="init-check">\n(.*)</script>', text, re.DOTALL)
@@ -23,24 +45,39 @@ def test_it_holds_the_verdict_the_ranking_and_the_data() -> None:
     assert check.to_html() == text
 
 
-def test_it_loads_nothing() -> None:
-    _, text = page("geometric")
-    assert not re.search(r'(?:src|href)="(?!#|data:)', text)
-    assert "default-src 'none'" in text
+def test_the_code_on_the_page_reads_it_back(
+    checks: dict[str, InitCheck], pages: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "init-check.html").write_text(pages["hostile"], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    code = re.search(r"<pre[^>]*><code>(.*?)</code>", pages["hostile"], re.DOTALL)
+    assert code is not None
+    scope: dict[str, InitCheck] = {}
+    exec(html.unescape(code[1]), scope)
+    assert repr(scope["init_check"]) == repr(checks["hostile"])
 
 
-def test_names_cannot_become_markup() -> None:
-    def hostile(weight: torch.Tensor) -> None:
-        torch.nn.init.normal_(weight)
+@pytest.mark.parametrize("name", ["geometric", "hostile"])
+def test_it_loads_nothing(pages: dict[str, str], name: str) -> None:
+    assert not re.search(r'(?:src|srcset|href)="(?!#|data:image/svg)', pages[name])
+    assert "default-src 'none'" in pages[name]
 
-    hostile.__name__ = "</script><b onclick=x>$y$&"
-    _, text = page(hostile)
-    tags: list[str] = []
 
-    class Tags(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            tags.extend(name for name, _ in attrs if name == "onclick")
+@pytest.mark.parametrize("name", ["geometric", "hostile"])
+def test_it_is_well_formed_and_read_without_seeing(pages: dict[str, str], name: str) -> None:
+    page = Page(pages[name])
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {a["aria-labelledby"] for _, a in page.elements if "aria-labelledby" in a} <= set(ids)
+    images = [attributes for tag, attributes in page.elements if tag == "img"]
+    assert all(a["alt"].endswith("The tables of this page hold the numbers.") for a in images)
+    assert [tag for tag, _ in page.elements].count("figcaption") == len(images) == (2 if name == "geometric" else 1)
+    for _, attributes in page.elements:
+        for key in ("src", "srcset"):
+            if key in attributes:
+                ElementTree.fromstring(base64.b64decode(attributes[key].removeprefix(SVG)))
 
-    Tags().feed(text)
-    assert tags == []
-    assert text.count("</script>") == 1
+
+def test_names_cannot_become_markup(pages: dict[str, str]) -> None:
+    assert [a for _, a in Page(pages["hostile"]).elements if "onclick" in a] == []
+    assert pages["hostile"].count("</script>") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import math
 import re
@@ -10,18 +11,22 @@ import sys
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 import hessdiag
 from hessdiag.errors import HessdiagError
 from hessdiag.html.report_page import rows
+from hessdiag.plots.style import DARK, LIGHT
 from hessdiag.results.balance import weigh
+from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.report_table import COLUMNS, cells
 from tests.synthetic import build_block, build_report
 
-VOID = {"meta", "br", "hr", "img", "wbr", "input", "link"}
+VOID = {"meta", "br", "hr", "img", "source", "wbr", "input", "link"}
+SVG = "data:image/svg+xml;base64,"
 HOSTILE = (
     "<script>alert(1)</script>.weight",
     "a&b\"c'.weight",
@@ -58,9 +63,7 @@ class Page(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert "svg" in self.open, f"<{tag} /> is no HTML"
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
+        raise AssertionError(f"<{tag} /> is no HTML")
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open, f"</{tag}> closes nothing"
@@ -103,6 +106,7 @@ def awkward() -> dict[str, Report]:
         "none": build_report([]),
         "biases alone": build_report([build_block("a.bias")]),
         "one": build_report([build_block("a.weight")]),
+        "dollars": build_report([build_block("a$x^2$b.weight")]),
         "undefined": build_report([build_block("a.weight", **undefined), build_block("b.weight")]),
         "zero": build_report([build_block("a.weight", avg_sq_singular_value=0.0), build_block("b.weight")]),
         "nowhere": build_report([build_block(n, avg_sq_singular_value=0.0) for n in ("a.weight", "b.weight")]),
@@ -136,13 +140,15 @@ def test_is_well_formed_with_unique_ids_that_resolve(pages: dict[str, str], name
 def test_loads_nothing_and_runs_nothing(pages: dict[str, str], name: str) -> None:
     page = Page(pages[name])
     for tag, attributes in page.elements:
-        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "form", "foreignobject"}
+        assert tag not in {"link", "svg", "iframe", "object", "embed", "base", "form", "foreignobject"}
         assert not [key for key in attributes if key.startswith("on")]
         if tag == "script":
             assert attributes["type"] == "application/json"
-        for key in ("href", "src", "xlink:href", "action", "data"):
-            assert re.match(r"#|data:image/png;base64,|$", attributes.get(key, ""))
-        assert "url(" not in re.sub(r"url\(#", "", " ".join(attributes.values()))
+        for key in ("href", "action", "data"):
+            assert re.match(r"#|$", attributes.get(key, ""))
+        for key in ("src", "srcset"):
+            assert re.fullmatch(rf"({re.escape(SVG)}[A-Za-z0-9+/=]+)?", attributes.get(key, ""))
+        assert "url(" not in " ".join(attributes.values())
     assert [tag for tag, _ in page.elements].count("script") == 1
     assert not re.search(r"@import|url\(|//", page.text("style"))
     policy = next(a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
@@ -172,7 +178,8 @@ def test_names_are_text_wherever_they_stand(pages: dict[str, str]) -> None:
     for name in shown:
         assert name in body
     assert page.text("title").startswith("<b>&\"'{{ model }}: undecided")
-    assert not {"u", "img"} & {tag for tag, _ in page.elements}
+    assert not {"u", "svg"} & {tag for tag, _ in page.elements}
+    assert all(a["src"].startswith(SVG) for tag, a in page.elements if tag == "img")
     assert "<b>&\"'{{ model }}" in page.text("h1")
     assert "</title><script>" in page.text("h1")
     assert "</script>" in page.text("dl")
@@ -181,9 +188,48 @@ def test_names_are_text_wherever_they_stand(pages: dict[str, str]) -> None:
         assert not any("alert(1)" in value for value in attributes.values())
 
 
-def test_figures_hold_no_name(pages: dict[str, str]) -> None:
-    for svg in re.findall(r"<svg.*?</svg>", pages["hostile"], re.DOTALL):
-        assert not re.search("alert|weight:|bias:|<!--|metadata|<style|xmlns", svg)
+def pictures(page: str) -> list[bytes]:
+    """Every SVG of a page, light and dark in turn."""
+    return [base64.b64decode(found) for found in re.findall(rf'="{re.escape(SVG)}([^"]+)"', page)]
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_pictures_are_whole_and_load_and_run_nothing(pages: dict[str, str], name: str) -> None:
+    for svg in pictures(pages[name]):
+        for element in ElementTree.fromstring(svg).iter():
+            tag = element.tag.rpartition("}")[2]
+            assert tag not in {"script", "foreignObject", "a", "metadata", "iframe", "set", "animate"}
+            for key, value in element.attrib.items():
+                assert not key.rpartition("}")[2].startswith("on")
+                if key.rpartition("}")[2] == "href":
+                    assert re.match(r"#|data:image/png;base64,", value)
+                if key != "id":  # which nothing follows
+                    assert "url(" not in value.replace("url(#", "")
+
+
+def test_every_picture_is_there_for_a_light_and_for_a_dark_page(pages: dict[str, str]) -> None:
+    page = Page(pages["several"])
+    media = [a["media"] for tag, a in page.elements if tag == "source"]
+    assert media == ["screen and (prefers-color-scheme: dark)"] * 2
+    drawn = pictures(pages["several"])
+    assert len(drawn) == 4
+    for dark, light in zip(drawn[::2], drawn[1::2], strict=True):
+        assert DARK.page.encode() in dark
+        assert DARK.ink.encode() in dark
+        assert DARK.page.encode() not in light
+        assert LIGHT.ink.encode() in light
+        assert LIGHT.ink.encode() not in dark
+
+
+def glyphs(svg: bytes, near: str) -> str:
+    """What is written after the comment that names a text: matplotlib draws one outline a letter."""
+    text = svg.decode()
+    return text[text.index(f"<!-- {near} -->") :].partition("</g>")[0]
+
+
+def test_a_dollar_in_a_name_is_drawn_as_one(pages: dict[str, str]) -> None:
+    for svg in pictures(pages["dollars"]):
+        assert glyphs(svg, "a$x^2$b").count("<use") == len("a$x^2$b")
 
 
 @pytest.mark.parametrize("name", ["several", "hostile", "many"])
@@ -198,9 +244,16 @@ def test_is_read_without_seeing(pages: dict[str, str]) -> None:
     assert tags.count("h1") == 1
     assert ("html", {"lang": "en-GB"}) in page.elements
     assert all("scope" in attributes for tag, attributes in page.elements if tag == "th")
-    drawn = [attributes for tag, attributes in page.elements if tag == "svg"]
-    assert len(drawn) == 2
-    assert all(a["role"] == "img" and a["aria-labelledby"] and a["aria-describedby"] for a in drawn)
+    drawn = [attributes for tag, attributes in page.elements if tag == "img"]
+    assert [a["alt"].partition(".")[0] for a in drawn] == [
+        "Map of the size of every pair of weight blocks",
+        "γ, σ² and ν of every layer",
+    ]
+    spreads = several().spread
+    assert all(f"σ² {short(spreads['avg_sq_singular_value'])}." in a["alt"] for a in drawn)
+    assert all(int(a["width"]) > 0 and int(a["height"]) > 0 for a in drawn)
+    assert tags.count("figcaption") == tags.count("figure") == 2
+    assert page.text("figcaption").startswith("One square for each pair")
     scrolling = [a for _, a in page.elements if a.get("class") in ("scroll", "plate")]
     assert all(a["tabindex"] == "0" and (a.get("aria-label") or a.get("aria-labelledby")) for a in scrolling)
 
@@ -255,11 +308,13 @@ def test_a_block_without_a_place_has_no_dot() -> None:
     assert [place for place, _ in place_of(*blocks)] == [None, None, None, 50.0]
 
 
-def test_is_written_whole_or_refused(tmp_path: Path) -> None:
-    text = several().to_html(tmp_path / "page.html")
-    assert (tmp_path / "page.html").read_text(encoding="utf-8") == text
+def test_is_written_whole_or_refused(pages: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessdiag.html.report_page.render", lambda report: pages["several"])
+    assert several().to_html(tmp_path / "page.html") == pages["several"]
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == pages["several"]
     with pytest.raises(HessdiagError, match="cannot write"):
         several().to_html(tmp_path / "missing" / "page.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_needs_no_torch() -> None:

@@ -98,7 +98,7 @@ def failing():
         (X.to("meta"), "not dense and real"),
         (failing(), "raised OSError: disk unplugged"),
     ],
-    ids=str,
+    ids=[f"form{i}" for i in range(21)],
 )
 def test_what_is_no_batch_is_refused(content, message: str) -> None:
     with pytest.raises(HessdiagError, match=f"^--data 'd:f'.*{message}"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessdiag
@@ -342,7 +343,8 @@ def test_torchs_own_functions_are_put_back() -> None:
         checkpoint = torch.utils.checkpoint
         names = ("CheckpointFunction", "_checkpoint_without_reentrant_generator")
         old = sys.modules["torch.nn.utils.weight_norm"]
-        return *(getattr(checkpoint, name) for name in names), torch._weight_norm, old._weight_norm, warnings.filters[:]
+        formulas = torch._weight_norm, old._weight_norm, torch.prelu, F.prelu, torch.batch_norm, torch.instance_norm
+        return *(getattr(checkpoint, name) for name in names), *formulas, warnings.filters[:]
 
     before = held()
     with unharmed(nn.Linear(2, 2), seed=0):
@@ -428,3 +430,26 @@ def test_attentions_kernels_for_inference_are_off_inside() -> None:
     with unharmed(nn.Linear(2, 2), seed=0):
         assert not torch.backends.mha.get_fastpath_enabled()
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+class Renormalises(nn.Module):
+    """An embedding whose forward pass writes to its weight, by a module or by the function."""
+
+    def __init__(self, by_module: bool) -> None:
+        super().__init__()
+        self.table = nn.Embedding(4, 3, max_norm=0.5 if by_module else None)
+        self.by_module, self.last = by_module, nn.Linear(3, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        found = self.table(tokens) if self.by_module else F.embedding(tokens, self.table.weight, max_norm=0.5)
+        return self.last(found.mean(1))
+
+
+@pytest.mark.parametrize("matrix", ["ggn", "hessian"])
+@pytest.mark.parametrize("by_module", [True, False])
+def test_an_embedding_that_renormalises_itself_is_refused(by_module: bool, matrix: str) -> None:
+    model, tokens = Renormalises(by_module), torch.tensor([[0, 1], [2, 3]])
+    before = model.table.weight.detach().clone()
+    with pytest.raises(hessdiag.HessdiagError, match="forward pass changes its own parameter"):
+        hessdiag.diagnose(model, tokens, matrix=matrix)
+    assert not by_module or torch.equal(model.table.weight, before)

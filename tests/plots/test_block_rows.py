@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from hessdiag.plots import draw_layers
+from hessdiag.results.numbers import Z95
 
 KEYS = ("gamma", "nu", "avg_sq_singular_value")
 
@@ -89,7 +90,7 @@ def test_the_legend_gives_the_spread_and_stands_outside_the_data(mlp, texts_of):
 def test_bars_are_1_96_standard_errors_where_there_is_an_error(make_block, make_report, texts_of):
     exact, noisy = make_block("a.weight"), make_block("b.weight", avg_sq_singular_value=2.0, stderr=0.1)
     figure = draw_layers(make_report([exact, noisy]))
-    assert bars(figure) == [pytest.approx([2.0 - 0.196, 2.0 + 0.196])]
+    assert bars(figure) == [pytest.approx([2.0 - Z95 * 0.1, 2.0 + Z95 * 0.1])]
     assert any("± 1.96 stderr" in text for text in texts_of(figure))
     assert not any("stderr" in text for text in texts_of(draw_layers(make_report([exact]))))
 
@@ -98,7 +99,7 @@ def test_a_bar_that_reaches_0_runs_to_the_edge(make_block, make_report):
     figure = draw_layers(make_report([make_block("a.weight", avg_sq_singular_value=2.0, stderr=5.0)]))
     ((low, high),) = bars(figure)
     assert low == figure.axes[0].get_xlim()[0] > 0
-    assert high == pytest.approx(11.8)
+    assert high == pytest.approx(2.0 + Z95 * 5.0)
 
 
 def test_what_is_not_drawn_is_named_in_its_row(make_block, make_report, readable, texts_of):

@@ -12,8 +12,9 @@ from transformers.pytorch_utils import Conv1D
 
 from hessdiag import init
 from hessdiag.errors import HessdiagError
+from hessdiag.network.layers import swap_inputs_and_outputs
 from hessdiag.user_code.convention import LAYER, MODEL, MODULE, WEIGHT, conventions_of
-from hessdiag.user_code.custom_init import apply_function, swap_inputs_and_outputs
+from hessdiag.user_code.custom_init import apply_function
 from hessdiag.user_code.named_function import NamedFunction
 
 

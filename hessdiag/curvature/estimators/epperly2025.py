@@ -31,12 +31,12 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.estimators.estimate import Estimate
+from hessdiag.curvature.estimators.student import skewed_dof
 from hessdiag.results.numbers import Array
 
 RANK_TOLERANCE = 1e-13  # of the largest singular value: directions below are rounding
 SHARED = 1e-8  # a column whose leverage is this far below 1 is in the range of the others
-MOST_COVARIANCE = 4.0  # times s²/k: for fast decay the noise of the covariance estimate is far above that
-KURTOSIS = 1.0  # excess, of the v_l
+MAX_COVARIANCE = 4.0  # times s²/k: for fast decay the noise of the covariance estimate is far above that
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -136,8 +136,7 @@ def leave_one_out(grams: Grams, S: Tensor, W: Tensor) -> tuple[Array, Array]:
 def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor, *, pilot: int = 0) -> Estimate:
     """‖B‖_F² for every block B of a column, with standard errors from leaving out one probe and two.
 
-    The degrees of freedom are (k − 1)/(1 + κ/2) as for Hutchinson's estimator, with a lower excess kurtosis κ: what is
-    left of the matrix outside of Q has many small eigenvalues rather than a few large ones.
+    The degrees of freedom are k − 1, and fewer for the skewness of the v_l.
 
     Args:
         blocks: Gram matrices of the products with each block.
@@ -145,15 +144,23 @@ def xsymrownorm(blocks: list[Grams], S: Tensor, W: Tensor, *, pilot: int = 0) ->
         pilot: the first so many probes, with which k was chosen, serve Q alone.
     """
     k = S.shape[1] - pilot
-    values, errors = [], []
+    values, errors, dofs = [], [], []
     for grams in blocks:
         v, h = leave_one_out(grams, S, W)
         v, h = v[pilot:], h[pilot:, pilot:]
         with np.errstate(invalid="ignore"):  # products that overflowed have no variance
             independent = v.var(ddof=1) / k
             covariance = (h * h.T).sum() / (k * (k - 1))
-            error = np.sqrt(independent + np.clip(covariance, 0.0, MOST_COVARIANCE * independent))
+            error = np.sqrt(independent + np.clip(covariance, 0.0, MAX_COVARIANCE * independent))
         below = float(grams.ZZ.diagonal().sum()) - v.mean()  # ‖B‖_F² is no less than ‖BQ‖_F²: an error seen
         values.append(max(v.mean(), 0.0))
         errors.append(max(error, below))
-    return Estimate(np.array(values), np.array(errors), np.full(len(values), (k - 1) / (1 + KURTOSIS / 2)))
+        dofs.append(skewed_dof(np.array(k - 1.0), _skewness(v) / np.sqrt(k)))
+    return Estimate(np.array(values), np.array(errors), np.array(dofs))
+
+
+def _skewness(v: Array) -> Array:
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        apart = v - v.mean()
+        skewness: Array = np.nan_to_num(np.asarray((apart**3).mean() / (apart**2).mean() ** 1.5))
+    return skewness

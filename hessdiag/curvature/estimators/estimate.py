@@ -40,7 +40,7 @@ class Estimate:
         >>> float(low[0].round(4)), float(high[0].round(4))
         (0.9806, 1.0198)
         """
-        t = np.array([t_quantile((1 + level) / 2, dof) for dof in self.dof])
+        t = t_quantile((1 + level) / 2, self.dof)
         relative = np.divide(self.stderr, self.frobenius_sq, out=np.zeros_like(self.stderr), where=self.stderr > 0)
         with np.errstate(over="ignore"):  # an infinite upper end is what two wild samples tell
             factor = np.exp(t * relative)

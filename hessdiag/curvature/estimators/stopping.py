@@ -23,10 +23,10 @@ from hessdiag.results.numbers import Array
 
 PILOT_SAMPLES = 64  # Hutchinson's probes, over all examples of the pilot
 PILOT_EXAMPLES = 32  # as many examples tell the noise of all
-FEWEST_SAMPLES = 32  # over all examples: fewer do not tell their own noise
+MIN_SAMPLES = 32  # over all examples: fewer do not tell their own noise
 PILOT_PROBES = 16  # of XSymRowNorm
-FEWEST_FRESH = 12  # after the pilot: fewer do not tell their own noise
-MOST_FRESH = 4  # times the probes of a pilot, or a larger pilot finds more of the range first
+MIN_FRESH = 16  # after the pilot: fewer do not tell their own noise
+MAX_FRESH = 4  # times the probes of a pilot, or a larger pilot finds more of the range first
 LEAVE_ONE_OUT_PRODUCTS = 24  # with fewer, half of them as probes are too few to tell the noise
 MARGIN = 1.3  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
 FLOAT64_EPS = float(np.finfo(np.float64).eps)
@@ -67,7 +67,7 @@ def sample_until(
     """
     few = examples if draw_pilot is None else min(examples, PILOT_EXAMPLES)
     pilot = max(2, -(-PILOT_SAMPLES // few))
-    least = max(2, -(-FEWEST_SAMPLES // examples))
+    least = max(2, -(-MIN_SAMPLES // examples))
     most = max(budget.max_products, 2)
     spent = 0
     if numel <= min(pilot, most):
@@ -113,7 +113,7 @@ def deflate_until(
     if numel <= 2 * min(pilot, most):
         return None
     sketch = _Sketch(multiply, focus)
-    if most < pilot + FEWEST_FRESH:
+    if most < pilot + MIN_FRESH:
         sketch.grow(signs(most))
         return _column(sketch.estimate(0), sketch.products, focus, budget)
     while True:
@@ -122,10 +122,10 @@ def deflate_until(
         relative = found.precision(focus)
         if sketch.has_all or not math.isfinite(relative):
             return _column(found, sketch.products, focus, budget)
-        fresh = max(FEWEST_FRESH, math.ceil(pilot * (MARGIN * relative / budget.rtol) ** 2))
+        fresh = max(MIN_FRESH, math.ceil(pilot * (MARGIN * relative / budget.rtol) ** 2))
         if numel <= 2 * fresh and numel <= budget.max_products:
             return None
-        if fresh <= MOST_FRESH * pilot or 4 * pilot > most:
+        if fresh <= MAX_FRESH * pilot or 4 * pilot > most:
             break
         pilot *= 2
     sketch.grow(signs(min(fresh, most - pilot)))

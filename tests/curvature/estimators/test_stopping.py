@@ -46,6 +46,8 @@ def test_hutchinsons_95_percent_intervals_cover_in_92_to_98_percent(spectrum: st
 @pytest.mark.parametrize("max_products", [24, 400])
 @pytest.mark.parametrize("spectrum", SPECTRA)
 def test_leave_one_out_95_percent_intervals_cover_in_92_to_98_percent(spectrum: str, max_products: int) -> None:
+    """With 400 products the whole range of rank 30 is found: the width is that of rounding, and the truth in it."""
+    found = (spectrum, max_products) == ("rank 30", 400)
     size, trials = 150, 500
     generator = torch.Generator().manual_seed(0)
     covered = []
@@ -63,7 +65,9 @@ def test_leave_one_out_95_percent_intervals_cover_in_92_to_98_percent(spectrum: 
         assert column is not None
         low, high = column.interval(0.95)
         covered.append(low[0] <= truth <= high[0])
-    assert 0.92 <= np.mean(covered) <= 0.98
+        assert not found or (column.products, column.ended) == (62, "rtol")
+        assert not found or column.stderr[0] <= 1e-10 * truth
+    assert 0.92 <= np.mean(covered) <= (1.0 if found else 0.98)
 
 
 @pytest.mark.parametrize("max_products", [24, 40, 400])

@@ -1,0 +1,88 @@
+"""What a model keeps of its weights is computed anew from others, and is there again afterwards."""
+
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import grad
+
+import hessdiag
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.functional import FunctionalModel
+from hessdiag.network.caches import caches_of, emptied
+from tests.unchanged import unchanged
+
+
+class Keeps(nn.Module):
+    """Keeps what it computed of its weight, as biases of attention are by position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(3, 3, bias=False), nn.Linear(3, 2)
+        self.cache: dict[str, Tensor] = OrderedDict()
+        self.names = {"of": "layers"}
+
+    def forward(self, x: Tensor) -> Tensor:
+        if "cubed" not in self.cache:
+            self.cache["cubed"] = self.layer.weight**3
+        return self.last(F.linear(x, self.cache["cubed"]).tanh())
+
+
+class Anew(Keeps):
+    """The same without keeping."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache.clear()
+        return super().forward(x)
+
+
+def of(kind: type[nn.Module]) -> nn.Module:
+    torch.manual_seed(0)
+    return kind().double()
+
+
+X = torch.linspace(-1, 1, 12, dtype=torch.float64).view(4, 3).sin()
+
+
+@pytest.mark.parametrize("matrix", ["ggn", "hessian"])
+@pytest.mark.parametrize("called_before", [False, True])
+def test_weights_behind_a_cache_are_measured(matrix: str, called_before: bool) -> None:
+    model = of(Keeps)
+    if called_before:
+        model(X)
+    held = dict(model.cache)
+    with unchanged(model, X):
+        report = hessdiag.diagnose(model, X, matrix=matrix, method="exact")
+    assert list(model.cache.items()) == list(held.items())
+    expected = hessdiag.diagnose(of(Anew), X, matrix=matrix, method="exact")
+    assert not report.skipped
+    assert [block.name for block in report.blocks] == [block.name for block in expected.blocks]
+    values = [[b.avg_sq_singular_value for b in each.blocks] for each in (report, expected)]
+    assert values[0] == pytest.approx(values[1], rel=1e-10)
+
+
+def test_a_function_of_the_weights_reads_no_cache_and_leaves_none() -> None:
+    model = of(Keeps)
+    expected = model(X)
+    held: Any = model.cache["cubed"]
+    function = FunctionalModel(model)
+    double = {"layer.weight": 2 * model.layer.weight.detach()}
+    gradient = grad(lambda at: function(at, Batch.of(X, None)).sum())(double)
+    assert gradient["layer.weight"].norm() > 0
+    assert model.cache["cubed"] is held
+    assert torch.equal(model(X), expected)
+
+
+def test_dicts_that_hold_something_else_stay_as_they_are() -> None:
+    model = of(Keeps)
+    model.cache["table"] = torch.ones(2)
+    model(X)
+    caches = caches_of(model)
+    with emptied(caches):
+        assert set(model.cache) == {"table"}
+        assert model.names == {"of": "layers"}
+        model.cache["new"] = torch.ones(1)
+    assert list(model.cache) == ["table", "cubed"]

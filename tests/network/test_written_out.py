@@ -1,0 +1,114 @@
+"""What is written out has torch's values and derivatives, and is right where torch's own are not."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import vjp, vmap
+
+import hessdiag
+from hessdiag.network.written_out import written_out
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "one slope": nn.PReLU,
+    "slope of each channel": lambda: nn.PReLU(5),
+    "batch norm": lambda: nn.BatchNorm2d(5).eval(),
+    "batch norm in training": lambda: nn.BatchNorm2d(5),
+    "batch norm without parameters": lambda: nn.BatchNorm2d(5, affine=False).eval(),
+    "batch norm without statistics": lambda: nn.BatchNorm2d(5, track_running_stats=False).eval(),
+    "instance norm": lambda: nn.InstanceNorm2d(5),
+    "instance norm with parameters": lambda: nn.InstanceNorm2d(5, affine=True),
+    "instance norm with statistics": lambda: nn.InstanceNorm2d(5, affine=True, track_running_stats=True).eval(),
+}
+every_layer = pytest.mark.parametrize("name", LAYERS)
+
+
+def made(name: str) -> nn.Module:
+    layer = LAYERS[name]().double()
+    for tensor in (*layer.parameters(), *layer.buffers()):
+        if tensor.is_floating_point():
+            tensor.data.uniform_(0.5, 2)
+    return layer
+
+
+def gradients(layer: nn.Module, x: Tensor, cotangent: Tensor, *, turned: bool = False) -> list[Tensor]:
+    """Outputs and their gradients, for a cotangent (B, sites, channels); `turned` as a stem gets it, else laid out."""
+    x = x.clone().requires_grad_()
+    y = layer(x).flatten(2)
+    at = [x, *layer.parameters()]
+    if turned:
+        return [y, *torch.autograd.grad(y.transpose(1, 2), at, cotangent)]
+    return [y, *torch.autograd.grad(y, at, cotangent.transpose(1, 2).contiguous())]
+
+
+@every_layer
+@pytest.mark.parametrize("examples", [1, 3])
+def test_values_and_gradients_are_torchs(name: str, examples: int) -> None:
+    layer, x = made(name), torch.randn(examples, 5, 2, 3, dtype=torch.float64)
+    cotangent = torch.randn(examples, 6, 5, dtype=torch.float64)
+    expected = gradients(layer, x, cotangent)
+    with written_out():
+        found = gradients(layer, x, cotangent)
+        turned = gradients(layer, x, cotangent, turned=True)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(turned, expected, rtol=1e-12, atol=1e-13)
+
+
+@every_layer
+def test_second_derivatives_are_right(name: str) -> None:
+    layer, x = made(name), torch.randn(1, 5, 2, 2, dtype=torch.float64, requires_grad=True)
+    with written_out():
+        assert torch.autograd.gradgradcheck(lambda x, *_: layer(x), (x, *layer.parameters()))
+
+
+def test_larger_batches_take_torchs_own_way() -> None:
+    layer, x = made("batch norm"), torch.randn(2, 5, 2, 2, dtype=torch.float64)
+    with written_out():
+        assert type(layer(x).grad_fn).__name__ == "NativeBatchNormBackward0"
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_prelu_in_two_vmaps_is_that_of_one_at_a_time(channels: int) -> None:
+    x, v = torch.randn(4, 1, 3, dtype=torch.float64), torch.randn(4, 4, 1, 3, dtype=torch.float64)
+    slope = torch.rand(channels, dtype=torch.float64)
+
+    def pulled(x: Tensor, vs: Tensor) -> Tensor:
+        return vmap(lambda v: vjp(lambda a: F.prelu(x, a), slope)[1](v)[0])(vs)
+
+    expected = ((x < 0) * x).unsqueeze(1) * v
+    with written_out():
+        found = vmap(pulled)(x, v)
+    torch.testing.assert_close(found, expected.sum(2) if channels > 1 else expected.sum((2, 3)).unsqueeze(2))
+
+
+class Stem(nn.Module):
+    """As image transformers begin."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.norm, self.last = nn.Conv2d(1, 3, 2), norm, nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.norm(self.conv(x)).flatten(2).transpose(1, 2)).tanh().sum(1)
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d(3), nn.InstanceNorm2d(3, affine=True)])
+@pytest.mark.parametrize("examples", [1, 3])
+def test_a_stem_with_normalisation_is_measured_right(norm: nn.Module, examples: int) -> None:
+    model, x = Stem(norm).eval().double(), torch.randn(examples, 1, 3, 3, dtype=torch.float64)
+    report = hessdiag.diagnose(model, x, loss=lambda y, _: y.square().sum() / len(y), method="exact")
+    names = [block.name for block in report.blocks]
+    J = [_rows(model, one, names) for one in x]
+    expected = [
+        torch.stack([(2 * j[n].T @ j[n]).square().sum() / j[n].shape[1] for j in J]).mean().item() for n in names
+    ]
+    assert [block.avg_sq_singular_value for block in report.blocks] == pytest.approx(expected, rel=1e-10)
+
+
+def _rows(model: nn.Module, one: Tensor, names: list[str]) -> dict[str, Tensor]:
+    """∂y/∂W of an example, of which the batch holds two, where torch is right."""
+    at = [model.get_parameter(name) for name in names]
+    rows = [torch.autograd.grad(model(torch.stack([one, one]))[0, k], at) for k in range(2)]
+    return {name: torch.stack([row[i].flatten() for row in rows]) for i, name in enumerate(names)}

@@ -1,0 +1,277 @@
+"""The README and docs/ keep their word: commands and Python are run, and what they print is compared.
+
+`HESSDIAG_OVERWRITE_GOLDEN=1 pytest tests/test_documentation.py` writes what was printed into the pages; read the
+difference before it is committed. Outputs with an ellipsis are left for the author.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import typer.main
+
+import hessdiag
+from hessdiag.__main__ import main
+from hessdiag.cli import app
+from hessdiag.results.report import BlockReport
+from hessdiag.results.setups import Setups, study_from_json
+from tests.pages import (
+    ELLIPSES,
+    INLINE_CODE,
+    ROOT,
+    Command,
+    Fence,
+    commands,
+    difference,
+    documents,
+    fences,
+    prose,
+)
+
+OVERWRITE = os.environ.get("HESSDIAG_OVERWRITE_GOLDEN") == "1"
+MAX_README_WORDS = 1200
+MAX_COLUMNS = 100
+PROGRAMS = ("hessdiag", "echo")  # what is run; a block of anything else says why it is not
+OPTIONS_OF_OTHERS = {"--help", "--nproc-per-node", "--durations", "--doctest-modules"}
+CLI = typer.main.get_command(app)
+
+
+def cli_commands() -> dict[str, Any]:
+    """Every command of the command line by the words that call it."""
+    flat: dict[str, Any] = {}
+    for name, command in CLI.commands.items():  # type: ignore[attr-defined]
+        below = getattr(command, "commands", None)
+        flat |= {f"{name} {word}": sub for word, sub in below.items()} if below else {name: command}
+    return flat
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in that has the repository's figures."""
+    (tmp_path / "figures").symlink_to(ROOT / "figures")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # the pages show what a CPU prints
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", documents())
+def test_what_a_page_prints_is_printed(page: str, folder: Path) -> None:
+    namespace: dict[str, Any] = {}
+    printed: str | None = None  # by the Python block before
+    problems: list[str] = []
+    for fence in fences(page):
+        if fence.language == "console":
+            problems += check_console(fence)
+        elif fence.language == "python" and not fence.reason:
+            printed = run_python(fence, namespace, folder)
+        elif fence.language == "text" and fence.follows and printed is not None:
+            problems += compared(fence, fence.text.splitlines(), printed)
+            printed = None
+    assert not problems, "\n".join(problems)
+
+
+def check_console(fence: Fence) -> Iterator[str]:
+    """Run the commands of a block, or parse those that take too long."""
+    listed = commands(fence.text)
+    status = 0
+    for number, command in enumerate(listed):
+        for words in split(command.text):
+            if fence.reason:
+                check_words(words, fence)
+                continue
+            assert words[0] in PROGRAMS, f"{fence.place}: say why {words[0]} is not run"
+            status, printed = (0, f"{status}\n") if words == ["echo", "$?"] else run_hessdiag(words[1:])
+            asked = number + 1 < len(listed) and listed[number + 1].text == "echo $?"
+            assert status == 0 or asked, f"{fence.place}: exit status {status}: {printed}"
+            if command.output:
+                yield from compared(fence, command.output, printed)
+
+
+def split(text: str) -> list[list[str]]:
+    """Words of each command of a line."""
+    return [shlex.split(part, comments=True) for part in text.split("&&")]
+
+
+def run_hessdiag(words: list[str]) -> tuple[int, str]:
+    """Exit status and everything that a terminal would show."""
+    screen = io.StringIO()
+    with redirect_stdout(screen), redirect_stderr(screen):
+        status = main(words)
+    return status, screen.getvalue()
+
+
+def check_words(words: list[str], fence: Fence) -> None:
+    """Parse a command of ours that is not run, without running it."""
+    if "hessdiag" not in words:
+        return
+    words = words[words.index("hessdiag") + 1 :]
+    name = next(name for name in cli_commands() if words[: len(name.split())] == name.split())
+    cli_commands()[name].make_context(name, words[len(name.split()) :])
+
+
+def run_python(fence: Fence, namespace: dict[str, Any], folder: Path) -> str:
+    """Run a block, and save one that begins with `# name.py` under that name; return what it printed."""
+    named = re.match(r"# (\w+\.py)\n", fence.text)
+    if named:
+        (folder / named[1]).write_text(fence.text, encoding="utf-8")
+    screen = io.StringIO()
+    with redirect_stdout(screen):
+        exec(compile("\n" * fence.line + fence.text, str(ROOT / fence.page), "exec"), namespace)
+    return screen.getvalue()
+
+
+def compared(fence: Fence, expected: list[str], printed: str) -> list[str]:
+    """Where the page is wrong, or the page corrected."""
+    problem = difference(expected, printed.splitlines())
+    if problem and OVERWRITE and not any(mark in line for line in expected for mark in ELLIPSES):
+        path = ROOT / fence.page
+        before, after = "\n".join(expected).strip("\n"), printed.strip("\n")
+        path.write_text(path.read_text(encoding="utf-8").replace(before, after, 1), encoding="utf-8")
+        return []
+    return [f"{fence.place}: {problem}"] if problem else []
+
+
+@pytest.mark.parametrize("name", cli_commands())
+def test_the_reference_lists_every_option_with_its_default(name: str) -> None:
+    rows = table_rows("docs/reference.md", f"### `hessdiag {name}`")
+    documented = {option: cells[1] for cells in rows for option in re.findall(r"--[a-z-]+", cells[0])}
+    options = {
+        opt: param.default
+        for param in cli_commands()[name].params
+        for opt in param.opts
+        if opt.startswith("--") and opt != "--help" and not param.hidden
+    }
+    assert sorted(documented) == sorted(options)
+    for option, default in options.items():
+        shown = documented[option].strip("`")
+        assert shown == ("" if default is None or default is False else str(default)), f"default of {option}"
+
+
+def table_rows(page: str, header: str) -> list[list[str]]:
+    """Cells of the first table behind a header, its own header left out."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert f"\n{header}\n" in text, f"{page} has no section {header}"
+    section = re.split(r"\n#+ ", text.partition(f"\n{header}\n")[2])[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
+def test_options_named_in_the_text_exist(page: str) -> None:
+    known = {opt for command in cli_commands().values() for param in command.params for opt in param.opts}
+    named = {o for code in INLINE_CODE.findall(prose(page)) for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", code)}
+    assert named - known - OPTIONS_OF_OTHERS == set()
+
+
+@pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
+def test_python_names_in_the_text_exist(page: str) -> None:
+    for code in INLINE_CODE.findall(prose(page)):
+        match = re.fullmatch(r"(hessdiag(?:\.\w+)+)(?:\(.*\))?", code)
+        if match:
+            resolve(match[1])
+
+
+def resolve(name: str) -> Any:
+    """What a dotted name stands for."""
+    found: Any = hessdiag
+    path = "hessdiag"
+    for part in name.split(".")[1:]:
+        path = f"{path}.{part}"
+        found = getattr(found, part) if hasattr(found, part) else importlib.import_module(path)
+    return found
+
+
+@pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        path, _, anchor = link.partition("#")
+        if path.startswith("http"):
+            continue
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            headers = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", header).strip().lower().replace(" ", "-") for header in headers}
+
+
+@pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
+def test_prose_is_wrapped(page: str) -> None:
+    lines = prose(page).splitlines()
+    assert [line for line in lines if len(line) > MAX_COLUMNS and not line.startswith(("|", "![", "<"))] == []
+
+
+def test_the_readme_is_short_and_is_what_is_run_first() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.split()) < MAX_README_WORDS
+    run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    install, diagnose, test = (
+        "pip install -c constraints.txt -e .",
+        "hessdiag diagnose lenet",
+        "pip install -c constraints.txt -e '.[test]' && pytest",
+    )
+    assert f"{install} && {diagnose}" in readme
+    assert test in readme
+    assert "pip install -q -c constraints.txt -e .\n" in run
+    assert f"\n{diagnose}\n" in run
+
+
+def test_fields_of_a_block_are_in_the_reference() -> None:
+    documented = {name for row in table_rows("docs/reference.md", "### `BlockReport`") for name in codes(row[0])}
+    stored = set(BlockReport.__dataclass_fields__)
+    assert stored <= documented
+    assert documented <= {name for name in dir(BlockReport) if not name.startswith("_")} | stored
+
+
+def codes(text: str) -> list[str]:
+    return INLINE_CODE.findall(text)
+
+
+def test_numbers_of_the_readme_are_those_of_the_figure() -> None:
+    panels = {(p.init, p.matrix): p for p in study_from_json(ROOT / "figures" / "heatmaps.json")}
+    fan_out, geometric = (panels[init, "ggn"] for init in ("fan-out", "geometric"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{fan_out.spread:.0f} times" in " ".join(readme.split())
+    assert f"{np.sqrt(fan_out.spread):.0f} times" in " ".join(readme.split())
+    assert f"{geometric.spread:.2f}" in readme
+
+
+def test_figures_are_of_many_networks() -> None:
+    assert len(Setups.from_json(ROOT / "figures" / "ratios.json")) == 100
+
+
+def test_comparison_notices_what_changed() -> None:
+    """The comparison itself: a number, a word, a missing and an additional line."""
+    page = ["a  1.23  balanced", "b  4"]
+    assert difference(page, ["a 1.231 balanced", "b 4"]) == ""
+    for printed in (["a 1.26 balanced", "b 4"], ["a 1.23 uneven", "b 4"], ["a 1.23 balanced"], [*page, "c"]):
+        assert difference(page, printed)
+    assert difference(["a", "…", "z"], ["a", "b", "y"])
+    assert commands("$ a\n1\n$ b\n") == [Command("a", ["1"]), Command("b")]
+
+
+def test_every_room_and_top_module_is_described() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    package = ROOT / "hessdiag"
+    rooms = {f"`{path.parent.name}/`" for path in package.glob("*/__init__.py")}
+    modules = {f"`{path.name}`" for path in package.glob("*.py") if not path.name.startswith("__")}
+    assert {name for name in rooms | modules if name not in text} == set()
+
+
+@pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
+def test_files_named_in_the_text_exist(page: str) -> None:
+    for code in INLINE_CODE.findall(prose(page)):
+        if re.fullmatch(r"(hessdiag|tests|scripts|docs|figures)(/\w+)*/(\w+\.\w+)?", code):
+            assert (ROOT / code).exists(), code
+        elif re.fullmatch(r"[a-z_]+/[\w/]+\.py", code):
+            assert (ROOT / code).exists() or (ROOT / "hessdiag" / code).exists(), code
