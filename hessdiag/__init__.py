@@ -12,17 +12,20 @@ if TYPE_CHECKING:
     from hessdiag import calculus, init, models, plots, surgery
     from hessdiag.calculus.prediction import Prediction, predict
     from hessdiag.diagnosis.check_init import check_init
+    from hessdiag.diagnosis.compare import compare
     from hessdiag.diagnosis.describe import describe
     from hessdiag.diagnosis.diagnose import diagnose
     from hessdiag.diagnosis.random_setups import measure_setups
     from hessdiag.errors import HessdiagError
     from hessdiag.results import verdict
+    from hessdiag.results.comparison import Comparison
     from hessdiag.results.init_check import InitCheck
     from hessdiag.results.report import BlockReport, Heatmap, Report
     from hessdiag.results.setups import Setups
 
 __all__ = [
     "BlockReport",
+    "Comparison",
     "Heatmap",
     "HessdiagError",
     "InitCheck",
@@ -31,6 +34,7 @@ __all__ = [
     "Setups",
     "calculus",
     "check_init",
+    "compare",
     "describe",
     "diagnose",
     "init",
@@ -45,12 +49,14 @@ __all__ = [
 _HOMES = {
     "BlockReport": "results.report",
     "Heatmap": "results.report",
+    "Comparison": "results.comparison",
     "HessdiagError": "errors",
     "Prediction": "calculus.prediction",
     "InitCheck": "results.init_check",
     "Report": "results.report",
     "Setups": "results.setups",
     "check_init": "diagnosis.check_init",
+    "compare": "diagnosis.compare",
     "describe": "diagnosis.describe",
     "diagnose": "diagnosis.diagnose",
     "measure_setups": "diagnosis.random_setups",
@@ -98,6 +104,7 @@ def __dir__() -> list[str]:
 
 register("table", "Report", "hessdiag.tables.report_table:render")
 register("table", "InitCheck", "hessdiag.tables.init_check_table:render")
+register("table", "Comparison", "hessdiag.tables.comparison_table:render")
 register("table", "Description", "hessdiag.tables.description_table:render")
 register("table", "Prediction", "hessdiag.tables.prediction_table:render")
 register("table", "Beside", "hessdiag.tables.predicted_vs_measured_table:render")

@@ -113,7 +113,8 @@ def _extend(site: Site, module: nn.Module) -> None:
         if not isinstance(module, (Remember, Recall)):
             site.h = module(site.h)
     if site.h.numel() > LARGEST * site.examples and site.layout == "image":
-        _extend(site, nn.AdaptiveAvgPool2d(2))
+        small = site.h[0, 0].numel() <= 4
+        _extend(site, nn.Conv2d(site.channels, 2, 1) if small else nn.AdaptiveAvgPool2d(2))
     elif site.h.numel() > LARGEST * site.examples:
         _extend(site, nn.Linear(site.width, 1))
 

@@ -90,9 +90,13 @@ def refusal(network: RandomNetwork) -> str:
     within(dense, found.diagonal_scatter(diagonal), names)
     gradient_sq = float64([block.nu * block.weight_sq for block in report.blocks]) * numel
     kept = ~gradient_sq.isnan()  # of parameters that are all zero
-    torch.testing.assert_close(
-        gradient_sq[kept], dense.gradient_sq[kept], rtol=1e-8, atol=1e-20 * float(dense.gradient_sq.max()) + 1e-24
-    )
+    atol = 1e-20 * float(dense.gradient_sq.max()) + 1e-24
+    if network.loss == OPTIMUM:  # outputs less their targets are all rounding
+        plainly = network.build()[0]
+        alone = torch.cat([plainly(one) for one in x.split(1)]).detach()
+        rounding = float((alone - y).square().sum() + 1e-31 * y.square().sum())
+        atol += 100 * rounding * float(dense.map.diagonal().max()) ** 0.5
+    torch.testing.assert_close(gradient_sq[kept], dense.gradient_sq[kept], rtol=1e-8, atol=atol)
     assert not any("\n" in why for why in skipped.values())
     return "; ".join(f"{name}: {why}" for name, why in skipped.items() if "its gradient is not" in why)
 
@@ -142,6 +146,7 @@ FAILED_ONCE = (
     RandomNetwork(operations=("vmapped",), seed=33),
     RandomNetwork(operations=("pairs",), seed=33),
     RandomNetwork(operations=("linear_over_examples",), seed=33),
+    RandomNetwork(operations=("linear_over_examples",), seed=74, examples=7, per="batch"),
     RandomNetwork("tokens", ("weight_in_a_list",), seed=41),
     RandomNetwork(operations=("weight_in_a_list", "one_row_of_the_weight"), seed=21),
     RandomNetwork(operations=("weight_in_a_list",), seed=19, end="zero head", matrix="hessian"),

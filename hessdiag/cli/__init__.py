@@ -3,8 +3,10 @@
 import typer
 
 from hessdiag.cli.check_init_command import check_init
+from hessdiag.cli.compare_command import compare
 from hessdiag.cli.describe_command import describe
 from hessdiag.cli.diagnose_command import diagnose
+from hessdiag.cli.explain_command import explain
 from hessdiag.cli.predict_command import predict
 from hessdiag.cli.reproduce_command import HELP, reproduce
 
@@ -17,6 +19,8 @@ app = typer.Typer(
 )
 app.command()(describe)
 app.command()(diagnose)
+app.command()(explain)
+app.command()(compare)
 app.command()(predict)
 app.command()(check_init)
 app.command(help=HELP)(reproduce)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from hessdiag.cli import options
+from hessdiag.cli.gates import FailOn, check_fail_on, gate
 from hessdiag.cli.progress_bar import progress_bar, say
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
+    from hessdiag.results.comparison import Comparison
     from hessdiag.results.report import Report
 
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the report; - prints it in place of the table")]
@@ -23,6 +25,9 @@ Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw heatmap and l
 MaxSpread = Annotated[
     float | None,
     typer.Option(metavar="X", help="exit with 1 if the largest σ² of a weight is more than X times the least"),
+]
+Baseline = Annotated[
+    str, typer.Option(metavar="REPORT.json", help="also say what changed since that report, for --fail-on too")
 ]
 Rtol = Annotated[float, typer.Option(help="relative standard error at which probing stops")]
 MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that probing may spend on a block")]
@@ -62,6 +67,8 @@ def diagnose(
     plots: Plots = "",
     resume: options.Resume = "",
     max_spread: MaxSpread = None,
+    baseline: Baseline = "",
+    fail_on: FailOn = "",
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
     for path in (json if json != "-" else "", csv, html, resume):
@@ -69,6 +76,8 @@ def diagnose(
     options.check_plots(plots)
     if max_spread is not None and not max_spread >= 1:
         raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
+    check_fail_on(fail_on)
+    earlier = _read_baseline(baseline, loss=loss, matrix=matrix, per=per) if baseline else None
     memory = options.parse_memory(max_memory)
     source = options.model_source(
         model, in_channels=in_channels, input_size=input_size, arg=arg, output=output, evaluate=evaluate
@@ -114,11 +123,42 @@ def diagnose(
         return
     if max_memory or sys.stderr.isatty():
         say(f"measuring took {report.peak_memory / 2**20:.0f} MiB of memory at most, beside model and data")
+    comparison = _compare(earlier, report)
     _save(report, json=json, csv=csv, html=html, plots=plots)
     print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
+    if comparison is not None:
+        _print_comparison(comparison, baseline, to=sys.stderr if json == "-" else sys.stdout)
     if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:
         say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
         raise typer.Exit(1)
+    if fail_on and report.signals is None:
+        say(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
+        raise typer.Exit(1)
+    gate((*report.findings, *(comparison.findings if comparison is not None else ())), fail_on)
+
+
+def _read_baseline(path: str, **settings: str) -> Report:
+    """Read the report to compare with, and refuse before measuring what could not be compared after it."""
+    from hessdiag.results.comparison import check_comparable
+    from hessdiag.results.report import Report
+
+    report = Report.from_json(path)
+    check_comparable(report, **settings)
+    return report
+
+
+def _compare(earlier: Report | None, report: Report) -> Comparison | None:
+    from hessdiag.results.comparison import compare_reports
+
+    return compare_reports(earlier, report) if earlier is not None else None
+
+
+def _print_comparison(comparison: Comparison, baseline: str, *, to: TextIO) -> None:
+    from hessdiag.tables.comparison_table import sentences
+    from hessdiag.tables.text_table import plain_text
+
+    differences = [f"measured otherwise: {difference}" for difference in comparison.differences]
+    print(plain_text(["", f"since {baseline}:", *differences, *sentences(comparison)]), file=to)
 
 
 def _save(report: Report, *, json: str, csv: str, html: str, plots: str) -> None:

@@ -85,7 +85,8 @@ def sketch_per_example(
     pilot = _Pilot(replace(problem, batch=spread_out), size, budget.rtol, chunk, seed, work)
     first = pilot.run(_Directions(PILOT, name="pilot"))
     ranks = first.effective_ranks()
-    deflated = float(np.nanmedian(ranks)) < LOW_RANK
+    rank = float(np.nanmedian(ranks)) if np.isfinite(ranks).any() else math.nan  # no block has any curvature
+    deflated = rank < LOW_RANK
     room = max(budget.max_products - PILOT, MIN_DIRECTIONS)
     if deflated:
         directions, spent = _deflated(
@@ -96,7 +97,8 @@ def sketch_per_example(
     rounds = _rounds(directions, most)
     total = _combine([_round(problem, each, chunk, seed, work) for each in rounds], _eps(problem))
     spent += PILOT + sum(each.cost for each in rounds)
-    how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {np.nanmedian(ranks):.1f}"
+    how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {rank:.1f}"
+    how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
     return replace(total.curvature(problem, spent, budget.rtol), how=how)
 
 

@@ -21,6 +21,8 @@ from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
+from hessdiag.diagnosis.independence import called_alone
+from hessdiag.diagnosis.look import look_at
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.session import Session, check_tensors
 from hessdiag.errors import HessdiagError
@@ -123,8 +125,8 @@ def diagnose(
     batch = next(stream)
     device, dtype = _check_weights(model)
     check_tensors(model, batch)
-    blocks, skipped = find_blocks(model)
-    if not blocks:
+    found, skipped = find_blocks(model)
+    if not found:
         why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
         raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
     memory = Memory.of(max_memory, device)
@@ -141,12 +143,14 @@ def diagnose(
         check_labels(batch, loss)
         y, reading = first.y.detach(), Reading(class_dim, first.class_dim, first.scalar, per)
         resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed, reading=reading)
-        shape = measure_shapes(model, batch, blocks)
-        problem = Problem(model, batch, resolved, _in_execution_order(blocks, shape.order), skipped)
+        with called_alone(model, min(2, batch.size)):
+            shape = measure_shapes(model, batch, found)
+        problem = Problem(model, batch, resolved, _in_execution_order(found, shape.order), skipped)
         work = Work(ranks, progress=told)
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
+        seen = look_at(model, batch, resolved, examples=session.gradient_chunk(shape))
     names = tuple(block.name for block in problem.weights)
     numel = tuple(block.numel for block in problem.weights)
     curvature = merge([part.curvature for part in measured], [part.examples for part in measured], rtol=rtol)
@@ -156,8 +160,9 @@ def diagnose(
     noise = noise_scales([block.name for block in problem.blocks], [pairs for part in measured for pairs in part.pairs])
     examples = sum(part.examples for part in measured)
     how = measured[0].plan
+    blocks = block_reports(problem, shape, moments, curvature, noise, size=examples if per == "batch" else 1)
     return Report(
-        blocks=block_reports(problem, shape, moments, curvature, noise, size=examples if per == "batch" else 1),
+        blocks=blocks,
         heatmap=Heatmap(names=names, numel=numel, frobenius_sq=curvature.frobenius_sq, stderr=curvature.stderr),
         skipped=problem.skipped,
         model=type(model).__name__,
@@ -176,6 +181,9 @@ def diagnose(
         dtype=str(dtype).removeprefix("torch."),
         versions=versions,
         peak_memory=peak[0],
+        findings=seen.findings(blocks),
+        signals=seen.signals,
+        signals_missing=seen.reason,
     )
 
 

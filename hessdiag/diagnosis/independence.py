@@ -10,7 +10,8 @@ hence layouts, which concern them all, as good as surely; the first few examples
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from hessdiag.execution.memory import is_out_of_memory
 from hessdiag.execution.seeds import stream
 from hessdiag.network.hooks import LayerCall, backpropagate, trace
 from hessdiag.user_code.named_function import one_line
+from hessdiag.user_code.trial import REFUSALS
 
 PAIRWISE = 4  # examples of which all pairs are told apart
 SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
@@ -125,7 +127,8 @@ def _check_gradients(
 ) -> None:
     """The gradients (1, *shape) in the parameters, of one example in a batch, are the same of it alone."""
     tolerance, eps = SAME_GRADIENT[z.dtype], torch.finfo(z.dtype).eps
-    y = _called_alone(model, example)
+    with called_alone(model, example.size):
+        y = example.call(model)
     alone = backpropagate(y, [get_gradient_edge(p) for p in parameters], z.unsqueeze(0))
     pairs = [
         (torch.zeros_like(p) if one is None else one[0], torch.zeros_like(p) if other is None else other[0])
@@ -153,7 +156,8 @@ def check_outputs(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Ten
     largest = float(y.flatten(1).norm(dim=1).max())
     for side in groups:
         chosen = [number for number, inside in enumerate(side.tolist()) if inside]
-        alone = _called_alone(model, part.select(chosen)).detach()
+        with called_alone(model, len(chosen)):
+            alone = part.select(chosen).call(model).detach()
         expected = y[chosen]
         if alone.shape != expected.shape:
             raise _mixing(model)
@@ -162,22 +166,23 @@ def check_outputs(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Ten
             raise _mixing(model)
 
 
-def _called_alone(model: nn.Module, examples: Batch) -> Tensor:
-    """Outputs of examples without the rest of the batch.
+@contextmanager
+def called_alone(model: nn.Module, examples: int) -> Iterator[None]:
+    """Call the model in this context with some examples, without the rest of the batch.
 
     Raises:
         HessdiagError: the model, which runs with all of them, does not without.
     """
     try:
-        return examples.call(model)
-    except HessdiagError:
+        yield
+    except HessdiagError:  # a ValueError
         raise
-    except Exception as error:
+    except REFUSALS as error:
         if is_out_of_memory(error):
             raise
         if _in_training(model):  # batch normalisation refuses a single example
             raise _mixing(model) from None
-        which = "an example on its own" if examples.size == 1 else f"{examples.size} of the examples on their own"
+        which = "an example on its own" if examples == 1 else f"{examples} of the examples on their own"
         raise HessdiagError(
             f"{which} cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
         ) from error

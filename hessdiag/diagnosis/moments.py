@@ -27,6 +27,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.independence import (
     PAIRWISE,
     alone_in,
+    called_alone,
     check_inputs,
     check_outputs,
     check_pairs,
@@ -356,7 +357,8 @@ def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tenso
 
 def _check_few(model: nn.Module, few: Batch, owners: Sequence[str], seed: int) -> set[str]:
     """Check that a few examples give the same again, and which layers mix their rows."""
-    y = few.call(model).detach()
+    with called_alone(model, few.size):
+        y = few.call(model).detach()
     _check_finite(y)
     _check_repeatable(model, few, y)
     return check_pairs(model, few, owners, seed) if few.size > 1 else set()

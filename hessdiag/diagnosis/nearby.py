@@ -23,13 +23,18 @@ from hessdiag.network.caches import caches_of, emptied
 STEP = 0.1  # of a weight, relative to the size of all of its block, or to that of an initialisation if that is larger
 
 
-def check_nearby(problem: Problem, seed: int) -> list[str]:
+def check_nearby(problem: Problem, *, chunk: int, seed: int) -> list[str]:
     """Names of blocks that the model reads from elsewhere than where modules hold them.
+
+    Args:
+        problem: what to measure.
+        chunk: examples that fit into memory at once; the first few are called.
+        seed: of the step.
 
     Raises:
         HessdiagError: the model mixes examples, which shows at other weights than its own.
     """
-    model, few = problem.model, problem.batch.narrow(0, PAIRWISE)
+    model, few = problem.model, problem.batch.narrow(0, max(2, min(chunk, PAIRWISE)))
     held = [block_parameter(model, block) for block in problem.blocks]
     with emptied(caches_of(model)), _moved(model, problem.blocks, seed):
         y = few.call(model)

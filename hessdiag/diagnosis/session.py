@@ -107,7 +107,7 @@ class Session:
         problem, shape, sums = self._read_at_weights(problem, shape, work)
         if self.settings.matrix != "hessian":
             return problem, shape, sums
-        elsewhere = check_nearby(problem, self.settings.seed)
+        elsewhere = check_nearby(problem, chunk=self.gradient_chunk(shape), seed=self.settings.seed)
         if not elsewhere:
             return problem, shape, sums
         problem = without(problem, dict.fromkeys(elsewhere, READ_ELSEWHERE))

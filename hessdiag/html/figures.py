@@ -67,7 +67,7 @@ def picture(key: str, title: str, description: str, draw: Callable[[], Figure]) 
 
 
 def _inline(draw: Callable[[], Figure], theme: Theme) -> tuple[str, int, int]:
-    """Address, width and height."""
+    """Return address, width and height."""
     with themed(theme):
         figure = draw()
         svg = to_svg(figure)

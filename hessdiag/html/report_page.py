@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from hessdiag.html.environment import environment
 from hessdiag.html.figures import report_pictures
 from hessdiag.html.text import embedded
+from hessdiag.results.balance import BALANCED, UNBALANCED, Balance, weigh
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.results.verdict import BALANCED, UNBALANCED, Verdict, judge
 from hessdiag.tables.report_table import COLUMNS, cells, noise, sampling
 
 # What the columns of the text table are called in full.
@@ -26,8 +26,16 @@ MEANINGS = {
 }
 MATRICES = {"ggn": "Gauss-Newton matrix", "hessian": "Hessian"}
 VIEWS = {"example": "of each example, averaged over the batch", "batch": "of the mean loss of the batch"}
-NOT_SETTINGS = ("blocks", "heatmap", "skipped", "versions")  # fields of a report that have a place of their own
-GAUGE_END = 50.0  # factor at the right end of the verdict's scale
+NOT_SETTINGS = (
+    "blocks",
+    "heatmap",
+    "skipped",
+    "versions",
+    "findings",
+    "signals",
+    "signals_missing",
+)  # fields of a report that have a place of their own
+GAUGE_END = 50.0  # factor at the right end of the balance's scale
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Gauge:
-    """Where the verdict's numbers lie on a logarithmic scale of factors, in percent of its length."""
+    """Where the balance's numbers lie on a logarithmic scale of factors, in percent of its length."""
 
     factor: float
     low: float
@@ -59,23 +67,24 @@ class Gauge:
     unbalanced: float
 
     @classmethod
-    def of(cls, verdict: Verdict) -> Gauge:
-        """Place a verdict that has a factor."""
-        return cls(*(_along(f) for f in (verdict.factor, verdict.low, verdict.high, BALANCED, UNBALANCED)))
+    def of(cls, balance: Balance) -> Gauge:
+        """Place a balance that has a factor."""
+        return cls(*(_along(f) for f in (balance.factor, balance.low, balance.high, BALANCED, UNBALANCED)))
 
 
 def render(report: Report) -> str:
     """Write the whole page; the same report gives the same text."""
-    verdict = judge(report)
+    balance = weigh(report)
     return (
         environment()
         .get_template("report_page.html.jinja")
         .render(
             report=report,
-            verdict=verdict,
-            level=verdict.level,
-            sentence=verdict.sentence,
-            gauge=Gauge.of(verdict) if len(report.weights) > 1 and verdict.factor > 0 else None,
+            verdict=report.verdict,
+            balance=balance,
+            level=balance.level,
+            sentence=balance.sentence,
+            gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
             thresholds=(BALANCED, UNBALANCED),
             columns=COLUMNS,
             meanings=MEANINGS,
@@ -118,7 +127,7 @@ def _row(block: BlockReport, low: float, high: float, ends: Sequence[float]) -> 
 
 
 def _ends(sizes: Sequence[float]) -> tuple[float, ...]:
-    """Smallest and largest, where these differ."""
+    """Return the smallest and the largest, where these differ."""
     return (min(sizes), max(sizes)) if sizes and min(sizes) < max(sizes) else ()
 
 

@@ -26,7 +26,7 @@ MARKERS = {"weight": (5.5, True), "bias": (4.0, False), "scalar": (2.6, True)}
 
 
 def draw_layers(report: Report) -> Figure:
-    """γ, σ² and ν of every layer on one logarithmic axis, the first layer on top.
+    """Draw γ, σ² and ν of every layer on one logarithmic axis, the first layer on top.
 
     A balanced network has each colour in a vertical line; the legend gives the largest over the smallest value among
     the weights. γ (blue) next to σ² (green) says how well the theory predicts the measurement. Biases are hollow and
@@ -58,7 +58,7 @@ def draw_layers(report: Report) -> Figure:
 
 
 def _rows(blocks: Sequence[BlockReport]) -> list[str]:
-    """The row of each block: biases and scalars join the weight of their module if it has just one."""
+    """Name the row of each block: biases and scalars join the weight of their module if it has just one."""
     weights = {_owner(b.name): b.name for b in blocks if b.kind == "weight"}
     alone = Counter(_owner(b.name) for b in blocks if b.kind == "weight")
     return [weights[_owner(b.name)] if b.kind != "weight" and alone[_owner(b.name)] == 1 else b.name for b in blocks]
@@ -73,7 +73,7 @@ def _drawable(value: float) -> bool:
 
 
 def _limits(blocks: Sequence[BlockReport]) -> tuple[float, float]:
-    """Decades' worth of room for all values and for the error bars, as far as these are positive."""
+    """Leave decades' worth of room for all values and for the error bars, as far as these are positive."""
     bars = [b.avg_sq_singular_value + sign * Z95 * b.stderr for b in blocks for sign in (-1, 1)]
     values = [getattr(b, s.key) for b in blocks for s in QUANTITIES]
     logs = np.log10([v for v in values + bars if _drawable(v)] or [1.0])
@@ -116,7 +116,7 @@ def _draw_value(axes: Axes, series: Quantity, block: BlockReport, row: int) -> N
 
 
 def _missing_everywhere(blocks: Sequence[BlockReport]) -> dict[tuple[str, str], str]:
-    """Quantities that all blocks of a kind lack for one reason, as zero biases lack nu: said once, not in each row."""
+    """Find quantities that all blocks of a kind lack for one reason, as zero biases lack nu, to say so once."""
     found: dict[tuple[str, str], str] = {}
     for kind in dict.fromkeys(block.kind for block in blocks):
         for series in QUANTITIES:

@@ -24,7 +24,7 @@ PANELS = (GAMMA, NU, SIGMA_SQ)
 
 
 def draw_conditioning(panels: Mapping[str, Setups]) -> Figure:
-    """One panel a quantity, one line a network: mean over set-ups over the geometric mean along the layers.
+    """Draw one panel a quantity, one line a network: mean over set-ups over the geometric mean along the layers.
 
     Layers run from the first to the last, shortcuts among them where they run. A network whose layers are equally
     conditioned has a level line at 1; the largest over the smallest value stands in the legend of each panel. Bands are

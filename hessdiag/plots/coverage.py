@@ -19,7 +19,7 @@ ROW = 0.085  # inches a dot
 
 
 def draw_coverage(rows: Sequence[CoverageRow]) -> Figure:
-    """Share of the seeds whose 95 % interval held the truth, a line a method, a dot a block, a colour a network.
+    """Draw the share of seeds whose 95 % interval held the truth: a line a method, a dot a block, a colour a network.
 
     Filled dots are diagonal blocks, open ones off-diagonal. The band is 92 to 98 %; a dot outside whose binomial
     interval does not reach it has a wrong standard error. Blocks whose value a method always finds to rounding are left

@@ -49,13 +49,13 @@ class Panel:
 
     @classmethod
     def of_setups(cls, setups: Setups) -> Panel:
-        """The mean map over set-ups."""
+        """Take the mean map over set-ups."""
         error = _relative_error(setups.estimator_stderr, setups.frobenius_sq)
         return cls(setups.matrix, setups.init, setups.names, setups.normalized(), error)
 
     @classmethod
     def of_report(cls, report: Report) -> Panel:
-        """The map of one report."""
+        """Take the map of one report."""
         heatmap = report.heatmap
         error = _relative_error(heatmap.stderr, heatmap.frobenius_sq)
         return cls(report.matrix, report.init, heatmap.names, heatmap.normalized(), error)
@@ -72,7 +72,7 @@ class Panel:
 
 
 def draw_heatmaps(panels: Sequence[Setups]) -> Figure:
-    """Maps of all blocks (i, j), averaged over set-ups: matrices from top to bottom, initialisations side by side.
+    """Draw maps of all blocks (i, j), averaged over set-ups: matrices from top to bottom, initialisations side by side.
 
     Yellow is large and dark blue small, on one logarithmic scale for all panels. A map whose diagonal has one colour
     belongs to a network whose layers are equally curved; the number in its title, the largest over the smallest
@@ -96,7 +96,7 @@ def draw_heatmaps(panels: Sequence[Setups]) -> Figure:
 
 
 def draw_heatmap(report: Report) -> Figure:
-    """The map of all blocks (i, j) of one report; see `draw_heatmaps` for how to read it.
+    """Draw the map of all blocks (i, j) of one report; see `draw_heatmaps` for how to read it.
 
     Raises:
         HessdiagError: the report has no weight blocks.
@@ -136,7 +136,7 @@ class Labels:
 
     @classmethod
     def of(cls, names: Sequence[str], *, columns: int) -> Labels:
-        """Labels that fit a figure of so many maps side by side."""
+        """Make labels that fit a figure of so many maps side by side."""
         texts = short_labels(names, limit=24)
         if len(texts) <= MAX_ANNOTATED:
             return cls(texts, max(MIN_SIDE, CELL * len(texts)), style.SMALL)
@@ -153,7 +153,7 @@ class Labels:
         return math.ceil(len(self.texts) * self.size * 1.15 / 72 / self.side)
 
     def figure_size(self, rows: int, columns: int) -> tuple[float, float]:
-        """Inches, without title and caption."""
+        """Return inches, without title and caption."""
         width = text_width(self.texts, self.size)
         return (
             columns * (self.side + 0.12) + width + 1.6,
@@ -171,7 +171,7 @@ class Labels:
 
 
 def draw_panel(axes: Axes, panel: Panel, norm: LogNorm, labels: Labels) -> None:
-    """One map with its head and, where they fit, its numbers."""
+    """Draw one map with its head and, where they fit, its numbers."""
     blocks = len(panel.names)
     seam = 0.6 if blocks <= MAX_ANNOTATED else 0.0
     sns.heatmap(
@@ -205,14 +205,14 @@ def _annotate(axes: Axes, i: int, j: int, value: float, norm: LogNorm) -> None:
 
 
 def _contrasting(colour: tuple[float, float, float]) -> str:
-    """Black or white, whichever has the larger contrast by the definition of WCAG 2."""
+    """Choose black or white, whichever has the larger contrast by the definition of WCAG 2."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
 
 
 def draw_colourbar(figure: Figure, norm: LogNorm, beside: Sequence[Axes]) -> None:
-    """The scale that all maps share, at the right of them."""
+    """Draw the scale that all maps share at the right of them."""
     bar = figure.colorbar(ScalarMappable(norm, CMAP), ax=beside, fraction=0.05, aspect=22, pad=0.03)
     bar.set_label(COLOURBAR, fontsize=style.SMALL, parse_math=True)
     bar.outline.set_visible(False)
@@ -235,7 +235,7 @@ def label_outside(grid: Sequence[Sequence[Axes]], shown: Mapping[Axes, Panel], l
 
 
 def shared_norm(panels: Sequence[Panel]) -> LogNorm:
-    """One scale for all panels. It spans a decade at least, so that a flat map looks flat."""
+    """Make one scale for all panels. It spans a decade at least, so that a flat map looks flat."""
     values = np.concatenate([p.values[p.drawable] for p in panels])
     low, high = (float(values.min()), float(values.max())) if values.size else (1.0, 1.0)
     grow = max(1.0, math.sqrt(10 * low / high))
@@ -243,7 +243,7 @@ def shared_norm(panels: Sequence[Panel]) -> LogNorm:
 
 
 def _relative_error(stderr: Array, estimate: Array) -> float:
-    """Largest of the defined ones; NaN when noise was measured but no cell is there to compare it with."""
+    """Return the largest of the defined ones; NaN when noise was measured but no cell is there to compare it with."""
     if not np.any(stderr):  # NaN counts as not exact
         return 0.0
     defined = np.isfinite(estimate) & (estimate > 0) & np.isfinite(stderr)

@@ -18,15 +18,15 @@ from hessdiag.plots.frame import frame
 from hessdiag.plots.heatmaps import Labels, Panel, draw_colourbar, draw_panel, label_outside, shared_norm
 from hessdiag.plots.labels import number, short_labels
 from hessdiag.plots.ticks import label_decades
+from hessdiag.results.balance import BALANCED, UNBALANCED
 from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
-from hessdiag.results.verdict import BALANCED, UNBALANCED
 
 MAX_MAPS = 6
 ROW = 0.3  # inches an initialisation takes among the spreads
 
 
 def draw_init_check(check: InitCheck) -> Figure:
-    """Block maps of the initialisations, the most balanced first, above the spreads of σ², γ and ν with intervals.
+    """Draw block maps of the initialisations, the most balanced first, above the spreads of γ, σ² and ν.
 
     A map whose diagonal has one colour, and a marker near 1, belong to an initialisation under which all layers are
     equally curved. The dashed lines are where the verdict turns to uneven and to unbalanced. Of more than six
@@ -55,7 +55,7 @@ def draw_init_check(check: InitCheck) -> Figure:
 
 
 def draw_widths(sweep: WidthSweep) -> Figure:
-    """σ² of every layer over the geometric mean of all, against the width: one line a layer.
+    """Draw σ² of every layer over the geometric mean of all, against the width: one line a layer.
 
     As in a coordinate check, lines that stay level say that the balance holds as the network grows.
 
@@ -91,7 +91,7 @@ def draw_widths(sweep: WidthSweep) -> Figure:
 
 
 def _shown(check: InitCheck) -> Sequence[SchemeCheck]:
-    """Those that have a map."""
+    """Choose those that have a map."""
     if len(check.schemes) <= MAX_MAPS:
         return check.schemes
     first = list(check.schemes[:MAX_MAPS])

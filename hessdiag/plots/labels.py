@@ -6,10 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import matplotlib
 import numpy as np
 from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import TextPath
+from matplotlib.textpath import text_to_path
 
 # HTML, XML and UTF-8 have no place for control characters, halves of surrogate pairs and non-characters; marks that
 # turn the direction of writing would turn the sentence around a name.
@@ -67,13 +66,11 @@ def short_labels(names: Sequence[str], *, limit: int = 28) -> list[str]:
 
 def text_width(text: str | Iterable[str], size: float, *, weight: str = "normal") -> float:
     """Measure the width of a text (of the widest, for several) in inches."""
-    font = FontProperties(family="DejaVu Sans", weight=weight)
+    font = FontProperties(family="DejaVu Sans", weight=weight, size=size)
     texts = [text] if isinstance(text, str) else text
-    with matplotlib.rc_context({"text.parse_math": False}):  # as it is drawn
-        return (
-            max((TextPath((0, 0), t, size=size, prop=font).get_extents().x1 for t in texts if t.strip()), default=0)
-            / 72
-        )
+    return (
+        max((text_to_path.get_text_width_height_descent(t, font, False)[0] for t in texts if t.strip()), default=0) / 72
+    )
 
 
 def _elide(name: str, limit: int) -> str:

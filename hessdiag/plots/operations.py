@@ -20,7 +20,7 @@ ROW = 0.17  # inches
 
 
 def draw_scaling(rows: Sequence[OperationRow]) -> Figure:
-    """ς behind an operation over ς before it, measured with its 95 % interval and predicted, a line a setting.
+    """Draw ς behind an operation over ς before it: measured, with its 95 % interval, and predicted; a line a setting.
 
     A dot on the dashed line says that the operation keeps ς. Blue dots agree with the paper's ✓ or ✗, orange ones do
     not; crosses are what the calculus with `kernel` moments predicts.

@@ -31,7 +31,7 @@ MIN_OCTAVES = 2.4  # octaves on either side of 1 that the axis shows at least
 
 
 def draw_ratios(setups: Setups) -> Figure:
-    """Histograms of γ/σ², theory over measurement, one panel a block, over all set-ups.
+    """Draw histograms of γ/σ², theory over measurement, one panel a block, over all set-ups.
 
     A panel whose bars sit on the dashed line at 1 says that the theory predicts the curvature of that block; bars to
     the left say that it predicts too little. The solid line is the median, the band the 5–95 % range; both are printed
@@ -98,7 +98,7 @@ class _Axis:
 
 
 def _bin_width(octaves: Array, span: float) -> float:
-    """Freedman and Diaconis' rule for the median block, within what a small panel can show."""
+    """Apply Freedman and Diaconis' rule for the median block, within what a small panel can show."""
     columns = [column[np.isfinite(column)] for column in octaves.T]
     ranges = [np.subtract(*np.percentile(column, (75, 25))) for column in columns if len(column) >= 5]
     spread = float(np.median(ranges)) if ranges else 0.0

@@ -23,10 +23,10 @@ def label_decades(axis: Axis) -> None:
 def power_of_ten(value: float) -> str:
     """Write a number of one digit.
 
-    >>> [power_of_ten(v) for v in (0.002, 1.0, 500.0, 1e-6, 2e5)]
-    ['0.002', '1', '500', '10⁻⁶', '2·10⁵']
+    >>> [power_of_ten(v) for v in (0.02, 1.0, 500.0, 1e-6, 2e3)]
+    ['0.02', '1', '500', '10⁻⁶', '2·10³']
     """
-    if 1e-3 <= value * (1 + 1e-9) < 1e4:
+    if 0.01 <= value * (1 + 1e-9) < 1000:
         return f"{value:g}"
     digit, exponent = f"{value:.0e}".split("e")
     power = f"10{raised(int(exponent))}"

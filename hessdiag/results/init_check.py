@@ -231,7 +231,7 @@ class InitCheck(Tabled, Paged, Record):
 
     @property
     def level(self) -> str:
-        """`"balanced"`, `"uneven"`, `"unbalanced"` or `"undecided"`, as of `hessdiag.results.verdict`."""
+        """`"balanced"`, `"uneven"`, `"unbalanced"` or `"undecided"`, as of `hessdiag.results.balance`."""
         from hessdiag.results.init_verdict import judge
 
         return judge(self)[0]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from hessdiag.results.balance import level_of
 from hessdiag.results.init_check import InitCheck, SchemeCheck
 from hessdiag.results.numbers import short
-from hessdiag.results.verdict import level_of
 
 WORTH_NAMING = 1.5  # how much more balanced another initialisation must be to be recommended
 

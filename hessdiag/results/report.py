@@ -10,20 +10,25 @@ import csv
 import io
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from hessdiag.errors import HessdiagError
 from hessdiag.network.block_record import BlockRecord
 from hessdiag.results.files import write_text
+from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import Array, normalize, spread
 from hessdiag.results.records import Record
 from hessdiag.results.rendering import Paged, Tabled
+from hessdiag.results.signals import Signals
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from hessdiag.results.verdict import Verdict
 
 SCHEMA = "hessdiag.report/1"
 
@@ -61,6 +66,8 @@ class BlockReport(BlockRecord, Record):
             a rule or holds a block that several layers share.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("relative_curvature",)
+
     sites_in: int
     sites_out: int
     activation_scaling: float
@@ -81,6 +88,11 @@ class BlockReport(BlockRecord, Record):
     out_sq: float = math.nan
     x_gradient_sq: float = math.nan
     out_gradient_sq: float = math.nan
+
+    @property
+    def relative_curvature(self) -> float:
+        """P sigma^2 E[W^2]^2: squared curvature for a *relative* change, free of where between layers a scale sits."""
+        return self.numel * self.avg_sq_singular_value * self.weight_sq**2
 
     def __post_init__(self) -> None:
         # One NaN object for all: tuples compare by identity first, so reports with undefined numbers can be equal.
@@ -152,10 +164,13 @@ class Report(Tabled, Paged, Record):
         device, dtype, versions: what it ran on.
         peak_memory: most bytes taken while measuring beside what was in use before: by the process, or by torch on the
             GPU. No result, hence in no file; 0 in a report that was read back.
+        findings: what the rules have to say, gravest first.
+        signals: what runs through the network, on some examples of the first batch; None where it was not measured,
+            and `signals_missing` says why.
     """
 
     schema: ClassVar[str] = SCHEMA
-    derived: ClassVar[tuple[str, ...]] = ("spread",)
+    derived: ClassVar[tuple[str, ...]] = ("spread", "verdict")
 
     blocks: tuple[BlockReport, ...]
     heatmap: Heatmap
@@ -177,6 +192,36 @@ class Report(Tabled, Paged, Record):
     batches: int = 1
     versions: Mapping[str, str] = field(default_factory=dict)
     peak_memory: int = field(default=0, compare=False)
+    findings: tuple[Finding, ...] = ()
+    signals: Signals | None = None
+    signals_missing: str = ""
+
+    def __iter__(self) -> Iterator[BlockReport]:
+        """The blocks, in execution order."""
+        return iter(self.blocks)
+
+    def __getitem__(self, name: str) -> BlockReport:
+        """The block of a parameter, by its name."""
+        for block in self.blocks:
+            if block.name == name:
+                return block
+        reasons = dict(self.skipped)
+        why = f": {reasons[name]}" if name in reasons else f": it has {len(self.blocks)} blocks, see report.blocks"
+        raise HessdiagError(f"the report has no block {name!r}{why}")
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the network is healthy, and how equally its blocks are curved."""
+        from hessdiag.results.verdict import judge
+
+        return judge(self)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return everything by name, the verdict and what was found first."""
+        record = super().to_record()
+        first = {"schema": self.schema, "verdict": self.verdict, "findings": self.findings}
+        last = {"signals": record["signals"], "signals_missing": self.signals_missing}
+        return first | {key: value for key, value in record.items() if key not in {*first, *last}} | last
 
     @property
     def weights(self) -> tuple[BlockReport, ...]:

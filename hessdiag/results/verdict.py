@@ -1,229 +1,87 @@
-"""The diagnosis in a sentence: are the weight blocks of a report equally curved?
+"""The diagnosis in a sentence: is the network healthy, and how equally are its blocks curved?
 
-The factor is the largest over the smallest average squared singular value σ² among the weight blocks, the
-`Report.spread` of the table. σ² is the mean of *squared* singular values, so that curvatures, and the learning rates
-that suit them, differ by the root of that factor. Where σ² was sampled, the sentence never claims more than the
-sampling noise allows.
+The level comes from the findings alone. The balance of the blocks, see `hessdiag.results.balance`, stands beside it:
+healthy networks are unbalanced by many orders of magnitude.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
-import numpy as np
-
 from hessdiag.arguments import check_kind
-from hessdiag.results.numbers import short, spread
-from hessdiag.results.report import BlockReport, Report
+from hessdiag.results.balance import Balance, weigh
+from hessdiag.results.findings import GRAVITY, Finding
+from hessdiag.results.records import Record
+from hessdiag.results.report import Report
 
-Level = Literal["balanced", "uneven", "unbalanced", "undecided"]
-
-BALANCED = 2.0  # below it
-UNBALANCED = 10.0  # above it
-CONFIDENCE = 0.95
-MOST_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
-MOST_NAMED = 3  # blocks in a sentence
+Level = Literal["healthy", "suspicious", "faulty", "undecided"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Record):
     """What a reader should take away.
 
     Attributes:
-        level: `"balanced"` (factor below 2), `"uneven"` (2 to 10), `"unbalanced"` (above 10, or a block without any
-            curvature), or `"undecided"` where there is nothing to compare, a value is undefined, or lost in noise.
+        level: `"faulty"` (a rule found a fault), `"suspicious"` (a warning), `"healthy"` (neither; notes do not count)
+            or `"undecided"` where the network's signals were not measured.
         sentence: the verdict in plain words. It holds names from the model: escape it where that matters.
-        notes: what the sentence leaves out, a sentence each.
-        factor: largest over smallest σ² among the weight blocks, as in `Report.spread`.
-        low, high: interval around `factor` that sampling noise leaves open, at 95 %; equal to it where σ² is exact.
+        balance: the statement on σ², see `Balance`.
     """
 
     level: Level
     sentence: str
-    notes: tuple[str, ...]
-    factor: float
-    low: float
-    high: float
+    balance: Balance
+
+    @property
+    def factor(self) -> float:
+        """That of the balance."""
+        return self.balance.factor
+
+    @property
+    def low(self) -> float:
+        """That of the balance."""
+        return self.balance.low
+
+    @property
+    def high(self) -> float:
+        """That of the balance."""
+        return self.balance.high
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Those of the balance."""
+        return self.balance.notes
 
 
 def judge(report: Report) -> Verdict:
-    """The verdict on a report, from its numbers alone.
+    """Judge a report, from its numbers alone: the same as `report.verdict`.
 
     Args:
-        report: of any network; the weight blocks count, biases and scalars do not.
+        report: of any network.
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or Report.from_json(file)")
-    weights = report.weights
-    curved = [b for b in weights if b.avg_sq_singular_value > 0 and math.isfinite(b.avg_sq_singular_value)]
-    factor = _Factor.of(curved)
-    level, sentence = _judge(weights, curved, factor)
-    if len(curved) < len(weights):
-        whole = report.spread["avg_sq_singular_value"]
-        factor = _Factor(whole, whole, whole)
-    return Verdict(
-        level=level, sentence=sentence, notes=_notes(report), factor=factor.value, low=factor.low, high=factor.high
-    )
+    level, sentence = _judge(report)
+    return Verdict(level=level, sentence=sentence, balance=weigh(report))
 
 
-def level_of(factor: float) -> Level:
-    """The level of a factor that is known exactly.
-
-    >>> [level_of(f) for f in (1.0, 1.99, 2.0, 10.0, 10.1, float("inf"), float("nan"))]
-    ['balanced', 'balanced', 'uneven', 'uneven', 'unbalanced', 'unbalanced', 'undecided']
-    """
-    if math.isnan(factor):
-        return "undecided"
-    return "balanced" if factor < BALANCED else "uneven" if factor <= UNBALANCED else "unbalanced"
-
-
-def lost_in_noise(block: BlockReport) -> bool:
-    """Whether a sampled σ² is smaller than its standard error, or below 0: it tells nothing but an upper bound."""
-    return block.stderr > 0 and block.avg_sq_singular_value < block.stderr
+def _judge(report: Report) -> tuple[Level, str]:
+    if report.signals is None:
+        why = report.signals_missing or "the report was written without them"
+        return "undecided", f"Undecided: nothing is known of the signals in the network ({why})."
+    counts = Counter(finding.severity for finding in report.findings)
+    said = [f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in GRAVITY if counts[kind]]
+    if not counts["fault"] and not counts["warning"]:
+        notes = f" ({said[0]})" if said else ""
+        return "healthy", f"Healthy: nothing was found that networks that train well do not show, too{notes}."
+    first = report.findings[0]
+    level: Level = "faulty" if counts["fault"] else "suspicious"
+    return level, f"{level.capitalize()}: {', '.join(said)}; look first at {_where(first)} ({first.rule})."
 
 
-def missed_rtol(block: BlockReport, rtol: float) -> bool:
-    """Whether the sampling of a block left its standard error above `rtol`."""
-    return block.ended == "budget" and not 0 < block.stderr <= rtol * block.avg_sq_singular_value
-
-
-@dataclass(frozen=True)
-class _Factor:
-    """Largest over smallest σ² of some blocks, and the interval that sampling noise leaves open."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, blocks: Sequence[BlockReport]) -> _Factor:
-        if not blocks:
-            return cls(math.nan, math.nan, math.nan)
-        value = spread([b.avg_sq_singular_value for b in blocks])
-        if all(b.stderr == 0 for b in blocks):
-            return cls(value, value, value)
-        logs = np.log([b.avg_sq_singular_value for b in blocks])  # (L,)
-        errors = np.array([b.stderr / b.avg_sq_singular_value for b in blocks])  # (L,), standard errors of logs
-        errors[~(errors < MOST_ERROR)] = np.inf
-        apart = logs[:, None] - logs  # (L, L)
-        # Intervals that hold for all pairs at once (Bonferroni): the extremes of many noisy blocks differ by chance.
-        count = len(blocks)
-        z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (count * (count - 1))) if count > 1 else 1.0
-        room = np.where(np.eye(count, dtype=bool), 0.0, z * np.hypot(errors[:, None], errors))
-        return cls(value, _exp((apart - room).max()), _exp((apart + room).max()))
-
-    @property
-    def exact(self) -> bool:
-        return self.low == self.value == self.high
-
-    @property
-    def may_be_noise(self) -> bool:
-        """Whether the blocks may all be equal as far as the estimates tell."""
-        return not self.exact and self.low == 1.0
-
-
-def _exp(logarithm: float) -> float:
-    return math.exp(logarithm) if logarithm < 700 else math.inf
-
-
-def _judge(weights: Sequence[BlockReport], curved: Sequence[BlockReport], factor: _Factor) -> tuple[Level, str]:
-    undefined = [b.name for b in weights if not math.isfinite(b.avg_sq_singular_value)]
-    lost = [b.name for b in weights if b.avg_sq_singular_value <= 0 < b.stderr]
-    flat = [b.name for b in weights if b.avg_sq_singular_value <= 0 and b.name not in lost]
-    if not weights:
-        return "undecided", "Nothing to compare: no weight block was measured."
-    if undefined:
-        others = _flat_clause(flat, ", and ") + _of_the_others(curved, factor)
-        return "undecided", f"Undecided: the curvature of {_listed(undefined)} is undefined or infinite{others}."
-    if len(weights) == 1:
-        return (
-            "undecided",
-            f"Nothing to compare: {weights[0].name} is the only weight block{_flat_clause(flat, ', and ')}.",
-        )
-    if lost:
-        return _lost(lost, flat, curved, factor)
-    if not curved:
-        return "undecided", "Undecided: no weight block has any curvature on this batch (σ² is 0 in all of them)."
-    if flat:
-        it = "it does" if len(flat) == 1 else "they do"
-        what = f"{_flat_clause(flat)}, as if {it} not reach the loss{_of_the_others(curved, factor)}"
-        return "unbalanced", f"Unbalanced: {what}."
-    return _compare(curved, factor)
-
-
-def _lost(
-    lost: Sequence[str], flat: Sequence[str], curved: Sequence[BlockReport], factor: _Factor
-) -> tuple[Level, str]:
-    """The verdict where noise hides even the sign of some σ²; the others may be apart enough to decide it."""
-    others = _flat_clause(flat, ", and ") + _of_the_others(curved, factor)
-    if level_of(factor.low) == "unbalanced":
-        return "unbalanced", f"Unbalanced: the curvature of {_listed(lost)} is lost in sampling noise{others}."
-    return "undecided", f"Undecided: the curvature of {_listed(lost)} is lost in sampling noise{others}."
-
-
-def _flat_clause(flat: Sequence[str], joint: str = "") -> str:
-    verb = "has" if len(flat) == 1 else "have"
-    return f"{joint}{_listed(flat)} {verb} no curvature at all on this batch (σ² is 0)" if flat else ""
-
-
-def _compare(curved: Sequence[BlockReport], factor: _Factor) -> tuple[Level, str]:
-    """The verdict on two blocks or more, all with positive σ²."""
-    times, root = short(factor.value), f"{math.sqrt(factor.value):.2g}"
-    largest = max(curved, key=lambda b: b.avg_sq_singular_value).name
-    smallest = min(curved, key=lambda b: b.avg_sq_singular_value).name
-    level = level_of(factor.value)
-    if factor.may_be_noise and level_of(factor.high) != "balanced":
-        return "undecided", (
-            f"Undecided: {largest} seems to have {times}× the average squared singular value of {smallest}, but this"
-            f" may be sampling noise alone; the true factor can be anything up to {short(factor.high)}."
-        )
-    noise = "" if level_of(factor.low) == level_of(factor.high) else f" ({_interval(factor)})"
-    if level == "balanced" and factor.may_be_noise:
-        return level, f"Balanced within {times}×{noise}: what differs is no larger than the sampling noise."
-    if level == "balanced":
-        return level, (
-            f"Balanced within {times}×{noise}: no weight block has more than {times} times the average squared"
-            " singular value of another."
-        )
-    what = f"{largest} has {times}× the average squared singular value of {smallest}{noise}"
-    if level == "uneven":
-        return (
-            level,
-            f"Uneven: {what}; curvatures, and the learning rates that suit them, differ by about {root}×.",
-        )
-    return level, f"Unbalanced: {what}, about {root}× the curvature; one learning rate will not suit both."
-
-
-def _of_the_others(curved: Sequence[BlockReport], factor: _Factor) -> str:
-    """A clause on the blocks that can be compared, when some cannot."""
-    if len(curved) < 2:
-        return ""
-    noise = "" if factor.exact else f" ({_interval(factor)})"
-    return f"; among the other {len(curved)} weight blocks the largest is {short(factor.value)}× the smallest{noise}"
-
-
-def _interval(factor: _Factor) -> str:
-    return f"{short(factor.low)} to {short(factor.high)} with sampling noise"
-
-
-def _notes(report: Report) -> tuple[str, ...]:
-    notes = []
-    missed = [b.name for b in report.weights if missed_rtol(b, report.rtol)]
-    if missed:
-        notes.append(
-            f"Sampling left the standard error above {100 * report.rtol:g} % for {_listed(missed)}; a larger"
-            " max_products or a smaller rtol narrows it."
-        )
-    if report.skipped:
-        names = _listed([name for name, _ in report.skipped])
-        notes.append(f"The verdict does not cover what was not measured: {names}.")
-    return tuple(notes)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:MOST_NAMED]) if len(names) > MOST_NAMED + 1 else list(names)
-    last = f"{len(names) - len(shown)} more" if len(shown) < len(names) else shown.pop()
-    return f"{', '.join(shown)} and {last}" if shown else last
+def _where(finding: Finding) -> str:
+    """The block that a reader should look at first."""
+    more = len(finding.blocks) - 1
+    name = finding.blocks[0] if finding.blocks else "the model"
+    return name + (f" and {more} more" if more > 0 else "")

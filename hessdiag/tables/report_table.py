@@ -6,18 +6,31 @@ import math
 
 from rich.table import Table
 
+from hessdiag.results.balance import lost_in_noise, missed_rtol, weigh
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.results.verdict import judge, lost_in_noise, missed_rtol
 from hessdiag.tables.text_table import listed, make_table, plain_text, size
 
 COLUMNS = ("block", "shape", "ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/σ²", "relative")
 UNDECIDED = "undecided"
+MAX_FINDINGS = 4  # in full, of about two lines each
 
 
 def render(report: Report) -> str:
     """The table with what was measured above it, and the spread and what was skipped below."""
-    return plain_text([*header(report), block_table(report), *footer(report)])
+    return plain_text([*diagnosis(report), *header(report), block_table(report), *footer(report)])
+
+
+def diagnosis(report: Report) -> list[str]:
+    """The verdict, and the gravest findings."""
+    lines = [report.verdict.sentence]
+    for finding in report.findings[:MAX_FINDINGS]:
+        lines += [f"  {finding.severity} {finding.rule}: {finding.message} {finding.advice}"]
+    if more := report.findings[MAX_FINDINGS:]:
+        lines.append(f"  and {len(more)} more: {', '.join(f'{f.severity} {f.rule}' for f in more)}")
+    if report.findings:
+        lines.append(f"  (`hessdiag explain {report.findings[0].rule}` says why)")
+    return [*lines, ""]
 
 
 def header(report: Report) -> list[str]:
@@ -50,7 +63,7 @@ def footer(report: Report) -> list[str]:
         lines.append(sampling(report))
     if line := noise(report):
         lines.append(line)
-    lines.append(judge(report).sentence)
+    lines.append(weigh(report).sentence)
     return lines + listed("not measured:", report.skipped)
 
 

@@ -14,7 +14,7 @@ import torch
 
 import hessdiag
 from hessdiag.__main__ import main
-from hessdiag.experiments.catalogue import CATALOGUE
+from hessdiag.experiments.figure_catalogue import CATALOGUE
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups, study_from_json
 
@@ -75,7 +75,7 @@ def test_help_needs_neither_torch_nor_matplotlib() -> None:
     code = """
 import sys
 from hessdiag.__main__ import main
-from hessdiag.experiments.catalogue import CATALOGUE
+from hessdiag.experiments.figure_catalogue import CATALOGUE
 for command in ([], ["diagnose"], ["describe"], ["reproduce", "ratios"]):
     assert main([*command, "--help"]) == 0
 heavy = {"torch", "numpy", "pandas", "matplotlib", "seaborn"} & set(sys.modules)
@@ -113,7 +113,8 @@ def test_help_of_diagnose_has_every_option(option: str, run) -> None:
 def test_diagnose_prints_the_table_and_nothing_else(run) -> None:
     status, out, err = run("diagnose mlp:6-5-3 --batch-size 4")
     assert (status, err) == (0, "")
-    assert out.startswith("mlp:6-5-3, init as built: Gauss-Newton of each example, averaged\n")
+    assert out.startswith("Healthy: ")
+    assert "\nmlp:6-5-3, init as built: Gauss-Newton of each example, averaged\n" in out
     assert all(name in out for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"))
 
 

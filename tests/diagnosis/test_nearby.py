@@ -101,7 +101,7 @@ def test_a_weight_that_is_read_from_a_list_behind_zeros_is_skipped() -> None:
 def test_a_model_that_runs_at_its_own_weights_alone_is_measured() -> None:
     torch.manual_seed(0)
     case = problem(RunsHereOnly())
-    assert check_nearby(case, 0) == []
+    assert check_nearby(case, chunk=4, seed=0) == []
 
 
 @pytest.mark.parametrize("model", [ByTwoNames(), nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))])
@@ -109,13 +109,13 @@ def test_a_model_that_runs_at_its_own_weights_alone_is_measured() -> None:
 def test_weights_are_back_afterwards(model: nn.Module, examples: int) -> None:
     case = problem(model, examples=examples)
     with unchanged(model):
-        assert check_nearby(case, 0) == []
+        assert check_nearby(case, chunk=4, seed=0) == []
 
 
 def test_weights_are_back_after_a_refusal() -> None:
     case = problem(SumBehindZeros())
     with unchanged(case.model), unharmed(case.model, seed=0), pytest.raises(hessdiag.HessdiagError):
-        check_nearby(case, 0)
+        check_nearby(case, chunk=4, seed=0)
 
 
 def test_recurrent_layers_read_their_weights_as_before() -> None:
@@ -133,5 +133,5 @@ def test_recurrent_layers_read_their_weights_as_before() -> None:
     x = case.batch.args[0]
     expected = case.model(x)
     with unharmed(case.model, seed=0):
-        assert check_nearby(case, 0) == []
+        assert check_nearby(case, chunk=4, seed=0) == []
     assert torch.equal(case.model(x), expected)

@@ -19,9 +19,9 @@ import hessdiag
 from hessdiag.errors import HessdiagError
 from hessdiag.html.report_page import rows
 from hessdiag.plots.style import DARK, LIGHT
+from hessdiag.results.balance import weigh
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.results.verdict import judge
 from hessdiag.tables.report_table import COLUMNS, cells
 from tests.synthetic import build_block, build_report
 
@@ -177,7 +177,7 @@ def test_names_are_text_wherever_they_stand(pages: dict[str, str]) -> None:
     body = page.text("tbody")
     for name in shown:
         assert name in body
-    assert page.text("title").startswith("<b>&\"'{{ model }}: uneven")
+    assert page.text("title").startswith("<b>&\"'{{ model }}: undecided")
     assert not {"u", "svg"} & {tag for tag, _ in page.elements}
     assert all(a["src"].startswith(SVG) for tag, a in page.elements if tag == "img")
     assert "<b>&\"'{{ model }}" in page.text("h1")
@@ -261,7 +261,7 @@ def test_is_read_without_seeing(pages: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", AWKWARD)
 def test_says_what_the_text_table_says(pages: dict[str, str], name: str) -> None:
     report, page = AWKWARD[name], Page(pages[name])
-    assert judge(report).sentence.split("x\x07")[0] in page.text("p")
+    assert weigh(report).sentence.split("x\x07")[0] in page.text("p")
     header = page.text("thead")
     assert all(column in header for column in COLUMNS)
     body = page.text("tbody")

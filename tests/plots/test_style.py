@@ -6,10 +6,14 @@ from pathlib import Path
 import matplotlib
 import matplotlib.image
 import pytest
+from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from hessdiag import HessdiagError, plots
 from hessdiag.plots.labels import number, short_labels
+from hessdiag.plots.style import DARK, LIGHT, QUANTITIES, theme, themed
+from tests.plots.test_init_comparison import build_check
 
 
 def test_caption_has_every_setting(make_setups):
@@ -145,3 +149,71 @@ def test_short_names_stay_as_they_are():
 def test_plots_need_no_torch_and_no_display():
     code = "import sys, hessdiag.plots; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[2]).returncode == 0
+
+
+def colours_of(figure: Figure, marker: str) -> set[str]:
+    entries = [line for line in figure.legends[0].get_lines() if line.get_linestyle() != "None"]  # not those of kinds
+    return {line.get_color() for line in (*figure.axes[-1].lines, *entries) if line.get_marker() == marker}
+
+
+def test_a_quantity_looks_alike_in_every_figure(make_block, make_report, texts_of):
+    report = make_report([make_block("a.weight"), make_block("b.weight")])
+    for figure in (plots.draw_layers(report), plots.draw_init_check(build_check(2))):
+        for quantity in QUANTITIES:
+            assert colours_of(figure, quantity.marker) == {quantity.colour}
+            assert any(text.startswith(quantity.label) for text in texts_of(figure))
+
+
+def test_a_dark_figure_differs_in_its_colours_alone(make_block, make_report, texts_of):
+    report = make_report([make_block("a.weight"), make_block("a.bias"), make_block("b.weight", nu=float("nan"))])
+    light = plots.draw_layers(report)
+    with themed(DARK):
+        dark = plots.draw_layers(report)
+    assert texts_of(dark) == texts_of(light)
+    assert dark.get_facecolor() == dark.axes[0].get_facecolor() == to_rgba(DARK.page)
+    light_colours, dark_colours = ({to_hex(t.get_color()) for t in f.findobj(Text)} for f in (light, dark))
+    assert light_colours == {LIGHT.ink, LIGHT.muted, LIGHT.warning}
+    assert dark_colours == {DARK.ink, DARK.muted, DARK.warning}
+
+
+def test_a_theme_ends_with_its_block():
+    def fail_in_the_dark():
+        with themed(DARK):
+            assert theme() is DARK
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_in_the_dark()
+    assert theme() is LIGHT
+
+
+@pytest.mark.parametrize("colour", [*DARK.lines, DARK.ink, DARK.muted, DARK.warning])
+def test_lines_and_texts_stand_out_on_a_dark_page(colour):
+    def luminance(value):
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgba(value)[:3]]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    assert (luminance(colour) + 0.05) / (luminance(DARK.page) + 0.05) > 4.5  # WCAG 2, of text
+
+
+def test_names_are_drawn_as_they_are_spelled(make_block, make_report, make_setups, texts_of, tmp_path):
+    names = ["a$\\frac{x$.weight", "b\x07.weight"]
+    report = make_report([make_block(name) for name in names], model="$m$", init="$\\sqrt{$")
+    for figure in (
+        plots.draw_layers(report),
+        plots.draw_heatmap(report),
+        plots.draw_ratios(make_setups(names=names, count=3)),
+    ):
+        plots.save(figure, tmp_path / "figure")
+        ElementTree.parse(tmp_path / "figure.svg")
+        assert {"a$\\frac{x$", "b\ufffd"} <= set(texts_of(figure))
+        named = [text for text in figure.findobj(Text) if "$" in text.get_text() and "H_{ij}" not in text.get_text()]
+        assert named
+        assert not any(text.get_parse_math() for text in named)
+
+
+def test_ticks_of_logarithmic_axes_are_plain_text(make_block, make_report, make_setups, texts_of):
+    wide = make_report([make_block("a.weight"), make_block("b.weight", nu=1e-9)])
+    assert {"10⁻⁹", "0.1"} & set(texts_of(plots.draw_layers(wide)))
+    for figure in (plots.draw_layers(wide), plots.draw_conditioning({"one": make_setups(count=3)})):
+        assert not any("$" in text for text in texts_of(figure))

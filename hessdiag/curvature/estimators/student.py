@@ -20,7 +20,7 @@ def t_quantile(probability: float, dof: float | Array) -> Array:
     array([12.7062,  2.2281,  1.96  ])
     """
     normal = np.isinf(dof)
-    return np.where(normal, ndtri(probability), stdtrit(np.where(normal, 1.0, dof), probability))
+    return np.asarray(np.where(normal, ndtri(probability), stdtrit(np.where(normal, 1.0, dof), probability)))
 
 
 def widening(dof: float | Array) -> Array:

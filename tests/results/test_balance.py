@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hessdiag.results.balance import Balance, weigh
 from hessdiag.results.report import Report
-from hessdiag.results.verdict import Verdict, judge
 from tests.synthetic import build_block, build_report
 
 
@@ -23,8 +23,8 @@ def report_of(*sizes: float, error: float = 0.0, names: str = "abcdefgh", **sett
     return build_report(blocks, **settings)
 
 
-def of(*sizes: float, error: float = 0.0) -> Verdict:
-    return judge(report_of(*sizes, error=error))
+def of(*sizes: float, error: float = 0.0) -> Balance:
+    return weigh(report_of(*sizes, error=error))
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_the_factor_does_not_depend_on_units() -> None:
 def test_biases_and_scalars_do_not_count() -> None:
     weights = report_of(1.0, 1.1)
     others = [build_block("a.bias", avg_sq_singular_value=1e6), build_block("b.scale", avg_sq_singular_value=0.0)]
-    assert judge(replace(weights, blocks=(*weights.blocks, *others))) == judge(weights)
+    assert weigh(replace(weights, blocks=(*weights.blocks, *others))) == weigh(weights)
 
 
 @pytest.mark.parametrize("blocks", [[], [build_block("a.bias"), build_block("b.scale")]])
 def test_without_weights_there_is_nothing_to_compare(blocks: list) -> None:
-    verdict = judge(build_report(blocks))
+    verdict = weigh(build_report(blocks))
     assert verdict.level == "undecided"
     assert verdict.sentence == "Nothing to compare: no weight block was measured."
     assert math.isnan(verdict.factor)
@@ -142,7 +142,7 @@ def test_curvature_nowhere_is_undecided() -> None:
 @pytest.mark.parametrize("sizes", [(1.0, 1.3), (1.0, 0.0), (1.0, math.nan), (0.0, 0.0), ()])
 def test_the_factor_is_the_spread_of_the_report(sizes: tuple[float, ...]) -> None:
     report = report_of(*sizes)
-    assert judge(report).factor == pytest.approx(report.spread["avg_sq_singular_value"], nan_ok=True)
+    assert weigh(report).factor == pytest.approx(report.spread["avg_sq_singular_value"], nan_ok=True)
 
 
 def test_noise_below_the_threshold_is_balanced_and_said() -> None:
@@ -192,7 +192,7 @@ def test_equal_blocks_rarely_look_different(count: int) -> None:
     error, trials = 0.1, 400
     names = [f"{i}" for i in range(count)]
     false_alarms = sum(
-        judge(report_of(*np.exp(error * rng.standard_normal(count)), error=error, names=names)).low > 1.0
+        weigh(report_of(*np.exp(error * rng.standard_normal(count)), error=error, names=names)).low > 1.0
         for _ in range(trials)
     )
     assert false_alarms <= 0.05 * trials + 3 * math.sqrt(0.05 * 0.95 * trials)
@@ -201,7 +201,7 @@ def test_equal_blocks_rarely_look_different(count: int) -> None:
 def test_exact_blocks_stay_apart_beside_noisy_ones() -> None:
     report = report_of(1.0, 40.0, 2.0)
     noisy = replace(report.blocks[2], stderr=20.0, ended="budget")
-    verdict = judge(replace(report, blocks=(*report.blocks[:2], noisy)))
+    verdict = weigh(replace(report, blocks=(*report.blocks[:2], noisy)))
     assert verdict.level == "unbalanced"
     assert verdict.low == pytest.approx(40.0)
 
@@ -209,7 +209,7 @@ def test_exact_blocks_stay_apart_beside_noisy_ones() -> None:
 def test_notes_say_what_was_cut_short_and_what_was_left_out() -> None:
     report = report_of(*range(1, 8), skipped=(("norm.weight", "normalisation"), ("norm.bias", "normalisation")))
     blocks = tuple(replace(block, ended="budget", stderr=0.4) for block in report.blocks)
-    cut, left_out = judge(replace(report, blocks=blocks, method="probe")).notes
+    cut, left_out = weigh(replace(report, blocks=blocks, method="probe")).notes
     assert cut == (
         "Sampling left the standard error above 5 % for a.weight, b.weight, c.weight and 4 more; a larger max_products"
         " or a smaller rtol narrows it."
@@ -221,7 +221,7 @@ def test_notes_say_what_was_cut_short_and_what_was_left_out() -> None:
 def test_a_sampled_value_below_zero_is_no_missing_curvature(value: float) -> None:
     report = report_of(1.0, 2.0, 3.0, error=0.02)
     lost = replace(report.blocks[1], avg_sq_singular_value=value, stderr=1.0, ended="budget")
-    verdict = judge(replace(report, blocks=(report.blocks[0], lost, report.blocks[2])))
+    verdict = weigh(replace(report, blocks=(report.blocks[0], lost, report.blocks[2])))
     assert verdict.level == "undecided"
     assert verdict.sentence.startswith(
         "Undecided: the curvature of b.weight is lost in sampling noise; among the other"
@@ -232,7 +232,7 @@ def test_a_sampled_value_below_zero_is_no_missing_curvature(value: float) -> Non
 def test_blocks_apart_enough_stay_unbalanced_beside_one_that_is_lost() -> None:
     report = report_of(1.0, 2.0, 300.0, error=0.02)
     lost = replace(report.blocks[1], avg_sq_singular_value=-1.0, stderr=1.0, ended="budget")
-    verdict = judge(replace(report, blocks=(report.blocks[0], lost, report.blocks[2])))
+    verdict = weigh(replace(report, blocks=(report.blocks[0], lost, report.blocks[2])))
     assert verdict.level == "unbalanced"
     assert "b.weight is lost in sampling noise" in verdict.sentence
 
@@ -241,12 +241,12 @@ def test_a_large_block_that_may_be_zero_proves_nothing() -> None:
     """1000 ± 900: as a logarithm it would be 170 at least."""
     report = report_of(1.0, 1000.0)
     loud = replace(report.blocks[1], stderr=900.0, ended="budget")
-    assert judge(replace(report, blocks=(report.blocks[0], loud))).level == "undecided"
+    assert weigh(replace(report, blocks=(report.blocks[0], loud))).level == "undecided"
 
 
 def test_only_blocks_that_missed_rtol_are_named() -> None:
     report = report_of(1.0, 1.1, 1.2, error=0.2)
     known = replace(report.blocks[0], ended="budget", stderr=0.0084)
     blocks = (known, *(replace(block, ended="budget") for block in report.blocks[1:]))
-    (note,) = judge(replace(report, blocks=blocks)).notes
+    (note,) = weigh(replace(report, blocks=blocks)).notes
     assert "above 5 % for b.weight and c.weight;" in note

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from hessdiag import plots
+from hessdiag.plots import style
 from hessdiag.results.coverage_study import CoverageRow, CoverageStudy
 
 
@@ -15,9 +16,9 @@ def row(**changes: object) -> CoverageRow:
 
 
 def test_rows_travel_as_json(tmp_path: Path) -> None:
-    study = CoverageStudy((row(), row(column="b", covered=931)))
-    study.to_json(tmp_path / "coverage.json")
-    assert CoverageStudy.from_json(tmp_path / "coverage.json") == study
+    rows = [row(), row(column="b", covered=931)]
+    CoverageStudy(tuple(rows)).to_json(tmp_path / "coverage.json")
+    assert CoverageStudy.from_json(tmp_path / "coverage.json").rows == tuple(rows)
 
 
 def test_wilsons_interval_in_closed_form() -> None:
@@ -33,6 +34,6 @@ def test_each_sampled_block_is_a_dot_and_exact_ones_are_named() -> None:
     (axes,) = figure.axes
     dots = [line for line in axes.lines if line.get_marker() == "o"]
     assert [dot.get_xdata()[0] for dot in dots] == [0.95, 0.931]
-    assert dots[0].get_markerfacecolor() != dots[1].get_markerfacecolor() == "white"
+    assert dots[0].get_markerfacecolor() != dots[1].get_markerfacecolor() == style.theme().page
     caption = next(text.get_text() for text in figure.texts if text.get_gid() == "caption")
     assert "always right to rounding: exact" in caption.replace("\n", " ")

@@ -1,0 +1,24 @@
+"""`hessdiag explain`: what a rule measures, where its threshold stands, and why."""
+
+from typing import Annotated
+
+import typer
+
+from hessdiag.errors import HessdiagError
+from hessdiag.suggestions import did_you_mean
+
+Rule = Annotated[str, typer.Argument(metavar="[RULE]", help="such as HD104; all rules in a line each without one")]
+
+
+def explain(rule: Rule = "") -> None:
+    """Explain a rule that a finding names: what it measures, its threshold, a real case, exceptions."""
+    from hessdiag.diagnosis.rules import catalogue
+
+    if not rule:
+        print(catalogue.overview())
+        return
+    name = rule.upper()
+    if name not in catalogue.CATALOGUE:
+        hint = did_you_mean(name, list(catalogue.CATALOGUE))
+        raise HessdiagError(f"there is no rule {rule!r}: {hint or 'hessdiag explain lists all'}")
+    print(catalogue.explain(name))

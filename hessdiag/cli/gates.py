@@ -1,0 +1,37 @@
+"""Gates: what makes a command exit with 1, for scripts and continuous integration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hessdiag.cli.progress_bar import say
+from hessdiag.errors import HessdiagError
+
+if TYPE_CHECKING:
+    from hessdiag.results.findings import Finding
+
+FailOn = Annotated[
+    str, typer.Option(metavar="fault|warning", help="exit with 1 if there is a finding as grave as that, or graver")
+]
+GATED = ("fault", "warning")
+
+
+def check_fail_on(fail_on: str) -> None:
+    """Refuse another word than the severities that a gate can be set at; empty is no gate."""
+    if fail_on and fail_on not in GATED:
+        raise HessdiagError(f"--fail-on {fail_on!r}: pass {' or '.join(GATED)}")
+
+
+def gate(findings: Iterable[Finding], fail_on: str) -> None:
+    """Exit with 1 where a finding is as grave as `fail_on` or graver; nothing happens where that is empty."""
+    if not fail_on:
+        return
+    grave = GATED[: GATED.index(fail_on) + 1]
+    for finding in findings:
+        if finding.severity in grave:
+            where = f" at {finding.blocks[0]}" if finding.blocks else ""
+            say(f"hessdiag: {finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
+            raise typer.Exit(1)

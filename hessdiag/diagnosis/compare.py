@@ -1,0 +1,72 @@
+"""Compare two networks block by block: two reports, or two models measured on the same examples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+from hessdiag.arguments import check_options
+from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.stream import batches_of
+from hessdiag.diagnosis.diagnose import diagnose
+from hessdiag.errors import HessdiagError
+from hessdiag.results.comparison import Comparison, compare_reports
+from hessdiag.results.report import Report
+
+Side = Report | str | os.PathLike[str] | nn.Module
+
+
+def compare(
+    before: Side,
+    after: Side,
+    inputs: Inputs | Iterable[Any] | None = None,
+    targets: Tensor | None = None,
+    **options: Any,
+) -> Comparison:
+    """Find which block changed between two networks, in what, and by how much.
+
+    Args:
+        before, after: each a `Report`, the JSON file of one, or a model to measure.
+        inputs, targets: as `hessdiag.diagnose` takes them, for models; both models see the same examples.
+        options: of `hessdiag.diagnose`, such as `loss="cross-entropy"`, for models.
+
+    Returns:
+        A `Comparison`; printing it shows the table.
+
+    Raises:
+        HessdiagError: the two cannot be compared; one sentence says why.
+
+    >>> import torch
+    >>> model, larger = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
+    >>> _ = larger.load_state_dict({"weight": 10 * model.weight})
+    >>> comparison = compare(model, larger, torch.ones(1, 2))
+    >>> round(comparison["weight"].ratios["weight_sq"].value, 3)
+    100.0
+    """
+    models = [side for side in (before, after) if isinstance(side, nn.Module)]
+    for name, side in (("before", before), ("after", after)):
+        if not isinstance(side, (Report, str, os.PathLike, nn.Module)):
+            raise HessdiagError(
+                f"{name} is of type {type(side).__name__}: pass a model, a Report of hessdiag.diagnose, or the JSON"
+                " file of one"
+            )
+    if models and inputs is None:
+        raise HessdiagError("a model is to be measured: pass inputs too, compare(before, after, inputs, targets)")
+    if not models and (inputs is not None or targets is not None or options):
+        raise HessdiagError("reports hold what was measured: pass inputs, targets and options with models alone")
+    check_options(options, diagnose, fixed=["targets", "resume", "distributed"])
+    options.setdefault("noise_scale", False)  # it is no part of a comparison
+    batches = [] if inputs is None else list(batches_of(inputs, targets))  # a shuffling loader is read once, for both
+    first, second = (_report(side, batches, options) for side in (before, after))
+    return compare_reports(first, second)
+
+
+def _report(side: Side, batches: Iterable[Batch], options: dict[str, Any]) -> Report:
+    if isinstance(side, Report):
+        return side
+    if isinstance(side, nn.Module):
+        return diagnose(side, ((batch.inputs, batch.targets) for batch in batches), **options)
+    return Report.from_json(side)

@@ -1,0 +1,41 @@
+"""Signals and findings beside a measurement: whatever goes wrong here is said, and costs the measurement nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import Loss
+from hessdiag.diagnosis.network_signals import network_signals
+from hessdiag.diagnosis.rules.causes import find
+from hessdiag.results.findings import Finding
+from hessdiag.results.report import BlockReport
+from hessdiag.results.signals import Signals
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of a network, or why nothing was."""
+
+    signals: Signals | None
+    reason: str = ""
+
+    def findings(self, blocks: Sequence[BlockReport]) -> tuple[Finding, ...]:
+        """Apply the rules; none to nothing."""
+        return find(self.signals, blocks) if self.signals is not None else ()
+
+
+def look_at(model: nn.Module, batch: Batch, loss: Loss, *, examples: int) -> Look:
+    """Measure the signals of a model that may do anything in its forward pass.
+
+    Args:
+        model, batch, loss: see `network_signals`.
+        examples: at most so many at once.
+    """
+    try:
+        return Look(network_signals(model, batch, loss, examples=examples))
+    except Exception as error:  # user code; the measurement itself has its own, exact refusals
+        return Look(None, " ".join(f"{type(error).__name__}: {error}".split())[:200])

@@ -1,0 +1,163 @@
+"""What each layer is for, read off the autograd graph: where its output goes, and what the nonlinearity there did.
+
+From the node of a layer's output the graph is followed to its consumers, through nodes that only change the shape,
+products with scalars or parameters, and biases, until something else comes. No tracing is needed, so that it works for
+whatever autograd can differentiate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FLAT = 0.99  # of the range of a tanh or sigmoid
+
+_TRANSPARENT = re.compile(
+    r"(View|UnsafeView|Reshape\w*|Transpose|T|Permute|Expand|Slice|Squeeze|Unsqueeze|Clone|Alias|Split|SplitWithSizes"
+    r"|Select|ToCopy|Copy|CopySlices|NativeDropout|Unbind|Chunk|Index|Mean|MaxPool2DWithIndices|AvgPool2D|Stack"
+    r"|AdaptiveAvgPool2D|Neg|Cat|Roll)Backward\d*"
+)
+_NONLINEARITIES = {
+    "Relu": "relu", "Gelu": "gelu", "Silu": "silu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Sin": "sin", "Elu": "elu",
+    "LeakyRelu": "leaky_relu", "Hardtanh": "relu6", "Softplus": "softplus", "Softmax": "softmax",
+}  # fmt: skip
+
+Node = Any  # of torch's autograd graph, which has no public type for it
+
+
+@dataclass
+class Role:
+    """What became of one output.
+
+    Attributes:
+        labels: see `hessdiag.results.signals.LayerSignals`.
+        stream: path of the normalisation that reads what the output is added to; empty where there is none.
+        numbers: `saturated` and `phase_rms` of the nonlinearity behind it.
+    """
+
+    labels: set[str] = field(default_factory=set)
+    stream: str = ""
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+class Graph:
+    """The autograd graph behind one output, to be asked for roles.
+
+    Args:
+        root: the node of the network's output.
+        norms: path of the normalisation that reads what a node wrote.
+    """
+
+    def __init__(self, root: Node, norms: Mapping[Node, str]) -> None:
+        self.root = root
+        self.norms = norms
+        self.consumers: dict[Node, list[tuple[Node, int]]] = defaultdict(list)
+        seen: set[Node] = set()
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            for position, (parent, _) in enumerate(node.next_functions):
+                if parent is not None:
+                    self.consumers[parent].append((node, position))
+                    stack.append(parent)
+
+    def role_of(self, start: Node) -> Role:
+        """Follow the output that a node wrote."""
+        role, visited, stack = Role(), {start}, [start]
+        while stack:
+            node = stack.pop()
+            if node is self.root:
+                role.labels.add("output")
+            if node in self.norms:
+                role.labels.add("norm")
+            for after, position in self.consumers[node]:
+                if self._passes(after, position, start, role) and after not in visited:
+                    visited.add(after)
+                    stack.append(after)
+        return role
+
+    def _passes(self, after: Node, position: int, start: Node, role: Role) -> bool:
+        """Whether the output goes on through a consumer; else the consumer's label is noted."""
+        name = after.name().removeprefix("torch::autograd::")
+        kind = _NONLINEARITIES.get(re.sub(r"Backward\d*$", "", name))
+        if re.match(r"(Native|Cudnn|Miopen)BatchNorm", name):
+            role.labels.add("norm")
+            return True
+        if re.match(r"NativeLayerNorm|NativeGroupNorm|FusedRmsNorm", name):  # called as a function
+            role.labels.add("norm")
+            return False
+        if kind:
+            role.labels.add("selu" if kind == "elu" and _is_selu(after) else kind)
+            role.numbers |= _what_it_did(after, kind)
+            return False
+        if _TRANSPARENT.fullmatch(name):
+            return True
+        if not re.fullmatch(r"(Add|Sub|Mul|Div)Backward\d", name):
+            return False
+        others = [p for i, (p, _) in enumerate(after.next_functions) if p is not None and i != position]
+        if not others or _only_parameters(others[0]):
+            return True
+        if not name.startswith(("Add", "Sub")):
+            role.labels.add("gate")
+            return False
+        if _descends(others[0], start):  # on both sides: part of a nonlinearity, or a skip starts here
+            role.labels.add("self-add")
+            return True
+        role.labels.add("add")
+        role.stream = role.stream or self.norms.get(others[0], "")
+        return False
+
+
+def _descends(node: Node, ancestor: Node) -> bool:
+    """Whether a node was computed from another one; what is older than that cannot have been."""
+    oldest = _age(ancestor)
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if each is ancestor:
+            return True
+        if each is not None and each not in seen and _age(each) >= oldest:
+            seen.add(each)
+            stack.extend(parent for parent, _ in each.next_functions)
+    return False
+
+
+def _age(node: Node) -> int:
+    """Place of a node in the order of creation."""
+    number = getattr(node, "_sequence_nr", None)
+    return int(number()) if number is not None else 2**63
+
+
+def _is_selu(node: Node) -> bool:
+    """ELU and SELU share a node; the scale tells them apart."""
+    return float(getattr(node, "_saved_scale", 1.0)) != 1.0
+
+
+def _what_it_did(node: Node, kind: str) -> dict[str, float]:
+    """What a nonlinearity did, from the tensor that it saved for its backward pass."""
+    if kind == "sin":
+        return {"phase_rms": float(node._saved_self.detach().square().mean().sqrt())}
+    if kind in ("tanh", "sigmoid"):
+        result = node._saved_result.detach()
+        result = result if kind == "tanh" else 2 * result - 1
+        return {"saturated": float((result.abs() > FLAT).to(result.dtype).mean())}
+    return {}
+
+
+def _only_parameters(node: Node, depth: int = 4) -> bool:
+    """Whether a node holds nothing but a parameter, at most reshaped."""
+    if node.name().endswith("AccumulateGrad"):
+        return True
+    parents = [parent for parent, _ in node.next_functions if parent is not None]
+    return (
+        depth > 0
+        and _TRANSPARENT.fullmatch(node.name()) is not None
+        and all(_only_parameters(parent, depth - 1) for parent in parents)
+    )

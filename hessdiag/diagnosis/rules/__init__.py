@@ -1,0 +1,1 @@
+"""Rules from plain numbers to findings, one family a file. Nothing here needs torch."""

@@ -1,0 +1,143 @@
+"""A network as the rules see it: its signals by role."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from hessdiag.results.report import BlockReport
+from hessdiag.results.signals import ParameterSignals, Signals
+
+# n k² E[W²] at which a nonlinearity keeps E[x²]; SELU holds itself at 1.
+CRITICAL = {
+    "relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.55, "selu": 1.0, "tanh": 1.0,
+}  # fmt: skip
+MAX_GROUPS = 3  # kinds of layers named in a sentence
+TINY = 1e-300
+
+
+class Net:
+    """Signals of one network by role, and what is derived from them.
+
+    Args:
+        signals: of the network.
+        blocks: what was measured of its blocks, for the rules on curvature.
+
+    Attributes:
+        layers: by path, in execution order; `order` has the place of each.
+        matrices, weights: parameters with two dimensions or more, and those of them that are no embedding.
+        backbone: paths of the layers that hold weights; `head` is the last that writes the output, `hidden` the others.
+        normalised: whether a normalisation with statistics of the batch is at work.
+        residual: whether a hidden layer ends a residual branch.
+    """
+
+    def __init__(self, signals: Signals, blocks: Sequence[BlockReport] = ()) -> None:
+        self.signals = signals
+        self.blocks = {block.name: block for block in blocks}
+        self.parameters = signals.parameters
+        self.named = {p.name: p for p in self.parameters}
+        self.siblings = assign_siblings(self.parameters)
+        self.families = Counter(_pattern(key) for key in self.siblings.values())
+        self.layers = {layer.path: layer for layer in signals.layers}
+        self.order = {path: place for place, path in enumerate(self.layers)}
+        self.matrices = [p for p in self.parameters if len(p.shape) > 1]
+        self.weights = [p for p in self.matrices if "Embedding" not in p.kind]
+        self.weight_of = {o: p for p in self.matrices for o in p.owners if o in self.layers}
+        owners = {o for p in self.matrices for o in p.owners if o in self.layers}
+        self.backbone = sorted((o for o in owners if self.layers[o].kind != "Embedding"), key=self.order.__getitem__)
+        outputs = [path for path in self.backbone if "output" in self.layers[path].labels]
+        self.head = outputs[-1] if outputs else None
+        self.hidden = [path for path in self.backbone if path != self.head]
+        self.normalised = any(layer.normalises for layer in signals.layers) or (
+            not signals.fixed_norms and any("norm" in layer.labels for layer in signals.layers)
+        )
+        self.residual = any("add" in self.layers[path].labels for path in self.hidden)
+
+    @property
+    def loss_ratio(self) -> float:
+        """The initial loss over that of a constant guess; NaN where there is none."""
+        chance = self.signals.chance_loss
+        return self.signals.initial_loss / chance if chance > 0 else math.nan
+
+    def scale(self, path: str) -> float:
+        """n k² E[W²]: what the layer multiplies E[x²] by, were its inputs uncorrelated."""
+        p = self.weight_of[path]
+        return p.fan_in * p.kernel * p.weight_sq
+
+    def critical(self, path: str) -> float | None:
+        """The scale at which E[x²] stays, for the layer's nonlinearity; None where it is not known."""
+        return next((CRITICAL[label] for label in self.layers[path].labels if label in CRITICAL), None)
+
+    def gain_of(self, path: str) -> ParameterSignals | None:
+        """The parameter called weight of a module."""
+        return self.named.get(f"{path}.weight")
+
+    def bias_of(self, path: str) -> ParameterSignals | None:
+        """The bias of a module."""
+        return self.named.get(f"{path}.bias")
+
+    def name_of(self, path: str) -> str:
+        """Name of the weight of a layer."""
+        return self.weight_of[path].name
+
+    def listed(self, names: Iterable[str]) -> str:
+        """Name some parameters in a sentence, siblings together.
+
+        As in `h.#.attn.c_proj.weight (all 12)`.
+        """
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            groups.setdefault(_pattern(self.siblings.get(name, name)), []).append(name)
+        shown = [self._group(key, members) for key, members in groups.items()]
+        if len(shown) > MAX_GROUPS + 1:
+            left = sum(len(members) for members in list(groups.values())[MAX_GROUPS:])
+            shown = [*shown[:MAX_GROUPS], f"{left} more"]
+        return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
+
+    def _group(self, key: str, members: Sequence[str]) -> str:
+        if len(members) == 1:
+            return members[0]
+        whole = self.families[key]
+        count = f"all {whole}" if len(members) == whole else f"{len(members)} of {whole}"
+        return f"{key} ({count})"
+
+
+def _pattern(key: str) -> str:
+    """The name of a family without the shape."""
+    return key.rpartition("(")[0] or key
+
+
+def assign_siblings(parameters: Sequence[ParameterSignals]) -> dict[str, str]:
+    """Name the family of each parameter: its name with one number struck out, and its shape.
+
+    Of several numbers that one which makes the largest family, so that `blocks.3.conv2` belongs to `blocks.#.conv2`
+    and not to `blocks.3.conv#`.
+    """
+    choices = {
+        p.name: [f"{p.name[: m.start()]}#{p.name[m.end() :]}{p.shape}" for m in re.finditer(r"\d+", p.name)]
+        for p in parameters
+    }
+    members = Counter(key for keys in choices.values() for key in keys)
+    return {name: max(keys, key=members.__getitem__) if keys else name for name, keys in choices.items()}
+
+
+def log_ratio(a: float, b: float) -> float:
+    """ln(a / b), of numbers that may be 0."""
+    return math.log(max(a, TINY) / max(b, TINY))
+
+
+def mode(values: Sequence[float]) -> float:
+    """The value with most others within 0.2."""
+    return max(values, key=lambda v: sum(abs(v - o) < 0.2 for o in values))
+
+
+def exp(logarithm: float) -> float:
+    """e to the power, as large as numbers go."""
+    return math.exp(min(logarithm, 700.0))
+
+
+def worst_first(numbers: dict[str, float]) -> tuple[str, ...]:
+    """Names by falling number."""
+    return tuple(sorted(numbers, key=numbers.__getitem__, reverse=True))

@@ -1,0 +1,402 @@
+"""HD1xx: what runs through the network. Each rule reads a `Net` and yields at most one finding."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+from hessdiag.diagnosis.rules.network_view import CRITICAL, TINY, Net, exp, log_ratio, worst_first
+from hessdiag.diagnosis.rules.weight_rules import laws
+from hessdiag.results.findings import Finding, Repair, Severity
+from hessdiag.results.numbers import short
+
+LOSS = {"cross-entropy": (2.0, 3.0, 5.0), "mse": (3.0, 5.0, 10.0)}  # note, warning, fault
+SILENT = 1e-7  # varying E[x²] at the head
+INPUT_SQ = 100.0
+CHAIN, CHAIN_FAULT = 1e4, 1e6
+RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
+SATURATED, SATURATED_FAULT = 0.5, 0.9
+PHASE = math.pi / 2
+BRANCH = 3.0
+BELOW_EPS = 0.3
+VARIES, VARIES_WARNING, VARIES_FAULT = 3e-3, 1e-3, 1e-5
+TAPER = 1.5
+
+
+def initial_loss(net: Net) -> Iterator[Finding]:
+    """HD101: the first loss is far above that of a constant guess."""
+    signals, ratio = net.signals, net.loss_ratio
+    if signals.loss_kind not in LOSS or not ratio > LOSS[signals.loss_kind][0]:
+        return
+    note, warn, fault = LOSS[signals.loss_kind]
+    surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
+    if not surely > note / 2 or signals.input_sq > INPUT_SQ:  # HD105 names the cause
+        return
+    what = (
+        f"The initial loss is {short(signals.initial_loss)}, {short(ratio)} times that of a constant guess"
+        f" ({short(signals.chance_loss)}; above {short(note)} is unusual)"
+    )
+    if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
+        bias = net.bias_of(net.head)
+        name = bias.name if bias else net.name_of(net.head)
+        yield Finding(
+            rule="HD101",
+            severity="warning" if ratio > 4 else "note",
+            blocks=(name,),
+            message=f"{what}, although E[y²] is only {short(signals.output_sq)}: the outputs' mean does not fit the"
+            " targets.",
+            advice=f"Set {name} to the logarithm of the label frequencies, or to the mean of the targets.",
+            value=ratio,
+            threshold=note,
+        )
+        return
+    blocks, scales = loudest(net)
+    yield Finding(
+        rule="HD101",
+        severity="fault" if surely > fault else "warning" if surely > warn else "note",
+        blocks=blocks,
+        message=f"{what}: E[y²] is {short(signals.output_sq)}, which is due to {net.listed(blocks)}.",
+        advice=_scaling_advice(blocks, scales),
+        value=ratio,
+        threshold=note,
+        repairs=tuple(Repair(parameter=n, action="scale", value=f) for n, f in scales.items() if f < 1),
+    )
+
+
+def _scaling_advice(blocks: tuple[str, ...], scales: dict[str, float]) -> str:
+    name = blocks[0] if blocks else "the last layer"
+    factor = scales.get(name, 1.0)
+    if not 0 < factor < 1:
+        return f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
+    return f"Multiply {name} by {factor:.2g}, so that a layer no longer enlarges what it reads."
+
+
+def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
+    """Weights behind the last normalisation that multiply their input most, and factors that would undo it.
+
+    Most is meant over what the nonlinearity behind them takes back.
+    """
+    if net.head and net.signals.output_sq > 4 * net.layers[net.head].out_sq:  # multiplied behind the head
+        name = net.name_of(net.head)
+        return (name,), {name: math.sqrt(1 / net.signals.output_sq)}
+    last_norm = max((net.order[path] for path, layer in net.layers.items() if layer.normalises), default=-1)
+    tail = [path for path in net.backbone if net.order[path] > last_norm] or ([net.head] if net.head else [])
+    excess: dict[str, float] = {}
+    for path in tail:
+        layer, bias = net.layers[path], net.bias_of(path)
+        if bias and bias.weight_sq > 0.5 * layer.out_sq:
+            return (bias.name, net.name_of(path)), {bias.name: 0.0}
+        need = 1.0 if path == net.head else max((CRITICAL.get(label, 1.0) for label in layer.labels), default=1.0)
+        excess[path] = layer.out_sq / layer.x_sq / need if layer.x_sq > 0 else math.inf
+    ranked = sorted(excess, key=excess.__getitem__, reverse=True)
+    top = excess[ranked[0]] if ranked else 0.0
+    chosen = [path for path in ranked if excess[path] > max(1.5, top / 4)] or ranked[:1]
+    scales = {net.name_of(path): excess[path] ** -0.5 for path in chosen if 1 < excess[path] < math.inf}
+    return tuple(dict.fromkeys(net.name_of(path) for path in chosen)), scales
+
+
+def nothing_arrives(net: Net) -> Iterator[Finding]:
+    """HD102: the outputs do not depend on the inputs any more."""
+    head = net.layers.get(net.head or "")
+    if not head or net.scale(head.path) == 0:
+        return
+    varying = head.x_sq * head.x_varies
+    if not 0 < varying <= SILENT:
+        return
+    steps = {
+        net.name_of(path): log_ratio(layer.x_sq, layer.out_sq)
+        for path in net.hidden
+        if (layer := net.layers[path]).x_sq > 0 and layer.out_sq > 0
+    }
+    blocks = worst_first(steps)[: max(3, len(steps) // 3)]
+    yield Finding(
+        rule="HD102",
+        severity="warning" if net.signals.fixed_norms else "fault",
+        blocks=blocks,
+        message=f"Hardly anything of the inputs reaches the last layer: what varies between examples there has a second"
+        f" moment of {short(varying)} (below {short(SILENT)} is lost); {net.listed(blocks)} shrink it most.",
+        advice="Initialise these layers so that n k² E[W²] is 2 behind ReLUs, as hessdiag.init.apply(model, 'fan-in')"
+        " does, or put a normalisation between them.",
+        value=varying,
+        threshold=SILENT,
+    )
+
+
+def depth_scale(net: Net) -> Iterator[Finding]:
+    """HD103: in a chain without normalisation or skips the scale multiplies up, or down, with depth."""
+    if net.normalised or net.residual or len(net.hidden) < 4:
+        return
+    chain = [path for path in net.hidden if "LSTM" not in net.layers[path].kind and net.scale(path) > 0]
+    if len(chain) < len(net.hidden):
+        return
+    steps = {path: math.log(net.scale(path) / need) for path in chain if (need := net.critical(path))}
+    product = sum(steps.values())
+    first, last = net.layers[chain[0]], net.layers[chain[-1]]
+    forward = log_ratio(last.out_sq, first.out_sq)
+    backward = log_ratio(first.out_gradient_total, last.out_gradient_total)
+    varies = net.layers[net.head].x_varies if net.head else 1.0
+    varies = 1.0 if math.isnan(varies) else varies
+    measured = max(abs(forward), abs(backward))
+    if max(abs(product), measured) < math.log(CHAIN) and varies > 1e-3:
+        return
+    if measured < math.log(5) and varies > 1e-2:
+        return  # a nonlinearity that holds its own scale, as a saturating one does
+    severity: Severity = "fault" if measured > math.log(CHAIN_FAULT) or varies < 1e-4 else "warning"
+    sign = 1 if (product or max(forward, backward, key=abs)) > 0 else -1
+    blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
+    blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
+    value = exp(max(measured, abs(product)))
+    needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed})
+    usual = "; a factor of " + short(exp(sign * sum(blamed.values()) / len(blamed))) + " a layer" if blamed else ""
+    yield Finding(
+        rule="HD103",
+        severity="note" if net.signals.fixed_norms else severity,
+        blocks=blocks,
+        message=f"The signal {'grows' if sign > 0 else 'decays'} with depth: E[x²] by {short(exp(forward))} forward and"
+        f" {short(exp(backward))} backward over {len(chain)} layers, {short(exp(product))} by n k² E[W²] alone"
+        f" (healthy within {short(CHAIN)}){usual}, in {net.listed(blocks)}.",
+        advice="Initialise every layer so that n k² E[W²] is "
+        + (f"{' or '.join(short(n) for n in needs)}" if needs else "what its nonlinearity needs")
+        + (": hessdiag.init.apply(model, 'fan-in')." if needs == [2.0] else "."),
+        value=value,
+        threshold=CHAIN,
+        repairs=tuple(
+            Repair(parameter=net.name_of(path), action="scale", value=exp(-step / 2))
+            for path, step in steps.items()
+            if net.name_of(path) in blamed
+        ),
+    )
+
+
+def residual_growth(net: Net) -> Iterator[Finding]:
+    """HD104: residual branches without normalisation double E[x²] again and again."""
+    if net.normalised or not net.residual or len(net.hidden) < 6:
+        return
+    first = max(net.layers[net.hidden[0]].out_sq, TINY)
+    ends = [net.layers[path].x_sq for path in (net.head, net.hidden[-1]) if path]
+    totals = [t for path in net.hidden if (t := net.layers[path].out_gradient_total) > 0]
+    backward = totals[0] / totals[-1] if totals else 1.0
+    forward = max((x / first for x in ends if not math.isnan(x)), default=1.0)
+    growth = max(forward, backward)
+    limit = RESIDUAL_FAULT if net.signals.fixed_norms else RESIDUAL
+    if not growth >= limit:
+        return
+    branches = [path for path in net.hidden if "add" in net.layers[path].labels and net.scale(path) > 0]
+    if not branches:
+        return
+    blocks = tuple(net.name_of(path) for path in branches)
+    severity: Severity = "fault" if growth > RESIDUAL_FAULT or net.loss_ratio > 4 else "warning"
+    factor = len(branches) ** -0.5
+    yield Finding(
+        rule="HD104",
+        severity="note" if net.signals.fixed_norms else severity,
+        blocks=blocks,
+        message=f"{len(branches)} residual branches without a normalisation multiply E[x²] by {short(forward)} from the"
+        f" first layer to the last, and its gradient by {short(backward)} (healthy below {short(limit)}); they end in"
+        f" {net.listed(blocks)}.",
+        advice=f"Start these at zero (Fixup): `nn.init.zeros_`, or multiply them by 1/√{len(branches)} = {factor:.2g}.",
+        value=growth,
+        threshold=limit,
+        repairs=tuple(Repair(parameter=name, action="scale", value=factor) for name in blocks),
+    )
+
+
+def raw_inputs(net: Net) -> Iterator[Finding]:
+    """HD105: inputs far from unit scale, such as pixels from 0 to 255."""
+    sq = net.signals.input_sq
+    if not sq > INPUT_SQ or not net.backbone:
+        return
+    path = next((path for path in net.backbone if net.layers[path].x_sq > 0.2 * sq), net.backbone[0])
+    normed = "norm" in net.layers[path].labels and net.normalised
+    yield Finding(
+        rule="HD105",
+        severity="note" if normed else "fault" if net.loss_ratio > 4 else "warning",
+        blocks=(net.name_of(path),),
+        message=f"The inputs have a second moment of {short(sq)} (standardised ones have 1; above {short(INPUT_SQ)} is"
+        " unusual).",
+        advice="Standardise the data: subtract its mean and divide by its standard deviation, about"
+        f" {short(math.sqrt(sq))} here.",
+        value=sq,
+        threshold=INPUT_SQ,
+    )
+
+
+def saturation(net: Net) -> Iterator[Finding]:
+    """HD106: a tanh or sigmoid is flat for most of its inputs."""
+    hit = {net.name_of(path): s for path in net.hidden if (s := net.layers[path].saturated) > SATURATED}
+    if not hit:
+        return
+    blocks = worst_first(hit)
+    path = next(path for path in net.hidden if net.name_of(path) == blocks[0])
+    factor = min(1.0, net.layers[path].out_sq ** -0.5) if net.layers[path].out_sq > 0 else 1.0
+    yield Finding(
+        rule="HD106",
+        severity="fault" if hit[blocks[0]] > SATURATED_FAULT else "warning",
+        blocks=blocks,
+        message=f"{100 * hit[blocks[0]]:.0f} % of the units behind {blocks[0]} are flat, beyond .99 of the range of"
+        f" their tanh or sigmoid (above {100 * SATURATED:.0f} % in {net.listed(blocks)}).",
+        advice=f"Make the weights smaller: {blocks[0]} by {factor:.2g} gives what it writes a second moment of 1.",
+        value=hit[blocks[0]],
+        threshold=SATURATED,
+    )
+
+
+def narrow_phase(net: Net) -> Iterator[Finding]:
+    """HD107: the first sines of a coordinate network span less than half a period, so that they are nearly linear."""
+    sines = [path for path in net.hidden if not math.isnan(net.layers[path].phase_rms)]
+    if len(sines) < 2 or sines[0] != net.backbone[0] or net.weight_of[sines[0]].fan_in > 8:
+        return
+    first, layer = net.weight_of[sines[0]], net.layers[sines[0]]
+    if not layer.out_sq > 0:
+        return
+    omega = layer.phase_rms / math.sqrt(layer.out_sq)
+    spread = omega * math.sqrt(first.fan_in * first.weight_sq * layer.x_sq)
+    if not 0 < spread < PHASE:
+        return
+    n = first.fan_in
+    yield Finding(
+        rule="HD107",
+        severity="warning",
+        blocks=(first.name,),
+        message=f"The arguments of the first sines spread by {short(spread)} rad (rms), less than the {short(PHASE)} of"
+        " half a period: they are nearly linear in the coordinates.",
+        advice=f"Draw {first.name} from U(±1/n): `nn.init.uniform_(weight, -1 / {n}, 1 / {n})`; the sines' own ω"
+        " multiplies it.",
+        value=spread,
+        threshold=PHASE,
+        repairs=(Repair(parameter=first.name, action="scale", value=1 / (n * math.sqrt(3 * first.weight_sq))),),
+    )
+
+
+def drowning_branches(net: Net) -> Iterator[Finding]:
+    """HD108: a pre-norm branch is much larger than the stream that it is added to (LLaMA and OPT do so, too)."""
+    share: dict[str, float] = {}
+    for path in net.hidden:
+        layer = net.layers[path]
+        stream = net.layers.get(layer.stream)
+        if "add" in layer.labels and net.scale(path) > 0 and stream and stream.normalises and stream.x_sq > 0:
+            share[path] = layer.out_sq * layer_scale(net, path) / stream.x_sq
+    if len(share) < 4 or max(share.values()) < BRANCH:
+        return
+    families: dict[str, list[str]] = defaultdict(list)
+    for path in share:
+        families[net.siblings[net.name_of(path)]].append(path)
+    ranked = sorted(families.values(), key=lambda paths: -sum(net.layers[path].out_sq for path in paths))
+    blocks = tuple(net.name_of(path) for paths in ranked for path in paths)
+    factor = len(share) ** -0.5
+    yield Finding(
+        rule="HD108",
+        severity="note",
+        blocks=blocks,
+        message=f"A residual branch writes {short(max(share.values()))} times E[x²] of the stream that it is added to"
+        f" (above {short(BRANCH)}); the branches end in {net.listed(blocks)}.",
+        advice=f"GPT-2 scales these by 1/√{len(share)} = {factor:.2g}; LLaMA and OPT do not, and train.",
+        value=max(share.values()),
+        threshold=BRANCH,
+        repairs=tuple(Repair(parameter=name, action="scale", value=factor) for name in blocks),
+    )
+
+
+def layer_scale(net: Net, path: str) -> float:
+    """E[λ²] of a LayerScale on the branch: a vector of the layer's parent that is no weight and no bias."""
+    parent = path.rpartition(".")[0]
+    vectors = [
+        p.weight_sq
+        for p in net.parameters
+        if len(p.shape) == 1 and p.attribute not in ("weight", "bias")
+        and any(o == parent or o.startswith(parent + ".") for o in p.owners)
+    ]  # fmt: skip
+    return min(vectors, default=1.0)
+
+
+def below_epsilon(net: Net) -> Iterator[Finding]:
+    """HD109: the signal that a normalisation reads is below its ε, so that it is not normalised."""
+    hit: dict[str, float] = {}
+    sources: list[str] = []
+    for path, layer in net.layers.items():
+        gain = net.gain_of(path)
+        if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not 0 < layer.x_sq < 1e-4:
+            continue
+        share = layer.out_sq / gain.weight_sq
+        if share < BELOW_EPS:
+            before = [o for o in net.weight_of if net.order[o] < net.order[path]]
+            source = net.name_of(max(before, key=net.order.__getitem__)) if before else gain.name
+            hit |= {source: min(share, hit.get(source, 1.0)), gain.name: share}
+            sources.append(source)
+    if not hit:
+        return
+    blocks = tuple(sorted(hit, key=lambda name: (hit[name], name not in sources)))
+    worst = hit[blocks[0]]
+    yield Finding(
+        rule="HD109",
+        severity="warning",
+        blocks=blocks,
+        message=f"What a normalisation reads is below its ε, so that E[y²] behind it is {short(worst)} and not 1"
+        f" (healthy above {short(BELOW_EPS)}); it comes from {blocks[0]}.",
+        advice=f"Make {blocks[0]} larger (a standard deviation of .02 is usual for embeddings), or ε smaller.",
+        value=worst,
+        threshold=BELOW_EPS,
+        repairs=tuple(
+            Repair(parameter=name, action="scale", value=0.02 / math.sqrt(net.named[name].weight_sq))
+            for name in dict.fromkeys(sources)
+            if len(net.named[name].shape) > 1 and 0 < net.named[name].weight_sq < 4e-4
+        ),
+    )
+
+
+def drowned(net: Net) -> Iterator[Finding]:
+    """HD110: what a layer reads is nearly the same for every example; the constant that drowns it is named."""
+    if net.signals.examples < 4:
+        return
+    before: list[str] = []
+    for path, layer in net.layers.items():
+        if "Embedding" not in layer.kind and layer.x_sq > 0 and layer.x_varies < VARIES:
+            steady = [o for o in before if not net.layers[o].out_varies > VARIES]
+            steady.sort(key=lambda o: -net.layers[o].out_sq)
+            blamed = (steady or before[-1:] or [path])[:3]
+            blocks = tuple(dict.fromkeys(p.name for o in blamed for p in net.parameters if o in p.owners))
+            varies = layer.x_varies
+            yield Finding(
+                rule="HD110",
+                severity="fault" if varies < VARIES_FAULT else "warning" if varies < VARIES_WARNING else "note",
+                blocks=blocks,
+                message=f"Only {short(varies)} of E[x²] that {path or 'the model'} reads varies between examples"
+                f" (healthy above {short(VARIES)})" + (f": {net.listed(blocks)} drown it." if blocks else "."),
+                advice="Make that constant smaller, or what it is added to larger, until both have about the same"
+                " second moment.",
+                value=varies,
+                threshold=VARIES,
+            )
+            return
+        before.append(path)
+
+
+def backward_scheme(net: Net) -> Iterator[Finding]:
+    """HD111: weights that keep the gradient's scale (fan-out) in a chain that changes width."""
+    found = laws(net)
+    plain = not (net.normalised or net.signals.fixed_norms or net.residual)
+    if not plain or not found or found.share < 0.8 or found.law != "fan-out":
+        return
+    steps = {net.name_of(path): abs(log_ratio(net.weight_of[path].fan_in, net.weight_of[path].fan_out))
+             for path in net.hidden}  # fmt: skip
+    blocks = worst_first(steps)
+    if not blocks or steps[blocks[0]] < math.log(TAPER):
+        return
+    worst = math.exp(steps[blocks[0]])
+    yield Finding(
+        rule="HD111",
+        severity="note",
+        blocks=blocks,
+        message=f"The weights follow fan-out in a chain whose widths change by up to {short(worst)} in a layer (above"
+        f" {short(TAPER)}): E[x²] changes with them.",
+        advice="Use fan-in, which keeps E[x²], or the geometric mean of both: hessdiag.init.apply(model, 'geometric').",
+        value=worst,
+        threshold=TAPER,
+    )
+
+
+RULES = (
+    initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, saturation, narrow_phase,
+    drowning_branches, below_epsilon, drowned, backward_scheme,
+)  # fmt: skip

@@ -1,0 +1,155 @@
+"""The size of everything that runs through a network on one batch, and of its weights: plain numbers for the rules.
+
+E[·] is the mean over elements and examples, Δ the gradient of each example's own loss. A share that *varies* is that
+of the second moment which differs from one example to the other; it is NaN for a single example.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from hessdiag.results.records import Record
+
+Gradient = Literal["some", "zero", "none"]
+
+
+class _Numbers(Record):
+    """A record that is equal to another one with the same numbers, undefined ones included."""
+
+    def __post_init__(self) -> None:
+        # One NaN object for all: tuples compare by identity first, so records with undefined numbers can be equal.
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            if isinstance(value, float) and math.isnan(value):
+                object.__setattr__(self, f.name, math.nan)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return tuple(vars(self).values()) == tuple(vars(other).values())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerSignals(_Numbers):
+    """What one module with parameters of its own read and wrote in its first call.
+
+    Attributes:
+        path, kind: where it is in the model, and the name of its class.
+        labels: where its output goes, read off the autograd graph: `"output"`, `"add"` (the end of a residual branch),
+            `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, and names of nonlinearities.
+        reads: number of the tensor that it reads; layers that read the same one share it. -1 where there is none.
+        stream: path of a normalisation that reads the tensor to which the output is added; empty where none does.
+        normalises: whether it is a normalisation that uses statistics of this batch.
+        samples: values of each unit, over examples and positions.
+        x_sq, x_varies: E[x²] of what it reads, and the share of it that varies.
+        out_sq, out_varies: E[x²] of what it writes, and the share of it that varies.
+        x_gradient_sq: E[Δx²] where it reads, through this layer alone where it is known; NaN where x has no gradient.
+        out_gradient_sq: E[Δx²] where it writes.
+        out_gradient_total: Σ Δx² over an example where it writes: free of how many positions there are.
+        off_share: share of units that are 0 or below on every sample.
+        dead_share: share of units that no gradient reaches.
+        saturated: share of the units of a following tanh or sigmoid that are flat, above .99 of their range.
+        phase_rms: rms of the argument of a following sine, in radians.
+    """
+
+    path: str
+    kind: str
+    labels: tuple[str, ...] = ()
+    reads: int = -1
+    stream: str = ""
+    normalises: bool = False
+    samples: int = 0
+    x_sq: float = math.nan
+    x_varies: float = math.nan
+    out_sq: float = 0.0
+    out_varies: float = math.nan
+    x_gradient_sq: float = math.nan
+    out_gradient_sq: float = 0.0
+    out_gradient_total: float = 0.0
+    off_share: float = 0.0
+    dead_share: float = 0.0
+    saturated: float = math.nan
+    phase_rms: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ParameterSignals(_Numbers):
+    """One parameter: its statistics, and whether a gradient reaches it.
+
+    Attributes:
+        name, owners, attribute, kind: its name, the modules that hold it, as what, and the class of the first of them.
+        shape, numel: its shape, and P.
+        fan_in, fan_out, kernel, groups: channels a unit reads, channels an input reaches, entries of the kernel, and
+            groups of a convolution; 0 and 1 for vectors.
+        trainable: whether it is to learn.
+        weight_sq, mean: E[W²] and E[W].
+        unlike: share of E[W²] by which output units differ.
+        kurtosis: E[(W − E[W])⁴] over the variance squared; 3 for a Gaussian.
+        largest: largest entry over the rms.
+        zeros: share of entries that are exactly zero.
+        parts: E[W²] of each part of a fused tensor: gates of an LSTM or GRU; query, key and value.
+        gradient: `"some"`, `"zero"` (exactly) or `"none"` (the outputs do not depend on it).
+        gradient_sq: E[Δ²] of the gradient of the batch's mean loss.
+        radial: the largest of P ⟨W, g⟩² / (‖W‖² ‖g‖²) over a few random vectors sent back from the outputs as g: about
+            1 in general, 0 where the network does not change with the scale of W. NaN where it was not measured: no
+            normalisation follows.
+    """
+
+    name: str
+    owners: tuple[str, ...]
+    attribute: str
+    kind: str
+    shape: tuple[int, ...]
+    numel: int
+    fan_in: int = 0
+    fan_out: int = 0
+    kernel: int = 1
+    groups: int = 1
+    trainable: bool = True
+    weight_sq: float = 0.0
+    mean: float = 0.0
+    unlike: float = 1.0
+    kurtosis: float = math.nan
+    largest: float = 0.0
+    zeros: float = 0.0
+    parts: tuple[float, ...] = ()
+    gradient: Gradient = "some"
+    gradient_sq: float = 0.0
+    radial: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Signals(_Numbers):
+    """Signals of a network on some examples of a batch.
+
+    Attributes:
+        examples: how many there were.
+        initial_loss, initial_loss_stderr: mean loss, and its standard error over the examples.
+        chance_loss: loss of the best constant guess from the labels or targets alone; NaN for other losses.
+        loss_kind: `"cross-entropy"`, `"mse"` or `"other"`.
+        output_sq, output_variance: E[y²], and E[y²] − E[y]².
+        input_sq: E[x²] of floating-point inputs; NaN where there are none.
+        sent_back: what the gradients are of: `"loss"`, or `"noise"` where the loss has none (all outputs are 0).
+        fixed_norms: batch normalisations that use running statistics, and so normalise nothing.
+        fresh_norms: those of them that have never seen a batch.
+        layers: modules with parameters, in the order of their first calls.
+        parameters: all of them, by the model's order.
+    """
+
+    examples: int
+    initial_loss: float
+    initial_loss_stderr: float
+    chance_loss: float
+    loss_kind: str
+    output_sq: float
+    output_variance: float
+    input_sq: float
+    sent_back: str
+    fixed_norms: int
+    fresh_norms: int
+    layers: tuple[LayerSignals, ...]
+    parameters: tuple[ParameterSignals, ...]

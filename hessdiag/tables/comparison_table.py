@@ -1,0 +1,68 @@
+"""A comparison as an aligned table of at most 120 columns."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from hessdiag.results.block_change import BlockChange, Ratio
+from hessdiag.results.comparison import Comparison
+from hessdiag.results.numbers import short
+from hessdiag.tables.text_table import make_table, plain_text
+
+COLUMNS = ("block", "differs in", "E[W²]", "ν", "ν rel.", "σ²", "σ² rel.", "Pσ²E[W²]²")
+
+
+def render(comparison: Comparison) -> str:
+    """What is compared, the blocks, the most changed first, and what that says."""
+    return plain_text([*header(comparison), block_table(comparison), "", *sentences(comparison)])
+
+
+def header(comparison: Comparison) -> list[str]:
+    """Name the two networks and what was measured of both."""
+    return [
+        f"before: {comparison.before}",
+        f"after:  {comparison.after}",
+        f"loss {comparison.loss}, matrix {comparison.matrix}, per {comparison.per}",
+        "ratios are after over before; rel.: over that of the median block",
+        *(f"measured otherwise: {difference}" for difference in comparison.differences),
+        "",
+    ]
+
+
+def block_table(comparison: Comparison) -> Table:
+    """One row a block, the most changed first."""
+    return make_table(COLUMNS, [cells(change) for change in comparison], left=2, fit=True)
+
+
+def cells(change: BlockChange) -> list[str]:
+    """The texts of one row, in the order of `COLUMNS`."""
+    weight_sq, nu = change.ratios["weight_sq"], change.ratios["nu"]
+    sigma = change.ratios["avg_sq_singular_value"]
+    return [
+        change.name,
+        "–" if change.cause == "nothing" else change.cause,
+        short(weight_sq.value),
+        short(nu.value),
+        short(nu.relative),
+        with_interval(sigma),
+        short(sigma.relative),
+        short(change.ratios["curvature_scaling"].value),
+    ]
+
+
+def with_interval(ratio: Ratio) -> str:
+    """Show a ratio, with the factor that sampling noise leaves open at 95 % where it was sampled.
+
+    >>> with_interval(Ratio(before=1.0, after=2.0, value=2.0, relative=1.0, low=1.0, high=4.0))
+    '2 ×/÷ 2'
+    """
+    if not ratio.low < ratio.value:
+        return short(ratio.value)
+    return f"{short(ratio.value)} ×/÷ {ratio.high / ratio.value:.2g}"
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """The findings, or that there are none."""
+    if not comparison.findings:
+        return [f"The two agree in all {len(comparison)} blocks."]
+    return [f"{finding.rule} {finding.severity}: {finding.message} {finding.advice}" for finding in comparison.findings]

@@ -1,0 +1,137 @@
+"""`hessdiag compare` and `hessdiag diagnose --baseline`, with real files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hessdiag.__main__ import main
+from hessdiag.cli.gates import gate
+from hessdiag.results.comparison import Comparison
+from hessdiag.results.findings import Finding
+from tests.cli.test_cli import run  # noqa: F401
+
+NETS = """
+import torch
+
+def net(gain=1.0):
+    layers = [torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4)]
+    model = torch.nn.Sequential(*layers)
+    model[2].weight.data.mul_(gain)
+    return model, (8,)
+
+def louder():
+    return net(10.0)
+
+def other():
+    return torch.nn.Bilinear(8, 8, 4), (8,)
+
+def noise():
+    return torch.randn(64, 8)
+"""
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(NETS, encoding="utf-8")
+
+
+@pytest.fixture
+def measured(run) -> None:  # noqa: F811
+    for name, net in (("before", "net"), ("after", "louder")):
+        assert run(f"diagnose ./nets.py:{net} --batch-size 8 --json {name}.json").status == 0
+
+
+def test_two_models(run, tmp_path: Path) -> None:  # noqa: F811
+    status, out, err = run("compare ./nets.py:net ./nets.py:louder --batch-size 8 --json c.json")
+    assert (status, err) == (0, "wrote c.json\n")
+    assert "HD601 warning: 2.weight" in out
+    assert "weights 10× larger than before" in out
+    comparison = Comparison.from_json(tmp_path / "c.json")
+    assert comparison.blocks[0] == "2.weight"
+    assert repr(comparison) == out.rstrip("\n")
+
+
+@pytest.mark.usefixtures("measured")
+def test_two_reports_give_the_same_comparison(run) -> None:  # noqa: F811
+    status, out, err = run("compare before.json after.json --json -")
+    assert (status, err) == (0, "")
+    of_models = run("compare ./nets.py:net ./nets.py:louder --batch-size 8 --json -").out
+    assert json.loads(out) == json.loads(of_models)
+
+
+def test_both_models_see_the_same_random_data(run) -> None:  # noqa: F811
+    status, out, _ = run("compare ./nets.py:net ./nets.py:net --data ./nets.py:noise --batch-size 8")
+    assert status == 0
+    assert "The two agree in all 6 blocks." in out
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(("fail_on", "status"), [("", 0), (" --fail-on fault", 0), (" --fail-on warning", 1)])
+def test_gate(run, fail_on: str, status: int) -> None:  # noqa: F811
+    found = run(f"compare before.json after.json{fail_on}")
+    assert found.status == status
+    assert "HD601" in found.out
+    assert ("hessdiag: warning HD601 at 2.weight, for --fail-on warning" in found.err) == bool(status)
+
+
+@pytest.mark.usefixtures("measured")
+def test_baseline(run) -> None:  # noqa: F811
+    line = "diagnose ./nets.py:louder --batch-size 8 --baseline before.json"
+    status, out, err = run(line)
+    assert (status, err) == (0, "")
+    assert "since before.json:\nHD601 warning: 2.weight" in out
+    assert run(f"{line} --fail-on warning").status == 1
+    same = run("diagnose ./nets.py:net --batch-size 8 --baseline before.json --fail-on warning")
+    assert same.status == 0
+    assert "The two agree in all 6 blocks." in same.out
+
+
+@pytest.mark.usefixtures("measured")
+def test_baseline_leaves_stdout_to_json(run) -> None:  # noqa: F811
+    _, out, err = run("diagnose ./nets.py:louder --batch-size 8 --baseline before.json --json -")
+    assert json.loads(out)["schema"] == "hessdiag.report/1"
+    assert "HD601 warning: 2.weight" in err
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("compare before.json ./nets.py:net", "are a report and a model: pass two of a kind"),
+        ("compare before.json missing.json", "cannot read 'missing.json'"),
+        ("compare before.json nets.json", "is not valid JSON"),
+        ("compare before.json after.json --batch-size 8", "--batch-size says how to measure"),
+        ("compare before.json after.json --eval", "--eval says how to measure"),
+        ("compare before.json after.json --fail-on note", "--fail-on 'note': pass fault or warning"),
+        ("compare before.json after.json --json no/c.json", "there is no folder 'no'"),
+        ("diagnose ./nets.py:net --baseline before.json --per batch", "differ in per, 'example' before and 'batch'"),
+        ("diagnose ./nets.py:net --baseline before.json --fail-on bad", "--fail-on 'bad': pass fault or warning"),
+        ("diagnose ./nets.py:net --baseline missing.json", "cannot read 'missing.json'"),
+        ("compare ./nets.py:net lenet", "cannot read inputs of shape"),
+    ],
+)
+def test_refusals(run, tmp_path: Path, line: str, message: str) -> None:  # noqa: F811
+    (tmp_path / "nets.json").write_text("{", encoding="utf-8")
+    status, out, err = run(line)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_gate_lets_lesser_findings_pass() -> None:
+    def finding(severity: str) -> Finding:
+        return Finding(rule="HD601", severity=severity, blocks=(), message="", advice="", value=1.0, threshold=0.0)  # type: ignore[arg-type]
+
+    gate([finding("fault")], "")
+    gate([finding("warning"), finding("note")], "fault")
+    gate([finding("note")], "warning")
+    for severity, fail_on in (("fault", "fault"), ("fault", "warning"), ("warning", "warning")):
+        with pytest.raises(Exception) as raised:  # noqa: PT011
+            gate([finding(severity)], fail_on)
+        assert raised.value.exit_code == 1  # type: ignore[attr-defined]
+
+
+def test_help_says_what_to_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--help"]) == 0
+    assert "BEFORE" in capsys.readouterr().out

@@ -1,0 +1,200 @@
+"""Every rule speaks just above its threshold and is silent just below it, from plain numbers alone."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hessdiag.diagnosis.rules.catalogue import CATALOGUE
+from hessdiag.diagnosis.rules.causes import RULES, find
+from hessdiag.diagnosis.rules.network_view import Net
+from hessdiag.results.findings import Finding
+from hessdiag.results.signals import Signals
+from tests.signals import layer, network, plus, relabelled, vector, weight
+from tests.synthetic import build_block
+
+Make = Callable[[float], Signals]
+
+
+def of(rule: str, signals: Signals) -> list[Finding]:
+    """What the rules say under one id, before effects are left out."""
+    return [finding for each in RULES for finding in each(Net(signals)) if finding.rule == rule]
+
+
+def varying_head(varying: float) -> Signals:
+    return network(layers={"head": {"x_sq": 1e-3, "x_varies": varying / 1e-3}})
+
+
+def chain(growth: float) -> Signals:
+    gain = growth ** (1 / 6)
+    return network(weights={f"l{i}": {"weight_sq": 0.2 * gain} for i in range(6)}, layers={"l5": {"out_sq": 50.0}})
+
+
+def residual(growth: float) -> Signals:
+    signals = network(layers={"head": {"x_sq": growth}})
+    return relabelled(signals, "add", paths=("l1", "l3"))
+
+
+def sines(spread: float) -> Signals:
+    signals = network(
+        layers={"l0": {"phase_rms": spread}, "l1": {"phase_rms": 1.0}},
+        weights={"l0": {"fan_in": 2, "weight_sq": 0.5}},
+    )
+    return relabelled(signals, "sin", paths=("l0", "l1"))
+
+
+def branches(share: float) -> Signals:
+    norm = layer("norm", kind="LayerNorm", normalises=True)
+    ends = {"kind": "Linear", "stream": "norm", "out_sq": share}
+    signals = network(layers={f"l{i}": ends for i in range(4)})
+    return plus(relabelled(signals, "add", paths=("l0", "l1", "l2", "l3")), layers=(norm,))
+
+
+def below_eps(share: float) -> Signals:
+    norm = layer("norm", kind="LayerNorm", normalises=True, x_sq=1e-6, out_sq=share)
+    token = layer("wte", "norm", kind="Embedding", x_sq=math.nan, out_sq=1e-6)
+    gain, table = vector("norm.weight", weight_sq=1.0), weight("wte.weight", kind="Embedding", weight_sq=1e-6)
+    return plus(network(), layers=(token, norm), parameters=(gain, table))
+
+
+def tapering(factor: float) -> Signals:
+    shapes = [(1000, 1000), (1000, round(1000 * factor)), (500, 400), (400, 410), (410, 405), (405, 400)]
+    weights = {f"l{i}": {"fan_out": m, "fan_in": n, "weight_sq": 2 / m} for i, (m, n) in enumerate(shapes)}
+    return network(weights=weights)
+
+
+def fused(factor: float) -> Signals:
+    return network(weights={"l2": {"parts": (0.1, 0.1, 0.1 * factor)}})
+
+
+def grouped(factor: float) -> Signals:
+    convolutions: dict[str, Any] = {"shape": (16, 16, 3, 3), "fan_in": 16, "fan_out": 16, "kernel": 9}
+    depthwise = {"shape": (16, 1, 3, 3), "fan_in": 1, "fan_out": 1, "kernel": 9, "groups": 16}
+    dense = {f"l{i}": convolutions | {"weight_sq": 2 / (16 * 9)} for i in range(4)}
+    rest = {f"l{i}": depthwise | {"weight_sq": 2 / (9 * factor)} for i in (4, 5)}
+    return network(weights=dense | rest)
+
+
+def bias(value: float) -> Signals:
+    return plus(network(layers={"l2": {"out_sq": value}}), parameters=(vector("l2.bias", weight_sq=value),))
+
+
+def gain(value: float) -> Signals:
+    norm = layer("norm", "relu", kind="BatchNorm2d", out_sq=value)
+    return plus(network(), layers=(norm,), parameters=(vector("norm.weight", weight_sq=value),))
+
+
+def same_input(factor: float) -> Signals:
+    return network(layers={"l3": {"reads": 2}}, weights={"l3": {"weight_sq": 0.2 * factor}})
+
+
+def stuck(value: float) -> Signals:
+    gradient = "zero" if value else "some"
+    return network(weights={"l2": {"gradient": gradient}})
+
+
+def unused(value: float) -> Signals:
+    return network(weights={"l2": {"gradient": "none" if value else "some"}})
+
+
+# rule, signals for a number, a number that is silent and one that speaks
+CASES: list[tuple[str, Make, float, float]] = [
+    ("HD101", lambda v: network(initial_loss=2.3 * v), 1.98, 2.02),
+    ("HD101", lambda v: network(initial_loss=2.3 * v, loss_kind="mse"), 2.98, 3.02),
+    ("HD102", varying_head, 1.02e-7, 0.98e-7),
+    ("HD103", chain, 0.98e4, 1.02e4),
+    ("HD104", residual, 29.5, 30.5),
+    ("HD105", lambda v: network(input_sq=v, layers={"l0": {"x_sq": v}}), 99.0, 101.0),
+    ("HD106", lambda v: network(layers={"l1": {"saturated": v}}), 0.49, 0.51),
+    ("HD107", sines, 1.60, 1.54),
+    ("HD108", branches, 2.95, 3.05),
+    ("HD109", below_eps, 0.31, 0.29),
+    ("HD110", lambda v: network(layers={"l2": {"x_varies": v}}), 0.0031, 0.0029),
+    ("HD111", tapering, 1.48, 1.52),
+    ("HD201", lambda v: network(weights={"l2": {"kurtosis": v, "largest": 9.0}}), 9.8, 10.2),
+    ("HD202", lambda v: network(weights={"l2": {"weight_sq": 0.2 * v}}), 3.95, 4.05),
+    ("HD202", lambda v: network(weights={"l2": {"weight_sq": 0.2 / v}}), 3.95, 4.05),
+    ("HD203", fused, 5.9, 6.1),
+    ("HD204", grouped, 16 / 2.6, 16 / 2.4),
+    ("HD204", grouped, 16 * 2.6, 16 * 2.4),
+    ("HD205", bias, 3.95, 4.05),
+    ("HD206", lambda v: network(weights={"l2": {"weight_sq": 0.2 * v}}), 3.95, 4.05),
+    ("HD207", gain, 49.5, 50.5),
+    ("HD207", lambda v: gain(1 / v), 49.5, 50.5),
+    ("HD208", lambda v: network(weights={"l2": {"unlike": v}}), 1.1e-9, 0.9e-9),
+    ("HD209", same_input, 3.95, 4.05),
+    ("HD401", stuck, 0, 1),
+    ("HD402", lambda v: network(layers={"l2": {"off_share": v}}), 0.79, 0.81),
+    ("HD403", unused, 0, 1),
+]
+
+
+@pytest.mark.parametrize(("rule", "make", "below", "above"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
+def test_it_speaks_above_the_threshold_alone(rule: str, make: Make, below: float, above: float) -> None:
+    assert of(rule, make(below)) == []
+    (found,) = of(rule, make(above))
+    assert found.blocks
+    assert set(found.blocks) <= {p.name for p in make(above).parameters}
+    assert found.message.endswith(".")
+    assert found.advice.endswith(".")
+
+
+def test_a_plain_chain_is_healthy() -> None:
+    assert find(network()) == ()
+
+
+@pytest.mark.parametrize(("factor", "severity"), [(2.9, "note"), (3.1, "warning"), (4.9, "warning"), (5.1, "fault")])
+def test_how_grave_an_initial_loss_is(factor: float, severity: str) -> None:
+    (found,) = find(network(initial_loss=2.3 * factor, initial_loss_stderr=0.0))
+    assert (found.rule, found.severity) == ("HD101", severity)
+    assert found.value == pytest.approx(factor)
+
+
+def test_an_initial_loss_that_sampling_explains_is_none() -> None:
+    assert find(network(initial_loss=2.3 * 2.5, initial_loss_stderr=2.0)) == ()
+
+
+def test_skewed_labels_are_the_bias_of_the_head() -> None:
+    signals = plus(network(initial_loss=10.0, output_sq=0.1), parameters=(vector("head.bias"),))
+    (found,) = find(signals)
+    assert (found.severity, found.blocks) == ("warning", ("head.bias",))
+
+
+def test_a_block_without_curvature_is_noted() -> None:
+    signals = network()
+    flat = [build_block(name="l2.weight", avg_sq_singular_value=0.0), build_block(name="l3.weight")]
+    (found,) = find(signals, flat)
+    assert (found.rule, found.severity, found.blocks) == ("HD301", "note", ("l2.weight",))
+    assert find(signals, [replace(flat[0], stderr=0.1), flat[1]]) == ()
+    assert find(signals, flat[:1]) == ()  # then it is the loss that has none
+
+
+def test_a_zero_weight_that_learns_explains_the_zero_gradient_before_it() -> None:
+    opening = {"weight_sq": 0.0, "kurtosis": math.nan}
+    stuck = {"gradient": "zero"}
+    assert of("HD401", network(weights={"l2": stuck, "l3": opening})) == []
+    assert of("HD401", network(weights={"l3": opening, "l4": stuck}))  # it lies behind the opening one
+    (found,) = of("HD401", network(weights={"l2": stuck | opening, "l3": stuck | opening}))
+    assert found.severity == "fault"
+
+
+def test_an_effect_is_left_out_and_lends_its_gravity_to_the_cause() -> None:
+    signals = network(weights={"l2": {"weight_sq": 2.0}}, initial_loss=2.3 * 6)
+    (found,) = find(signals)
+    assert (found.rule, found.severity, found.blocks[0]) == ("HD202", "fault", "l2.weight")
+
+
+def test_siblings_are_named_together() -> None:
+    net = Net(network())
+    assert net.listed(f"l{i}.weight" for i in range(6)) == "l#.weight (all 6)"
+    assert net.listed(["l0.weight", "l3.weight", "head.weight"]) == "l#.weight (2 of 6) and head.weight"
+
+
+def test_the_catalogue_explains_every_rule_and_no_other() -> None:
+    spoken = {rule for rule, *_ in CASES} | {"HD301"}
+    assert set(CATALOGUE) == spoken
+    for rule, entry in CATALOGUE.items():
+        assert all(vars(entry).values()), rule
+        assert any(character.isdigit() for character in entry.threshold) or "zero" in entry.threshold or rule == "HD403"

@@ -1,0 +1,138 @@
+"""Two models on the same examples: closed forms in float64, and the gallery's cases through real reports."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import hessdiag
+from hessdiag.errors import HessdiagError
+from tests.gallery import CASES, match
+
+X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+CASE = {case.name: case for case in CASES}
+
+
+def relu_net() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [
+        nn.Linear(4, 40, bias=False),
+        nn.ReLU(),
+        nn.Linear(40, 40, bias=False),
+        nn.ReLU(),
+        nn.Linear(40, 3, bias=False),
+    ]
+    return nn.Sequential(*layers).double()  # fmt: skip
+
+
+def scaled(model: nn.Module, name: str, factor: float) -> nn.Module:
+    model = copy.deepcopy(model)
+    model.get_parameter(name).data.mul_(factor)
+    return model
+
+
+def test_ratios_of_one_layer_ten_times_as_large() -> None:
+    """y is homogeneous in W_2, so with L = yᵀRy: Δ_2 ~ s, Δ_others ~ s², G_2 fixed, G_others ~ s² (σ² ~ s⁴)."""
+    model = relu_net()
+    comparison = hessdiag.compare(model, scaled(model, "2.weight", 10.0), X)
+    assert comparison.blocks[0] == "2.weight"
+    middle = comparison["2.weight"].ratios
+    expected = {"weight_sq": 1e2, "nu": 1.0, "avg_sq_singular_value": 1.0, "curvature_scaling": 1e4}
+    assert {key: middle[key].value for key in expected} == pytest.approx(expected, rel=1e-9)
+    for name in ("0.weight", "4.weight"):
+        other = comparison[name].ratios
+        expected = {"weight_sq": 1.0, "nu": 1e4, "avg_sq_singular_value": 1e4}
+        assert {key: other[key].value for key in expected} == pytest.approx(expected, rel=1e-9)
+        assert other["nu"].relative == pytest.approx(1.0)
+    assert middle["nu"].relative == pytest.approx(1e-4)
+    assert comparison.findings[0].blocks == ("2.weight",)
+    assert "weights 10× larger than before" in comparison.findings[0].message
+
+
+def test_the_other_way_round_is_the_inverse() -> None:
+    model = relu_net()
+    other = scaled(model, "4.weight", 0.2)
+    there, back = hessdiag.compare(model, other, X), hessdiag.compare(other, model, X)
+    assert there.blocks[0] == back.blocks[0] == "4.weight"
+    for change in there:
+        for key, ratio in change.ratios.items():
+            if ratio.value == ratio.value:
+                assert back[change.name].ratios[key].value == pytest.approx(1 / ratio.value, rel=1e-9)
+
+
+def test_the_same_model_agrees_with_itself() -> None:
+    assert hessdiag.compare(relu_net(), relu_net(), X).findings == ()
+
+
+class FreshNoise:
+    """Batches that are drawn anew whenever they are read."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter([torch.randn(4, 4, dtype=torch.float64) for _ in range(2)])
+
+
+def test_both_models_see_the_same_examples_of_a_loader() -> None:
+    comparison = hessdiag.compare(relu_net(), relu_net(), FreshNoise())
+    assert comparison.findings == ()
+    assert {change.score for change in comparison} == {0.0}
+
+
+def test_reports_files_and_models_compare_alike(tmp_path: Path) -> None:
+    model = relu_net()
+    other = scaled(model, "0.weight", 3.0)
+    reports = [hessdiag.diagnose(each, X) for each in (model, other)]
+    path = tmp_path / "before.json"
+    reports[0].to_json(path)
+    direct = hessdiag.compare(model, other, X).to_json()
+    assert hessdiag.compare(*reports).to_json() == direct
+    assert hessdiag.compare(path, reports[1]).to_json() == direct
+    assert hessdiag.compare(str(path), other, X).to_json() == direct
+
+
+def test_models_are_left_as_they_were() -> None:
+    model = relu_net()
+    kept = copy.deepcopy(model.state_dict())
+    hessdiag.compare(model, model, X)
+    assert all(torch.equal(kept[name], value) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((3, "a.json"), {}, "before is of type int: pass a model, a Report"),
+        ((relu_net(), relu_net()), {}, "pass inputs too"),
+        ((relu_net(), relu_net(), X), {"losss": "mse"}, "unknown option 'losss': did you mean loss"),
+        ((relu_net(), nn.Linear(4, 3).double(), X), {}, "no block of the same name and shape in common"),
+        (("missing.json", "b.json"), {}, "cannot read 'missing.json'"),
+        (("a.json", "b.json"), {"loss": "mse"}, "reports hold what was measured"),
+    ],
+)
+def test_refusals(arguments: tuple, options: dict, message: str) -> None:
+    with pytest.raises(HessdiagError, match=message):
+        hessdiag.compare(*arguments, **options)
+
+
+@pytest.mark.parametrize("name", ["siren-first", "selu-gain", "linear-default"])
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)], ids=["same seed", "other seed"])
+def test_public_bugs_are_named_first(name: str, seeds: tuple[int, int]) -> None:
+    case = CASE[name]
+    inputs, targets = case.batch(seed=0, width=64)
+    before, after = (case.build(v, seed=s, width=64) for v, s in zip(("before", "after"), seeds, strict=True))  # type: ignore[arg-type]
+    options = {"loss": case.loss, "rtol": 0.5, "max_products": 4}
+    comparison = hessdiag.compare(before, after, inputs[:16], targets[:16], **options)
+    assert match(comparison.blocks[0], case.guilty)
+    assert comparison.findings[0].rule == "HD601"
+    assert comparison.findings[0].severity == "warning"
+    assert match(comparison.findings[0].blocks[0], case.guilty)
+
+
+def test_two_seeds_of_one_network_give_no_warning() -> None:
+    case = CASE["linear-default"]
+    inputs, targets = case.batch(seed=0, width=64)
+    models = [case.build("after", seed=seed, width=64) for seed in (0, 1)]
+    comparison = hessdiag.compare(*models, inputs[:16], targets[:16], loss=case.loss)
+    assert [finding.severity for finding in comparison.findings] == ["note"]

@@ -1,0 +1,184 @@
+"""Signals of small networks against closed forms and plain autograd, and roles in the graph."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import hessdiag
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import resolve_loss
+from hessdiag.diagnosis.network_signals import network_signals
+from hessdiag.results.signals import LayerSignals, Signals
+
+
+def signals_of(model: nn.Module, x: Tensor, targets: Tensor | None = None, loss: str = "random-quadratic") -> Signals:
+    resolved = resolve_loss(loss, y=model(x[:2]).detach(), targets=targets, seed=0)
+    return network_signals(model, Batch.of(x, targets), resolved)
+
+
+def by_path(signals: Signals) -> dict[str, LayerSignals]:
+    return {layer.path: layer for layer in signals.layers}
+
+
+def number(value: Tensor) -> float:
+    return float(value.detach())
+
+
+def test_moments_and_gradients_are_those_of_autograd() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)).double()
+    x, targets = torch.randn(6, 5, dtype=torch.float64), torch.randint(3, (6,))
+    found = signals_of(model, x, targets, "cross-entropy")
+    hidden = model[0](x).detach().requires_grad_()
+    read = F.relu(hidden)
+    read.retain_grad()
+    F.cross_entropy(model[2](read), targets, reduction="sum").backward()
+    assert hidden.grad is not None
+    assert read.grad is not None
+    first, last = found.layers
+    assert first.out_sq == pytest.approx(number(hidden.square().mean()), rel=1e-12)
+    assert first.out_varies == pytest.approx(number(hidden.var(0).mean() / hidden.square().mean()), rel=1e-12)
+    assert first.out_gradient_sq == pytest.approx(number(hidden.grad.square().mean()), rel=1e-12)
+    assert first.out_gradient_total == pytest.approx(number(hidden.grad.square().sum()) / 6, rel=1e-12)
+    assert last.x_gradient_sq == pytest.approx(number(read.grad.square().mean()), rel=1e-12)
+    assert first.off_share == number((hidden.amax(0) <= 0).double().mean())
+    assert (first.labels, last.labels) == (("relu",), ("output",))
+    values = F.cross_entropy(model(x), targets, reduction="none")
+    assert found.initial_loss == pytest.approx(number(values.mean()), rel=1e-12)
+    assert found.initial_loss_stderr == pytest.approx(number(values.std()) / math.sqrt(6), rel=1e-12)
+    assert found.output_variance == pytest.approx(number(model(x).var(correction=0)), rel=1e-12)
+    (gradient,) = torch.autograd.grad(values.mean(), [model[0].weight])
+    (weight,) = (p for p in found.parameters if p.name == "0.weight")
+    assert weight.gradient_sq == pytest.approx(number(gradient.square().mean()), rel=1e-12)
+    assert weight.weight_sq == pytest.approx(number(model[0].weight.square().mean()), rel=1e-12)
+
+
+def test_each_label_is_guessed_from_the_others() -> None:
+    targets = torch.tensor([0] * 9 + [1])
+    found = signals_of(nn.Linear(3, 4), torch.randn(10, 3), targets, "cross-entropy")
+    expected = -(9 * math.log(9 / 13) + math.log(1 / 13)) / 10
+    assert found.chance_loss == pytest.approx(expected, rel=1e-12)
+    one_hot = F.one_hot(targets, 4).float()
+    again = signals_of(nn.Linear(3, 4), torch.randn(10, 3), one_hot, "cross-entropy")
+    assert again.chance_loss == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_quadratic_loss_has_no_chance_and_zero_outputs_get_noise() -> None:
+    head = nn.Linear(3, 2)
+    found = signals_of(head, torch.randn(4, 3))
+    assert math.isnan(found.chance_loss)
+    assert found.sent_back == "loss"
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    found = signals_of(head, torch.randn(4, 3))
+    assert found.sent_back == "noise"
+    assert {p.gradient for p in found.parameters} == {"some"}
+
+
+class Block(nn.Module):
+    """A pre-norm branch beside a skip connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(6), nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(F.gelu(self.up(self.norm(x)), approximate="tanh"))
+
+
+def test_roles_of_a_residual_branch() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), Block(), Block(), nn.Linear(6, 2))
+    model[1].down.requires_grad_(False)
+    layers = by_path(signals_of(model, torch.randn(5, 4)))
+    assert {"norm", "self-add"} <= set(layers["0"].labels)
+    assert layers["1.up"].labels == ("gelu",)
+    assert [layers[path].labels for path in ("1.down", "2.down")] == [("add",)] * 2
+    assert [layers[path].stream for path in ("1.down", "2.down")] == ["1.norm", "2.norm"]
+    assert layers["3"].labels == ("output",)
+    assert layers["1.norm"].normalises
+    assert not model[1].down.weight.requires_grad  # as it was
+
+
+@pytest.mark.parametrize(
+    ("activation", "label"),
+    [(F.selu, "selu"), (F.elu, "elu"), (torch.tanh, "tanh"), (F.relu6, "relu6"), (F.silu, "silu")],
+)
+def test_nonlinearities_by_name(activation: Callable[[Tensor], Tensor], label: str) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(activation(self.a(x)))
+
+    assert by_path(signals_of(Net(), torch.randn(4, 3)))["a"].labels == (label,)
+
+
+def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_balance() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8, bias=False), nn.LayerNorm(8), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    x, targets = torch.randn(32, 5), torch.randint(3, (32,))
+    report = hessdiag.diagnose(model, x, targets, loss="cross-entropy", noise_scale=False)
+    assert report.signals is not None
+    radial = {p.name: p.radial for p in report.signals.parameters}
+    assert radial["0.weight"] < 1e-6
+    assert math.isnan(radial["2.weight"])  # nothing normalises behind it
+    assert any(note.startswith("0.weight is left out") for note in report.verdict.notes)
+    before = report.verdict.factor
+    with torch.no_grad():
+        model[0].weight.mul_(0.3)
+    report = hessdiag.diagnose(model, x, targets, loss="cross-entropy", noise_scale=False)
+    assert report.verdict.factor == pytest.approx(before, rel=0.02)  # but for ε
+    assert report.spread["avg_sq_singular_value"] > 10 * before
+
+
+def test_curvature_of_relative_changes_ignores_where_a_scale_sits() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    x = torch.randn(8, 5, dtype=torch.float64)
+    first = hessdiag.diagnose(model, x, noise_scale=False)["0.weight"].relative_curvature
+    with torch.no_grad():
+        for tensor, factor in ((model[0].weight, 3.0), (model[0].bias, 3.0), (model[2].weight, 1 / 3)):
+            tensor.mul_(factor)
+    assert hessdiag.diagnose(model, x, noise_scale=False)["0.weight"].relative_curvature == pytest.approx(first)
+
+
+class Stubborn(nn.Module):
+    """A network that refuses whoever watches a module without inputs to differentiate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if any("network_signals" in hook.__qualname__ or "_note" in hook.__qualname__ for hook in self._hooks()):
+            raise RuntimeError("do not watch me")
+        return self.a(x)
+
+    def _hooks(self) -> list[Callable[..., object]]:
+        return list(self.a._forward_hooks.values())
+
+
+def test_a_failure_is_said_and_costs_nothing() -> None:
+    report = hessdiag.diagnose(Stubborn(), torch.randn(4, 3))
+    assert report.signals is None
+    assert report.findings == ()
+    assert report.signals_missing == "RuntimeError: do not watch me"
+    assert report.verdict.level == "undecided"
+    assert "do not watch me" in report.verdict.sentence
+    assert report["a.weight"].avg_sq_singular_value > 0
+    assert hessdiag.Report.from_json(report.to_json()) == report
+
+
+def test_the_pass_repeats_and_leaves_the_random_state() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 2)), torch.randn(6, 4)
+    state = torch.get_rng_state()
+    first, second = (hessdiag.diagnose(model, x) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert first == second

@@ -1,0 +1,265 @@
+"""Two reports side by side: ratios, intervals, ranking, causes and findings, from numbers made by hand."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from hessdiag.errors import HessdiagError
+from hessdiag.results.block_change import Ratio, resampled_factor
+from hessdiag.results.comparison import Comparison, compare_reports
+from hessdiag.results.comparison_rules import COMPARISON_RULES
+from hessdiag.results.report import Report
+from tests.reports import build_block, build_report
+
+MANY = {"numel": 10_000, "shape": (100, 100)}
+
+
+def five(**changed: dict) -> Report:
+    """Five large blocks a to e; keyword arguments change those of these names."""
+    return build_report(*(build_block(name=name, **MANY, **changed.get(name, {})) for name in "abcde"))
+
+
+def test_ratios_are_after_over_before_and_relative_to_the_median_block() -> None:
+    before = five()
+    after = five(a={"nu": 36.0}, b={"nu": 24.0}, c={"nu": 24.0}, d={"nu": 24.0}, e={"nu": 240.0})
+    comparison = compare_reports(before, after)
+    assert comparison.medians["nu"] == pytest.approx(2.0)
+    nu = comparison["e"].ratios["nu"]
+    assert (nu.before, nu.after, nu.value) == (12.0, 240.0, 20.0)
+    assert nu.relative == pytest.approx(10.0)
+    assert nu.low == nu.high == 20.0
+    assert comparison["a"].ratios["nu"].relative == pytest.approx(1.5)
+    assert comparison.blocks[:2] == ("e", "a")
+    assert [change.name for change in comparison] == list(comparison.blocks)
+    assert len(comparison) == 5
+
+
+def test_curvature_scaling_is_p_sigma_weight_sq_squared() -> None:
+    before, after = five(), five(a={"weight_sq": 1.5, "avg_sq_singular_value": 10.0})
+    ratio = compare_reports(before, after)["a"].ratios["curvature_scaling"]
+    assert ratio.before == pytest.approx(10_000 * 2.0 * 0.5**2)
+    assert ratio.value == pytest.approx(5 * 3**2)
+
+
+def test_weights_that_differ_come_before_larger_changes_of_gradients() -> None:
+    comparison = compare_reports(five(), five(b={"weight_sq": 1.0}, d={"nu": 1e6}))
+    assert comparison.blocks[:2] == ("b", "d")
+    assert [comparison[name].cause for name in "bda"] == ["weights", "gradients", "nothing"]
+    assert comparison["b"].score == pytest.approx(math.log(2))
+
+
+def test_a_new_draw_of_the_weights_is_no_change_of_weights() -> None:
+    """χ² of P entries has the relative variance 2/P; 5 standard errors of the difference are allowed."""
+    assert resampled_factor(10_000) == pytest.approx(math.exp(5 * math.sqrt(4 / 10_000)), rel=1e-3)
+    small = {"numel": 20, "shape": (4, 5)}
+    blocks = [build_block(name=name, **small) for name in "abc"]
+    drawn = [replace(blocks[0], weight_sq=0.5 * 2.5), *blocks[1:]]
+    comparison = compare_reports(build_report(*blocks), build_report(*drawn))
+    assert comparison["a"].cause == "nothing"
+    assert [(finding.rule, finding.severity) for finding in comparison.findings] == [("HD600", "note")]
+    large = [replace(block, **MANY) for block in drawn]
+    of_many = compare_reports(build_report(*(replace(block, **MANY) for block in blocks)), build_report(*large))
+    assert of_many["a"].cause == "weights"
+
+
+def test_few_entries_drawn_anew_are_no_change_of_gradients() -> None:
+    """ν = E[ΔW²] / E[W²] of a few entries changes with E[W²] alone."""
+    blocks = [build_block(name=name, numel=4, shape=(2, 2)) for name in "abc"]
+    drawn = [replace(blocks[0], weight_sq=0.5 / 8, nu=12.0 * 8), *blocks[1:]]
+    assert compare_reports(build_report(*blocks), build_report(*drawn))["a"].cause == "nothing"
+
+
+def test_sampled_values_have_log_normal_intervals() -> None:
+    before = five(a={"avg_sq_singular_value": 2.0, "stderr": 0.2, "ended": "rtol"})
+    after = five(a={"avg_sq_singular_value": 6.0, "stderr": 0.6, "ended": "rtol"})
+    sigma = compare_reports(before, after)["a"].ratios["avg_sq_singular_value"]
+    room = math.exp(1.96 * math.hypot(0.1, 0.1))
+    assert (sigma.value, sigma.low, sigma.high) == pytest.approx((3.0, 3.0 / room, 3.0 * room))
+    assert sigma.decided
+    scaling = compare_reports(before, after)["a"].ratios["curvature_scaling"]
+    assert scaling.high / scaling.value == pytest.approx(room)
+
+
+def test_noise_is_no_finding() -> None:
+    noisy = {"avg_sq_singular_value": 60.0, "stderr": 59.0, "ended": "budget"}
+    assert compare_reports(five(), five(a=noisy))["a"].cause == "nothing"
+    unbounded = compare_reports(five(), five(a=noisy))["a"].ratios["avg_sq_singular_value"]
+    assert (unbounded.value, unbounded.low, unbounded.high) == (30.0, 0.0, math.inf)
+    fair = {"avg_sq_singular_value": 60.0, "stderr": 12.0, "ended": "rtol"}  # 30, but perhaps 20
+    assert compare_reports(five(), five(a=fair))["a"].cause == "nothing"
+    precise = {"avg_sq_singular_value": 60.0, "stderr": 0.6, "ended": "rtol"}
+    (finding,) = compare_reports(five(), five(a=precise)).findings
+    assert (finding.rule, finding.severity, finding.blocks) == ("HD603", "warning", ("a",))
+    assert finding.value == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("sigma", [-1.0, 0.5])
+def test_what_is_lost_in_noise_has_no_ratio(sigma: float) -> None:
+    lost = {"avg_sq_singular_value": sigma, "stderr": 1.0, "ended": "budget"}
+    before, others = five(), five().blocks[1:]
+    after = replace(before, blocks=(build_block(name="a", **MANY, **lost), *others))
+    comparison = compare_reports(before, after)
+    assert math.isnan(comparison["a"].ratios["avg_sq_singular_value"].value)
+    assert comparison.findings == ()
+
+
+def test_zeros_and_undefined_numbers() -> None:
+    zero = {"weight_sq": 0.0, "nu": math.nan, "avg_sq_singular_value": 0.0}
+    comparison = compare_reports(five(a=zero, b=zero, c={"weight_sq": 0.0, "nu": math.nan}), five(b=zero))
+    assert comparison.blocks[:2] == ("c", "a") or comparison.blocks[:2] == ("a", "c")
+    assert comparison["a"].ratios["weight_sq"].value == math.inf
+    assert comparison["a"].score == math.inf
+    assert math.isnan(comparison["a"].ratios["nu"].value)
+    assert comparison["b"].ratios["weight_sq"].value == 1.0
+    assert comparison["b"].cause == "nothing"
+    assert "no longer zero" in comparison.findings[0].message
+
+
+def test_denormals_are_zeros() -> None:
+    comparison = compare_reports(five(a={"weight_sq": 1e-80}), five(a={"weight_sq": 0.0}))
+    assert comparison["a"].ratios["weight_sq"].value == 1.0
+
+
+def test_equal_reports_have_no_findings() -> None:
+    comparison = compare_reports(five(), five())
+    assert comparison.findings == ()
+    assert {change.score for change in comparison} == {0.0}
+    assert "agree in all 5 blocks" in repr(comparison)
+
+
+def test_findings_group_blocks_by_role() -> None:
+    names = [f"h.{layer}.{part}.weight" for layer in range(4) for part in ("c_attn", "c_proj")]
+    before = build_report(*(build_block(name=name, **MANY) for name in names))
+    grown = [replace(b, weight_sq=12.0, nu=0.5) if "proj" in b.name else b for b in before.blocks]
+    (finding,) = compare_reports(before, build_report(*grown)).findings
+    assert finding.rule == "HD601"
+    assert finding.severity == "warning"
+    assert finding.blocks == tuple(name for name in names if "proj" in name)
+    assert finding.message.startswith("h.*.c_proj.weight of all 4 blocks: weights 4.9× larger than before")
+    assert "ν 24× smaller" in finding.message
+    assert finding.value == pytest.approx(24.0)
+
+
+def test_consequences_of_other_weights_are_notes() -> None:
+    comparison = compare_reports(five(), five(b={"weight_sq": 1.0}, d={"nu": 1e3}))
+    assert [(f.rule, f.severity, f.blocks) for f in comparison.findings] == [
+        ("HD601", "warning", ("b",)),
+        ("HD602", "note", ("d",)),
+    ]
+    alone = compare_reports(five(), five(d={"nu": 1e3}))
+    assert [(f.rule, f.severity) for f in alone.findings] == [("HD602", "warning")]
+
+
+def test_many_roles_share_a_finding() -> None:
+    names = [f"{letter}.weight" for letter in "abcdefghij"]
+    before = build_report(*(build_block(name=name, **MANY) for name in names))
+    after = build_report(*(replace(b, weight_sq=0.5 * 2 ** (i + 1)) for i, b in enumerate(before.blocks)))
+    comparison = compare_reports(before, after)
+    assert comparison.blocks == tuple(reversed(names))
+    assert len(comparison.findings) == 6
+    assert comparison.findings[-1].blocks == tuple(reversed(names[:5]))
+
+
+def test_a_change_that_all_blocks_share_is_found_by_its_median() -> None:
+    after = five(**{name: {"nu": 12.0 * 100, "avg_sq_singular_value": 2.0 * 1e4} for name in "abcde"})
+    comparison = compare_reports(five(), after)
+    assert [(f.rule, f.severity, f.blocks) for f in comparison.findings] == [
+        ("HD602", "warning", ()),
+        ("HD603", "warning", ()),
+    ]
+    assert "100× larger than before" in comparison.findings[0].message
+
+
+def test_blocks_of_one_network_alone_are_listed() -> None:
+    shared = build_block(name="a")
+    reshaped = build_block(name="head", shape=(5, 4), numel=20)
+    before = build_report(shared, build_block(name="old"), build_block(name="head"))
+    comparison = compare_reports(before, build_report(shared, build_block(name="new"), reshaped))
+    assert comparison.blocks == ("a",)
+    assert comparison.only_before == ("old", "head")
+    assert comparison.only_after == ("new", "head")
+    (finding,) = comparison.findings
+    assert (finding.rule, finding.severity) == ("HD604", "note")
+    assert "2 blocks before alone (old, head) and 2 blocks after alone (new, head)" in finding.message
+
+
+def test_networks_without_a_common_block_are_refused() -> None:
+    with pytest.raises(HessdiagError, match=r"no block of the same name and shape in common: compare two versions"):
+        compare_reports(build_report(build_block(name="a")), build_report(build_block(name="b")))
+
+
+@pytest.mark.parametrize(("key", "other"), [("loss", "cross-entropy"), ("matrix", "hessian"), ("per", "batch")])
+def test_other_settings_are_refused(key: str, other: str) -> None:
+    with pytest.raises(HessdiagError, match=rf"differ in {key}, .* before and '{other}' after: measure both"):
+        compare_reports(five(), replace(five(), **{key: other}))
+
+
+def test_other_data_are_told() -> None:
+    comparison = compare_reports(five(), replace(five(), batch_size=32, seed=4))
+    assert comparison.differences == ("batch size: 16 before, 32 after", "seed: 3 before, 4 after")
+    assert "measured otherwise: batch size: 16 before, 32 after" in repr(comparison)
+
+
+def test_json_round_trip() -> None:
+    comparison = compare_reports(five(a={"nu": math.nan}), five(b={"weight_sq": 0.0}))
+    text = comparison.to_json()
+    record = json.loads(text)
+    assert record["schema"] == "hessdiag.comparison/1"
+    assert record["blocks"][0] == "b"
+    assert record["findings"][0]["rule"] == "HD601"
+    again = Comparison.from_json(text)
+    assert again.to_json() == text
+    assert again.findings == comparison.findings
+
+
+def test_reports_without_later_fields_still_compare() -> None:
+    """Files of earlier versions have no moments around the layer: those ratios are undefined, the others stand."""
+    record = json.loads(five().to_json())
+    for block in record["blocks"]:
+        for key in ("x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq", "noise_scale", "noise_scale_stderr"):
+            block.pop(key, None)
+    comparison = compare_reports(Report.from_json(json.dumps(record)), five(a={"nu": 24.0}))
+    assert comparison["a"].ratios["nu"].value == 2.0
+    assert math.isnan(comparison["a"].ratios["x_sq"].value)
+
+
+def test_a_missing_name_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="nothing"):
+        compare_reports(five(), five())["nothing"]
+
+
+def test_biases_neither_count_in_the_median_nor_are_lost() -> None:
+    bias = {"kind": "bias", "shape": (100,), "numel": 100, "weight_sq": 0.0, "nu": math.nan}
+    blocks = [build_block(name="a", **MANY), *(build_block(name=f"bias{i}", **bias) for i in range(3))]
+    after = [replace(blocks[0], nu=24.0), *(replace(b, avg_sq_singular_value=200.0) for b in blocks[1:])]
+    comparison = compare_reports(build_report(*blocks), build_report(*after))
+    assert comparison.medians["nu"] == pytest.approx(2.0)
+    assert comparison.medians["avg_sq_singular_value"] == 1.0
+    assert comparison["bias0"].score == pytest.approx(math.log(100) / 2)
+    assert comparison["bias0"].cause == "curvature"
+
+
+def test_ratio_that_rounding_explains_is_undecided() -> None:
+    def ratio(value: float) -> Ratio:
+        return Ratio(before=1.0, after=value, value=value, relative=1.0, low=value, high=value)
+
+    assert [ratio(v).decided for v in (1.0, 1.0005, 1.01, 0.5, 0.0, math.inf, math.nan)] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_every_rule_is_explained() -> None:
+    shared = five(**{name: {"nu": 1e4} for name in "abcde"})
+    others = (five(a={"weight_sq": 1.0}, b={"nu": 1e4}), five(a={"avg_sq_singular_value": 1e3}), shared)
+    added = replace(five(), blocks=(*five().blocks, build_block(name="f")))
+    findings = [f for other in (*others, added, five(a={"nu": 13.0})) for f in compare_reports(five(), other).findings]
+    assert {finding.rule for finding in findings} == set(COMPARISON_RULES)
+    assert len({tuple(texts) for texts in COMPARISON_RULES.values()}) == 1
