@@ -136,6 +136,9 @@ def _note(path: str, seen: _Pass) -> Any:
             seen.norms[x.grad_fn] = path
         if not isinstance(out, Tensor) or not out.is_floating_point() or out.dim() == 0 or path in seen.layers:
             return
+        if out.numel() == 0:  # an expert to which nothing of this batch was sent
+            seen.layers[path] = _Seen({"path": path, "kind": type(module).__name__}, 0, None, None, None)
+            return
         channel = _channel(module, out)
         numbers: dict[str, Any] = {f"out_{key}": value for key, value in _moments(out.detach()).items()}
         if x is not None and x.is_floating_point():
@@ -224,7 +227,8 @@ def _roles(seen: _Pass, y: Tensor) -> dict[str, Role]:
 
 def _layer(seen: _Seen, role: Role | None) -> LayerSignals:
     role = role or Role()
-    return LayerSignals(labels=tuple(sorted(role.labels)), stream=role.stream, **seen.numbers, **role.numbers)
+    numbers: dict[str, Any] = seen.numbers | role.numbers
+    return LayerSignals(labels=tuple(sorted(role.labels)), stream=role.stream, **numbers)
 
 
 def _radial(model: nn.Module, batch: Batch, layers: Sequence[LayerSignals]) -> dict[str, float]:

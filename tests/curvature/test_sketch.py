@@ -180,3 +180,12 @@ def test_sketches_that_choose_their_number_are_no_part_of_the_estimate(network, 
     np.testing.assert_allclose(report.heatmap.frobenius_sq, expected, rtol=1e-12)
     assert len({directions.random for directions, _ in rounds if directions.name.startswith("round")}) == 1
     assert report.blocks[0].products == sum(directions.cost for directions, _ in rounds)
+
+
+def test_blocks_without_any_curvature_are_zero_without_a_warning() -> None:
+    model = nn.Sequential(nn.Linear(4, 5, bias=False), nn.Linear(5, 3, bias=False))
+    for layer in model:
+        nn.init.zeros_(layer.weight)  # type: ignore[arg-type]
+    report = hessdiag.diagnose(model, torch.randn(6, 4), loss="mse", targets=torch.randn(6, 3), method="sketch")
+    assert [block.avg_sq_singular_value for block in report.blocks] == [0.0, 0.0]
+    assert "without any curvature" in report.method_reason

@@ -13,6 +13,8 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.diagnosis.network_signals import network_signals
 from hessdiag.results.signals import LayerSignals, Signals
+from tests.kinds import KINDS
+from tests.layouts import WITHOUT_RULES
 
 
 def signals_of(model: nn.Module, x: Tensor, targets: Tensor | None = None, loss: str = "random-quadratic") -> Signals:
@@ -146,6 +148,15 @@ def test_curvature_of_relative_changes_ignores_where_a_scale_sits() -> None:
         for tensor, factor in ((model[0].weight, 3.0), (model[0].bias, 3.0), (model[2].weight, 1 / 3)):
             tensor.mul_(factor)
     assert hessdiag.diagnose(model, x, noise_scale=False)["0.weight"].relative_curvature == pytest.approx(first)
+
+
+@pytest.mark.parametrize("name", [*WITHOUT_RULES, "attention", "lstm", "gru", "checkpointed reentrant"])
+def test_unusual_networks_have_signals_and_nothing_is_said_against_them(name: str) -> None:
+    torch.manual_seed(0)
+    kind = KINDS[name]
+    report = hessdiag.diagnose(kind.make().double(), kind.inputs(), noise_scale=False, max_products=2)
+    assert not report.signals_missing
+    assert report.verdict.level == "healthy", report.findings
 
 
 class Stubborn(nn.Module):

@@ -293,7 +293,7 @@ CATALOGUE: Mapping[str, Entry] = {
         measures="Parameters that the outputs do not depend on; frozen ones whose siblings learn.",
         threshold="Any. A warning if a sibling is used, else a note: DINOv2's mask token, the decoder's bias of BERT.",
         case="A layer that the forward pass forgot, built for this rule.",
-        exceptions="Modules of another mode of the model.",
+        exceptions="Modules of another mode of the model; experts, to which nothing of a batch may be sent.",
         repair="Call the layer, or remove it.",
     ),
     **{rule: Entry(**texts) for rule, texts in COMPARISON_RULES.items()},

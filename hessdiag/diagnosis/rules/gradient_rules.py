@@ -17,7 +17,7 @@ def cannot_learn(net: Net) -> Iterator[Finding]:
     """HD401: exactly zero gradients that no zero weight on their way, itself with a gradient, explains."""
     stuck = [p for p in net.parameters if p.trainable and p.gradient == "zero"]
     left = [p for p in stuck if not explained(net, p)]
-    left = [p for p in left if len(p.shape) > 1 or p.weight_sq > 0]
+    left = [p for p in left if (len(p.shape) > 1 or p.weight_sq > 0) and not _is_idle(net, p)]
     if not left:
         return
     both = [p for p in left if p.weight_sq == 0]
@@ -40,6 +40,12 @@ def cannot_learn(net: Net) -> Iterator[Finding]:
             Repair(parameter=name, action="kaiming") for name in opened.values() if len(net.named[name].shape) > 1
         ),
     )
+
+
+def _is_idle(net: Net, p: ParameterSignals) -> bool:
+    """Whether nothing of this batch was sent to the layer, as to an expert."""
+    layers = [net.layers[owner] for owner in p.owners if owner in net.layers]
+    return bool(layers) and all(layer.samples == 0 for layer in layers)
 
 
 def _neighbourhood(p: ParameterSignals) -> str:
@@ -132,6 +138,7 @@ def unused(net: Net) -> Iterator[Finding]:
         return
     used = {net.siblings[p.name] for p in net.parameters if p.gradient != "none"}
     forgotten = [p.name for p in names if net.siblings[p.name] in used and len(p.shape) > 1]
+    forgotten = [name for name in forgotten if "expert" not in name.lower()]  # this batch may not need them all
     blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])
     yield Finding(
         rule="HD403",

@@ -10,6 +10,7 @@ from hessdiag.diagnosis.rules.network_view import CRITICAL, TINY, Net, exp, log_
 from hessdiag.diagnosis.rules.weight_rules import laws
 from hessdiag.results.findings import Finding, Repair, Severity
 from hessdiag.results.numbers import short
+from hessdiag.results.signals import ParameterSignals
 
 LOSS = {"cross-entropy": (2.0, 3.0, 5.0), "mse": (3.0, 5.0, 10.0)}  # note, warning, fault
 SILENT = 1e-7  # varying E[x²] at the head
@@ -18,6 +19,7 @@ CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 SATURATED, SATURATED_FAULT = 0.5, 0.9
 PHASE = math.pi / 2
+MAX_COORDINATES = 8  # inputs of a network of coordinates
 BRANCH = 3.0
 BELOW_EPS = 0.3
 VARIES, VARIES_WARNING, VARIES_FAULT = 3e-3, 1e-3, 1e-5
@@ -242,18 +244,24 @@ def saturation(net: Net) -> Iterator[Finding]:
     )
 
 
-def narrow_phase(net: Net) -> Iterator[Finding]:
-    """HD107: the first sines of a coordinate network span less than half a period, so that they are nearly linear."""
+def first_phase(net: Net) -> tuple[ParameterSignals, float] | None:
+    """Weight of the first layer of sines, and the rms of ω W x there, biases aside; None for other networks."""
     sines = [path for path in net.hidden if not math.isnan(net.layers[path].phase_rms)]
-    if len(sines) < 2 or sines[0] != net.backbone[0] or net.weight_of[sines[0]].fan_in > 8:
-        return
+    if len(sines) < 2 or sines[0] != net.backbone[0] or net.weight_of[sines[0]].fan_in > MAX_COORDINATES:
+        return None
     first, layer = net.weight_of[sines[0]], net.layers[sines[0]]
     if not layer.out_sq > 0:
-        return
+        return None
     omega = layer.phase_rms / math.sqrt(layer.out_sq)
-    spread = omega * math.sqrt(first.fan_in * first.weight_sq * layer.x_sq)
-    if not 0 < spread < PHASE:
+    return first, omega * math.sqrt(first.fan_in * first.weight_sq * layer.x_sq)
+
+
+def narrow_phase(net: Net) -> Iterator[Finding]:
+    """HD107: the first sines of a coordinate network span less than half a period, so that they are nearly linear."""
+    found = first_phase(net)
+    if not found or not 0 < found[1] < PHASE:
         return
+    first, spread = found
     n = first.fan_in
     yield Finding(
         rule="HD107",

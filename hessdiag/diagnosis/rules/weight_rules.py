@@ -225,6 +225,7 @@ def summed_fans(net: Net) -> Iterator[Finding]:
     ]  # fmt: skip
     if len(summed) < 2:
         return
+    summed.sort(key=lambda p: -p.numel)  # in a small tensor it may be chance
     scales = {p.name: math.sqrt(2 / (p.kernel * (p.fan_in + p.fan_out)) / p.weight_sq) for p in summed}
     blocks = tuple(scales)
     yield Finding(

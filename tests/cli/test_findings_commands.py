@@ -1,0 +1,82 @@
+"""`hessdiag explain` and `diagnose --fail-on`."""
+
+import json
+import sys
+from pathlib import Path
+from subprocess import run as run_process
+from textwrap import dedent
+
+import pytest
+
+from hessdiag.__main__ import main
+from hessdiag.diagnosis.rules.catalogue import CATALOGUE
+
+SUNK = """
+    from torch import nn
+
+    def sunk(fill: float = -10.0):
+        model = nn.Sequential(nn.Linear(4, 30), nn.ReLU(), nn.Linear(30, 3))
+        nn.init.constant_(model[0].bias, fill)
+        return model
+"""
+
+
+@pytest.fixture
+def sunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "sunk.py").write_text(dedent(SUNK))
+    monkeypatch.chdir(tmp_path)
+    return "sunk.py:sunk"
+
+
+def test_every_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.partition(" ")[0] for line in listed] == list(CATALOGUE)
+    for rule, entry in CATALOGUE.items():
+        assert main(["explain", rule.lower()]) == 0
+        out, err = capsys.readouterr()
+        assert out.startswith(f"{rule}: {entry.title}\n")
+        assert " ".join(out.split()).count(" ".join(entry.threshold.split())) == 1
+        assert max(map(len, out.splitlines())) <= 120
+        assert not err
+
+
+def test_an_unknown_rule_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "HD1O1"]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("hessdiag: there is no rule 'HD1O1': did you mean HD1")
+    assert main(["explain", "nonsense"]) == 2
+    assert capsys.readouterr().err == "hessdiag: there is no rule 'nonsense': hessdiag explain lists all\n"
+
+
+def test_explaining_needs_no_torch() -> None:
+    code = "import sys; from hessdiag.__main__ import main; main(['explain', 'HD104']); exit('torch' in sys.modules)"
+    done = run_process([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("HD104: ")
+
+
+def diagnose(model: str, *options: str) -> int:
+    return main(["diagnose", model, "--input-size", "4", "--batch-size", "16", *options])
+
+
+@pytest.mark.parametrize("fail_on", ["fault", "warning"])
+def test_a_fault_fails(sunk: str, fail_on: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diagnose(sunk, "--fail-on", fail_on) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("Faulty: ")
+    assert err == f"hessdiag: fault HD402 at 0.bias, for --fail-on {fail_on}\n"
+
+
+def test_a_healthy_network_does_not_fail(sunk: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diagnose(sunk, "--arg", "fill=0.0", "--fail-on", "warning", "--json", "-") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert list(record)[:3] == ["schema", "verdict", "findings"]
+    assert record["verdict"]["level"] == "healthy"
+    assert record["signals"]["layers"][0]["path"] == "0"
+
+
+def test_what_to_fail_on_is_checked_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "lenet", "--fail-on", "note"]) == 2
+    assert capsys.readouterr().err == "hessdiag: --fail-on 'note': pass fault or warning\n"
