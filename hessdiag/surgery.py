@@ -21,7 +21,7 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 from hessdiag.init import typical_kernel
 from hessdiag.network.layers import fans, initialised_layers, stores_inputs_first
-from hessdiag.network.preserve import unharmed
+from hessdiag.network.preserve import preserve_state
 from hessdiag.results.findings import Finding, Repair
 from hessdiag.scale import Scale
 from hessdiag.suggestions import did_you_mean
@@ -178,7 +178,7 @@ def normalise_output(model: nn.Module, inputs: Inputs, *, std: float = STANDARD_
     if not is_positive(std):
         raise HessdiagError(f"std {std!r}: pass a positive standard deviation, such as {STANDARD_DEVIATION}")
     batch = Batch.of(inputs, None)
-    with unharmed(model, seed=0), torch.no_grad():
+    with preserve_state(model, seed=0), torch.no_grad():
         y = batch.call(model).double()
     found = float(y.std()) if y.numel() > 1 else 0.0
     if not (math.isfinite(found) and found > 0):
@@ -246,7 +246,7 @@ def _first_reading(model: nn.Module, inputs: Inputs, layer: str | None) -> tuple
         if layer in (None, path)
     ]
     try:
-        with unharmed(model, seed=0), torch.no_grad():
+        with preserve_state(model, seed=0), torch.no_grad():
             Batch.of(inputs, None).call(model)
     finally:
         for handle in handles:

@@ -90,13 +90,13 @@ def measure(path: Path, kinds: Sequence[str], seeds: int, only: str) -> None:
     from hessdiag.data.batch import Batch
     from hessdiag.derivatives.losses import Reading, resolve_loss
     from hessdiag.diagnosis.network_signals import network_signals
-    from hessdiag.network.preserve import unharmed
+    from hessdiag.network.preserve import preserve_state
     from hessdiag.results.records import dumps
 
     with path.open("w") as file:
         for what, model, inputs, targets, loss in networks(kinds, seeds, only):
             batch = Batch.of(inputs, targets)
-            with unharmed(model, seed=0):
+            with preserve_state(model, seed=0):
                 first = batch.narrow(0, 2).outputs(model)
                 reading = Reading(None, first.class_dim, first.scalar)
                 resolved = resolve_loss(loss, y=first.y.detach(), targets=targets, seed=0, reading=reading)

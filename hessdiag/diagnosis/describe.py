@@ -10,7 +10,7 @@ from torch import nn
 from hessdiag.curvature.plan import Plan, plan
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.network.blocks import Block, find_blocks
-from hessdiag.network.preserve import unharmed
+from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape, measure_shapes
 from hessdiag.results.rendering import Tabled
 from hessdiag.torch_arguments import check_model
@@ -61,7 +61,7 @@ def describe(
     check_model(model)
     batch = replace(Batch.of(inputs, None), output=output)
     blocks, skipped = find_blocks(model)
-    with unharmed(model, seed=0):
+    with preserve_state(model, seed=0):
         with explained(model, batch):
             batch.narrow(0, 2).call(model)
         shape = measure_shapes(model, batch, blocks)

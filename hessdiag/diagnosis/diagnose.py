@@ -33,7 +33,7 @@ from hessdiag.execution.progress import as_progress
 from hessdiag.execution.ranks import ALONE, Ranks, all_ranks
 from hessdiag.execution.work import Progress, Work, add
 from hessdiag.network.blocks import Block, find_blocks
-from hessdiag.network.preserve import unharmed
+from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import measure_shapes
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.torch_arguments import check_model
@@ -137,7 +137,7 @@ def diagnose(
     if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
         where = {"device": device.type, "dtype": str(dtype)}
         identity = _agreed(settings.identity | _identity_of(model, loss) | where, ranks)
-    with unharmed(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
+    with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
         with explained(model, batch):
             first = batch.narrow(0, TRIED[per]).outputs(model)
         check_labels(batch, loss)

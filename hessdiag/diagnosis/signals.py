@@ -13,7 +13,7 @@ from hessdiag.derivatives.losses import Reading, resolve_loss
 from hessdiag.diagnosis.moments import sum_of_squares
 from hessdiag.network.hooks import backpropagate, trace
 from hessdiag.network.layers import fans, initialised_layers, stores_inputs_first
-from hessdiag.network.preserve import unharmed
+from hessdiag.network.preserve import preserve_state
 from hessdiag.results.records import Record
 
 CHUNK = 16  # examples at a time
@@ -68,7 +68,7 @@ def measure_signals(
     layers = dict(initialised_layers(model))
     sums: dict[str, list[float]] = {}  # path: squares and counts forward, squares and counts backward, squares read
     total, squares, count = 0.0, 0.0, 0
-    with unharmed(model, seed=seed):
+    with preserve_state(model, seed=seed):
         first = batch.narrow(0, 2).outputs(model)
         reading = Reading(class_dim, first.class_dim, first.scalar)
         chosen = resolve_loss(loss, y=first.y.detach(), targets=batch.targets, seed=seed, reading=reading)

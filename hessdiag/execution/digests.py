@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 LENGTH = 16  # bytes of a digest
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+")  # of an object without a text of its own: new in every process
-MOST = 20_000  # objects that are followed: what lies farther away is known by its type alone
+MAX_OBJECTS = 20_000  # objects that are followed: what lies farther away is known by its type alone
 ADDRESSES = 2**32  # above it
 NESTED = 30  # containers inside one another, likewise
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range, torch.dtype, torch.layout)
@@ -83,7 +83,7 @@ class Content:
             self._add_container(value, nested)
         elif id(value) in self.met:
             self._text(f"again {self.met[id(value)][0]}")
-        elif len(self.met) >= MOST:
+        elif len(self.met) >= MAX_OBJECTS:
             self._text(f"beyond {kind.__qualname__}")
         else:
             self._number(value)

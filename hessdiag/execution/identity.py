@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
 from hessdiag.execution.digests import ADDRESS, LENGTH, bytes_of, digest_of, parts_of
-from hessdiag.network.preserve import unharmed
+from hessdiag.network.preserve import preserve_state
 
 FEW = 2  # examples of a probe
 UNREPEATABLE = "differs from call to call"
@@ -55,7 +55,7 @@ def digest_of_outputs(model: nn.Module, batch: Batch, *, seed: int) -> str:
     """
 
     def outputs() -> str:
-        with unharmed(model, seed=seed), torch.no_grad(), _repeatably():
+        with preserve_state(model, seed=seed), torch.no_grad(), _repeatably():
             return _digest([batch.narrow(0, FEW).call(model)])
 
     found = outputs()

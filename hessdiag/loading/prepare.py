@@ -22,7 +22,7 @@ from hessdiag.init import Scheme
 from hessdiag.loading.checkpoint import Checkpoint, load_checkpoint
 from hessdiag.loading.model_source import ModelSource, Network
 from hessdiag.loading.user_data import read_batches
-from hessdiag.network.preserve import unharmed
+from hessdiag.network.preserve import preserve_state
 from hessdiag.torch_arguments import as_device, as_dtype
 from hessdiag.user_code.named_function import NamedFunction, one_line
 from hessdiag.user_code.trial import explained
@@ -179,5 +179,5 @@ def try_forward(module: nn.Module, batch: Batch, name: str) -> Outputs:
     Raises:
         HessdiagError: the network cannot read such a batch.
     """
-    with unharmed(module, seed=0), torch.no_grad(), explained(module, batch, name=f"model {name!r}"):
+    with preserve_state(module, seed=0), torch.no_grad(), explained(module, batch, name=f"model {name!r}"):
         return batch.narrow(0, 2).outputs(module)

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hessdiag.network.containers import LARGEST, MODULES_OWN
+from hessdiag.network.containers import MAX_ENTRIES, MODULES_OWN
 
 Cache = dict[Any, Any]
 
@@ -19,7 +19,7 @@ Cache = dict[Any, Any]
 def caches_of(model: nn.Module) -> list[Cache]:
     """The dicts among the attributes of modules, each once."""
     values = [value for module in model.modules() for name, value in vars(module).items() if name not in MODULES_OWN]
-    found = [value for value in values if isinstance(value, dict) and len(value) <= LARGEST]
+    found = [value for value in values if isinstance(value, dict) and len(value) <= MAX_ENTRIES]
     return list({id(value): value for value in found}.values())
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 DEPTH = 4  # of holders in holders
-LARGEST = 10_000  # entries up to which what they hold is looked at too: a data set is no cache
+MAX_ENTRIES = 10_000  # entries up to which what they hold is looked at too: a data set is no cache
 
 Holder = Any
 
@@ -83,7 +83,7 @@ def _collect(value: Any, depth: int, found: dict[int, Content]) -> None:
     if not isinstance(value, tuple):
         found[id(value)] = Content(value, held)
     entries = list(held.values() if isinstance(held, dict) else held)
-    for entry in entries if len(entries) <= LARGEST else []:
+    for entry in entries if len(entries) <= MAX_ENTRIES else []:
         _collect(entry, depth - 1, found)
 
 

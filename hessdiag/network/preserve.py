@@ -20,7 +20,7 @@ from hessdiag.network.written_out import written_out
 
 
 @contextmanager
-def unharmed(model: nn.Module, *, seed: int) -> Iterator[None]:
+def preserve_state(model: nn.Module, *, seed: int) -> Iterator[None]:
     """Measure inside this context: gradients on; TF32, autocast, compilation and activation checkpointing off.
 
     Random state is forked; buffers, `.grad` and what a forward pass keeps in the modules' attributes, or in lists,

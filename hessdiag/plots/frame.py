@@ -54,10 +54,10 @@ def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (
     height += top + bottom
     figure.set_size_inches(width, height)
     x = _MARGIN / width
-    heading = figure.suptitle(
+    title_text = figure.suptitle(
         title, x=x, y=1 - _MARGIN / height, ha="left", va="top", fontsize=style.TITLE, weight="bold"
     )
-    heading.set_in_layout(False)
+    title_text.set_in_layout(False)
     figure.text(
         x,
         _MARGIN / height,

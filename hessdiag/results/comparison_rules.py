@@ -53,7 +53,7 @@ COMPARISON_RULES: Mapping[str, Mapping[str, str]] = {
     "HD604": {
         "title": "Blocks of one of the two networks alone",
         "measures": "Names and shapes of the blocks.",
-        "threshold": "A note for every one that has no counterpart.",
+        "threshold": "A note from 1 block on that has no counterpart of its name and shape.",
         "case": "A layer that was renamed, added or widened.",
         "exceptions": "A parameter that was frozen and one that is not measured are no blocks.",
         "repair": "Rename what was renamed, to compare it too.",

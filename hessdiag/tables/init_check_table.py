@@ -24,7 +24,7 @@ RANKING = (
     "γ/γᵇ in",
 )
 LAYERS = ("layer", "σ²/mean", "γ/mean", "ν/mean", "variance ×")
-LONGEST = 26
+MAX_NAME = 26
 MARK = "*"  # of the checked one
 
 
@@ -54,7 +54,7 @@ def render(check: InitCheck) -> str:
 
 def ranking(check: InitCheck) -> Table:
     """One row an initialisation, the most balanced first."""
-    names = fit_names([scheme.init for scheme in check.schemes], LONGEST)
+    names = fit_names([scheme.init for scheme in check.schemes], MAX_NAME)
     marked = [f"{n} {MARK}" if s is check.checked else n for n, s in zip(names, check.schemes, strict=True)]
     return make_table(RANKING, [[n, *cells(s)] for n, s in zip(marked, check.schemes, strict=True)])
 

@@ -14,7 +14,7 @@ import torch
 
 import hessdiag
 from hessdiag.__main__ import main
-from hessdiag.experiments.catalogue import CATALOGUE
+from hessdiag.experiments.figure_catalogue import CATALOGUE
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups, study_from_json
 
@@ -75,7 +75,7 @@ def test_help_needs_neither_torch_nor_matplotlib() -> None:
     code = """
 import sys
 from hessdiag.__main__ import main
-from hessdiag.experiments.catalogue import CATALOGUE
+from hessdiag.experiments.figure_catalogue import CATALOGUE
 for command in ([], ["diagnose"], ["describe"], ["reproduce", "ratios"]):
     assert main([*command, "--help"]) == 0
 heavy = {"torch", "numpy", "pandas", "matplotlib", "seaborn"} & set(sys.modules)

@@ -11,7 +11,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.product_modes import PRODUCTS, RUNGS, asymmetry
 from hessdiag.derivatives.products import Products
 from hessdiag.network.blocks import find_blocks
-from hessdiag.network.preserve import unharmed
+from hessdiag.network.preserve import preserve_state
 from tests.networks import BUILDERS, RECURRENT, build
 
 
@@ -24,7 +24,7 @@ def problem_of(model: nn.Module, x: Tensor) -> Problem:
 @pytest.mark.parametrize("network", BUILDERS)
 def test_all_rungs_agree_and_are_symmetric(network: str, matrix: str) -> None:
     problem = problem_of(*build(network, batch=2))
-    with unharmed(problem.model, seed=0):
+    with preserve_state(problem.model, seed=0):
         _rungs_agree(problem, matrix, fastest=network not in RECURRENT)  # their double backward has no batching rule
 
 

@@ -13,7 +13,7 @@ from hessdiag.derivatives.losses import RandomQuadratic
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.nearby import check_nearby
 from hessdiag.network.blocks import find_blocks
-from hessdiag.network.preserve import unharmed
+from hessdiag.network.preserve import preserve_state
 from tests.unchanged import unchanged
 
 
@@ -114,7 +114,7 @@ def test_weights_are_back_afterwards(model: nn.Module, examples: int) -> None:
 
 def test_weights_are_back_after_a_refusal() -> None:
     case = problem(SumBehindZeros())
-    with unchanged(case.model), unharmed(case.model, seed=0), pytest.raises(hessdiag.HessdiagError):
+    with unchanged(case.model), preserve_state(case.model, seed=0), pytest.raises(hessdiag.HessdiagError):
         check_nearby(case, chunk=4, seed=0)
 
 
@@ -132,6 +132,6 @@ def test_recurrent_layers_read_their_weights_as_before() -> None:
     case = problem(Last())
     x = case.batch.args[0]
     expected = case.model(x)
-    with unharmed(case.model, seed=0):
+    with preserve_state(case.model, seed=0):
         assert check_nearby(case, chunk=4, seed=0) == []
     assert torch.equal(case.model(x), expected)

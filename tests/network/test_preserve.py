@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessdiag
-from hessdiag.network.preserve import unharmed
+from hessdiag.network.preserve import preserve_state
 from tests.networks import build
 from tests.unchanged import HOOKS, unchanged
 
@@ -254,7 +254,7 @@ def test_buffers_that_a_forward_pass_left_alone_keep_their_version(model: nn.Mod
 def test_a_gradient_made_inside_is_taken_away() -> None:
     model = nn.Linear(2, 2)
     model.weight.grad = old = torch.ones(2, 2)
-    with unchanged(model), unharmed(model, seed=0):
+    with unchanged(model), preserve_state(model, seed=0):
         model.weight.grad, model.bias.grad = None, torch.ones(2)
     assert model.weight.grad is old
 
@@ -347,10 +347,10 @@ def test_torchs_own_functions_are_put_back() -> None:
         return *(getattr(checkpoint, name) for name in names), *formulas, warnings.filters[:]
 
     before = held()
-    with unharmed(nn.Linear(2, 2), seed=0):
+    with preserve_state(nn.Linear(2, 2), seed=0):
         assert all(inside is not outside for inside, outside in zip(held(), before, strict=True))
     assert held() == before
-    with pytest.raises(ZeroDivisionError), unharmed(nn.Linear(2, 2), seed=0):
+    with pytest.raises(ZeroDivisionError), preserve_state(nn.Linear(2, 2), seed=0):
         raise ZeroDivisionError
     assert held() == before
 
@@ -359,7 +359,7 @@ def test_torchs_own_functions_are_put_back() -> None:
 def test_weight_norm_written_out_is_torchs(shape: tuple[int, ...], dim: int) -> None:
     v = torch.randn(shape, dtype=torch.float64)
     g = torch.randn_like(torch.norm_except_dim(v, 2, dim))
-    with unharmed(nn.Linear(2, 2), seed=0):
+    with preserve_state(nn.Linear(2, 2), seed=0):
         got = torch._weight_norm(v, g, dim)
     torch.testing.assert_close(got, torch._weight_norm(v, g, dim), rtol=1e-14, atol=0)
 
@@ -427,7 +427,7 @@ def test_what_a_forward_pass_fills_is_as_before_a_failure() -> None:
 
 def test_attentions_kernels_for_inference_are_off_inside() -> None:
     assert torch.backends.mha.get_fastpath_enabled()
-    with unharmed(nn.Linear(2, 2), seed=0):
+    with preserve_state(nn.Linear(2, 2), seed=0):
         assert not torch.backends.mha.get_fastpath_enabled()
     assert torch.backends.mha.get_fastpath_enabled()
 

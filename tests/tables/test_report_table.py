@@ -141,7 +141,7 @@ def test_numbers_have_three_digits(value: float, text: str) -> None:
         ({"method_reason": "10 outputs <= 128"}, "method exact (10 outputs <= 128)"),
     ],
 )
-def test_the_heading_says_what_was_measured(changes: dict[str, str], text: str) -> None:
+def test_the_header_says_what_was_measured(changes: dict[str, str], text: str) -> None:
     assert text in repr(dataclasses.replace(build_report(), **changes))
 
 

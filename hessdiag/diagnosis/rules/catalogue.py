@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import fill
 
+from hessdiag.results.comparison_rules import COMPARISON_RULES
+
 WIDTH = 100
 
 
@@ -294,4 +296,5 @@ CATALOGUE: Mapping[str, Entry] = {
         exceptions="Modules of another mode of the model; experts, to which nothing of a batch may be sent.",
         repair="Call the layer, or remove it.",
     ),
+    **{rule: Entry(**texts) for rule, texts in COMPARISON_RULES.items()},
 }  # fmt: skip

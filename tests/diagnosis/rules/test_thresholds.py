@@ -10,6 +10,7 @@ import pytest
 from hessdiag.diagnosis.rules.catalogue import CATALOGUE
 from hessdiag.diagnosis.rules.causes import RULES, find
 from hessdiag.diagnosis.rules.network_view import Net
+from hessdiag.results.comparison_rules import COMPARISON_RULES
 from hessdiag.results.findings import Finding
 from hessdiag.results.signals import Signals
 from tests.signals import layer, network, plus, relabelled, vector, weight
@@ -193,7 +194,7 @@ def test_siblings_are_named_together() -> None:
 
 
 def test_the_catalogue_explains_every_rule_and_no_other() -> None:
-    spoken = {rule for rule, *_ in CASES} | {"HD301"}
+    spoken = {rule for rule, *_ in CASES} | {"HD301"} | set(COMPARISON_RULES)
     assert set(CATALOGUE) == spoken
     for rule, entry in CATALOGUE.items():
         assert all(vars(entry).values()), rule

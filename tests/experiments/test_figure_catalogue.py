@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hessdiag.experiments.catalogue import CATALOGUE, find_figure
+from hessdiag.experiments.figure_catalogue import CATALOGUE, find_figure
 
 FIGURES = Path(__file__).parents[2] / "figures"
 
