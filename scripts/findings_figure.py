@@ -15,12 +15,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-import matplotlib.pyplot as plt  # noqa: E402
 from gallery import load  # noqa: E402
 from gallery_numbers import AXES, numbers  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.lines import Line2D  # noqa: E402
 
 from hessdiag import plots  # noqa: E402
 from hessdiag.plots import style  # noqa: E402
+from hessdiag.plots.frame import frame  # noqa: E402
+from hessdiag.plots.ticks import label_decades  # noqa: E402
 
 Data = dict[str, dict[str, list[float]]]
 
@@ -42,35 +46,39 @@ def gather(files: list[Path]) -> Data:
     return {rule: {key: sorted(values) for key, values in part.items()} for rule, part in table.items()}
 
 
-def draw(data: Data) -> Any:
+def draw(data: Data) -> Figure:
     """One row a rule, on a logarithmic axis in units of the mildest threshold: the bad side is the right one."""
     rules = [rule for rule in AXES if data[rule]["healthy"] or data[rule]["named"]]
-    figure, axes = plt.subplots(figsize=(9.5, 0.36 * len(rules) + 1.2))
-    for place, rule in enumerate(reversed(rules)):
-        _draw_rule(axes, place, AXES[rule], data[rule])
-    figure.subplots_adjust(left=0.38, right=0.98, top=0.93, bottom=0.08)
-    axes.axvline(1, color="0.25", linewidth=1, zorder=0)
-    axes.set_xscale("log")
-    axes.set_xlim(1e-7, 1e7)
-    axes.set_yticks(range(len(rules)), [f"{rule}  {AXES[rule][0]}" for rule in reversed(rules)], fontsize=8)
-    axes.set_ylim(-0.7, len(rules) - 0.3)
-    axes.tick_params(axis="x", labelsize=8)
-    axes.set_xlabel("number over the mildest threshold (inverted where small is bad)", fontsize=9)
-    axes.grid(axis="x", alpha=0.3)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    handles = [
-        axes.scatter([], [], s=10, color=style.BLUE, alpha=0.5, label="healthy network, or repaired bug"),
-        axes.scatter([], [], s=24, color=style.ORANGE, marker="D", label="bug that the rule names first"),
-        axes.plot([], [], color="0.25", linewidth=1, label="thresholds, mildest to gravest")[0],
-    ]
-    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.25, 1.0), ncols=3, frameon=False, fontsize=8)
+    with style.context("ticks"):
+        figure = Figure(figsize=(8.5, 0.3 * len(rules) + 1.0))
+        axes = figure.subplots()
+        for place, rule in enumerate(reversed(rules)):
+            _draw_rule(axes, place, AXES[rule], data[rule])
+        axes.axvline(1, color=style.theme().ink, linewidth=1, zorder=0)
+        axes.set_xscale("log")
+        axes.set_xlim(1e-7, 1e7)
+        label_decades(axes.xaxis)
+        axes.set_yticks(range(len(rules)), [f"{rule}  {AXES[rule][0]}" for rule in reversed(rules)])
+        axes.set_ylim(-0.7, len(rules) - 0.3)
+        axes.set_xlabel("number over the mildest threshold, inverted where small is bad")
+        axes.grid(axis="x", alpha=0.4)
+        axes.tick_params(axis="y", length=0)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        blue, orange = style.theme().lines[:2]
+        legend: list[Any] = [
+            Line2D([], [], color=blue, marker="o", markersize=4, linewidth=1, label="healthy networks, repaired bugs"),
+            Line2D([], [], color=orange, marker="D", markersize=5, linestyle="", label="bugs named by the rule"),
+            Line2D([], [], color=style.theme().ink, linewidth=1, label="thresholds, mildest to gravest"),
+        ]
+        note = "numbers beyond the ends of the axis are drawn at them"
+        frame(figure, title="Where healthy networks and public bugs stand", note=note, legend=legend)
     return figure
 
 
-def _draw_rule(axes: Any, place: int, axis: tuple[str, tuple[float, ...], bool], part: dict[str, list[float]]) -> None:
+def _draw_rule(axes: Axes, place: int, axis: tuple[str, tuple[float, ...], bool], part: dict[str, list[float]]) -> None:
     _, thresholds, small_is_bad = axis
+    blue, orange = style.theme().lines[:2]
 
     def along(value: float) -> float:
         ratio = thresholds[0] / value if small_is_bad and value > 0 else value / thresholds[0]
@@ -78,12 +86,12 @@ def _draw_rule(axes: Any, place: int, axis: tuple[str, tuple[float, ...], bool],
 
     healthy = [along(v) for v in part["healthy"]]
     if healthy:
-        axes.plot([healthy[0], healthy[-1]], [place] * 2, color=style.BLUE, linewidth=1, alpha=0.5)
-        axes.scatter(healthy, [place] * len(healthy), s=10, color=style.BLUE, alpha=0.25, linewidths=0)
+        axes.plot([healthy[0], healthy[-1]], [place] * 2, color=blue, linewidth=1, alpha=0.5)
+        axes.scatter(healthy, [place] * len(healthy), s=10, color=blue, alpha=0.25, linewidths=0)
     named = [along(v) for v in part["named"]]
-    axes.scatter(named, [place] * len(named), s=24, color=style.ORANGE, marker="D", linewidths=0, zorder=3)
+    axes.scatter(named, [place] * len(named), s=24, color=orange, marker="D", linewidths=0, zorder=3)
     for threshold in thresholds[1:]:
-        axes.plot([along(threshold)] * 2, [place - 0.3, place + 0.3], color="0.25", linewidth=1)
+        axes.plot([along(threshold)] * 2, [place - 0.3, place + 0.3], color=style.theme().ink, linewidth=1)
 
 
 def main() -> None:
@@ -100,7 +108,8 @@ def main() -> None:
             record[rule] = {"number": title, "thresholds": thresholds, "small_is_bad": small} | {
                 key: [float(f"{v:.4g}") for v in values] for key, values in part.items()
             }
-        stored.write_text(json.dumps(record, indent=1) + "\n")
+        rows = [f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in record.items()]
+        stored.write_text("{\n" + ",\n".join(rows) + "\n}\n")
     read = json.loads(stored.read_text())
     data = {rule: {key: read[rule][key] for key in ("healthy", "named")} for rule in AXES}
     for path in plots.save(draw(data), folder / "findings"):
