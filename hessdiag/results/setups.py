@@ -89,6 +89,8 @@ class Setups(Record):
         Raises:
             HessdiagError: there is no report, or they are not of the same network and settings.
         """
+        if isinstance(reports, Report):  # which is iterable, too: over its blocks
+            raise HessdiagError("reports is a Report: pass a list of reports")
         check_kind("reports", reports, Iterable, "pass a list of reports")
         reports = tuple(reports)
         for report in reports:

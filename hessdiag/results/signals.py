@@ -47,7 +47,7 @@ class LayerSignals(_Numbers):
         samples: values of each unit, over examples and positions.
         x_sq, x_varies: E[x²] of what it reads, and the share of it that varies.
         out_sq, out_varies: E[x²] of what it writes, and the share of it that varies.
-        x_gradient_sq: E[Δx²] where it reads, through this layer alone where it is known; NaN where x has no gradient.
+        x_gradient_sq: E[Δx²] of what it reads, through all of its readers; NaN where x has no gradient.
         out_gradient_sq: E[Δx²] where it writes.
         out_gradient_total: Σ Δx² over an example where it writes: free of how many positions there are.
         off_share: share of units that are 0 or below on every sample.
