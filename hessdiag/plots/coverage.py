@@ -46,9 +46,10 @@ def draw_coverage(rows: Sequence[CoverageRow]) -> Figure:
         legend.append(Patch(color=style.theme().neutral, alpha=0.5, label="92–98 %"))
         seeds = max((row.seeds + row.undecided for row in rows), default=0)
         left_out = [method for method in methods if method not in shown]
-        note = f"one dot a block, with its 95 % binomial interval · {seeds} seeds · value ± 1.96 standard errors" + (
-            f" · always right to rounding: {', '.join(left_out)}" if left_out else ""
-        )
+        note = (
+            f"one dot a block, with its 95 % binomial interval · {seeds} seeds · value ± 1.96 standard errors"
+            " · default budgets, or as named"
+        ) + (f" · always right to rounding: {', '.join(left_out)}" if left_out else "")
         frame(figure, title="How often 95 % intervals hold the truth", note=note, legend=legend)
     return figure
 
@@ -62,8 +63,8 @@ def _draw_method(axes: Axes, method: str, rows: Sequence[CoverageRow], colours: 
         face = colour if row.row == row.column else style.theme().page
         axes.plot(row.share, place, "o", color=colour, markerfacecolor=face, markersize=2.4, markeredgewidth=0.7)
     axes.set_ylim(len(rows) - 0.25, -0.75)
-    axes.set_xlim(0.86, 1.0)
-    axes.set_xticks(np.arange(0.86, 1.001, 0.02))
+    axes.set_xlim(0.9, 1.0)
+    axes.set_xticks(np.arange(0.9, 1.001, 0.02))
     axes.set_yticks([])
     axes.grid(axis="y", visible=False)
     axes.set_ylabel(method.replace(", ", "\n"), rotation=0, ha="right", va="center", fontsize=style.SMALL)
