@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.random_setups import RandomSetups
     from hessdiag.loading.model_source import ModelSource, Network
 
-MOST_BUILT = 200_000_000  # parameters of a network that is built with numbers, to read their second moments
+MAX_BUILT = 200_000_000  # parameters of a network that is built with numbers, to read their second moments
 
 Init = Annotated[
     str,
@@ -117,7 +117,7 @@ def _build(source: ModelSource, *, init: str, seed: int) -> Network:
             network = source.build()
     except Exception:  # a constructor that looks at its numbers; if it is wrong for another reason, this says so
         return random_network(source, init=AS_BUILT, seed=seed)
-    if init or sum(p.numel() for p in network.module.parameters()) > MOST_BUILT:
+    if init or sum(p.numel() for p in network.module.parameters()) > MAX_BUILT:
         return network
     return random_network(source, init=AS_BUILT, seed=seed)
 

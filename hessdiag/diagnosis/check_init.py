@@ -12,7 +12,7 @@ import torch
 from hessdiag.arguments import check_kind, check_number, check_options, check_path, check_whole
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.diagnosis.random_setups import FIXED, RandomSetups, as_text
-from hessdiag.diagnosis.signals import Signals, measure_signals
+from hessdiag.diagnosis.signal_growth import SignalGrowth, measure_signals
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.journal import journal
 from hessdiag.execution.progress import as_progress
@@ -128,7 +128,7 @@ def check_scheme(planned: RandomSetups, work: Work) -> SchemeCheck:
 
     found = planned.each(work, measure)
     reports = [Report.from_json(str(result["report"])) for result in found]
-    signals = [Signals.from_json(str(result["signals"])) for result in found]
+    signals = [SignalGrowth.from_json(str(result["signals"])) for result in found]
     return SchemeCheck(
         convention=str(found[-1]["convention"]),
         setups=Setups.collect(reports),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
@@ -18,13 +18,13 @@ from hessdiag.curvature.result import merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
-from hessdiag.derivatives.losses import LossFunction, Reading, resolve_loss
+from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
 from hessdiag.diagnosis.independence import called_alone
-from hessdiag.diagnosis.look import look_at
+from hessdiag.diagnosis.look import Look, look_at
 from hessdiag.diagnosis.moments import moments_of
-from hessdiag.diagnosis.session import Session, check_tensors
+from hessdiag.diagnosis.session import Measured, Session, check_tensors
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_attributes, digest_of_code, digest_of_loss, digest_of_model
 from hessdiag.execution.journal import journal
@@ -34,7 +34,7 @@ from hessdiag.execution.ranks import ALONE, Ranks, all_ranks
 from hessdiag.execution.work import Progress, Work, add
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.shapes import measure_shapes
+from hessdiag.network.shapes import NetworkShape, measure_shapes
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import check_labels, explained
@@ -118,19 +118,12 @@ def diagnose(
         output=output,
     )
     told = as_progress(progress)
-    stream = batches_of(inputs, targets)
-    if per == "batch":
-        stream = iter([Batch.concatenate(list(stream))])
-    stream = (replace(each, output=output) for each in stream)
+    stream = _stream_of(inputs, targets, settings)
     batch = next(stream)
     device, dtype = _check_weights(model)
     check_tensors(model, batch)
-    found, skipped = find_blocks(model)
-    if not found:
-        why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
-        raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
+    found, skipped = _blocks_of(model)
     memory = Memory.of(max_memory, device)
-    versions = {"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__}
     ranks = all_ranks() if distributed else ALONE
     session = Session(settings, memory)
     identity: Mapping[str, str] = {}
@@ -138,11 +131,7 @@ def diagnose(
         where = {"device": device.type, "dtype": str(dtype)}
         identity = _agreed(settings.identity | _identity_of(model, loss) | where, ranks)
     with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
-        with explained(model, batch):
-            first = batch.narrow(0, TRIED[per]).outputs(model)
-        check_labels(batch, loss)
-        y, reading = first.y.detach(), Reading(class_dim, first.class_dim, first.scalar, per)
-        resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed, reading=reading)
+        y, resolved = _try_loss(model, batch, loss, settings)
         with called_alone(model, min(2, batch.size)):
             shape = measure_shapes(model, batch, found)
         problem = Problem(model, batch, resolved, _in_execution_order(found, shape.order), skipped)
@@ -151,39 +140,79 @@ def diagnose(
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
         seen = look_at(model, batch, resolved, examples=session.gradient_chunk(shape))
-    names = tuple(block.name for block in problem.weights)
-    numel = tuple(block.numel for block in problem.weights)
-    curvature = merge([part.curvature for part in measured], [part.examples for part in measured], rtol=rtol)
+    ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
+    return _report(settings, problem, shape, measured, seen, **ran)
+
+
+def _blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
+    """Find the blocks and what is none; refuse a model without any."""
+    found, skipped = find_blocks(model)
+    if not found:
+        why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
+        raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
+    return found, skipped
+
+
+def _stream_of(inputs: Any, targets: Tensor | None, settings: Settings) -> Iterator[Batch]:
+    """Read the batches one by one, or all of them as one for the batch view."""
+    stream = batches_of(inputs, targets)
+    if settings.per == "batch":
+        stream = iter([Batch.concatenate(list(stream))])
+    return (replace(each, output=settings.output) for each in stream)
+
+
+def _try_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Tensor, Loss]:
+    """Call model and loss once on a few examples: their outputs, and the loss as it will be read."""
+    with explained(model, batch):
+        first = batch.narrow(0, TRIED[settings.per]).outputs(model)
+    check_labels(batch, loss)
+    y, reading = first.y.detach(), Reading(settings.class_dim, first.class_dim, first.scalar, settings.per)
+    return y, resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
+
+
+def _report(
+    settings: Settings,
+    problem: Problem,
+    shape: NetworkShape,
+    measured: Sequence[Measured],
+    seen: Look,
+    **ran: Any,
+) -> Report:
+    """Put together what all batches gave; `ran` has the fields of a report that say on what."""
+    sizes = [part.examples for part in measured]
+    curvature = merge([part.curvature for part in measured], sizes, rtol=settings.rtol)
     moments = moments_of(problem, add([part.moments for part in measured]))
-    if per == "batch":
+    if settings.per == "batch":
         moments = replace(moments, gradient_sq=measured[0].batch_gradient_sq)
     noise = noise_scales([block.name for block in problem.blocks], [pairs for part in measured for pairs in part.pairs])
-    examples = sum(part.examples for part in measured)
-    how = measured[0].plan
-    blocks = block_reports(problem, shape, moments, curvature, noise, size=examples if per == "batch" else 1)
+    size = sum(sizes) if settings.per == "batch" else 1
+    blocks = block_reports(problem, shape, moments, curvature, noise, size=size)
     return Report(
         blocks=blocks,
-        heatmap=Heatmap(names=names, numel=numel, frobenius_sq=curvature.frobenius_sq, stderr=curvature.stderr),
+        heatmap=Heatmap(
+            names=tuple(block.name for block in problem.weights),
+            numel=tuple(block.numel for block in problem.weights),
+            frobenius_sq=curvature.frobenius_sq,
+            stderr=curvature.stderr,
+        ),
         skipped=problem.skipped,
-        model=type(model).__name__,
+        model=type(problem.model).__name__,
         init="as given",
         loss=problem.loss.name,
-        matrix=matrix,
-        per=per,
-        method=how.method,
-        method_reason="; ".join(filter(None, (how.reason, curvature.how))),
-        seed=seed,
-        batch_size=examples,
+        matrix=settings.matrix,
+        per=settings.per,
+        method=measured[0].plan.method,
+        method_reason="; ".join(filter(None, (measured[0].plan.reason, curvature.how))),
+        seed=settings.seed,
+        batch_size=sum(sizes),
         batches=len(measured),
         outputs=shape.outputs,
-        rtol=rtol,
-        device=device.type,
-        dtype=str(dtype).removeprefix("torch."),
-        versions=versions,
-        peak_memory=peak[0],
+        rtol=settings.rtol,
+        versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
         findings=seen.findings(blocks),
         signals=seen.signals,
         signals_missing=seen.reason,
+        **ran,
     )
 
 

@@ -42,7 +42,7 @@ from hessdiag.network.blocks import Block, block_parameter, owners_of
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
-MOST_CURVATURE_PROBES = 8  # per example, where the network has many outputs
+MAX_CURVATURE_PROBES = 8  # per example, where the network has many outputs
 READ_ELSEWHERE = (
     "its gradient is not the one that is found by replacing it where modules hold it:"
     " the model also reads it from somewhere else, such as a list or a view of it"
@@ -347,7 +347,7 @@ def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tenso
     """
     shape = y.shape[1:]
     count = math.prod(shape)
-    wanted = min(-(-CURVATURE_SAMPLES // examples), MOST_CURVATURE_PROBES)
+    wanted = min(-(-CURVATURE_SAMPLES // examples), MAX_CURVATURE_PROBES)
     if count <= 2 * wanted:
         basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *shape)
         return basis.expand(count, part.size, *shape)

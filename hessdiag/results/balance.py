@@ -26,9 +26,9 @@ Level = Literal["balanced", "uneven", "unbalanced", "undecided"]
 BALANCED = 2.0  # below it
 UNBALANCED = 10.0  # above it
 CONFIDENCE = 0.95
-MOST_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
+MAX_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
 BLIND = 1e-4  # share of a gradient along its weight: about 1 in general, rounding where the network is blind to it
-MOST_NAMED = 3  # blocks in a sentence
+MAX_NAMED = 3  # blocks in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class _Factor:
             return cls(value, value, value)
         logs = np.log([b.avg_sq_singular_value for b in blocks])  # (L,)
         errors = np.array([b.stderr / b.avg_sq_singular_value for b in blocks])  # (L,), standard errors of logs
-        errors[~(errors < MOST_ERROR)] = np.inf
+        errors[~(errors < MAX_ERROR)] = np.inf
         apart = logs[:, None] - logs  # (L, L)
         # Intervals that hold for all pairs at once (Bonferroni): the extremes of many noisy blocks differ by chance.
         count = len(blocks)
@@ -239,6 +239,6 @@ def _notes(report: Report, invariant: Sequence[str]) -> tuple[str, ...]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:MOST_NAMED]) if len(names) > MOST_NAMED + 1 else list(names)
+    shown = list(names[:MAX_NAMED]) if len(names) > MAX_NAMED + 1 else list(names)
     last = f"{len(names) - len(shown)} more" if len(shown) < len(names) else shown.pop()
     return f"{', '.join(shown)} and {last}" if shown else last

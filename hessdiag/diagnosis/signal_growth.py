@@ -20,7 +20,7 @@ CHUNK = 16  # examples at a time
 
 
 @dataclass(frozen=True)
-class Signals(Record):
+class SignalGrowth(Record):
     """Second moments over elements and examples.
 
     Attributes:
@@ -49,7 +49,7 @@ def measure_signals(
     loss: str = "random-quadratic",
     class_dim: int | None = None,
     seed: int = 0,
-) -> Signals:
+) -> SignalGrowth:
     """Run a batch forward and the gradient of every example's own loss backward.
 
     Args:
@@ -88,7 +88,7 @@ def measure_signals(
             total += float(y.double().sum())
             squares += sum_of_squares(y)
             count += y.numel()
-    return Signals(
+    return SignalGrowth(
         layers=tuple(sums),
         forward_sq=tuple(row[0] / row[1] for row in sums.values()),
         backward_sq=tuple(row[2] / row[1] for row in sums.values()),

@@ -9,7 +9,7 @@ from torch import nn
 from hessdiag import diagnose
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
-from hessdiag.diagnosis.signals import measure_signals
+from hessdiag.diagnosis.signal_growth import measure_signals
 from tests.networks import build
 
 
