@@ -17,14 +17,23 @@ LONG = ["diagnose", "lenet", "--matrix", "hessian", "--batch-size", "64", "--rto
 def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "hessdiag", *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    pipe = subprocess.PIPE
     return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment, preexec_fn=heed_interrupts
     )
+
+
+def heed_interrupts() -> None:
+    """Tests that run in the background of a shell ignore SIGINT, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def interrupt(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     return process.returncode, out, err
 
 
@@ -72,7 +81,9 @@ sys.argv = ["hessdiag", "diagnose", "mlp:4-3-2"]
 from hessdiag.__main__ import main
 sys.exit(main())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, preexec_fn=heed_interrupts
+    )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.startswith("hessdiag: interrupted; a run with --resume FILE")
     assert done.stderr.count("\n") == 1
