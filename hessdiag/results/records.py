@@ -13,6 +13,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -69,13 +70,18 @@ class Record:
         with complete(cls.schema or cls.__name__):
             dropped = {"schema", *cls.derived}
             given = {key: value for key, value in dict(record).items() if key not in dropped}
-            hints = typing.get_type_hints(cls)
+            hints = _hints(cls)  # type: ignore[arg-type]  # mypy takes a class variable for unhashable
             known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
             missing = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
             for name in missing:
                 if name not in given:
                     raise KeyError(name)
             return cls(**{k: _typed(v, hints[k]) if k in known else v for k, v in given.items()})
+
+
+@cache  # evaluating annotations takes longer than the rest of reading a block
+def _hints(cls: Any) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def dumps(record: Mapping[str, Any]) -> str:
