@@ -111,3 +111,5 @@ register("table", "Beside", "hessdiag.tables.predicted_vs_measured_table:render"
 register("table", "Prescription", "hessdiag.tables.prescription_table:render")
 register("page", "Report", "hessdiag.html.report_page:render")
 register("page", "InitCheck", "hessdiag.html.init_page:render")
+register("verdict", "Report", "hessdiag.results.verdict:judge")
+register("verdict", "InitCheck", "hessdiag.results.init_verdict:judge")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ LONGER_FILES = {"signal_rules.py": "one short function a rule, and the list of t
 def test_no_name_of_a_module_occurs_twice() -> None:
     counts = Counter(path.name for path in MODULES if path.name != "__init__.py")
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    """Imports inside functions and for type checking count, packages' own `__init__` do not."""
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in MODULES}
+    graph = {}
+    for name, path in names.items():
+        nodes = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.ImportFrom)]
+        asked = {n.module for n in nodes} | {f"{n.module}.{alias.name}" for n in nodes for alias in n.names}
+        graph[name] = asked & names.keys()
+    assert tuple(TopologicalSorter(graph).static_order())  # raises CycleError, with the circle
 
 
 def test_the_top_level_is_short() -> None:

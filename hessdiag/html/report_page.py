@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from hessdiag.html.environment import environment
 from hessdiag.html.figures import report_pictures
 from hessdiag.html.text import embedded
-from hessdiag.results.balance import BALANCED, UNBALANCED, Balance, weigh
+from hessdiag.results.balance import BALANCED, UNBALANCED, weigh
+from hessdiag.results.judgement import Balance
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.report_table import COLUMNS, cells, noise, sampling
 

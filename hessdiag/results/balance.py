@@ -12,16 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 
 from hessdiag.arguments import check_kind
+from hessdiag.results.judgement import Balance, BalanceLevel
 from hessdiag.results.numbers import short, spread
-from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Report
-
-Level = Literal["balanced", "uneven", "unbalanced", "undecided"]
 
 BALANCED = 2.0  # below it
 UNBALANCED = 10.0  # above it
@@ -29,27 +26,6 @@ CONFIDENCE = 0.95
 MAX_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
 BLIND = 1e-4  # share of a gradient along its weight: about 1 in general, rounding where the network is blind to it
 MAX_NAMED = 3  # blocks in a sentence
-
-
-@dataclass(frozen=True, kw_only=True)
-class Balance(Record):
-    """How equally the weight blocks are curved.
-
-    Attributes:
-        level: `"balanced"` (factor below 2), `"uneven"` (2 to 10), `"unbalanced"` (above 10, or a block without any
-            curvature), or `"undecided"` where there is nothing to compare, a value is undefined, or lost in noise.
-        sentence: the balance in plain words. It holds names from the model: escape it where that matters.
-        notes: what the sentence leaves out, a sentence each.
-        factor: largest over smallest σ² among the weight blocks, as in `Report.spread`.
-        low, high: interval around `factor` that sampling noise leaves open, at 95 %; equal to it where σ² is exact.
-    """
-
-    level: Level
-    sentence: str
-    notes: tuple[str, ...]
-    factor: float
-    low: float
-    high: float
 
 
 def weigh(report: Report) -> Balance:
@@ -79,7 +55,7 @@ def scale_invariant(report: Report) -> tuple[str, ...]:
     return tuple(b.name for b in report.weights if radial.get(b.name, math.inf) < BLIND)
 
 
-def level_of(factor: float) -> Level:
+def level_of(factor: float) -> BalanceLevel:
     """The level of a factor that is known exactly.
 
     >>> [level_of(f) for f in (1.0, 1.99, 2.0, 10.0, 10.1, float("inf"), float("nan"))]
@@ -139,7 +115,7 @@ def _exp(logarithm: float) -> float:
     return math.exp(logarithm) if logarithm < 700 else math.inf
 
 
-def _judge(weights: Sequence[BlockReport], curved: Sequence[BlockReport], factor: _Factor) -> tuple[Level, str]:
+def _judge(weights: Sequence[BlockReport], curved: Sequence[BlockReport], factor: _Factor) -> tuple[BalanceLevel, str]:
     undefined = [b.name for b in weights if not math.isfinite(b.avg_sq_singular_value)]
     lost = [b.name for b in weights if b.avg_sq_singular_value <= 0 < b.stderr]
     flat = [b.name for b in weights if b.avg_sq_singular_value <= 0 and b.name not in lost]
@@ -166,7 +142,7 @@ def _judge(weights: Sequence[BlockReport], curved: Sequence[BlockReport], factor
 
 def _lost(
     lost: Sequence[str], flat: Sequence[str], curved: Sequence[BlockReport], factor: _Factor
-) -> tuple[Level, str]:
+) -> tuple[BalanceLevel, str]:
     """The verdict where noise hides even the sign of some σ²; the others may be apart enough to decide it."""
     others = _flat_clause(flat, ", and ") + _of_the_others(curved, factor)
     if level_of(factor.low) == "unbalanced":
@@ -179,7 +155,7 @@ def _flat_clause(flat: Sequence[str], joint: str = "") -> str:
     return f"{joint}{_listed(flat)} {verb} no curvature at all on this batch (σ² is 0)" if flat else ""
 
 
-def _compare(curved: Sequence[BlockReport], factor: _Factor) -> tuple[Level, str]:
+def _compare(curved: Sequence[BlockReport], factor: _Factor) -> tuple[BalanceLevel, str]:
     """The verdict on two blocks or more, all with positive σ²."""
     times, root = short(factor.value), f"{math.sqrt(factor.value):.2g}"
     largest = max(curved, key=lambda b: b.avg_sq_singular_value).name

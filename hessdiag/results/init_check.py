@@ -14,7 +14,7 @@ import numpy as np
 
 from hessdiag.results.numbers import Array, spread
 from hessdiag.results.records import Record, complete
-from hessdiag.results.rendering import Paged, Tabled
+from hessdiag.results.rendering import Paged, Tabled, render
 from hessdiag.results.setups import Setups
 
 SCHEMA = "hessdiag.init-check/1"
@@ -232,16 +232,12 @@ class InitCheck(Tabled, Paged, Record):
     @property
     def level(self) -> str:
         """`"balanced"`, `"uneven"`, `"unbalanced"` or `"undecided"`, as of `hessdiag.results.balance`."""
-        from hessdiag.results.init_verdict import judge
-
-        return judge(self)[0]
+        return str(render("verdict", self)[0])
 
     @property
     def verdict(self) -> str:
         """What to take away, in a few sentences."""
-        from hessdiag.results.init_verdict import judge
-
-        return judge(self)[1]
+        return str(render("verdict", self)[1])
 
     def to_record(self) -> dict[str, Any]:
         """Return everything by name, the verdict and the ranking first."""

@@ -1,6 +1,6 @@
-"""The way from a result up to what shows it: a table or a page, registered by name and imported when first asked for.
+"""The way from a result up to what shows or judges it, registered by name and imported when first asked for.
 
-Results are plain numbers and know no presentation. `hessdiag/__init__.py` registers who presents what.
+Results are plain numbers and know no presentation. `hessdiag/__init__.py` registers who presents and judges what.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from typing import Any, Literal
 
 from hessdiag.results.files import write_text
 
-Form = Literal["table", "page"]
+Form = Literal["table", "page", "verdict"]
 
 _RENDERERS: dict[tuple[Form, str], str] = {}
 
 
 def register(form: Form, result: str, renderer: str) -> None:
-    """Name what renders a class of results.
+    """Name what shows or judges a class of results.
 
     Args:
-        form: `"table"` for `repr`, `"page"` for `to_html`.
+        form: `"table"` for `repr`, `"page"` for `to_html`, `"verdict"` for what is said of it.
         result: name of the class.
-        renderer: `package.module:function`, which takes the result and returns text.
+        renderer: `package.module:function`, which takes the result.
     """
     _RENDERERS[form, result] = renderer
 
 
-def render(form: Form, result: Any) -> str:
-    """Render a result by what is registered for its class."""
+def render(form: Form, result: Any) -> Any:
+    """Call what is registered for the class of a result: text for a table or a page, else a verdict."""
     module, _, function = _RENDERERS[form, type(result).__name__].partition(":")
-    return str(getattr(import_module(module), function)(result))
+    return getattr(import_module(module), function)(result)
 
 
 class Tabled:
     """A result whose `repr` is its table: a mixin."""
 
     def __repr__(self) -> str:
-        return render("table", self)
+        return str(render("table", self))
 
 
 class Paged:
@@ -48,7 +48,7 @@ class Paged:
 
         The same result gives the same bytes.
         """
-        text = render("page", self)
+        text = str(render("page", self))
         if path is not None:
             write_text(path, text)
         return text

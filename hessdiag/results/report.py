@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -20,15 +20,15 @@ from hessdiag.errors import HessdiagError
 from hessdiag.network.block_record import BlockRecord
 from hessdiag.results.files import write_text
 from hessdiag.results.findings import Finding
+from hessdiag.results.judgement import Verdict
 from hessdiag.results.numbers import Array, normalize, spread
 from hessdiag.results.records import Record
-from hessdiag.results.rendering import Paged, Tabled
+from hessdiag.results.rendering import Paged, Tabled, render
 from hessdiag.results.signals import Signals
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hessdiag.results.verdict import Verdict
 
 SCHEMA = "hessdiag.report/1"
 
@@ -212,9 +212,7 @@ class Report(Tabled, Paged, Record):
     @property
     def verdict(self) -> Verdict:
         """Whether the network is healthy, and how equally its blocks are curved."""
-        from hessdiag.results.verdict import judge
-
-        return judge(self)
+        return cast(Verdict, render("verdict", self))
 
     def to_record(self) -> dict[str, Any]:
         """Return everything by name, the verdict and what was found first."""

@@ -7,52 +7,12 @@ healthy networks are unbalanced by many orders of magnitude.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Literal
 
 from hessdiag.arguments import check_kind
-from hessdiag.results.balance import Balance, weigh
+from hessdiag.results.balance import weigh
 from hessdiag.results.findings import GRAVITY, Finding
-from hessdiag.results.records import Record
+from hessdiag.results.judgement import Verdict, VerdictLevel
 from hessdiag.results.report import Report
-
-Level = Literal["healthy", "suspicious", "faulty", "undecided"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict(Record):
-    """What a reader should take away.
-
-    Attributes:
-        level: `"faulty"` (a rule found a fault), `"suspicious"` (a warning), `"healthy"` (neither; notes do not count)
-            or `"undecided"` where the network's signals were not measured.
-        sentence: the verdict in plain words. It holds names from the model: escape it where that matters.
-        balance: the statement on σ², see `Balance`.
-    """
-
-    level: Level
-    sentence: str
-    balance: Balance
-
-    @property
-    def factor(self) -> float:
-        """That of the balance."""
-        return self.balance.factor
-
-    @property
-    def low(self) -> float:
-        """That of the balance."""
-        return self.balance.low
-
-    @property
-    def high(self) -> float:
-        """That of the balance."""
-        return self.balance.high
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Those of the balance."""
-        return self.balance.notes
 
 
 def judge(report: Report) -> Verdict:
@@ -66,7 +26,7 @@ def judge(report: Report) -> Verdict:
     return Verdict(level=level, sentence=sentence, balance=weigh(report))
 
 
-def _judge(report: Report) -> tuple[Level, str]:
+def _judge(report: Report) -> tuple[VerdictLevel, str]:
     if report.signals is None:
         why = report.signals_missing or "the report was written without them"
         return "undecided", f"Undecided: nothing is known of the signals in the network ({why})."
@@ -76,7 +36,7 @@ def _judge(report: Report) -> tuple[Level, str]:
         notes = f" ({said[0]})" if said else ""
         return "healthy", f"Healthy: nothing was found that networks that train well do not show, too{notes}."
     first = report.findings[0]
-    level: Level = "faulty" if counts["fault"] else "suspicious"
+    level: VerdictLevel = "faulty" if counts["fault"] else "suspicious"
     return level, f"{level.capitalize()}: {', '.join(said)}; look first at {_where(first)} ({first.rule})."
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hessdiag.results.balance import Balance, weigh
+from hessdiag.results.balance import weigh
+from hessdiag.results.judgement import Balance
 from hessdiag.results.report import Report
 from tests.synthetic import build_block, build_report
 
