@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hessdiag.cli import options
-from hessdiag.cli.progress_bar import progress_bar, say
+from hessdiag.cli.gates import check_max_spread, gate_spread
+from hessdiag.cli.progress_bar import progress_bar
+from hessdiag.cli.saving import draw, save, show
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hessdiag.results.init_check import InitCheck
 
 INITS = "a name such as fan-in or geometric-orthogonal, package.module:function or ./file.py:function"
@@ -60,8 +63,7 @@ def check_init(
     for path in (json if json != "-" else "", html, resume):
         options.check_file(path)
     options.check_plots(plots)
-    if max_spread is not None and not max_spread >= 1:
-        raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
+    check_max_spread(max_spread)
     names = [name.strip() for name in against.split(",") if name.strip()]
     factors = parse_widths(widths)
     from hessdiag.diagnosis.check_init import check_init as measure
@@ -97,12 +99,11 @@ def check_init(
         )
     if ranks.rank > 0:
         return
-    _save(check, json=json, html=html, plots=plots)
-    print(check.to_json() if json == "-" else repr(check), end="" if json == "-" else "\n")
-    found = check.spread["avg_sq_singular_value"]
-    if max_spread is not None and not found <= max_spread:
-        say(f"hessdiag: spread of σ² under {init} is {found:.3g}, over --max-spread {max_spread:g}")
-        raise typer.Exit(1)
+    save(check, json=json, html=html)
+    if plots:
+        draw(_figures(check), plots)
+    show(check, json=json)
+    gate_spread(check.spread["avg_sq_singular_value"], max_spread, of=f" under {init}")
 
 
 def parse_widths(text: str) -> list[float]:
@@ -120,28 +121,8 @@ def parse_widths(text: str) -> list[float]:
     return factors
 
 
-def _save(check: InitCheck, *, json: str, html: str, plots: str) -> None:
-    """Before anything is printed, so that a failure leaves nothing on stdout."""
-    if json not in ("", "-"):
-        check.to_json(json)
-        say(f"wrote {json}")
-    if html:
-        check.to_html(html)
-        say(f"wrote {html}")
-    if plots:
-        _draw(check, Path(plots))
-
-
-def _draw(check: InitCheck, folder: Path) -> None:
+def _figures(check: InitCheck) -> dict[str, Figure]:
     from hessdiag import plots
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HessdiagError(f"cannot make the folder {str(folder)!r} ({error.strerror})") from error
-    figures = {"init-check": plots.draw_init_check(check)}
-    if check.widths is not None:
-        figures["widths"] = plots.draw_widths(check.widths)
-    for name, figure in figures.items():
-        for path in plots.save(figure, folder / name):
-            say(f"drew {path}")
+    sweep = {} if check.widths is None else {"widths": plots.draw_widths(check.widths)}
+    return {"init-check": plots.draw_init_check(check)} | sweep

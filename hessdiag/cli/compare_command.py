@@ -11,7 +11,8 @@ import typer
 from hessdiag.cli import options
 from hessdiag.cli.diagnose_command import MaxMemory, MaxProducts, Rtol
 from hessdiag.cli.gates import FailOn, check_fail_on, gate
-from hessdiag.cli.progress_bar import progress_bar, say
+from hessdiag.cli.progress_bar import progress_bar
+from hessdiag.cli.saving import save, show
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
@@ -95,10 +96,8 @@ def compare(
             "max_memory": options.parse_memory(max_memory),
         }
         comparison = compare_models(before, after, given | {"evaluate": evaluate}, preparation, measurement)
-    if json not in ("", "-"):
-        comparison.to_json(json)
-        say(f"wrote {json}")
-    print(comparison.to_json() if json == "-" else repr(comparison), end="" if json == "-" else "\n")
+    save(comparison, json=json)
+    show(comparison, json=json)
     gate(comparison.findings, fail_on)
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from hessdiag.cli import options
-from hessdiag.cli.gates import FailOn, check_fail_on, gate
+from hessdiag.cli.gates import FailOn, check_fail_on, check_max_spread, gate, gate_spread
 from hessdiag.cli.progress_bar import progress_bar, say
-from hessdiag.errors import HessdiagError
+from hessdiag.cli.saving import draw, save, show
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hessdiag.results.comparison import Comparison
     from hessdiag.results.report import Report
 
@@ -74,8 +75,7 @@ def diagnose(
     for path in (json if json != "-" else "", csv, html, resume):
         options.check_file(path)
     options.check_plots(plots)
-    if max_spread is not None and not max_spread >= 1:
-        raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
+    check_max_spread(max_spread)
     check_fail_on(fail_on)
     earlier = _read_baseline(baseline, loss=loss, matrix=matrix, per=per) if baseline else None
     memory = options.parse_memory(max_memory)
@@ -124,8 +124,10 @@ def diagnose(
     if max_memory or sys.stderr.isatty():
         say(f"measuring took {report.peak_memory / 2**20:.0f} MiB of memory at most, beside model and data")
     comparison = _compare(earlier, report)
-    _save(report, json=json, csv=csv, html=html, plots=plots)
-    print(report.to_json() if json == "-" else repr(report), end="" if json == "-" else "\n")
+    save(report, json=json, csv=csv, html=html)
+    if plots:
+        draw(_figures(report), plots)
+    show(report, json=json)
     if comparison is not None:
         _print_comparison(comparison, baseline, to=sys.stderr if json == "-" else sys.stdout)
     _gate(report, comparison, max_spread=max_spread, fail_on=fail_on)
@@ -133,9 +135,7 @@ def diagnose(
 
 def _gate(report: Report, comparison: Comparison | None, *, max_spread: float | None, fail_on: str) -> None:
     """Exit with 1 where `--max-spread` or `--fail-on` asks for it."""
-    if max_spread is not None and not report.spread["avg_sq_singular_value"] <= max_spread:
-        say(f"hessdiag: spread of σ² is {report.spread['avg_sq_singular_value']:.3g}, over --max-spread {max_spread:g}")
-        raise typer.Exit(1)
+    gate_spread(report.spread["avg_sq_singular_value"], max_spread)
     if fail_on and report.signals is None:
         say(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
         raise typer.Exit(1)
@@ -166,29 +166,8 @@ def _print_comparison(comparison: Comparison, baseline: str, *, to: TextIO) -> N
     print(plain_text(["", f"since {baseline}:", *differences, *sentences(comparison)]), file=to)
 
 
-def _save(report: Report, *, json: str, csv: str, html: str, plots: str) -> None:
-    """Before anything is printed, so that a failure leaves nothing on stdout."""
-    if json not in ("", "-"):
-        report.to_json(json)
-        say(f"wrote {json}")
-    if csv:
-        report.to_csv(csv)
-        say(f"wrote {csv}")
-    if html:
-        report.to_html(html)
-        say(f"wrote {html}")
-    if plots:
-        _draw(report, Path(plots))
-
-
-def _draw(report: Report, folder: Path) -> None:
+def _figures(report: Report) -> dict[str, Figure]:
     from hessdiag import plots
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HessdiagError(f"cannot make the folder {str(folder)!r} ({error.strerror})") from error
-    figures = {"heatmap": plots.draw_heatmap(report)} if report.weights else {}
-    for name, figure in (figures | {"layers": plots.draw_layers(report)}).items():
-        for path in plots.save(figure, folder / name):
-            say(f"drew {path}")
+    maps = {"heatmap": plots.draw_heatmap(report)} if report.weights else {}
+    return maps | {"layers": plots.draw_layers(report)}

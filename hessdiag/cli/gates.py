@@ -35,3 +35,16 @@ def gate(findings: Iterable[Finding], fail_on: str) -> None:
             where = f" at {finding.blocks[0]}" if finding.blocks else ""
             say(f"hessdiag: {finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
             raise typer.Exit(1)
+
+
+def check_max_spread(max_spread: float | None) -> None:
+    """Refuse a `--max-spread` that every spread is over; None is no gate."""
+    if max_spread is not None and not max_spread >= 1:
+        raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")
+
+
+def gate_spread(found: float, max_spread: float | None, *, of: str = "") -> None:
+    """Exit with 1 where the spread of σ² is over `max_spread`, or undefined."""
+    if max_spread is not None and not found <= max_spread:
+        say(f"hessdiag: spread of σ²{of} is {found:.3g}, over --max-spread {max_spread:g}")
+        raise typer.Exit(1)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hessdiag.cli import options
-from hessdiag.cli.progress_bar import progress_bar, say
+from hessdiag.cli.progress_bar import progress_bar
+from hessdiag.cli.saving import save, show
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
@@ -96,10 +97,8 @@ def predict(
         result = _compare(result, planned, resume=resume)
         if result is None:
             return
-    if json not in ("", "-"):
-        result.to_json(json)
-        say(f"wrote {json}")
-    print(result.to_json() if json == "-" else repr(result), end="" if json == "-" else "\n")
+    save(result, json=json)
+    show(result, json=json)
 
 
 def _build(source: ModelSource, *, init: str, seed: int) -> Network:
