@@ -4,6 +4,7 @@ import typer
 
 from hessdiag.cli.check_init_command import check_init
 from hessdiag.cli.compare_command import compare
+from hessdiag.cli.data_command import data
 from hessdiag.cli.describe_command import describe
 from hessdiag.cli.diagnose_command import diagnose
 from hessdiag.cli.explain_command import explain
@@ -24,3 +25,4 @@ app.command()(compare)
 app.command()(predict)
 app.command()(check_init)
 app.command(help=HELP)(reproduce)
+app.add_typer(data, name="data")

@@ -19,8 +19,8 @@ from hessdiag.training.stacked_optimizers import make_optimizer
 
 LOOK = 16  # steps between two looks for diverged networks; each look waits for the device
 # Entries of the widest activation of a group, and networks of one. Measured on one core with 1 MiB of second-level
-# cache and layers of 384 and 64: groups of 14 to 56 are equally fast at batch 32; at batch 128, 14 takes 0.6 of the time
-# of 28.
+# cache and layers of 384 and 64: groups of 14 to 56 are equally fast at batch 32; at batch 128, a group of 14 takes 0.6
+# of the time of one of 28.
 GROUP_ENTRIES, MAX_GROUP = 700_000, 56
 
 Rows = Callable[[Tensor], Tensor]

@@ -1,4 +1,4 @@
-"""Optimisers of stacked networks, each network with its own learning rate; as in `torch.optim`, of which they are tests.
+"""Optimisers of stacked networks: those of `torch.optim`, with a learning rate for each network.
 
 They read a gradient as its two factors, so that a product can be added to a momentum without being written first.
 """

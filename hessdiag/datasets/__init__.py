@@ -1,0 +1,1 @@
+"""Published data sets: found by name, downloaded once, read."""
