@@ -10,7 +10,7 @@ import typer
 from hessdiag.cli import options
 from hessdiag.cli.progress_bar import progress_bar, say
 from hessdiag.errors import HessdiagError
-from hessdiag.experiments.figure_catalogue import CATALOGUE, find_figure
+from hessdiag.experiments.figure_catalogue import CATALOGUE, check_options, find_figure
 
 # \b keeps the lines of the list apart in the help.
 HELP = "Measure and draw a figure of the paper; numbers and figure go to --out.\n\n"
@@ -22,6 +22,15 @@ Out = Annotated[Path, typer.Option(metavar="DIR", help="folder for the numbers (
 Part = Annotated[str, typer.Option(metavar="PART", hidden=True)]  # of resnet, which has one
 Quick = Annotated[bool, typer.Option("--quick", help="few set-ups and small batches: a look, not the figure")]
 
+DataDir = Annotated[str, typer.Option(metavar="DIR", help="of libsvm: folder of its files  [default: download them]")]
+DATASETS = "of libsvm: names, as in iris,mnist:20000 for 20,000 of its rows, or all  [default: the smaller ones]"
+Datasets = Annotated[str, typer.Option(metavar="LIST", help=DATASETS)]
+Schemes = Annotated[str, typer.Option(metavar="LIST", help="of libsvm: initialisations  [default: all eight]")]
+Optimizer = Annotated[str | None, typer.Option(help="of libsvm: sgd, momentum or adam  [default: momentum]")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="of libsvm: examples of a step  [default: 32]")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="of libsvm: passes over the data  [default: 5]")]
+Budget = Annotated[float | None, typer.Option(metavar="MIN", help="of libsvm: begin no data set after so many minutes")]
+
 
 def reproduce(
     name: Name,
@@ -31,9 +40,20 @@ def reproduce(
     device: options.Device = "auto",
     resume: options.Resume = "",
     part: Part = "",
+    data_dir: DataDir = "",
+    datasets: Datasets = "",
+    schemes: Schemes = "",
+    optimizer: Optimizer = None,
+    batch_size: BatchSize = None,
+    epochs: Epochs = None,
+    budget: Budget = None,
 ) -> None:
     """Measure, save and draw one figure; an unusable folder is refused before the measuring."""
     figure = find_figure(name, part=part)
+    asked = {"data_dir": data_dir, "datasets": datasets, "schemes": schemes, "optimizer": optimizer}
+    asked |= {"batch_size": batch_size, "epochs": epochs, "budget": budget}
+    own = {option: value for option, value in asked.items() if value not in (None, "")}
+    check_options(name, own)
     options.check_file(resume)
     from hessdiag.execution.journal import journal
     from hessdiag.execution.ranks import launched
@@ -44,10 +64,10 @@ def reproduce(
     with (
         launched(where) as ranks,
         journal(resume, settings) as kept,
-        progress_bar("set-ups", figure.steps(quick=quick)) as step,
+        progress_bar("set-ups", figure.steps(quick=quick, **own)) as step,
     ):
         _make(out)
-        measured = figure.measure(quick=quick, seed=seed, device=where, work=Work(ranks, kept, step))
+        measured = figure.measure(quick=quick, seed=seed, device=where, work=Work(ranks, kept, step), **own)
     if ranks.rank > 0:
         return
     for path in figure.save(measured, out):

@@ -57,6 +57,17 @@ class Dataset:
         note = "; ".join(filter(None, [self.note, f"{count} of {len(self)} rows"]))
         return replace(self, rows=self.rows[chosen], targets=self.targets[chosen], note=note)
 
+    def most_frequent(self, count: int) -> Dataset:
+        """Keep that many features, those that are not 0 in the most rows; the note says so."""
+        if count >= self.features:
+            return self
+        if count < 1:
+            raise HessdiagError(f"{count} features of {self.name}: ask for at least 1")
+        entries = np.asarray(self.rows.getnnz(axis=0))
+        chosen = np.sort(np.argsort(-entries, kind="stable")[:count])
+        note = "; ".join(filter(None, [self.note, f"the {count} most frequent of {self.features} features"]))
+        return replace(self, rows=self.rows[:, chosen], note=note)
+
     def digest(self) -> str:
         """Return a short digest of rows and targets."""
         summed = hashlib.blake2b(digest_size=8)

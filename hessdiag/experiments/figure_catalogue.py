@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -20,12 +21,14 @@ class Entry:
         shows: what it shows.
         cost: how long it takes on 2 cores.
         parts: of which only some may be asked for; the first is the default.
+        options: of the command that only some figures have, as keyword arguments of `steps` and `measure`.
     """
 
     module: str
     shows: str
     cost: str
     parts: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 CATALOGUE = {
@@ -50,7 +53,25 @@ CATALOGUE = {
         "half an hour",
         parts=("conditioning",),
     ),
+    "libsvm": Entry(
+        "libsvm_figure",
+        "Table 2: training losses of initialisations on LIBSVM's data sets; --data-dir or a download",
+        "an hour",
+        options=("data_dir", "datasets", "schemes", "optimizer", "batch_size", "epochs", "budget"),
+    ),
 }
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Refuse options that a figure does not have.
+
+    Raises:
+        HessdiagError: with the figures that have it.
+    """
+    for option in options:
+        if option not in CATALOGUE[name].options:
+            owners = " and ".join(other for other, entry in CATALOGUE.items() if option in entry.options)
+            raise HessdiagError(f"--{option.replace('_', '-')} is an option of {owners}: leave it out for {name}")
 
 
 def find_figure(name: str, *, part: str = "") -> Figure[Any]:

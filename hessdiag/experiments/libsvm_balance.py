@@ -1,0 +1,51 @@
+"""How balanced the networks of a data set are before training: σ² and γ of their weights on the first minibatch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from hessdiag.datasets.dataset import Dataset
+from hessdiag.diagnosis.diagnose import diagnose
+from hessdiag.execution.work import Result, Work, number
+from hessdiag.experiments.libsvm_grid import make_network, one_thread, to_examples
+from hessdiag.experiments.libsvm_settings import LibsvmSettings
+from hessdiag.results.numbers import Array
+from hessdiag.scale import Scale
+from hessdiag.training.stacked import minibatches
+from hessdiag.training.stacked_mlp import stack_networks
+
+NETWORKS = 3  # of each scheme
+
+
+@dataclass(frozen=True)
+class Balance:
+    """(schemes, networks) largest over smallest σ² and γ."""
+
+    sigma_spread: Array
+    gamma_spread: Array
+
+
+def measure_balance(dataset: Dataset, settings: LibsvmSettings, *, seed: int, device: str, work: Work) -> Balance:
+    """Diagnose networks of every scheme as they begin training: their first minibatch, logits scaled, cross-entropy."""
+    examples = to_examples(dataset, device)
+    count = min(NETWORKS, settings.seeds)
+    units = [(scheme, each) for scheme in settings.schemes for each in range(seed, seed + count)]
+
+    def measure(unit: tuple[str, int]) -> Result:
+        scheme, own_seed = unit
+        batch = minibatches(len(dataset), settings.training, [own_seed])[0][0]
+        inputs, targets = examples.rows(batch), examples.targets[batch.to(device)]
+        network = make_network(dataset, scheme, own_seed).to(device)
+        scale = stack_networks([network]).with_logit_std(settings.training.logit_std or 1.0, inputs.unsqueeze(0))
+        model = nn.Sequential(network, Scale(float(scale.logit_scale))).to(device)
+        with one_thread():
+            report = diagnose(model, inputs, targets, loss="cross-entropy", seed=own_seed)
+        return {key: np.asarray(report.spread[key]) for key in ("avg_sq_singular_value", "gamma")}
+
+    found = work.each("balance", units, measure, label=lambda unit: f"{unit[0]} seed {unit[1]}")
+    shape = (len(settings.schemes), count)
+    sigma = np.array([number(each, "avg_sq_singular_value") for each in found]).reshape(shape)
+    return Balance(sigma, np.array([number(each, "gamma") for each in found]).reshape(shape))
