@@ -17,8 +17,10 @@ from hessdiag.datasets.dataset import Dataset
 from hessdiag.datasets.libsvm import load_libsvm
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.work import Work
+from hessdiag.experiments.figure import Figure
 from hessdiag.experiments.libsvm_balance import NETWORKS, measure_balance
 from hessdiag.experiments.libsvm_grid import as_array, run_grid
+from hessdiag.experiments.libsvm_schemes import PAPER
 from hessdiag.experiments.libsvm_settings import HIDDEN, Choice, LibsvmSettings, read_options
 from hessdiag.results.training_study import DatasetLosses, TrainingStudy
 
@@ -89,3 +91,28 @@ def _study(settings: LibsvmSettings, blocks: list[DatasetLosses], *, left_out: t
         blocks=tuple(blocks),
         left_out=left_out,
     )
+
+
+def draw(study: TrainingStudy) -> Any:
+    """Draw the losses by data set, and against the balance at the start."""
+    from hessdiag.plots import draw_scheme_losses
+
+    return draw_scheme_losses(study, PAPER)
+
+
+def summary(study: TrainingStudy) -> list[str]:
+    """Write the paper's Table 2, and what is behind it."""
+    from hessdiag.tables.scheme_ranking_table import render_ranking
+
+    return render_ranking(study, PAPER).split("\n")
+
+
+FIGURE = Figure(
+    name="libsvm",
+    steps=steps,
+    measure=measure,
+    write=TrainingStudy.to_json,
+    read=TrainingStudy.from_json,
+    draw=draw,
+    summary=summary,
+)

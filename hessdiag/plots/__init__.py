@@ -12,6 +12,7 @@ from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
 from hessdiag.plots.init_comparison import draw_init_check, draw_widths
 from hessdiag.plots.operations import draw_scaling
 from hessdiag.plots.ratios import draw_ratios
+from hessdiag.plots.scheme_losses import draw_scheme_losses
 
 __all__ = [
     "caption",
@@ -23,6 +24,7 @@ __all__ = [
     "draw_layers",
     "draw_ratios",
     "draw_scaling",
+    "draw_scheme_losses",
     "draw_widths",
     "save",
 ]
