@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_path
+from hessdiag.curvature.first_step import DIRECTIONS
 from hessdiag.curvature.noise import noise_scales
-from hessdiag.curvature.result import merge
+from hessdiag.curvature.result import Curvature, merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
@@ -22,7 +23,8 @@ from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_los
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
 from hessdiag.diagnosis.independence import called_alone
-from hessdiag.diagnosis.look import Look, look_at
+from hessdiag.diagnosis.learning_rates import learning_rates as rates_of
+from hessdiag.diagnosis.look import NOT_ASKED, Look, look_at
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.session import Measured, Session, check_tensors
 from hessdiag.errors import HessdiagError
@@ -35,6 +37,7 @@ from hessdiag.execution.work import Progress, Work, add
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape, measure_shapes
+from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import check_labels, explained
@@ -58,6 +61,8 @@ def diagnose(
     max_products: int = 400,
     max_memory: int | str | None = None,
     noise_scale: bool = True,
+    signals: bool = True,
+    learning_rates: bool = True,
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
     progress: Progress | bool = False,
@@ -87,6 +92,9 @@ def diagnose(
         max_memory: memory that the measurement may take beside model and data, in bytes or as `"4GiB"`; by default half
             of what is free.
         noise_scale: also measure the curvature noise scale, of the Gauss-Newton matrix; a few gradients more.
+        signals: also measure the signals that run through the network, and apply the rules to them; without them, no
+            finding is made and the verdict is undecided.
+        learning_rates: also measure slope and curvature along the first step of SGD and Adam; about one gradient more.
         resume: file in which finished units of work are kept; a killed run that is started again with the same file
             goes on where it was, to the same numbers.
         distributed: share the work with the other processes of torch.distributed's default group. All call this with
@@ -114,6 +122,7 @@ def diagnose(
         max_products=max_products,
         seed=seed,
         noise_scale=noise_scale,
+        learning_rates=learning_rates,
         class_dim=class_dim,
         output=output,
     )
@@ -139,7 +148,9 @@ def diagnose(
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
-        seen = look_at(model, batch, resolved, examples=session.gradient_chunk(shape))
+        seen = NOT_ASKED
+        if signals:
+            seen = look_at(model, batch, resolved, examples=session.gradient_chunk(shape))
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
     return _report(settings, problem, shape, measured, seen, **ran)
 
@@ -209,11 +220,19 @@ def _report(
         outputs=shape.outputs,
         rtol=settings.rtol,
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
+        learning_rates=_rates(problem, curvature, sum(sizes)),
         findings=seen.findings(blocks),
         signals=seen.signals,
         signals_missing=seen.reason,
         **ran,
     )
+
+
+def _rates(problem: Problem, curvature: Curvature, examples: int) -> dict[str, LearningRate]:
+    if curvature.first_step is None:
+        return {}
+    names = [block.name for block in problem.blocks]
+    return rates_of(curvature.first_step, tuple(DIRECTIONS), names, examples=examples)
 
 
 def _identity_of(model: nn.Module, loss: str | LossFunction) -> dict[str, str]:
