@@ -55,7 +55,7 @@ def _run(arguments: list[str] | None, interrupts: Sequence[int]) -> int:
 def _noting_interrupts() -> Iterator[list[int]]:
     """Interrupts that have come; each still raises `KeyboardInterrupt`.
 
-    One that comes while Python runs a finaliser or a callback, where exceptions are dropped, is raised again soon after.
+    One that comes while Python runs a finaliser or a callback, where exceptions are dropped, is raised again.
     """
     interrupts: list[int] = []
     before = signal.getsignal(signal.SIGINT)

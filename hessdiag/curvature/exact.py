@@ -45,7 +45,7 @@ def exact_per_example(
         rows = SK.flatten(2)  # (B, L, N N)
         columns = SK.transpose(2, 3).flatten(2)
         norms = {"norms": torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0).cpu().numpy()}
-        return norms if step is None else norms | exact_sums(problem, part, y, step, jacobians, S)
+        return norms if step is None else {**norms, **exact_sums(problem, part, y, step, jacobians, S)}
 
     total = work.total("exact blocks", list(batch.chunks(chunk)), measure)
     first_step = {key: total[key] for key in KEYS} if step is not None else None

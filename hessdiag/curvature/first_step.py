@@ -151,8 +151,8 @@ def sum_first_step(
             return exact_sums(problem, part, y, step, jacobians, hessian_matrix(problem.loss, y, part.targets))
         z = gaussians(seed, "first step", part.numbers, (RANDOM, *y.shape[1:])).to(y)
         cotangents = torch.cat([sent_back(problem, part, y, z), slope_of(problem, part, y)])
-        jacobians = all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents)
-        found = [step.of_block(b.name, J, cotangents) for b, J in zip(problem.blocks, jacobians, strict=True)]
+        sent = all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents)
+        found = [step.of_block(b.name, J, cotangents) for b, J in zip(problem.blocks, sent, strict=True)]
         return sketched_sums(problem, part, step, cotangents, found, fixed=0)
 
     return work.total("first step", list(problem.batch.chunks(max(1, chunk(count)))), measure)

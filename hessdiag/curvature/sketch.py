@@ -271,7 +271,7 @@ def _round(
 
     def measure(part: Batch) -> Result:
         sent = _Sent.of(problem, part, directions, seed, step)
-        return pair_sums(sent.curved, sent.grams, fixed=directions.fixed) | sent.first_step
+        return {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.first_step}
 
     batch, q = problem.batch, directions.random
     cotangents = (q + directions.fixed) * (1 if problem.loss.has_root else 2) + (step is not None)

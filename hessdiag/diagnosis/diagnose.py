@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_loss, check_path
 from hessdiag.curvature.first_step import DIRECTIONS
 from hessdiag.curvature.noise import noise_scales
+from hessdiag.curvature.plan import check_choice
 from hessdiag.curvature.result import Curvature, merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
@@ -23,7 +24,7 @@ from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_los
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
 from hessdiag.diagnosis.independence import called_alone
-from hessdiag.diagnosis.learning_rates import learning_rates as rates_of
+from hessdiag.diagnosis.step_rates import rates_of
 from hessdiag.diagnosis.look import NOT_ASKED, Look, look_at
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.session import Measured, Session, check_tensors
@@ -37,7 +38,7 @@ from hessdiag.execution.work import Progress, Work, add
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape, measure_shapes
-from hessdiag.results.learning_rates import LearningRate
+from hessdiag.results.learning_rates import OPTIMIZERS, LearningRate
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import check_labels, explained
@@ -63,6 +64,7 @@ def diagnose(
     noise_scale: bool = True,
     signals: bool = True,
     learning_rates: bool = True,
+    optimizer: str = "sgd",
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
     progress: Progress | bool = False,
@@ -95,6 +97,7 @@ def diagnose(
         signals: also measure the signals that run through the network, and apply the rules to them; without them, no
             finding is made and the verdict is undecided.
         learning_rates: also measure slope and curvature along the first step of SGD and Adam; about one gradient more.
+        optimizer: `"sgd"` or `"adam"`: whose learning rates the printed balance speaks of.
         resume: file in which finished units of work are kept; a killed run that is started again with the same file
             goes on where it was, to the same numbers.
         distributed: share the work with the other processes of torch.distributed's default group. All call this with
@@ -114,6 +117,7 @@ def diagnose(
     check_model(model)
     check_loss(loss)
     check_path("resume", resume)
+    check_choice("optimizer", optimizer, OPTIMIZERS)
     settings = Settings(
         matrix=matrix,
         per=per,
@@ -126,7 +130,6 @@ def diagnose(
         class_dim=class_dim,
         output=output,
     )
-    told = as_progress(progress)
     stream = _stream_of(inputs, targets, settings)
     batch = next(stream)
     device, dtype = _check_weights(model)
@@ -137,22 +140,20 @@ def diagnose(
     session = Session(settings, memory)
     identity: Mapping[str, str] = {}
     if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
-        where = {"device": device.type, "dtype": str(dtype)}
-        identity = _agreed(settings.identity | _identity_of(model, loss) | where, ranks)
+        identity = _agreed(settings.identity | _identity_of(model, loss), ranks)
     with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
         y, resolved = _try_loss(model, batch, loss, settings)
         with called_alone(model, min(2, batch.size)):
             shape = measure_shapes(model, batch, found)
         problem = Problem(model, batch, resolved, _in_execution_order(found, shape.order), skipped)
-        work = Work(ranks, progress=told)
+        work = Work(ranks, progress=as_progress(progress))
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
-        seen = NOT_ASKED
-        if signals:
-            seen = look_at(model, batch, resolved, examples=session.gradient_chunk(shape))
+        few = session.gradient_chunk(shape)
+        seen = look_at(model, batch, resolved, examples=few) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
-    return _report(settings, problem, shape, measured, seen, **ran)
+    return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
 
 
 def _blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
@@ -241,6 +242,8 @@ def _identity_of(model: nn.Module, loss: str | LossFunction) -> dict[str, str]:
         "loss": digest_of_loss(loss),
         "code": digest_of_code(model),
         "attributes": digest_of_attributes(model),
+        "device": next(model.parameters()).device.type,
+        "dtype": str(next(model.parameters()).dtype),
     }
 
 

@@ -13,7 +13,7 @@ from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import Array
 
 
-def learning_rates(
+def rates_of(
     sums: Result, optimizers: Sequence[str], blocks: Sequence[str], *, examples: int
 ) -> dict[str, LearningRate]:
     """The rate of each optimiser: that of a joint step, and those of one block alone.
