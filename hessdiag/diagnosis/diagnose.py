@@ -24,10 +24,10 @@ from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_los
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
 from hessdiag.diagnosis.independence import called_alone
-from hessdiag.diagnosis.step_rates import rates_of
 from hessdiag.diagnosis.look import NOT_ASKED, Look, look_at
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.session import Measured, Session, check_tensors
+from hessdiag.diagnosis.step_rates import rates_of
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_attributes, digest_of_code, digest_of_loss, digest_of_model
 from hessdiag.execution.journal import journal
@@ -114,10 +114,7 @@ def diagnose(
     >>> report.blocks[0].avg_sq_singular_value  # G = 2 x x^T, so that ‖G‖² / P = 4 · 2² / 2
     8.0
     """
-    check_model(model)
-    check_loss(loss)
-    check_path("resume", resume)
-    check_choice("optimizer", optimizer, OPTIMIZERS)
+    _check(model, loss, resume, optimizer)
     settings = Settings(
         matrix=matrix,
         per=per,
@@ -154,6 +151,14 @@ def diagnose(
         seen = look_at(model, batch, resolved, examples=few) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
     return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
+
+
+def _check(model: Any, loss: Any, resume: Any, optimizer: str) -> None:
+    """Refuse what is not of the kind that it has to be."""
+    check_model(model)
+    check_loss(loss)
+    check_path("resume", resume)
+    check_choice("optimizer", optimizer, OPTIMIZERS)
 
 
 def _blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:

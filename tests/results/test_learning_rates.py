@@ -103,8 +103,8 @@ def test_a_step_of_all_groups_ends_at_the_minimum() -> None:
     gradients = dict(zip(at, torch.autograd.grad(loss, list(at.values())), strict=True))
     step = {name: rate.blocks[name] * gradients[name] for name in at}
     _, moved = torch.func.jvp(lambda values: torch.func.functional_call(model, values, (x,)), (at,), (step,))
-    slope = sum(float((gradients[name] * step[name]).sum()) for name in at)
-    curvature = float(2 * moved.square().mean())
+    slope = sum(float((gradients[name] * step[name]).detach().sum()) for name in at)
+    curvature = float(2 * moved.detach().square().mean())
     assert rate.together == pytest.approx(slope / curvature, rel=1e-10)
 
 
