@@ -1,4 +1,8 @@
-"""How balanced the networks of a data set are before training: σ² and γ of their weights on the first minibatch."""
+"""What hessdiag says of the networks of a data set before training, from their first minibatch.
+
+How unequal σ² and γ of the weights are, and the learning rate of the first step: that along the gradient for SGD, with
+momentum or without, and along its sign for Adam.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,11 @@ NETWORKS = 3  # of each scheme
 
 @dataclass(frozen=True)
 class Balance:
-    """(schemes, networks) largest over smallest σ² and γ."""
+    """(schemes, networks) largest over smallest σ² and γ, and the predicted learning rate."""
 
     sigma_spread: Array
     gamma_spread: Array
+    predicted_rate: Array
 
 
 def measure_balance(dataset: Dataset, settings: LibsvmSettings, *, seed: int, device: str, work: Work) -> Balance:
@@ -43,9 +48,11 @@ def measure_balance(dataset: Dataset, settings: LibsvmSettings, *, seed: int, de
         model = nn.Sequential(network, Scale(float(scale.logit_scale))).to(device)
         with one_thread():
             report = diagnose(model, inputs, targets, loss="cross-entropy", seed=own_seed)
-        return {key: np.asarray(report.spread[key]) for key in ("avg_sq_singular_value", "gamma")}
+        rate = report.learning_rates["adam" if settings.training.optimizer == "adam" else "sgd"]
+        found = {"sigma": report.spread["avg_sq_singular_value"], "gamma": report.spread["gamma"], "rate": rate.value}
+        return {key: np.asarray(value) for key, value in found.items()}
 
-    found = work.each("balance", units, measure, label=lambda unit: f"{unit[0]} seed {unit[1]}")
+    found = work.each("start", units, measure, label=lambda unit: f"{unit[0]} seed {unit[1]}")
     shape = (len(settings.schemes), count)
-    sigma = np.array([number(each, "avg_sq_singular_value") for each in found]).reshape(shape)
-    return Balance(sigma, np.array([number(each, "gamma") for each in found]).reshape(shape))
+    values = {key: np.array([number(each, key) for each in found]).reshape(shape) for key in ("sigma", "gamma", "rate")}
+    return Balance(values["sigma"], values["gamma"], values["rate"])

@@ -11,8 +11,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numpy as np
-
 from hessdiag.datasets.dataset import Dataset
 from hessdiag.datasets.libsvm import load_libsvm
 from hessdiag.errors import HessdiagError
@@ -74,7 +72,7 @@ def measure_dataset(dataset: Dataset, settings: LibsvmSettings, *, seed: int, de
         losses=losses,
         sigma_spread=balance.sigma_spread,
         gamma_spread=balance.gamma_spread,
-        predicted_rate=np.empty((0, 0)),
+        predicted_rate=balance.predicted_rate,
     )
 
 

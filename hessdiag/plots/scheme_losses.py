@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from hessdiag.plots import style
 from hessdiag.plots.frame import frame, head
+from hessdiag.plots.ticks import label_decades
 from hessdiag.results.balance_and_loss import correlate, spreads
 from hessdiag.results.scheme_ranking import best_losses, normalised_losses
 from hessdiag.results.training_study import TrainingStudy
@@ -27,7 +28,7 @@ def draw_scheme_losses(study: TrainingStudy, main: Sequence[str]) -> Figure:
     """
     shared = [scheme for scheme in study.schemes if scheme in main] or list(study.schemes)
     with style.context("whitegrid"):
-        figure = Figure(figsize=(7.6, max(2.6, ROW * len(study.blocks) + 0.9)))
+        figure = Figure(figsize=(7.6, max(2.8, ROW * len(study.blocks) + 0.9)))
         left, right = figure.subplots(1, 2, width_ratios=(1, 1))
         _by_dataset(left, study, shared)
         _by_balance(right, study, shared)
@@ -59,9 +60,10 @@ def _by_balance(axes: Axes, study: TrainingStudy, shared: Sequence[str]) -> None
     for number, scheme in enumerate(study.schemes):
         axes.plot(sigma[:, number], losses[:, number], **_look(scheme, shared), linestyle="")
     axes.set_xscale("log")
+    label_decades(axes.xaxis)
     axes.set_ylim(-0.03, 1.05)
     axes.set_xlabel("largest / smallest σ² of the layers at the start")
-    axes.set_ylabel("training loss / worst loss on the data set")
+    axes.set_ylabel("loss / worst loss on the data set")
     found = correlate(study, "sigma")
     detail = f"rank correlation within data sets {found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"
     head(axes, "Loss against balance", detail)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from rich.table import Table
 
 from hessdiag.results.balance_and_loss import correlate
-from hessdiag.results.numbers import short
+from hessdiag.results.numbers import Array, short
 from hessdiag.results.scheme_ranking import SchemeRank, best_losses, rank_schemes
 from hessdiag.results.training_study import TrainingStudy
 from hessdiag.tables.text_table import listed, make_table, plain_text
@@ -88,7 +89,26 @@ def balance_lines(study: TrainingStudy) -> list[str]:
             f"rank correlation of the spread of {symbol} at the start with the loss, within data sets:"
             f" {found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"
         )
+    ratios = rate_ratios(study)
+    low, middle, high = np.quantile(ratios, [0.05, 0.5, 0.95])
+    lines.append(
+        f"learning rate of the first step over the best one: median {short(middle)}"
+        f" (5–95 %: {short(low)} to {short(high)})"
+    )
     return lines
+
+
+def rate_ratios(study: TrainingStudy) -> Array:
+    """Learning rate measured at the start over the best one of training, of every data set and scheme."""
+    return np.array(
+        [
+            rate / 2.0**power
+            for block in study.blocks
+            for rate, power in zip(
+                np.median(block.predicted_rate, axis=1), study.best_power(block, widened=True), strict=True
+            )
+        ]
+    )
 
 
 def _grid(study: TrainingStudy) -> str:
