@@ -50,7 +50,7 @@ def reproduce(
 ) -> None:
     """Measure, save and draw one figure; an unusable folder is refused before the measuring."""
     figure = find_figure(name, part=part)
-    asked = {"data_dir": data_dir, "datasets": datasets, "schemes": schemes, "optimizer": optimizer}
+    asked: dict[str, object] = {"data_dir": data_dir, "datasets": datasets, "schemes": schemes, "optimizer": optimizer}
     asked |= {"batch_size": batch_size, "epochs": epochs, "budget": budget}
     own = {option: value for option, value in asked.items() if value not in (None, "")}
     check_options(name, own)

@@ -39,9 +39,7 @@ def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Wo
         over = settings.budget is not None and time.monotonic() - began > 60 * settings.budget
         if any(work.ranks.gather(over)):  # ranks need not agree on the time
             if not blocks:
-                raise HessdiagError(
-                    f"--budget {settings.budget}: no data set was begun in that time, pass more minutes"
-                )
+                raise HessdiagError(f"--budget {settings.budget:g}: no data set was begun in time, pass more minutes")
             return _study(settings, blocks, left_out=tuple(choice.name for choice in settings.datasets[place:]))
         blocks.append(measure_dataset(load(choice, settings), settings, seed=seed, device=device, work=work))
     return _study(settings, blocks)

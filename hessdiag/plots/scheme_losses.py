@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -69,7 +70,7 @@ def _by_balance(axes: Axes, study: TrainingStudy, shared: Sequence[str]) -> None
     head(axes, "Loss against balance", detail)
 
 
-def _look(scheme: str, shared: Sequence[str]) -> dict[str, object]:
+def _look(scheme: str, shared: Sequence[str]) -> dict[str, Any]:
     if scheme in shared:
         return {"marker": "o", "color": style.theme().lines[shared.index(scheme) % 7], "markersize": 4.5, "alpha": 0.85}
     return {"marker": _hollow(scheme), "color": style.theme().muted, "markerfacecolor": "none", "markersize": 4.5}
@@ -82,4 +83,4 @@ def _hollow(scheme: str) -> str:
 
 def _legend(study: TrainingStudy, shared: Sequence[str]) -> list[Line2D]:
     ordered = [*shared, *(scheme for scheme in study.schemes if scheme not in shared)]
-    return [Line2D([], [], linestyle="", label=scheme, **_look(scheme, shared)) for scheme in ordered]  # type: ignore[arg-type]
+    return [Line2D([], [], linestyle="", label=scheme, **_look(scheme, shared)) for scheme in ordered]

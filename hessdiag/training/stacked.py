@@ -101,7 +101,7 @@ def minibatches(count: int, settings: Training, seeds: Sequence[int]) -> list[Te
     batches: list[Tensor] = []
     for _ in range(settings.epochs):
         order = torch.stack([torch.randperm(count, generator=generator) for generator in generators])
-        batches += order.split(settings.batch_size, dim=1)
+        batches += torch.split(order, settings.batch_size, dim=1)
     return batches
 
 
@@ -133,7 +133,7 @@ def mean_losses(stack: StackedMLP, examples: Examples, *, batch_size: int = 64) 
     """Mean cross-entropy over all examples, (G,), in float64 on the CPU."""
     total = torch.zeros(stack.count, dtype=torch.float64)
     every = torch.zeros(stack.count, dtype=torch.int64)
-    for batch in torch.arange(len(examples.targets)).unsqueeze(0).split(batch_size, dim=1):
+    for batch in torch.split(torch.arange(len(examples.targets)).unsqueeze(0), batch_size, dim=1):
         total += stack.losses(*_select(batch, every, examples)).double().cpu()
     return total / len(examples.targets)
 
