@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from hessdiag.plots import style
 from hessdiag.plots.frame import frame, head
 from hessdiag.plots.ticks import label_decades
 from hessdiag.results.balance_and_loss import correlate, spreads
+from hessdiag.results.numbers import Array
 from hessdiag.results.scheme_ranking import best_losses, normalised_losses
 from hessdiag.results.training_study import TrainingStudy
 
@@ -49,7 +51,7 @@ def _by_dataset(axes: Axes, study: TrainingStudy, shared: Sequence[str]) -> None
         axes.plot(losses[:, number], range(len(study.blocks)), **_look(scheme, shared), linestyle="")
     axes.set_yticks(range(len(study.blocks)), [block.name for block in study.blocks])
     axes.set_ylim(len(study.blocks) - 0.5, -0.5)
-    axes.set_xlim(-0.03, 1.05)
+    axes.set_xlim(*_limits(losses))
     axes.set_xlabel("training loss / loss of the worst of the four" if len(shared) == 4 else "loss / worst loss")
     means = ", ".join(f"{scheme} {mean:.2f}" for scheme, mean in zip(shared, losses.mean(axis=0), strict=True))
     head(axes, "Loss by data set", f"averages: {means}")
@@ -62,12 +64,16 @@ def _by_balance(axes: Axes, study: TrainingStudy, shared: Sequence[str]) -> None
         axes.plot(sigma[:, number], losses[:, number], **_look(scheme, shared), linestyle="")
     axes.set_xscale("log")
     label_decades(axes.xaxis)
-    axes.set_ylim(-0.03, 1.05)
+    axes.set_ylim(*_limits(losses))
     axes.set_xlabel("largest / smallest σ² of the layers at the start")
     axes.set_ylabel("loss / worst loss on the data set")
     found = correlate(study, "sigma")
     detail = f"rank correlation within data sets {found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"
     head(axes, "Loss against balance", detail)
+
+
+def _limits(losses: Array) -> tuple[float, float]:
+    return max(-0.03, math.floor(10 * float(losses.min())) / 10 - 0.03), 1.05
 
 
 def _look(scheme: str, shared: Sequence[str]) -> dict[str, Any]:
