@@ -53,7 +53,8 @@ def find_file(name: str, folder: Path) -> Path:
         for ending in ("", *OPENERS):
             if (folder / f"{candidate}{ending}").is_file():
                 return folder / f"{candidate}{ending}"
-    expected = " or ".join(f"{candidate}.bz2" for candidate in (stem, *entry.stand_ins))
+    own = f"{stem}.bz2" if stem == entry.file else entry.file
+    expected = " or ".join([own, *(f"{candidate}.bz2" for candidate in entry.stand_ins)])
     raise HessdiagError(f"--data-dir {str(folder)!r} has no {name}: it should hold {expected}")
 
 
