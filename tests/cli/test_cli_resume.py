@@ -194,6 +194,8 @@ def test_figures_resume_by_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     command = ["reproduce", "ratios", "--quick", "--resume", "run", "--out"]
     assert main([*command, "first"]) == 0
     monkeypatch.setattr(
+        "hessdiag.diagnosis.random_setups.diagnose_prepared", lambda *_, **__: pytest.fail("measured again")
+    )
     assert main([*command, "second"]) == 0
     assert (tmp_path / "first" / "ratios.json").read_text() == (tmp_path / "second" / "ratios.json").read_text()
 
@@ -227,8 +229,6 @@ def test_an_initialisation_check_resumes_by_set_up(tmp_path: Path, monkeypatch: 
     assert main([*resumed, "--json", "first.json"]) == 0
     again = "hessdiag.diagnosis.random_setups.diagnose_prepared"
     monkeypatch.setattr(again, lambda *_, **__: pytest.fail("measured again"))
-        "hessdiag.diagnosis.random_setups.diagnose_prepared", lambda *_, **__: pytest.fail("measured again")
-    )
     assert main([*resumed, "--json", "second.json"]) == 0
     assert Path("first.json").read_text() == Path("second.json").read_text() == Path("plain.json").read_text()
 
