@@ -22,13 +22,17 @@ Out = Annotated[Path, typer.Option(metavar="DIR", help="folder for the numbers (
 Part = Annotated[str, typer.Option(metavar="PART", hidden=True)]  # of resnet, which has one
 Quick = Annotated[bool, typer.Option("--quick", help="few set-ups and small batches: a look, not the figure")]
 
-DataDir = Annotated[str, typer.Option(metavar="DIR", help="of libsvm: folder of its files  [default: download them]")]
+DataDir = Annotated[
+    str, typer.Option(metavar="DIR", help="of libsvm and alexnet: folder of the files  [default: download them]")
+]
 DATASETS = "of libsvm: names, as in iris,mnist:20000 for 20,000 of its rows, or all  [default: the smaller ones]"
 Datasets = Annotated[str, typer.Option(metavar="LIST", help=DATASETS)]
 Schemes = Annotated[str, typer.Option(metavar="LIST", help="of libsvm: initialisations  [default: all eight]")]
 Optimizer = Annotated[str | None, typer.Option(help="of libsvm: sgd, momentum or adam  [default: momentum]")]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="of libsvm: examples of a step  [default: 32]")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="of libsvm: passes over the data  [default: 5]")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="examples of a step  [default: 32, of alexnet 128]")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="passes over the data  [default: 5, of alexnet 50]")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="of alexnet: networks of each kind  [default: 40]")]
+Mixed = Annotated[bool, typer.Option("--mixed-precision", help="of alexnet: compute in bfloat16 where that is safe")]
 Budget = Annotated[float | None, typer.Option(metavar="MIN", help="of libsvm: begin no data set after so many minutes")]
 
 
@@ -47,11 +51,14 @@ def reproduce(
     batch_size: BatchSize = None,
     epochs: Epochs = None,
     budget: Budget = None,
+    seeds: Seeds = None,
+    mixed_precision: Mixed = False,
 ) -> None:
     """Measure, save and draw one figure; an unusable folder is refused before the measuring."""
     figure = find_figure(name, part=part)
     asked: dict[str, object] = {"data_dir": data_dir, "datasets": datasets, "schemes": schemes, "optimizer": optimizer}
-    asked |= {"batch_size": batch_size, "epochs": epochs, "budget": budget}
+    asked |= {"batch_size": batch_size, "epochs": epochs, "budget": budget, "seeds": seeds}
+    asked |= {"mixed_precision": mixed_precision or None}
     own = {option: value for option, value in asked.items() if value not in (None, "")}
     check_options(name, own)
     options.check_file(resume)

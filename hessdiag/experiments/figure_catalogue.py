@@ -59,6 +59,12 @@ CATALOGUE = {
         "an hour",
         options=("data_dir", "datasets", "schemes", "optimizer", "batch_size", "epochs", "budget"),
     ),
+    "alexnet": Entry(
+        "alexnet_figure",
+        "Section 10: training loss of the strided AlexNet on CIFAR-10; a GPU, or minutes with --quick",
+        "days",
+        options=("data_dir", "epochs", "batch_size", "seeds", "mixed_precision"),
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from hessdiag.plots.init_comparison import draw_init_check, draw_widths
 from hessdiag.plots.operations import draw_scaling
 from hessdiag.plots.ratios import draw_ratios
 from hessdiag.plots.scheme_losses import draw_scheme_losses
+from hessdiag.plots.training_curves import draw_training_curves
 
 __all__ = [
     "caption",
@@ -25,6 +26,7 @@ __all__ = [
     "draw_ratios",
     "draw_scaling",
     "draw_scheme_losses",
+    "draw_training_curves",
     "draw_widths",
     "save",
 ]
