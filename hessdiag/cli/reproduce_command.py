@@ -10,29 +10,33 @@ import typer
 from hessdiag.cli import options
 from hessdiag.cli.progress_bar import progress_bar, say
 from hessdiag.errors import HessdiagError
-from hessdiag.experiments.figure_catalogue import CATALOGUE, check_options, find_figure
+from hessdiag.experiments.figure_catalogue import CATALOGUE, check_options, find_entry, find_figure, titled_entries
 
 # \b keeps the lines of the list apart in the help.
 HELP = "Measure and draw a figure of the paper; numbers and figure go to --out.\n\n"
 HELP += "\b\nFigures, and their cost on 2 cores:\n"
-HELP += "\n".join(f"  {name:9} {entry.cost:15} {entry.shows}" for name, entry in CATALOGUE.items())
+HELP += "\n".join(f"  {title:9} {entry.cost:15} {entry.shows}" for title, entry in titled_entries())
 
 Name = Annotated[str, typer.Argument(metavar="FIGURE", help=", ".join(CATALOGUE))]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="folder for the numbers (JSON) and figures (png, svg)")]
-Part = Annotated[str, typer.Option(metavar="PART", hidden=True)]  # of resnet, which has one
+Part = Annotated[str, typer.Option(metavar="PART", help="of resnet: conditioning or training  [default: conditioning]")]
 Quick = Annotated[bool, typer.Option("--quick", help="few set-ups and small batches: a look, not the figure")]
 
 DataDir = Annotated[
-    str, typer.Option(metavar="DIR", help="of libsvm and alexnet: folder of the files  [default: download them]")
+    str, typer.Option(metavar="DIR", help="folder of the data; that of libsvm and alexnet is downloaded if not given")
 ]
 DATASETS = "of libsvm: names, as in iris,mnist:20000 for 20,000 of its rows, or all  [default: the smaller ones]"
 Datasets = Annotated[str, typer.Option(metavar="LIST", help=DATASETS)]
 Schemes = Annotated[str, typer.Option(metavar="LIST", help="of libsvm: initialisations  [default: all eight]")]
 Optimizer = Annotated[str | None, typer.Option(help="of libsvm: sgd, momentum or adam  [default: momentum]")]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="examples of a step  [default: 32, of alexnet 128]")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="passes over the data  [default: 5, of alexnet 50]")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="of alexnet: networks of each kind  [default: 40]")]
-Mixed = Annotated[bool, typer.Option("--mixed-precision", help="of alexnet: compute in bfloat16 where that is safe")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="examples of a step  [default: 32, 128 or 256]")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="passes over the data  [default: 5, 50 or 90]")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="networks of each kind  [default: of alexnet 40, of resnet 5]")]
+MIXED = "of alexnet and resnet: compute in bfloat16 where that is safe"
+Mixed = Annotated[bool, typer.Option("--mixed-precision", help=MIXED)]
+NETWORKS = "of resnet: preconditioned, rescalenet, batch-norm, preconditioned-sigma  [default: the first three]"
+Networks = Annotated[str, typer.Option(metavar="LIST", help=NETWORKS)]
+Workers = Annotated[int | None, typer.Option(min=0, help="of resnet: processes that read images  [default: 0]")]
 Budget = Annotated[float | None, typer.Option(metavar="MIN", help="of libsvm: begin no data set after so many minutes")]
 
 
@@ -53,21 +57,24 @@ def reproduce(
     budget: Budget = None,
     seeds: Seeds = None,
     mixed_precision: Mixed = False,
+    networks: Networks = "",
+    workers: Workers = None,
 ) -> None:
     """Measure, save and draw one figure; an unusable folder is refused before the measuring."""
     figure = find_figure(name, part=part)
     asked: dict[str, object] = {"data_dir": data_dir, "datasets": datasets, "schemes": schemes, "optimizer": optimizer}
     asked |= {"batch_size": batch_size, "epochs": epochs, "budget": budget, "seeds": seeds}
-    asked |= {"mixed_precision": mixed_precision or None}
+    asked |= {"mixed_precision": mixed_precision or None, "networks": networks, "workers": workers}
     own = {option: value for option, value in asked.items() if value not in (None, "")}
-    check_options(name, own)
+    check_options(name, own, part=part)
+    own |= {"out": out} if "out" in find_entry(name, part=part).options else {}
     options.check_file(resume)
     from hessdiag.execution.journal import journal
     from hessdiag.execution.ranks import launched
     from hessdiag.execution.work import Work
 
     where = options.resolve_device(device)
-    settings = {"figure": name, "quick": str(quick), "seed": str(seed), "device": where}
+    settings = {"figure": figure.name, "quick": str(quick), "seed": str(seed), "device": where}
     with (
         launched(where) as ranks,
         journal(resume, settings) as kept,

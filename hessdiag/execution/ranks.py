@@ -44,6 +44,19 @@ class Ranks:
             dist.all_gather_object(everything, value)
         return cast(list[T], everything)
 
+    def from_first(self, value: T) -> T:
+        """What the first rank has.
+
+        Raises:
+            HessdiagError: another process is gone.
+        """
+        if self.size == 1:
+            return value
+        shared: list[T] = [value]
+        with _noticing_death():
+            dist.broadcast_object_list(shared, src=0)
+        return shared[0]
+
     def agree(self, what: str, value: str) -> None:
         """Refuse to go on where ranks were given different things.
 

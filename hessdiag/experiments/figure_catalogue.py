@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -20,15 +20,22 @@ class Entry:
         module: where its `FIGURE` is, in this folder.
         shows: what it shows.
         cost: how long it takes on 2 cores.
-        parts: of which only some may be asked for; the first is the default.
         options: of the command that only some figures have, as keyword arguments of `steps` and `measure`.
+        part: what it is called among the parts of its name, of which it is the first and the default; empty if alone.
+        others: further parts, by name, which are figures of their own.
     """
 
     module: str
     shows: str
     cost: str
-    parts: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    part: str = ""
+    others: Mapping[str, Entry] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> Mapping[str, Entry]:
+        """All parts by name; none of a figure that has no parts."""
+        return {self.part: self, **self.others} if self.part else {}
 
 
 CATALOGUE = {
@@ -51,7 +58,24 @@ CATALOGUE = {
         "resnet_figure",
         "Section 11: conditioning of three kinds of ResNet-50 at initialisation; ResNet-14 with --quick",
         "half an hour",
-        parts=("conditioning",),
+        part="conditioning",
+        others={
+            "training": Entry(
+                "resnet_training",
+                "Section 11: training of ResNet-50 without normalisation on ImageNet; --data-dir, and GPUs",
+                "weeks",
+                options=(
+                    "out",
+                    "data_dir",
+                    "networks",
+                    "epochs",
+                    "batch_size",
+                    "seeds",
+                    "mixed_precision",
+                    "workers",
+                ),
+            ),
+        },
     ),
     "libsvm": Entry(
         "libsvm_figure",
@@ -68,20 +92,29 @@ CATALOGUE = {
 }
 
 
-def check_options(name: str, options: Iterable[str]) -> None:
+def titled_entries() -> Iterator[tuple[str, Entry]]:
+    """Every figure with what is typed to ask for it."""
+    for name, entry in CATALOGUE.items():
+        yield name, entry
+        for part, other in entry.others.items():
+            yield f"{name} --part {part}", other
+
+
+def check_options(name: str, options: Iterable[str], *, part: str = "") -> None:
     """Refuse options that a figure does not have.
 
     Raises:
         HessdiagError: with the figures that have it.
     """
+    entry = find_entry(name, part=part)
     for option in options:
-        if option not in CATALOGUE[name].options:
-            owners = " and ".join(other for other, entry in CATALOGUE.items() if option in entry.options)
+        if option not in entry.options:
+            owners = " and ".join(title for title, other in titled_entries() if option in other.options)
             raise HessdiagError(f"--{option.replace('_', '-')} is an option of {owners}: leave it out for {name}")
 
 
-def find_figure(name: str, *, part: str = "") -> Figure[Any]:
-    """Import the figure of that name.
+def find_entry(name: str, *, part: str = "") -> Entry:
+    """Find a figure or a part of one.
 
     Raises:
         HessdiagError: there is none, or it has no such part.
@@ -89,9 +122,19 @@ def find_figure(name: str, *, part: str = "") -> Figure[Any]:
     if name not in CATALOGUE:
         names = ", ".join(CATALOGUE)
         raise HessdiagError(f"unknown figure {name!r}: {did_you_mean(name, CATALOGUE, otherwise=f'use {names}')}")
-    entry = CATALOGUE[name]
-    if part and part not in entry.parts:
-        known = " or ".join(entry.parts)
+    parts = CATALOGUE[name].parts
+    if part and part not in parts:
+        known = " or ".join(parts)
         raise HessdiagError(f"--part {part!r}: " + (f"use {known}" if known else f"{name} has no parts, leave it out"))
+    return parts[part] if part else CATALOGUE[name]
+
+
+def find_figure(name: str, *, part: str = "") -> Figure[Any]:
+    """Import the figure of that name, or a part of it.
+
+    Raises:
+        HessdiagError: there is none, or it has no such part.
+    """
+    entry = find_entry(name, part=part)
     figure: Figure[Any] = import_module(f"hessdiag.experiments.{entry.module}").FIGURE
     return figure

@@ -3,6 +3,7 @@
 Nothing is measured here, and no figure touches pyplot's state or the caller's rcParams.
 """
 
+from hessdiag.plots.accuracy_curves import draw_accuracy_curves
 from hessdiag.plots.block_rows import draw_layers
 from hessdiag.plots.captions import caption
 from hessdiag.plots.conditioning import draw_conditioning
@@ -17,6 +18,7 @@ from hessdiag.plots.training_curves import draw_training_curves
 
 __all__ = [
     "caption",
+    "draw_accuracy_curves",
     "draw_conditioning",
     "draw_coverage",
     "draw_heatmap",
