@@ -36,7 +36,7 @@ def _run(arguments: list[str] | None, interrupts: Sequence[int]) -> int:
     """A command, and what it raised as a line; an interrupt passes, also one that was raised as something else."""
     from hessdiag.cli import app
     from hessdiag.cli.wording import as_typed
-    from hessdiag.errors import HessdiagError, RankGoneError
+    from hessdiag.errors import HessdiagError, OneRankError
 
     try:
         result = app(arguments, prog_name="hessdiag", standalone_mode=False)
@@ -45,7 +45,7 @@ def _run(arguments: list[str] | None, interrupts: Sequence[int]) -> int:
             raise KeyboardInterrupt from error
         if not isinstance(error, HessdiagError):
             return _explain(error)
-        return _refuse(as_typed(str(error)), by_all=isinstance(error, RankGoneError))
+        return _refuse(as_typed(str(error)), by_all=isinstance(error, OneRankError))
     if result == INTERRUPTED:  # the command-line library caught it
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0

@@ -36,7 +36,7 @@ MIXED = "of alexnet and resnet: compute in bfloat16 where that is safe"
 Mixed = Annotated[bool, typer.Option("--mixed-precision", help=MIXED)]
 NETWORKS = "of resnet: preconditioned, rescalenet, batch-norm, preconditioned-sigma  [default: the first three]"
 Networks = Annotated[str, typer.Option(metavar="LIST", help=NETWORKS)]
-Workers = Annotated[int | None, typer.Option(min=0, help="of resnet: processes that read images  [default: 0]")]
+Workers = Annotated[int | None, typer.Option(min=0, help="of resnet: processes that read images  [default: the cores]")]
 Budget = Annotated[float | None, typer.Option(metavar="MIN", help="of libsvm: begin no data set after so many minutes")]
 
 

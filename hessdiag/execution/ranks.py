@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from hessdiag.errors import HessdiagError, RankGoneError
+from hessdiag.execution.memory import is_out_of_memory
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class Ranks:
         if self.size == 1:
             return [value]
         everything: list[T | None] = [None] * self.size
-        with _noticing_death():
+        with noticing_death():
             dist.all_gather_object(everything, value)
         return cast(list[T], everything)
 
@@ -53,7 +54,7 @@ class Ranks:
         if self.size == 1:
             return value
         shared: list[T] = [value]
-        with _noticing_death():
+        with noticing_death():
             dist.broadcast_object_list(shared, src=0)
         return shared[0]
 
@@ -118,10 +119,17 @@ def launched(device: str) -> Iterator[Ranks]:
 
 
 @contextmanager
-def _noticing_death() -> Iterator[None]:
+def noticing_death() -> Iterator[None]:
+    """Say that another process is gone where talking to it failed.
+
+    Raises:
+        RankGoneError: what was tried raised a RuntimeError that is not about memory.
+    """
     try:
         yield
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise RankGoneError(
             f"another process of this run is gone ({' '.join(str(error).split())[:120]}): start it again"
         ) from error

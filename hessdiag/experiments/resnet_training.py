@@ -7,6 +7,7 @@ RescaleNet's code. Biases are centred on the first minibatch. Batch normalisatio
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +42,7 @@ DEFAULT = ("preconditioned", "rescalenet", "batch-norm")
 DEPTH, QUICK_DEPTH = 50, 14
 SIDE, QUICK_SIDE = 224, 32
 SEEDS = 5  # the paper's
+MAX_WORKERS = 8
 QUICK_EPOCHS, QUICK_BATCH_SIZE = 3, 8
 
 
@@ -77,7 +79,7 @@ def read_options(
     batch_size: int | None = None,
     seeds: int | None = None,
     mixed_precision: bool = False,
-    workers: int = 0,
+    workers: int | None = None,
 ) -> ResNetTraining:
     """Read the options of the command.
 
@@ -105,8 +107,15 @@ def read_options(
         ),
         data_dir=Path(data_dir),
         folder=out / "resnet-training",
-        workers=workers,
+        workers=workers if workers is not None else _spare_cores(quick=quick),
     )
+
+
+def _spare_cores(*, quick: bool) -> int:
+    """Count the cores of this machine for each of its processes, at most `MAX_WORKERS`; none for a few images."""
+    local = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    share = (os.cpu_count() or 1) // (int(local) if local.isdecimal() and int(local) else 1)
+    return 0 if quick else min(share, MAX_WORKERS)
 
 
 def steps(*, quick: bool, **options: Any) -> int:

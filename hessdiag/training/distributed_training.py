@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hessdiag.datasets.image_crops import CentreCrops
 from hessdiag.datasets.image_folder import ImageSplit
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.ranks import ALONE, Ranks
+from hessdiag.execution.ranks import ALONE, Ranks, noticing_death
 from hessdiag.models.channel_bias import centre
 from hessdiag.results.training_runs import Epoch
 from hessdiag.training.shared_dropout import SharedDropout, draw_masks, share_dropout
@@ -61,7 +61,7 @@ class DistributedTraining:
         >>> [DistributedTraining().rate_of(epoch) for epoch in (0, 29, 30, 60, 89)]
         [0.1, 0.1, 0.01, 0.001, 0.001]
         """
-        return self.rate / 10 ** (3 * epoch // self.epochs)
+        return self.rate / 10.0 ** (3 * epoch // self.epochs)
 
 
 @dataclass(frozen=True)
@@ -202,14 +202,20 @@ def _steps(
     seen = _Seen()
     for step, (x, t) in enumerate(batches, start=first):
         draw_masks(trained.dropout, seed=seed, step=step, ranks=ranks)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=settings.mixed_precision):
-            y = trained.parallel(x)
-        loss = F.cross_entropy(y.float(), t)
-        trained.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        trained.optimizer.step()
-        seen.add(y.detach(), t, loss.detach() * len(t))
+        with noticing_death() if ranks.size > 1 else nullcontext():  # gradients are averaged on the way back
+            y, loss = _step(trained, x, t, settings)
+        seen.add(y, t, loss * len(t))
     return seen.means(ranks)
+
+
+def _step(trained: _Trained, x: Tensor, t: Tensor, settings: DistributedTraining) -> tuple[Tensor, Tensor]:
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=settings.mixed_precision):
+        y = trained.parallel(x)
+    loss = F.cross_entropy(y.float(), t)
+    trained.optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    trained.optimizer.step()
+    return y.detach(), loss.detach()
 
 
 def evaluate(

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hessdiag.datasets.image_crops import CentreCrops, RandomCrops, normalised, to_pixels
 from hessdiag.datasets.image_folder import ImageFolder
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import HessdiagError, OneRankError
 from hessdiag.execution.ranks import Ranks
 from hessdiag.execution.seeds import stream
 
@@ -57,15 +57,16 @@ def training_minibatches(
 
 def validation_minibatches(images: ImageFolder, *, side: int, batch_size: int, ranks: Ranks) -> Minibatches:
     """Share all images out; of some processes the last minibatch is smaller, or there is one less."""
-    mine = torch.arange(ranks.rank, len(images), ranks.size)
-    return Minibatches(images, [part for part in mine.split(batch_size) if len(part)], CentreCrops(side))
+    mine = torch.arange(ranks.rank, len(images), ranks.size) if ranks.rank < len(images) else torch.empty(0)
+    parts = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
+    return Minibatches(images, parts, CentreCrops(side))
 
 
 def load(minibatches: Minibatches, *, workers: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
     """Decode in worker processes, and yield normalised images (B, 3, side, side) and targets on the device.
 
     Raises:
-        HessdiagError: an image cannot be read.
+        OneRankError: an image cannot be read; other processes do not read it.
     """
     on_cuda = device.type == "cuda"
     loader: DataLoader[Any] = DataLoader(
@@ -77,6 +78,6 @@ def load(minibatches: Minibatches, *, workers: int, device: torch.device) -> Ite
     )
     for item in loader:
         if isinstance(item, HessdiagError):
-            raise item
+            raise OneRankError(str(item)) from item
         pixels, targets = (each.to(device, non_blocking=True) for each in item)
         yield normalised(pixels), targets

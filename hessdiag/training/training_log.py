@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class TrainingLog:
 def open_board(folder: Path) -> Any:
     """Return a writer whose steps replace those that an earlier run wrote there; None without TensorBoard."""
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        tensorboard = import_module("torch.utils.tensorboard")
     except ModuleNotFoundError:
         return None
-    return SummaryWriter(str(folder), purge_step=0)  # type: ignore[no-untyped-call]
+    return tensorboard.SummaryWriter(str(folder), purge_step=0)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hessdiag.errors import HessdiagError
 from hessdiag.experiments.figure_catalogue import CATALOGUE, find_figure
 
 FIGURES = Path(__file__).parents[2] / "figures"
@@ -26,5 +27,18 @@ def test_kept_numbers_are_read_and_written_to_the_byte(name: str, tmp_path: Path
     assert figure.summary(measured) == figure.summary(figure.read(tmp_path / "again.json"))
 
 
-def test_the_part_of_resnet_may_be_named() -> None:
+def test_a_part_is_a_figure_of_its_own_and_the_first_one_the_default() -> None:
     assert find_figure("resnet", part="conditioning") is find_figure("resnet")
+    assert find_figure("resnet", part="training").name == "resnet-training"
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "said"),
+    [
+        ("resnet", "trainig", "--part 'trainig': use conditioning or training"),
+        ("ratios", "training", "--part 'training': ratios has no parts, leave it out"),
+    ],
+)
+def test_a_part_that_is_not_there_is_refused(name: str, part: str, said: str) -> None:
+    with pytest.raises(HessdiagError, match=f"^{said}$"):
+        find_figure(name, part=part)
