@@ -6,12 +6,15 @@ import copy
 import csv
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 import torch
 import torch.nn.functional as F
@@ -24,12 +27,13 @@ from hessdiag.execution.ranks import ALONE, Ranks
 from hessdiag.models.rescalenet import RescaleNet
 from hessdiag.results.training_runs import TrainingRun, TrainingRuns
 from hessdiag.training.distributed_training import DistributedTraining, Place, centre_on, train_distributed
-from hessdiag.training.shared_minibatches import load, training_minibatches, validation_minibatches
+from hessdiag.training.shared_minibatches import Minibatches, load, training_minibatches, validation_minibatches
 from hessdiag.training.training_state import load_state, save_state
 from tests.training.images import write_images
 
 CPU = torch.device("cpu")
 SETTINGS = DistributedTraining(epochs=3, batch_size=8, rate=0.05, side=16)
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # as here: sums round otherwise with more threads
 COMMAND = "reproduce resnet --part training --quick --data-dir images --networks rescalenet"
 
 
@@ -83,62 +87,66 @@ def test_it_is_the_plain_loop(split: ImageSplit) -> None:
         torch.testing.assert_close(trained.state_dict()[name], weight, rtol=1e-4, atol=1e-6)
 
 
-def test_two_processes_train_as_one(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_killed_and_started_again_train_as_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     one, two = tmp_path / "one", tmp_path / "two"
-    assert main([*COMMAND.split(), "--epochs", "2", "--out", str(one)]) == 0
+    options = [*COMMAND.split(), "--epochs", "3", "--out"]
+    assert main([*options, str(one)]) == 0
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    command = [*launcher, "hessdiag", *COMMAND.split(), "--epochs", "2", "--out", str(two)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    both = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    command = [*launcher, "hessdiag", *options, str(two), "--resume", str(tmp_path / "run")]
+    assert kill_after_an_epoch(command, tmp_path / "run.rescalenet-seed0.pt") < 3
+    both = subprocess.run(command, env=ONE_THREAD, capture_output=True, text=True, timeout=120)
     assert both.returncode == 0, both.stderr
     assert both.stdout.count("rescalenet") == 1  # printed once
-    rows = [list(csv.reader((out / "resnet-training/rescalenet-seed0.csv").open())) for out in (one, two)]
-    assert (
-        rows[0][0]
-        == rows[1][0]
-        == (["epoch", "rate", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy"])
-    )
-    assert len(rows[0]) == len(rows[1]) == 3
-    for mine, theirs in zip(rows[0][1:], rows[1][1:], strict=True):
-        assert [float(value) for value in theirs] == pytest.approx([float(value) for value in mine], rel=1e-5)
+    texts = [(out / "resnet-training/rescalenet-seed0.csv").read_text() for out in (one, two)]
+    (head, *mine), (other_head, *theirs) = (list(csv.reader(text.splitlines())) for text in texts)
+    assert head == other_head
+    assert len(mine) == len(theirs) == 3
+    for row, other in zip(mine, theirs, strict=True):
+        assert [float(value) for value in other] == pytest.approx([float(value) for value in row], rel=1e-5)
     weights = [torch.load(out / "resnet-training/rescalenet-seed0.pt") for out in (one, two)]
     for name, weight in weights[0].items():
         torch.testing.assert_close(weights[1][name], weight, rtol=1e-4, atol=1e-5)
 
 
-def test_killed_and_started_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_and_started_again_it_ends_with_the_same_bits(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
-    command = [*COMMAND.split(), "--epochs", "6", "--out"]
-    assert main([*command, str(tmp_path / "undisturbed")]) == 0
-    resumed = [*command, str(tmp_path / "resumed"), "--resume", str(tmp_path / "run")]
-    kept = tmp_path / "run.rescalenet-seed0.pt"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as here: sums round otherwise with more threads
-    process = subprocess.Popen([sys.executable, "-m", "hessdiag", *resumed], env=environment, stderr=subprocess.PIPE)
-    started = time.monotonic()
-    while not kept.exists() and process.poll() is None and time.monotonic() - started < 60:
-        time.sleep(0.01)
-    time.sleep(0.1)  # into the next epoch
-    process.kill()
-    process.communicate()
-    assert process.returncode == -9
-    done = len(torch.load(kept)["epochs"])
-    assert 1 <= done < 6
+    options = [*COMMAND.split(), "--epochs", "4", "--out"]
+    assert main([*options, str(tmp_path / "undisturbed")]) == 0
+    resumed = [*options, str(tmp_path / "resumed"), "--resume", str(tmp_path / "run")]
+    done = kill_after_an_epoch([sys.executable, "-m", "hessdiag", *resumed], tmp_path / "run.rescalenet-seed0.pt")
+    assert 1 <= done < 4
     trained: list[int] = []
-    count = training_minibatches
 
-    def counted(*args: object, epoch: int, **options: object) -> object:
+    def noted(*args: Any, epoch: int, **options: Any) -> Minibatches:
         trained.append(epoch)
-        return count(*args, epoch=epoch, **options)  # type: ignore[arg-type]
+        return training_minibatches(*args, epoch=epoch, **options)
 
-    monkeypatch.setattr("hessdiag.training.distributed_training.training_minibatches", counted)
+    monkeypatch.setattr("hessdiag.training.distributed_training.training_minibatches", noted)
     assert main(resumed) == 0
-    assert trained == list(range(done, 6))  # what was done is not done again
+    assert trained == list(range(done, 4))  # what was done is not done again
     first, second = (tmp_path / each / "resnet-training" for each in ("undisturbed", "resumed"))
     assert (second / "rescalenet-seed0.csv").read_text() == (first / "rescalenet-seed0.csv").read_text()
     before, after = (torch.load(each / "rescalenet-seed0.pt") for each in (first, second))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def kill_after_an_epoch(command: list[str], kept: Path) -> int:
+    """Start a training, end it and its processes by SIGKILL in its second epoch or so; the epochs that are kept."""
+    with subprocess.Popen(command, env=ONE_THREAD, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        started = time.monotonic()
+        while not kept.exists() and process.poll() is None and time.monotonic() - started < 60:
+            time.sleep(0.01)
+        time.sleep(0.1)  # into the next epoch
+        for each in (*psutil.Process(process.pid).children(recursive=True), process):
+            each.kill()
+    assert process.returncode == -signal.SIGKILL
+    return len(torch.load(kept)["epochs"])
 
 
 def test_dropout_is_part_of_the_training(split: ImageSplit) -> None:
