@@ -58,9 +58,9 @@ class TrainingCurves(Record):
     sets: tuple[CurveSet, ...]
 
     def p_value(self, one: str, other: str, *, point: int = -1) -> float:
-        """Two-sided p of Welch's t-test between the losses of two sets over seeds, at a point of the curves."""
+        """Two-sided p of Welch's t-test between two sets over seeds, at a point; NaN for fewer than two each."""
         a, b = (self._losses(name, point) for name in (one, other))
-        if len(a) < 2 or len(b) < 2:
+        if len(a) < 2 or len(b) < 2 or np.ptp(a) == np.ptp(b) == 0:
             return float("nan")
         return float(stats.ttest_ind(a, b, equal_var=False).pvalue)
 
