@@ -1,0 +1,131 @@
+"""What to change in a network before it is trained, each change with the measured number before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from hessdiag.errors import HessdiagError
+from hessdiag.network.blocks import parameter_slots
+from hessdiag.results.findings import Finding
+from hessdiag.results.records import Record
+from hessdiag.results.rendering import Tabled
+from hessdiag.surgery import rescale_weight
+
+SCHEMA = "hessdiag.recipe/1"
+# How the learning rate of one weight would have to be multiplied to have the effect of a factor s on it: powers of s.
+RATE_POWERS = {"sgd": -2.0, "adam": -1.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockRecipe(Record):
+    """The change of one weight, and what was measured of it before and after.
+
+    Attributes:
+        name, shape: of the weight.
+        weight_factor: s, which multiplies the weight.
+        multiplier: 1/s, the fixed number by which what the layer reads is multiplied (what it writes, of an embedding).
+        rate_factor: what multiplies the learning rate of this weight to the same effect on training, in place of both.
+        weight_sq_before, weight_sq: E[W²].
+        curvature_before, curvature: σ².
+        gamma_before, gamma: γ; NaN where the theory has none.
+        nu_before, nu: ν.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    weight_factor: float
+    multiplier: float
+    rate_factor: float
+    weight_sq_before: float
+    weight_sq: float
+    curvature_before: float
+    curvature: float
+    gamma_before: float
+    gamma: float
+    nu_before: float
+    nu: float
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Recipe(Tabled, Record):
+    """What `hessdiag.prescribe` found. Its `repr` is a page of text.
+
+    Attributes:
+        blocks: one entry a weight that is balanced, in execution order; a factor of 1 leaves it as it is.
+        left_out: `(name, reason)` of every other weight that was measured.
+        model, init, data: names under which they were asked for.
+        loss, batch_size, seed: what was measured, and on how many examples.
+        optimizer: `"sgd"` or `"adam"`, which `rate_factor` is for.
+        balance: which quantity is made equal, `"sigma"` or `"gamma"`.
+        target: the spread at which the rounds end.
+        spread_before, spread: largest over smallest σ², γ and ν of the balanced weights, by name.
+        rounds: how often the change was corrected after a measurement.
+        output_change: relative difference that the change makes to the outputs: rounding.
+        findings: what the rules say of the network as it was; `hessdiag.surgery.apply_finding` makes those repairs that
+            are mechanical.
+    """
+
+    schema: ClassVar[str] = SCHEMA
+    derived: ClassVar[tuple[str, ...]] = ("code",)
+
+    blocks: tuple[BlockRecipe, ...]
+    left_out: tuple[tuple[str, str], ...]
+    model: str
+    loss: str
+    batch_size: int
+    seed: int
+    optimizer: str
+    balance: str
+    target: float
+    spread_before: Mapping[str, float]
+    spread: Mapping[str, float]
+    rounds: int
+    output_change: float
+    findings: tuple[Finding, ...] = ()
+    init: str = "as given"
+    data: str = "as given"
+
+    @property
+    def repairs(self) -> tuple[Finding, ...]:
+        """The findings that have a mechanical repair."""
+        return tuple(finding for finding in self.findings if finding.repairs)
+
+    @property
+    def changed(self) -> tuple[BlockRecipe, ...]:
+        """The blocks with a factor other than 1."""
+        return tuple(block for block in self.blocks if block.weight_factor != 1)
+
+    @property
+    def code(self) -> str:
+        """Write Python that makes the change in `model`, as `apply` does."""
+        if not self.changed:
+            return "# no weight needs another scale\n"
+        lines = ["from hessdiag.surgery import rescale_weight", ""]
+        lines += [f"rescale_weight(model, {block.name!r}, {block.weight_factor:.6g})" for block in self.changed]
+        return "\n".join(lines) + "\n"
+
+    def to_code(self) -> str:
+        """Return `code`."""
+        return self.code
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        """Make the change in a model, in place, and return it; it computes what it computed before.
+
+        The model may be the one that was measured, a copy of it, or the same network drawn anew.
+
+        Raises:
+            HessdiagError: the recipe is of another network; nothing was changed.
+        """
+        slots = parameter_slots(model)
+        for block in self.blocks:
+            held = slots.get(block.name)
+            shape = () if held is None else tuple(model.get_parameter(block.name).shape)
+            if shape != block.shape:
+                raise HessdiagError(f"the recipe has a weight {block.name!r} of shape {block.shape}: not this model")
+        for block in self.changed:
+            rescale_weight(model, block.name, block.weight_factor)
+        return model
