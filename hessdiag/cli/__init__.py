@@ -8,6 +8,7 @@ from hessdiag.cli.describe_command import describe
 from hessdiag.cli.diagnose_command import diagnose
 from hessdiag.cli.explain_command import explain
 from hessdiag.cli.predict_command import predict
+from hessdiag.cli.prescribe_command import prescribe
 from hessdiag.cli.reproduce_command import HELP, reproduce
 
 app = typer.Typer(
@@ -22,5 +23,6 @@ app.command()(diagnose)
 app.command()(explain)
 app.command()(compare)
 app.command()(predict)
+app.command()(prescribe)
 app.command()(check_init)
 app.command(help=HELP)(reproduce)

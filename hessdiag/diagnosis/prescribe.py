@@ -35,7 +35,8 @@ POWER = -4.0  # of s, to which all of them change
 TRIED = 4  # examples on which a factor is tried
 TRIAL_FACTOR = 2.0  # exact in binary: the outputs stay the same to the last digit
 MAX_CHANGE = 1e-3  # of the outputs, relative
-FIXED = ("seed", "distributed", "resume", "progress")
+BYPASSED = "the model reads it past the layer that holds it"
+FIXED = ("seed", "distributed", "resume")
 
 
 def prescribe(
@@ -101,6 +102,8 @@ def prescribe(
         target=target,
         spread_before=_spreads(before, names),
         spread=_spreads(after, names),
+        spread_of_all_before=spread([getattr(block, goal.key) for block in before.weights]),
+        spread_of_all=spread([getattr(block, goal.key) for block in after.weights]),
         rounds=count,
         output_change=trial.change(),
         findings=before.findings,
@@ -117,6 +120,10 @@ class _Goal:
     def factor(self, block: BlockReport) -> float:
         """The s that brings a block to the value."""
         return float((getattr(block, self.key) / self.value) ** (-1 / POWER))
+
+    def distance(self, report: Report, names: Iterable[str]) -> float:
+        """Largest over smallest, the value included."""
+        return spread([self.value, *(getattr(report[name], self.key) for name in names)])
 
 
 @dataclass(frozen=True)
@@ -138,15 +145,33 @@ class _Trial:
         apart = float((_outputs(self.model, self.batch, self.seed) - self.y).norm())
         return apart / size if size > 0 else apart
 
-    def refusal(self, name: str) -> str:
-        """Why a weight cannot be scaled with a multiplier that undoes it; empty where it can."""
-        try:
-            rescale_weight(self.model, name, TRIAL_FACTOR)
-        except HessdiagError as error:
-            return str(error).rpartition(":")[0]
-        change = self.change()
+    def refusals(self, names: Iterable[str]) -> dict[str, str]:
+        """Which weights cannot be scaled with a multiplier that undoes it, and why; all are left as they are."""
+        tried = {name: _refusal(self.model, name) for name in names}
+        found = {name: reason for name, reason in tried.items() if reason}
+        scaled = [name for name in tried if name not in found]
+        seen = self.change()
+        for name in scaled:
+            rescale_weight(self.model, name, 1 / TRIAL_FACTOR)
+        if seen <= MAX_CHANGE:
+            return found
+        return found | {name: BYPASSED for name in scaled if not self.undone(name)}
+
+    def undone(self, name: str) -> bool:
+        """Whether the outputs stay when one weight is scaled."""
+        rescale_weight(self.model, name, TRIAL_FACTOR)
+        seen = self.change()
         rescale_weight(self.model, name, 1 / TRIAL_FACTOR)
-        return "" if change <= MAX_CHANGE else "the model reads it past the layer that holds it, or what the layer reads"
+        return seen <= MAX_CHANGE
+
+
+def _refusal(model: nn.Module, name: str) -> str:
+    """Scale a weight for a trial; why that is refused, or nothing."""
+    try:
+        rescale_weight(model, name, TRIAL_FACTOR)
+    except HessdiagError as error:
+        return str(error).rpartition(":")[0]
+    return ""
 
 
 def _outputs(model: nn.Module, batch: Batch, seed: int) -> Tensor:
@@ -180,10 +205,10 @@ def _left_out(report: Report, key: str, trial: _Trial) -> dict[str, str]:
         elif value < 0 or math.isinf(value) or (key != "gamma" and lost_in_noise(block)):
             reason = "its σ² is lost in sampling noise"
         else:
-            reason = trial.refusal(block.name)
-        if reason:
-            found[block.name] = reason
-    return found
+            continue
+        found[block.name] = reason
+    refused = trial.refusals([block.name for block in report.weights if block.name not in found])
+    return {block.name: (found | refused)[block.name] for block in report.weights if block.name in found | refused}
 
 
 def _goal(report: Report, names: Iterable[str], left_out: Mapping[str, str], key: str) -> _Goal:
@@ -209,15 +234,14 @@ def _balance(
     """Scale and measure in turns: the factors of the best network, what was measured of it, and the rounds it took."""
     best, factors, done = before, dict.fromkeys(names, 1.0), 0
     for number in range(1, rounds + 1):
-        reached = spread([getattr(best[name], goal.key) for name in names])
+        reached = goal.distance(best, names)
         if reached <= target:
             break
         step = {name: goal.factor(best[name]) for name in names}
         for name, factor in step.items():
             rescale_weight(model, name, factor)
         report = measure(model)
-        found = spread([getattr(report[name], goal.key) for name in names])
-        if not found < reached:  # noise: no better than it was
+        if not goal.distance(report, names) < reached:  # noise: no better than it was
             for name, factor in step.items():
                 rescale_weight(model, name, 1 / factor)
             break

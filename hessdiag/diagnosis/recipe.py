@@ -63,6 +63,7 @@ class Recipe(Tabled, Record):
         balance: which quantity is made equal, `"sigma"` or `"gamma"`.
         target: the spread at which the rounds end.
         spread_before, spread: largest over smallest σ², γ and ν of the balanced weights, by name.
+        spread_of_all_before, spread_of_all: that of the balanced quantity over all weights that were measured.
         rounds: how often the change was corrected after a measurement.
         output_change: relative difference that the change makes to the outputs: rounding.
         findings: what the rules say of the network as it was; `hessdiag.surgery.apply_finding` makes those repairs that
@@ -83,6 +84,8 @@ class Recipe(Tabled, Record):
     target: float
     spread_before: Mapping[str, float]
     spread: Mapping[str, float]
+    spread_of_all_before: float
+    spread_of_all: float
     rounds: int
     output_change: float
     findings: tuple[Finding, ...] = ()

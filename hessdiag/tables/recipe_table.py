@@ -6,6 +6,7 @@ from hessdiag.diagnosis.recipe import BlockRecipe, Recipe
 from hessdiag.results.numbers import short
 from hessdiag.tables.text_table import listed, make_table, plain_text, size
 
+COLUMNS = ("rms now", "rms then", "weight ×", "reads ×", "or lr ×")
 SYMBOLS = {"avg_sq_singular_value": "σ²", "gamma": "γ", "nu": "ν"}
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
 BALANCED = {"sigma": ("σ²", "curvature"), "gamma": ("γ", "gamma")}
@@ -15,7 +16,17 @@ def render(recipe: Recipe) -> str:
     """Show what to change, weight by weight, with the numbers before and after, and the code that does it."""
     symbol, _ = BALANCED[recipe.balance]
     optimizer = OPTIMIZERS[recipe.optimizer]
-    columns = ("weight", "shape", f"{symbol} now", f"{symbol} then", "rms now", "rms then", "weight ×", "reads ×", "or lr ×")
+    columns = (
+        "weight",
+        "shape",
+        f"{symbol} now",
+        f"{symbol} then",
+        "rms now",
+        "rms then",
+        "weight ×",
+        "reads ×",
+        "or lr ×",
+    )
     parts = [
         f"{recipe.model}, init {recipe.init}: what to change before training with {optimizer}; nothing was changed",
         f"loss {recipe.loss}, batch {recipe.batch_size} ({recipe.data}), seed {recipe.seed};"
@@ -52,7 +63,12 @@ def _spreads(recipe: Recipe) -> list[str]:
     then = "   ".join(
         f"{symbol} {short(recipe.spread_before[key])} → {short(recipe.spread[key])}" for key, symbol in SYMBOLS.items()
     )
-    return [f"spread over these weights, max/min, now → then:  {then}"]
+    lines = [f"spread over these weights, max/min, now → then:  {then}"]
+    if recipe.left_out:
+        symbol, _ = BALANCED[recipe.balance]
+        before, after = short(recipe.spread_of_all_before), short(recipe.spread_of_all)
+        lines.append(f"with the {len(recipe.left_out)} that are left out:  {symbol} {before} → {after}")
+    return lines
 
 
 def _explained(recipe: Recipe, optimizer: str) -> list[str]:

@@ -1,0 +1,199 @@
+"""Does a prescription pay? Loss after a fixed budget at the best learning rate, before and after `hessdiag.prescribe`.
+
+    python scripts/prescription_training.py train runs.jsonl --data-dir CIFAR   # 30 minutes on one core, resumable
+    python scripts/prescription_training.py draw runs.jsonl                     # figures/prescription.{json,png,svg}
+
+CIFAR holds data_batch_1.bin and test_batch.bin of the binary version of CIFAR-10, of which 4,096 and 1,024 images are
+averaged down to 16 x 16. Each run is one line of the journal. A network is drawn from its seed, prescribed from 64 of
+the training images, and trained for 200 steps of 32 images at learning rates that are powers of 2: every fourth with
+one seed, then all around the best of these with five, further until the best one has worse neighbours on both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from zoo_networks import residual  # noqa: E402
+
+import hessdiag  # noqa: E402
+from hessdiag import init  # noqa: E402
+from hessdiag.models.channel_bias import centre  # noqa: E402
+from hessdiag.models.rescalenet import RescaleNet  # noqa: E402
+from hessdiag.models.resnet import ResNet, calibrate  # noqa: E402
+
+SIDE, TRAIN, TEST, MEASURED = 16, 4096, 1024, 64
+STEPS, BATCH, BIN = 200, 32, 10
+LAST = 5  # bins of the loss that are averaged to rank learning rates
+SEEDS = range(5)
+ARMS = ("as built", "σ² balanced")
+STARTS = {"sgd": -5, "adam": -9}  # log2 of the rate in the middle of the first sweep
+MAX_LOSS = 20.0  # beyond it, or undefined, a run has diverged
+
+Images = tuple[Tensor, Tensor]
+
+
+def weighted(images: Tensor) -> nn.Module:
+    """A pre-activation residual network of 16 weight layers without normalisation, α² = .8 and β² = .2, fan-in."""
+    return init.apply(residual([2, 2, 2], width=16, skip=0.8**0.5, branch=0.2**0.5), "fan-in")
+
+
+def rescalenet(images: Tensor) -> nn.Module:
+    """RescaleNet-14 at half its width, without dropout, its biases centred on data as its authors have it."""
+    network = RescaleNet(14, 10, SIDE, 0.5, dropout=0.0).eval()
+    centre(network, images)
+    return network
+
+
+def resnet(images: Tensor) -> nn.Module:
+    """ResNet-14 with batch normalisation at half its width; measured with the statistics of a batch."""
+    network = ResNet(14, 10, SIDE, 0.5)
+    calibrate(network, images)
+    return network
+
+
+NETWORKS: dict[str, Callable[[Tensor], nn.Module]] = {
+    "weighted residual": weighted,
+    "RescaleNet-14": rescalenet,
+    "ResNet-14, batch norm": resnet,
+}
+
+
+def read_images(path: Path, count: int) -> Images:
+    """The first images of a file in CIFAR-10's binary format, averaged to `SIDE` and standardised by fixed numbers."""
+    rows = np.fromfile(path, np.uint8, count * 3073).reshape(-1, 3073)
+    pixels = torch.from_numpy(rows[:, 1:].astype(np.float32)).view(-1, 3, 32, 32) / 255
+    return (F.avg_pool2d(pixels, 32 // SIDE) - 0.47) / 0.25, torch.from_numpy(rows[:, 0].astype(np.int64))
+
+
+@cache
+def build(name: str, arm: str, seed: int, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
+    """A network ready to be trained, and what was measured of it."""
+    torch.manual_seed(seed)
+    x, y = (part[:MEASURED] for part in read_images(folder / "data_batch_1.bin", TRAIN))
+    network = NETWORKS[name](x)
+    recipe = hessdiag.prescribe(network, x, y, loss="cross-entropy", seed=seed)
+    if arm != ARMS[0]:
+        recipe.apply(network)
+    spread = recipe.spread_before if arm == ARMS[0] else recipe.spread
+    return network, {"spread": spread["avg_sq_singular_value"]}
+
+
+def train_once(
+    network: nn.Module, optimizer: str, rate: float, seed: int, train: Images, test: Images
+) -> dict[str, Any]:
+    """Mean loss of every `BIN` steps, and loss and accuracy on the test images."""
+    kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+    steps = kinds[optimizer](network.parameters(), lr=rate)
+    generator = torch.Generator().manual_seed(seed)
+    losses: list[float] = []
+    network.train()
+    for _ in range(STEPS):
+        chosen = torch.randint(TRAIN, (BATCH,), generator=generator)
+        loss = F.cross_entropy(network(train[0][chosen]), train[1][chosen])
+        if not loss.item() < MAX_LOSS:
+            return {"loss": math.inf, "losses": [], "test_loss": math.inf, "test_accuracy": 0.1}
+        steps.zero_grad()
+        loss.backward()
+        steps.step()
+        losses.append(loss.item())
+    network.eval()
+    with torch.no_grad():
+        y = network(test[0])
+    binned = [fmean(losses[at : at + BIN]) for at in range(0, STEPS, BIN)]
+    return {
+        "loss": fmean(binned[-LAST:]),
+        "losses": [round(value, 4) for value in binned],
+        "test_loss": float(F.cross_entropy(y, test[1])),
+        "test_accuracy": float((y.argmax(1) == test[1]).double().mean()),
+    }
+
+
+class Journal:
+    """Finished runs, one line of JSON each; a run that is there is not made again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.runs = {self.key(run): run for run in map(json.loads, lines)}
+
+    @staticmethod
+    def key(run: dict[str, Any]) -> tuple[Any, ...]:
+        return run["network"], run["arm"], run["optimizer"], run["log2_rate"], run["seed"]
+
+    def run(self, key: tuple[Any, ...], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if key not in self.runs:
+            named = dict(zip(("network", "arm", "optimizer", "log2_rate", "seed"), key, strict=True))
+            self.runs[key] = named | make()
+            with self.path.open("a") as file:
+                file.write(json.dumps(self.runs[key], ensure_ascii=False).replace("Infinity", "1e999") + "\n")
+        return self.runs[key]
+
+
+def search(score: Callable[[int, int], float], start: int) -> int:
+    """The best power of 2: `score(power, seed)`, every fourth with the first seed, then all around with all seeds."""
+    few = {power: score(power, 0) for power in range(start - 6, start + 7, 2)}
+    best = min(few, key=lambda power: few[power])
+    many: dict[int, float] = {}
+    while True:
+        for power in (best - 1, best, best + 1):
+            if power not in many:
+                many[power] = fmean(score(power, seed) for seed in SEEDS)
+        found = min(many, key=lambda power: many[power])
+        if found == best or not math.isfinite(many[found]):
+            return found
+        best = found
+
+
+def train(path: Path, data: Path) -> None:
+    """Make all runs that the journal does not have."""
+    torch.set_num_threads(1)
+    images, test = read_images(data / "data_batch_1.bin", TRAIN), read_images(data / "test_batch.bin", TEST)
+    journal = Journal(path)
+    for optimizer, start in STARTS.items():
+        for name in NETWORKS:
+            for arm in ARMS:
+
+                def score(power: int, seed: int, name: str = name, arm: str = arm, optimizer: str = optimizer) -> float:
+                    def make() -> dict[str, Any]:
+                        network, measured = build(name, arm, seed, data)
+                        return measured | train_once(copy.deepcopy(network), optimizer, 2.0**power, seed, images, test)
+
+                    return float(journal.run((name, arm, optimizer, power, seed), make)["loss"])
+
+                best = search(score, start)
+                print(f"{optimizer:5} {name:22} {arm:12} 2^{best}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("train", "draw"))
+    parser.add_argument("journal", type=Path)
+    parser.add_argument("--data-dir", type=Path, default=Path("cifar-10-batches-bin"))
+    options = parser.parse_args()
+    if options.action == "train":
+        train(options.journal, options.data_dir)
+    else:
+        from prescription_figure import draw_runs
+
+        draw_runs(options.journal, ROOT / "figures")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""Scales found from measurements: closed forms, the same function, the same training, and what is left out."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from zoo_networks import NETWORKS
+
+import hessdiag
+from hessdiag import init
+from hessdiag.diagnosis.recipe import Recipe
+from hessdiag.errors import HessdiagError
+from tests.networks import Tied
+
+SIGMA_SQ = "avg_sq_singular_value"
+
+
+class Residual(nn.Module):
+    """y = v h, h = x + β w₂ w₁ x, all numbers; by squared error G is 2 h² of v, 2 (v β w₂ x)² of w₁, and so on."""
+
+    def __init__(self, *, w1: float, w2: float, v: float, beta: float) -> None:
+        super().__init__()
+        self.first, self.second, self.last = (nn.Linear(1, 1, bias=False).double() for _ in range(3))
+        self.beta = beta
+        with torch.no_grad():
+            for layer, value in ((self.first, w1), (self.second, w2), (self.last, v)):
+                layer.weight.fill_(value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x + self.beta * self.second(self.first(x)))
+
+
+class Bypassed(nn.Module):
+    """Reads a weight past the layer that holds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(3, 4), nn.Linear(4, 9), nn.Linear(9, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.second(torch.tanh(F.linear(x, self.first.weight)))))
+
+
+def mlp() -> tuple[nn.Module, Tensor, Tensor]:
+    """Four layers of unequal scale."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3)
+    ).double()  # fmt: skip
+    with torch.no_grad():
+        model[0].weight.mul_(3)
+        model[6].weight.mul_(0.1)
+    return model, torch.randn(16, 6).double(), torch.randint(3, (16,))
+
+
+def spread_of(model: nn.Module, *data: Any, **options: Any) -> float:
+    return hessdiag.diagnose(model, *data, **options).spread[SIGMA_SQ]
+
+
+def test_a_chain_of_two_numbers_gets_weights_of_equal_size() -> None:
+    # y = w₂ w₁ x: σ² of w₁ is (2 w₂² x²)², so that s₁ = √(w₂/w₁), and both weights become √(w₁ w₂)
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.fill_(0.5)
+        model[1].weight.fill_(8.0)
+    x = torch.full((1, 1), 3.0).double()
+    recipe = hessdiag.prescribe(model, x, torch.zeros_like(x), loss="mse")
+    assert [block.curvature_before for block in recipe.blocks] == pytest.approx([1152.0**2, 4.5**2])
+    assert [block.weight_factor for block in recipe.blocks] == pytest.approx([4.0, 0.25])
+    assert [block.curvature for block in recipe.blocks] == pytest.approx([(2 * 4 * 9) ** 2] * 2)
+    recipe.apply(model)
+    assert [model[i].weight.item() for i in (0, 1)] == pytest.approx([2.0, 2.0])
+    assert model(x).item() == pytest.approx(12.0)
+
+
+def test_a_residual_pair_gets_what_the_closed_form_says() -> None:
+    model, x = Residual(w1=0.5, w2=2.0, v=0.7, beta=0.3), torch.full((1, 1), 1.5).double()
+    h = 1.5 * (1 + 0.3 * 0.5 * 2.0)
+    expected = {
+        "first.weight": (2 * (0.7 * 0.3 * 2.0 * 1.5) ** 2) ** 2,
+        "second.weight": (2 * (0.7 * 0.3 * 0.5 * 1.5) ** 2) ** 2,
+        "last.weight": (2 * h**2) ** 2,
+    }
+    level = math.prod(expected.values()) ** (1 / 3)
+    recipe = hessdiag.prescribe(model, x, torch.zeros_like(x), loss="mse")
+    for block in recipe.blocks:
+        assert block.curvature_before == pytest.approx(expected[block.name])
+        assert block.weight_factor == pytest.approx((expected[block.name] / level) ** 0.25)
+        assert block.curvature == pytest.approx(level)
+    assert recipe.rounds == 1
+
+
+@pytest.mark.parametrize("name", ["preact resnet-50", "weighted residual"])
+def test_unnormalised_residual_networks_are_balanced_and_compute_the_same(name: str) -> None:
+    make, size = NETWORKS[name]
+    torch.manual_seed(0)
+    model, x = init.apply(make(), "fan-in"), torch.randn(2, *size)
+    recipe = hessdiag.prescribe(model, x)
+    assert recipe.spread_before[SIGMA_SQ] > 100
+    assert recipe.spread[SIGMA_SQ] < 1.01
+    assert recipe.left_out == ()
+    with torch.no_grad():
+        before = model(x)
+        torch.testing.assert_close(recipe.apply(model)(x), before, rtol=1e-4, atol=1e-4)
+    assert spread_of(model, x) < 1.01
+
+
+def test_gamma_can_be_balanced_in_place_of_the_curvature() -> None:
+    model, x, y = mlp()
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy", balance="gamma")
+    assert recipe.spread_before["gamma"] > 10
+    assert recipe.spread["gamma"] == pytest.approx(1, abs=1e-6)
+    assert recipe.spread[SIGMA_SQ] > 1.1
+    report = hessdiag.diagnose(recipe.apply(model), x, y, loss="cross-entropy")
+    assert report.spread["gamma"] == pytest.approx(1, abs=1e-6)
+
+
+def _sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def _adam(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=0.01, eps=1e-30)  # an eps beside the gradients would see the scale
+
+
+@pytest.mark.parametrize(("optimizer", "make"), [("sgd", _sgd), ("adam", _adam)])
+def test_scales_train_like_the_learning_rates_in_the_last_column(optimizer: str, make: Callable[..., Any]) -> None:
+    model, x, y = mlp()
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy", optimizer=optimizer)
+    scaled = recipe.apply(copy.deepcopy(model))
+    base = make(model.parameters()).defaults["lr"]
+    rates = {block.name: base * block.rate_factor for block in recipe.blocks}
+    grouped = make([{"params": [p], "lr": rates.get(name, base)} for name, p in model.named_parameters()])
+    plain = make(scaled.parameters())
+    for _ in range(8):
+        for network, steps in ((model, grouped), (scaled, plain)):
+            steps.zero_grad()
+            F.cross_entropy(network(x), y).backward()
+            steps.step()
+    torch.testing.assert_close(model(x), scaled(x), rtol=1e-8, atol=1e-8)
+    start, _, _ = mlp()
+    assert (start(x) - model(x)).abs().max().item() > 0.05  # it did train
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model, x, y = mlp()
+    before = copy.deepcopy(model.state_dict())
+    hessdiag.prescribe(model, x, y, loss="cross-entropy")
+    after = model.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
+
+
+def test_code_does_what_apply_does_and_the_spread_falls() -> None:
+    model, x, y = mlp()
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy")
+    other = recipe.apply(copy.deepcopy(model))
+    assert spread_of(model, x, y, loss="cross-entropy") > 50
+    exec(recipe.to_code(), {"model": model})
+    assert spread_of(model, x, y, loss="cross-entropy") < 1.01
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=0)
+
+
+def test_a_recipe_fits_the_same_network_drawn_anew_and_no_other() -> None:
+    model, x, y = mlp()
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy")
+    other = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 7))
+    weights = [p.clone() for p in other.parameters()]
+    with pytest.raises(HessdiagError, match=r"'2\.weight' of shape \(5, 12\): not this model"):
+        recipe.apply(other)
+    assert all(torch.equal(a, b) for a, b in zip(weights, other.parameters(), strict=True))
+    assert not any(module._forward_pre_hooks for module in other.modules())
+
+
+def test_a_network_within_the_target_is_left_alone() -> None:
+    model, x, y = mlp()
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy", target=1e9)
+    assert recipe.rounds == 0
+    assert recipe.changed == ()
+    assert recipe.spread == recipe.spread_before
+    assert "no weight needs another scale" in repr(recipe)
+    exec(recipe.to_code(), {"model": model})
+
+
+def test_weights_before_a_normalisation_are_left_out() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 3))
+    recipe = hessdiag.prescribe(model, torch.randn(8, 6))
+    assert dict(recipe.left_out) == {"0.weight": "a normalisation follows: the network does not depend on its scale"}
+    assert [block.name for block in recipe.blocks] == ["3.weight", "4.weight"]
+
+
+def test_weights_without_curvature_are_left_out() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+    nn.init.zeros_(model[4].weight)
+    recipe = hessdiag.prescribe(model, torch.randn(8, 6))
+    assert dict(recipe.left_out) == dict.fromkeys(["0.weight", "2.weight"], "it has no curvature on this batch")
+    assert recipe.changed == ()
+    assert recipe.spread_of_all == math.inf
+
+
+def test_what_no_multiplier_can_undo_is_left_out_and_sets_the_level() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True)
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(24, 3))
+    recipe = hessdiag.prescribe(model, torch.randn(6, 3, 8))
+    reasons = dict(recipe.left_out)
+    assert "no multiplier makes up for a factor on the in_proj_weight" in reasons["0.self_attn.in_proj_weight"]
+    assert "never called" in reasons["0.self_attn.out_proj.weight"]
+    report = hessdiag.diagnose(model, torch.randn(6, 3, 8))
+    assert {block.name for block in recipe.blocks} | set(reasons) == {block.name for block in report.weights}
+    assert recipe.spread[SIGMA_SQ] < 1.01
+
+
+def test_a_weight_that_is_read_elsewhere_is_left_out() -> None:
+    torch.manual_seed(0)
+    recipe = hessdiag.prescribe(Bypassed(), torch.randn(8, 3))
+    assert dict(recipe.left_out) == {"first.weight": "the model reads it past the layer that holds it"}
+    assert [block.name for block in recipe.changed] == ["second.weight", "last.weight"]
+    assert recipe.output_change < 1e-6
+
+
+def test_shared_weights_are_scaled_in_all_places() -> None:
+    torch.manual_seed(0)
+    model, x = Tied(), torch.randn(5, 4)
+    recipe = hessdiag.prescribe(model, x)
+    assert "first.weight" in {block.name for block in recipe.blocks}
+    with torch.no_grad():
+        before = model(x)
+        torch.testing.assert_close(recipe.apply(model)(x), before)
+    assert spread_of(model, x) < 1.01
+
+
+def test_several_batches_are_measured_as_one_network() -> None:
+    model, x, y = mlp()
+    batches = ((x[i : i + 8], y[i : i + 8]) for i in (0, 8))
+    whole = hessdiag.prescribe(model, x, y, loss="cross-entropy")
+    parts = hessdiag.prescribe(model, batches, loss="cross-entropy")
+    assert parts.batch_size == 16
+    for a, b in zip(whole.blocks, parts.blocks, strict=True):
+        assert a.weight_factor == pytest.approx(b.weight_factor, rel=1e-9)
+
+
+def test_sampled_curvatures_are_balanced_within_their_noise() -> None:
+    torch.manual_seed(0)
+    model, x = (
+        nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 40), nn.Tanh(), nn.Linear(40, 8)),
+        torch.randn(8, 6),
+    )
+    recipe = hessdiag.prescribe(model, x, method="sketch", rtol=0.02)
+    assert recipe.spread_before[SIGMA_SQ] > 3
+    assert spread_of(recipe.apply(model), x, method="exact") < 1.3
+
+
+def test_a_recipe_travels_as_json() -> None:
+    model, x, y = mlp()
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy")
+    again = Recipe.from_json(recipe.to_json())
+    assert again == recipe
+    assert json.loads(recipe.to_json())["code"] == recipe.to_code()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "lion"}, "optimizer 'lion': use sgd or adam"),
+        ({"balance": "nu"}, "balance 'nu': use sigma or gamma"),
+        ({"target": 0.5}, "target 0.5: pass a spread of at least 1"),
+        ({"rounds": 0}, "rounds 0: pass at least 1"),
+        ({"resume": "x"}, "unknown option 'resume'"),
+    ],
+)
+def test_refusals(options: dict[str, Any], message: str) -> None:
+    model, x, y = mlp()
+    with pytest.raises(HessdiagError, match=message):
+        hessdiag.prescribe(model, x, y, loss="cross-entropy", **options)
