@@ -76,8 +76,9 @@ NETWORKS: dict[str, Callable[[Tensor], nn.Module]] = {
 
 
 def read_images(path: Path, count: int) -> Images:
-    """The first images of a file in CIFAR-10's binary format, averaged to `SIDE` and standardised by fixed numbers."""
-    rows = np.fromfile(path, np.uint8, count * 3073).reshape(-1, 3073)
+    """Some images of a file in CIFAR-10's binary format, averaged to `SIDE` and standardised by fixed numbers."""
+    rows = np.fromfile(path, np.uint8).reshape(-1, 3073)
+    rows = rows[np.random.default_rng(0).permutation(len(rows))[:count]]  # copies of the file may be sorted by class
     pixels = torch.from_numpy(rows[:, 1:].astype(np.float32)).view(-1, 3, 32, 32) / 255
     return (F.avg_pool2d(pixels, 32 // SIDE) - 0.47) / 0.25, torch.from_numpy(rows[:, 0].astype(np.int64))
 
