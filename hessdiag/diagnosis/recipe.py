@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import nn
 
+from hessdiag.arguments import check_number
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import parameter_slots
 from hessdiag.results.findings import Finding
 from hessdiag.results.records import Record
 from hessdiag.results.rendering import Tabled
 from hessdiag.surgery import rescale_weight
+from hessdiag.torch_arguments import check_model
 
 SCHEMA = "hessdiag.recipe/1"
 # How the learning rate of one weight would have to be multiplied to have the effect of a factor s on it: powers of s.
@@ -115,6 +116,30 @@ class Recipe(Tabled, Record):
         """Return `code`."""
         return self.code
 
+    def parameter_groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
+        """Return groups for `torch.optim` that train a model as `apply` and one learning rate would, without any scale.
+
+        For SGD, with momentum too, and for Adam where its eps is small beside the gradients; weight decay, which acts
+        on the weights themselves, is not the same. Groups have a name beside `params` and `lr`.
+
+        Args:
+            model: the one that was measured, or the same network drawn anew; it is left as it is.
+            lr: of everything that has no factor of its own.
+
+        Raises:
+            HessdiagError: the recipe is of another network.
+        """
+        check_model(model)
+        check_number("lr", lr, "pass a learning rate above 0, such as 0.1", above=0)
+        self._check_fits(model)
+        own = {block.name: block for block in self.changed}
+        others = [p for name, p in model.named_parameters() if name not in own]
+        groups = [{"params": others, "lr": lr, "name": "others"}] if others else []
+        return groups + [
+            {"params": [model.get_parameter(name)], "lr": lr * block.rate_factor, "name": name}
+            for name, block in own.items()
+        ]
+
     def apply(self, model: nn.Module) -> nn.Module:
         """Make the change in a model, in place, and return it; it computes what it computed before.
 
@@ -123,12 +148,15 @@ class Recipe(Tabled, Record):
         Raises:
             HessdiagError: the recipe is of another network; nothing was changed.
         """
-        slots = parameter_slots(model)
-        for block in self.blocks:
-            held = slots.get(block.name)
-            shape = () if held is None else tuple(model.get_parameter(block.name).shape)
-            if shape != block.shape:
-                raise HessdiagError(f"the recipe has a weight {block.name!r} of shape {block.shape}: not this model")
+        check_model(model)
+        self._check_fits(model)
         for block in self.changed:
             rescale_weight(model, block.name, block.weight_factor)
         return model
+
+    def _check_fits(self, model: nn.Module) -> None:
+        """Refuse a model that does not have the weights of the recipe."""
+        named = dict(model.named_parameters())
+        for block in self.blocks:
+            if block.name not in named or tuple(named[block.name].shape) != block.shape:
+                raise HessdiagError(f"the recipe has a weight {block.name!r} of shape {block.shape}: not this model")

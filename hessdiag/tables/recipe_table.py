@@ -77,8 +77,9 @@ def _explained(recipe: Recipe, optimizer: str) -> list[str]:
     return [
         "Each weight is multiplied by one number and what its layer reads by the inverse, so that the network computes"
         " the same",
-        f"(outputs differ by {recipe.output_change:.1e}). Without any scale, {optimizer} does the same"
-        " with each learning rate multiplied by the last column.",
+        f"(outputs differ by {recipe.output_change:.1e}). Without any scale, {optimizer} does the same with each"
+        " learning rate multiplied by the last",
+        "column: recipe.parameter_groups(model, lr).",
     ]
 
 

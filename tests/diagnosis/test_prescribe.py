@@ -136,9 +136,7 @@ def test_scales_train_like_the_learning_rates_in_the_last_column(optimizer: str,
     model, x, y = mlp()
     recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy", optimizer=optimizer)
     scaled = recipe.apply(copy.deepcopy(model))
-    base = make(model.parameters()).defaults["lr"]
-    rates = {block.name: base * block.rate_factor for block in recipe.blocks}
-    grouped = make([{"params": [p], "lr": rates.get(name, base)} for name, p in model.named_parameters()])
+    grouped = make(recipe.parameter_groups(model, make(model.parameters()).defaults["lr"]))
     plain = make(scaled.parameters())
     for _ in range(8):
         for network, steps in ((model, grouped), (scaled, plain)):
@@ -148,6 +146,20 @@ def test_scales_train_like_the_learning_rates_in_the_last_column(optimizer: str,
     torch.testing.assert_close(model(x), scaled(x), rtol=1e-8, atol=1e-8)
     start, _, _ = mlp()
     assert (start(x) - model(x)).abs().max().item() > 0.05  # it did train
+
+
+def test_parameter_groups_hold_every_parameter_once() -> None:
+    model, x, y = mlp()
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy")
+    groups = recipe.parameter_groups(model, 0.5)
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(map(id, model.parameters()))
+    assert {group["name"]: group["lr"] for group in groups} == {"others": 0.5} | {
+        block.name: 0.5 * block.rate_factor for block in recipe.blocks
+    }
+    with pytest.raises(HessdiagError, match="lr 0: pass a learning rate above 0"):
+        recipe.parameter_groups(model, 0)
+    with pytest.raises(HessdiagError, match="not this model"):
+        recipe.parameter_groups(nn.Linear(2, 2), 0.5)
 
 
 def test_the_model_is_left_as_it_was() -> None:
