@@ -9,6 +9,7 @@ from hessdiag.tables.text_table import listed, make_table, plain_text, size
 COLUMNS = ("rms now", "rms then", "weight ×", "reads ×", "or lr ×")
 SYMBOLS = {"avg_sq_singular_value": "σ²", "gamma": "γ", "nu": "ν"}
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
+ROUNDING = 1e-4  # of the outputs, relative
 BALANCED = {"sigma": ("σ²", "curvature"), "gamma": ("γ", "gamma")}
 
 
@@ -74,12 +75,12 @@ def _spreads(recipe: Recipe) -> list[str]:
 def _explained(recipe: Recipe, optimizer: str) -> list[str]:
     if not recipe.changed:
         return [f"The spread is within {short(recipe.target)} already: no weight needs another scale."]
+    same = "the same" if recipe.output_change < ROUNDING else f"the same within {recipe.output_change:.0e}"
     return [
-        "Each weight is multiplied by one number and what its layer reads by the inverse, so that the network computes"
-        " the same",
-        f"(outputs differ by {recipe.output_change:.1e}). Without any scale, {optimizer} does the same with each"
-        " learning rate multiplied by the last",
-        "column: recipe.parameter_groups(model, lr).",
+        "Each weight is multiplied by one number and what its layer reads by the inverse: the network computes"
+        f" {same}.",
+        f"Without any scale, {optimizer} trains alike with each learning rate multiplied by the last column:"
+        " recipe.parameter_groups(model, lr).",
     ]
 
 

@@ -1,0 +1,119 @@
+"""Sum up and draw what `prescription_training.py` found; see there."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from hessdiag import plots
+from hessdiag.plots import style
+from hessdiag.plots.frame import frame, head
+
+ARMS = ("as built", "σ² balanced")
+TITLES = {"sgd": "SGD", "adam": "Adam"}
+SCHEMA = "hessdiag.prescription-training/1"
+BIN = 10  # steps
+
+
+def draw_runs(journal: Path, folder: Path) -> None:
+    """Write the summary of a journal beside its figure, which is drawn from the file; without a journal, only draw."""
+    stored = folder / "prescription.json"
+    if journal.exists():
+        cells = summarise([json.loads(line) for line in journal.read_text().splitlines()])
+        rows = ",\n  ".join(json.dumps(cell, ensure_ascii=False) for cell in cells)
+        stored.write_text(f'{{\n "schema": "{SCHEMA}",\n "cells": [\n  {rows}\n ]\n}}\n')
+    cells = json.loads(stored.read_text())["cells"]
+    for path in plots.save(draw(cells), folder / "prescription"):
+        print(path)
+    for cell in cells:
+        print(line_of(cell))
+
+
+def summarise(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each network, optimiser and arm the rate with the lowest mean loss among those that all seeds were run at."""
+    cells: dict[tuple[str, ...], dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        cells[run["optimizer"], run["network"], run["arm"]][run["log2_rate"]].append(run)
+    found = []
+    for (optimizer, network, arm), by_rate in cells.items():
+        seeds = max(len(rows) for rows in by_rate.values())
+        means = {rate: fmean(row["loss"] for row in rows) for rate, rows in by_rate.items() if len(rows) == seeds}
+        best = min(means, key=lambda rate: means[rate])
+        rows = sorted(by_rate[best], key=lambda row: row["seed"])
+        sweep = {str(rate): round(mean, 4) for rate, mean in sorted(means.items()) if math.isfinite(mean)}
+        found.append(
+            {"network": network, "optimizer": optimizer, "arm": arm, "log2_rate": best, "sweep": sweep}
+            | {key: [round(row[key], 4) for row in rows] for key in ("spread", "loss", "test_loss", "test_accuracy")}
+            | {"losses": [row["losses"] for row in rows]}
+        )
+    return found
+
+
+def line_of(cell: dict[str, Any]) -> str:
+    """One cell in a line of text."""
+    spread = math.exp(fmean(map(math.log, cell["spread"])))
+    return (
+        f"{TITLES[cell['optimizer']]:5} {cell['network']:22} {cell['arm']:12} σ² spread {spread:9.4g}"
+        f"  rate 2^{cell['log2_rate']:<4} loss {fmean(cell['loss']):.3f}  test {fmean(cell['test_loss']):.3f}"
+        f" {fmean(cell['test_accuracy']):.3f}"
+    )
+
+
+def draw(cells: list[dict[str, Any]]) -> Figure:
+    """Training curves at the best rate of each arm: a row a network, a column an optimiser."""
+    networks = list(dict.fromkeys(cell["network"] for cell in cells))
+    optimizers = list(dict.fromkeys(cell["optimizer"] for cell in cells))
+    known = {(cell["network"], cell["optimizer"], cell["arm"]): cell for cell in cells}
+    colours = dict(zip(ARMS, style.theme().lines, strict=False))
+    with style.context("ticks"):
+        figure = Figure(figsize=(7.6, 1.9 * len(networks)))
+        panels = figure.subplots(len(networks), len(optimizers), squeeze=False, sharex=True)
+        for row, network in zip(panels, networks, strict=True):
+            for axes, optimizer in zip(row, optimizers, strict=True):
+                pair = [known.get((network, optimizer, arm)) for arm in ARMS]
+                if None not in pair:
+                    _draw_panel(axes, f"{network}, {TITLES[optimizer]}", pair, colours)
+        for axes in panels[-1]:
+            axes.set_xlabel("steps of 32 images")
+        for axes in panels[:, 0]:
+            axes.set_ylabel("training loss")
+        legend = [Line2D([], [], color=colours[arm], label=arm) for arm in ARMS]
+        note = (
+            "mean and range over 5 seeds · each arm at its own best learning rate, on a grid of powers of 2"
+            " · CIFAR-10 at 16 × 16, 4,096 images · Δ: mean difference of the last 50 steps' loss ± its standard error"
+            " over seeds"
+        )
+        frame(figure, title="Balancing σ² before training changes the loss little", note=note, legend=legend)
+    return figure
+
+
+def _draw_panel(axes: Axes, title: str, pair: list[Any], colours: dict[str, str]) -> None:
+    for cell in pair:
+        curves = cell["losses"]
+        steps = [BIN * (number + 0.5) for number in range(len(curves[0]))]
+        columns = list(zip(*curves, strict=True))
+        axes.fill_between(
+            steps, list(map(min, columns)), list(map(max, columns)), color=colours[cell["arm"]], alpha=0.2, linewidth=0
+        )
+        axes.plot(steps, list(map(fmean, columns)), color=colours[cell["arm"]], linewidth=1.4)
+    before, after = pair
+    apart = [b - a for a, b in zip(before["loss"], after["loss"], strict=True)]
+    error = stdev(apart) / math.sqrt(len(apart))
+    rates = f"rate 2^{before['log2_rate']} → 2^{after['log2_rate']}".replace("-", "−")
+    change = f"{fmean(before['loss']):.3f} → {fmean(after['loss']):.3f}, Δ {_signed(fmean(apart))} ± {error:.3f}"
+    head(axes, title, f"{rates} · loss {change}")
+    axes.grid(axis="y", alpha=0.5)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
