@@ -6,7 +6,8 @@
 CIFAR holds data_batch_1.bin and test_batch.bin of the binary version of CIFAR-10, of which 4,096 and 1,024 images are
 averaged down to 16 x 16. Each run is one line of the journal. A network is drawn from its seed, prescribed from 64 of
 the training images, and trained for 200 steps of 32 images at learning rates that are powers of 2: every fourth with
-one seed, then all around the best of these with five, further until the best one has worse neighbours on both sides.
+one seed as it is built, then all around the best of these with five seeds, further until the best one has worse
+neighbours on both sides; the search for what is prescribed starts there.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SIDE, TRAIN, TEST, MEASURED = 16, 4096, 1024, 64
 STEPS, BATCH, BIN = 200, 32, 10
 LAST = 5  # bins of the loss that are averaged to rank learning rates
 SEEDS = range(5)
-ARMS = ("as built", "σ² balanced")
+ARMS = {"as built": "sigma", "σ² balanced": "sigma", "rates balanced": "rate"}
 STARTS = {"sgd": -5, "adam": -9}  # log2 of the rate in the middle of the first sweep
 MAX_LOSS = 20.0  # beyond it, or undefined, a run has diverged
 
@@ -84,16 +85,20 @@ def read_images(path: Path, count: int) -> Images:
 
 
 @cache
-def build(name: str, arm: str, seed: int, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
+def build(name: str, arm: str, optimizer: str, seed: int, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
     """A network ready to be trained, and what was measured of it."""
     torch.manual_seed(seed)
     x, y = (part[:MEASURED] for part in read_images(folder / "data_batch_1.bin", TRAIN))
     network = NETWORKS[name](x)
-    recipe = hessdiag.prescribe(network, x, y, loss="cross-entropy", seed=seed)
-    if arm != ARMS[0]:
+    options: dict[str, Any] = {"loss": "cross-entropy", "optimizer": optimizer, "balance": ARMS[arm], "seed": seed}
+    recipe = hessdiag.prescribe(network, x, y, **options)
+    if arm == "as built":
+        spread, rate = recipe.spread_before, recipe.learning_rate_before
+    else:
         recipe.apply(network)
-    spread = recipe.spread_before if arm == ARMS[0] else recipe.spread
-    return network, {"spread": spread["avg_sq_singular_value"]}
+        spread, rate = recipe.spread, recipe.learning_rate
+    measured = {"spread": spread["avg_sq_singular_value"], "rate_spread": spread["learning_rate"]}
+    return network, measured | {"predicted_rate": rate.value if rate is not None else math.nan}
 
 
 def train_once(
@@ -147,10 +152,14 @@ class Journal:
         return self.runs[key]
 
 
-def search(score: Callable[[int, int], float], start: int) -> int:
-    """The best power of 2: `score(power, seed)`, every fourth with the first seed, then all around with all seeds."""
+def coarse(score: Callable[[int, int], float], start: int) -> int:
+    """The best power of 2 with the first seed, of every second power."""
     few = {power: score(power, 0) for power in range(start - 6, start + 7, 2)}
-    best = min(few, key=lambda power: few[power])
+    return min(few, key=lambda power: few[power])
+
+
+def search(score: Callable[[int, int], float], best: int) -> int:
+    """The best power of 2 with all seeds, from a first guess on."""
     many: dict[int, float] = {}
     while True:
         for power in (best - 1, best, best + 1):
@@ -169,16 +178,17 @@ def train(path: Path, data: Path) -> None:
     journal = Journal(path)
     for optimizer, start in STARTS.items():
         for name in NETWORKS:
+            best: int | None = None
             for arm in ARMS:
 
                 def score(power: int, seed: int, name: str = name, arm: str = arm, optimizer: str = optimizer) -> float:
                     def make() -> dict[str, Any]:
-                        network, measured = build(name, arm, seed, data)
+                        network, measured = build(name, arm, optimizer, seed, data)
                         return measured | train_once(copy.deepcopy(network), optimizer, 2.0**power, seed, images, test)
 
                     return float(journal.run((name, arm, optimizer, power, seed), make)["loss"])
 
-                best = search(score, start)
+                best = search(score, coarse(score, start) if best is None else best)
                 print(f"{optimizer:5} {name:22} {arm:12} 2^{best}", flush=True)
 
 

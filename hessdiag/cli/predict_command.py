@@ -90,7 +90,7 @@ def predict(
         )
         result = replace(result, model=model, init=init or "as built")
     if measured:
-        from hessdiag.diagnosis.random_setups import RandomSetups
+        from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, RandomSetups
 
         planned = RandomSetups(
             source=source,
@@ -101,7 +101,7 @@ def predict(
             loss=loss,
             device=options.resolve_device(device),
             dtype=options.resolve_dtype(dtype),
-            options={"noise_scale": False},
+            options=dict(CURVATURE_ALONE),
         )
         result = (_compare if compare else _balance)(result, planned, resume=resume)
         if result is None:

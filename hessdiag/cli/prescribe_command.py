@@ -15,7 +15,10 @@ from hessdiag.cli.saving import save, show
 
 Optimizer = Annotated[str, typer.Option(metavar="sgd|adam", help="which one will train it")]
 Balance = Annotated[
-    str, typer.Option(metavar="sigma|gamma", help="make the measured σ² of all weights equal, or the theory's γ")
+    str,
+    typer.Option(
+        metavar="sigma|gamma|rate", help="what to make equal: measured σ², the theory's γ, or the best learning rates"
+    ),
 ]
 Target = Annotated[float, typer.Option(metavar="X", help="spread, largest over smallest, at which it is done")]
 Rounds = Annotated[int, typer.Option(help="corrections at most, each measured")]

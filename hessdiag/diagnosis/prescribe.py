@@ -7,36 +7,39 @@ where σ² is β² γ, as well. What is left to iterate over is the noise of sam
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_number, check_options, check_whole
-from hessdiag.data.batch import Batch, Inputs
+from hessdiag.curvature.plan import check_choice
+from hessdiag.data.batch import Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
-from hessdiag.diagnosis.recipe import RATE_POWERS, BlockRecipe, Recipe
+from hessdiag.diagnosis.recipe import RATE_POWERS, BlockRecipe, RateGroup, Recipe
+from hessdiag.diagnosis.scale_trial import Trial
 from hessdiag.errors import HessdiagError
-from hessdiag.network.preserve import preserve_state
 from hessdiag.results.balance import lost_in_noise, scale_invariant
+from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import geometric_mean, spread
-from hessdiag.results.report import SPREAD_KEYS, BlockReport, Report
+from hessdiag.results.rate_balance import UNTRAINED, told_rates
+from hessdiag.results.report import SPREAD_KEYS, Report
 from hessdiag.surgery import rescale_weight
 from hessdiag.torch_arguments import check_model
 
 QUANTITIES = {"sigma": "avg_sq_singular_value", "gamma": "gamma"}
-POWER = -4.0  # of s, to which all of them change
-TRIED = 4  # examples on which a factor is tried
-TRIAL_FACTOR = 2.0  # exact in binary: the outputs stay the same to the last digit
-MAX_CHANGE = 1e-3  # of the outputs, relative
-BYPASSED = "the model reads it past the layer that holds it"
-FIXED = ("seed", "distributed", "resume")
+BALANCES = (*QUANTITIES, "rate")
+POWER = -4.0  # of s, by which these change; a learning rate by the inverse of what would make up for s
+UNDEFINED = {
+    "sigma": "its σ² is undefined",
+    "gamma": "the theory has no γ for it",
+    "rate": "the loss has no minimum along its first step",
+}
+FIXED = ("seed", "optimizer", "signals", "learning_rates", "distributed", "resume")
 
 
 def prescribe(
@@ -59,7 +62,8 @@ def prescribe(
     Args:
         model, inputs, targets, loss, seed: as for `hessdiag.diagnose`; batches are kept to be measured again.
         optimizer: `"sgd"` or `"adam"`, for which learning rates are given.
-        balance: `"sigma"` makes the measured σ² equal, `"gamma"` the theory's γ with its measured moments.
+        balance: `"sigma"` makes the measured σ² equal, `"gamma"` the theory's γ with its measured moments, `"rate"` the
+            learning rates at which a first step of each weight alone is best for the optimiser.
         target: spread, largest over smallest, at which it is done.
         rounds: corrections at most, each followed by a measurement.
         options: of `hessdiag.diagnose`, such as `rtol=0.02`.
@@ -67,6 +71,7 @@ def prescribe(
     Raises:
         HessdiagError: an argument cannot be used, or no weight of the network can be balanced.
 
+    >>> import torch
     >>> model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False)).double()
     >>> recipe = prescribe(model, torch.ones(4, 2).double(), loss="mse", targets=torch.zeros(4, 1).double())
     >>> round(recipe.spread["avg_sq_singular_value"], 6)
@@ -78,20 +83,23 @@ def prescribe(
     batches = [(batch.inputs, batch.targets) for batch in stream]
 
     def measure(network: nn.Module) -> Report:
-        return diagnose(network, batches, loss=loss, seed=seed, **({"noise_scale": False} | options))
+        return diagnose(
+            network, batches, loss=loss, seed=seed, optimizer=optimizer, **({"noise_scale": False} | options)
+        )
 
+    quantity = _Quantity(balance, optimizer)
     before = measure(model)
-    few = replace(stream[0], output=options.get("output")).narrow(0, TRIED)
-    trial = _Trial.of(_copy(model), few, seed)
-    left_out = _left_out(before, QUANTITIES[balance], trial)
+    quantity.check(before)
+    trial = Trial.of(model, replace(stream[0], output=options.get("output")), seed)
+    left_out = _left_out(before, quantity, trial)
     names = [block.name for block in before.weights if block.name not in left_out]
     if not names:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:1])
         raise HessdiagError(f"no weight of {type(model).__name__} can be balanced ({reasons})")
-    goal = _goal(before, names, left_out, QUANTITIES[balance])
+    goal = _goal(before, names, left_out, quantity)
     factors, after, count = _balance(trial.model, before, names, goal, measure, target=target, rounds=rounds)
     return Recipe(
-        blocks=tuple(_block(before[name], after[name], factors[name], optimizer) for name in names),
+        blocks=tuple(_block(before, after, name, factors[name]) for name in names),
         left_out=tuple(left_out.items()),
         model=before.model,
         loss=before.loss,
@@ -102,108 +110,77 @@ def prescribe(
         target=target,
         spread_before=_spreads(before, names),
         spread=_spreads(after, names),
-        spread_of_all_before=spread([getattr(block, goal.key) for block in before.weights]),
-        spread_of_all=spread([getattr(block, goal.key) for block in after.weights]),
+        spread_of_all_before=spread(list(quantity.of(before).values())),
+        spread_of_all=spread(list(quantity.of(after).values())),
         rounds=count,
         output_change=trial.change(),
+        learning_rate_before=_rate(before),
+        learning_rate=_rate(after),
+        groups_before=_groups(before, model),
+        groups=_groups(after, trial.model),
         findings=before.findings,
     )
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """What is to be equal."""
+
+    balance: str
+    optimizer: str
+
+    @property
+    def power(self) -> float:
+        """To which power of s it changes."""
+        return POWER if self.balance in QUANTITIES else -RATE_POWERS[self.optimizer]
+
+    def of(self, report: Report) -> dict[str, float]:
+        """Its value of every weight block."""
+        if self.balance in QUANTITIES:
+            return {block.name: getattr(block, QUANTITIES[self.balance]) for block in report.weights}
+        return {block.name: report.learning_rates[self.optimizer].blocks[block.name] for block in report.weights}
+
+    def check(self, report: Report) -> None:
+        """Refuse to balance what was not measured."""
+        if self.balance == "rate" and _rate(report) is None:
+            why = "the paper's loss is not trained with" if report.loss == UNTRAINED else "there are none"
+            raise HessdiagError(
+                f"balance 'rate' needs learning rates of a loss that is trained with ({why}): pass loss='cross-entropy'"
+            )
 
 
 @dataclass(frozen=True)
 class _Goal:
     """What is to be equal, and to which value."""
 
-    key: str
+    quantity: _Quantity
     value: float
 
-    def factor(self, block: BlockReport) -> float:
-        """The s that brings a block to the value."""
-        return float((getattr(block, self.key) / self.value) ** (-1 / POWER))
+    def factors(self, report: Report, names: Iterable[str]) -> dict[str, float]:
+        """The s of each block that brings it to the value."""
+        values = self.quantity.of(report)
+        return {name: float((self.value / values[name]) ** (1 / self.quantity.power)) for name in names}
 
     def distance(self, report: Report, names: Iterable[str]) -> float:
         """Largest over smallest, the value included."""
-        return spread([self.value, *(getattr(report[name], self.key) for name in names)])
+        values = self.quantity.of(report)
+        return spread([self.value, *(values[name] for name in names)])
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """A copy of the model to change, and what it gave for a few examples before."""
-
-    model: nn.Module
-    batch: Batch
-    seed: int
-    y: Tensor
-
-    @classmethod
-    def of(cls, model: nn.Module, batch: Batch, seed: int) -> _Trial:
-        return cls(model, batch, seed, _outputs(model, batch, seed))
-
-    def change(self) -> float:
-        """How far the outputs are from what they were, relative to their size."""
-        size = float(self.y.norm())
-        apart = float((_outputs(self.model, self.batch, self.seed) - self.y).norm())
-        return apart / size if size > 0 else apart
-
-    def refusals(self, names: Iterable[str]) -> dict[str, str]:
-        """Which weights cannot be scaled with a multiplier that undoes it, and why; all are left as they are."""
-        tried = {name: _refusal(self.model, name) for name in names}
-        found = {name: reason for name, reason in tried.items() if reason}
-        scaled = [name for name in tried if name not in found]
-        seen = self.change()
-        for name in scaled:
-            rescale_weight(self.model, name, 1 / TRIAL_FACTOR)
-        if seen <= MAX_CHANGE:
-            return found
-        return found | {name: BYPASSED for name in scaled if not self.undone(name)}
-
-    def undone(self, name: str) -> bool:
-        """Whether the outputs stay when one weight is scaled."""
-        rescale_weight(self.model, name, TRIAL_FACTOR)
-        seen = self.change()
-        rescale_weight(self.model, name, 1 / TRIAL_FACTOR)
-        return seen <= MAX_CHANGE
-
-
-def _refusal(model: nn.Module, name: str) -> str:
-    """Scale a weight for a trial; why that is refused, or nothing."""
-    try:
-        rescale_weight(model, name, TRIAL_FACTOR)
-    except HessdiagError as error:
-        return str(error).rpartition(":")[0]
-    return ""
-
-
-def _outputs(model: nn.Module, batch: Batch, seed: int) -> Tensor:
-    with preserve_state(model, seed=seed), torch.no_grad():
-        return batch.call(model).detach().double()
-
-
-def _copy(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(model)
-    except Exception as error:  # of modules that hold what cannot be copied
-        what = " ".join(f"{type(error).__name__}: {error}".split())[:150]
-        raise HessdiagError(
-            f"{type(model).__name__} cannot be copied to try a change on ({what}): pass a network as it is built, "
-            "before any forward pass"
-        ) from error
-
-
-def _left_out(report: Report, key: str, trial: _Trial) -> dict[str, str]:
+def _left_out(report: Report, quantity: _Quantity, trial: Trial) -> dict[str, str]:
     """The weights that are not balanced, and why."""
-    invariant = scale_invariant(report)
+    invariant, values = scale_invariant(report), quantity.of(report)
     found = {}
     for block in report.weights:
-        value = getattr(block, key)
+        value = values[block.name]
         if block.name in invariant:
             reason = "a normalisation follows: the network does not depend on its scale"
-        elif math.isnan(value):
-            reason = "the theory has no γ for it" if key == "gamma" else "its σ² is undefined"
-        elif value == 0:
+        elif block.avg_sq_singular_value == 0:
             reason = "it has no curvature on this batch"
-        elif value < 0 or math.isinf(value) or (key != "gamma" and lost_in_noise(block)):
+        elif quantity.balance != "gamma" and lost_in_noise(block):
             reason = "its σ² is lost in sampling noise"
+        elif not 0 < value < math.inf:
+            reason = UNDEFINED[quantity.balance]
         else:
             continue
         found[block.name] = reason
@@ -211,14 +188,13 @@ def _left_out(report: Report, key: str, trial: _Trial) -> dict[str, str]:
     return {block.name: (found | refused)[block.name] for block in report.weights if block.name in found | refused}
 
 
-def _goal(report: Report, names: Iterable[str], left_out: Mapping[str, str], key: str) -> _Goal:
+def _goal(report: Report, names: Iterable[str], left_out: Mapping[str, str], quantity: _Quantity) -> _Goal:
     """The geometric mean: of what cannot be moved but counts, else of what can."""
-    invariant = scale_invariant(report)
-    fixed = [getattr(report[name], key) for name in left_out if name not in invariant]
-    level = geometric_mean([value for value in fixed if value == value])
+    invariant, values = scale_invariant(report), quantity.of(report)
+    level = geometric_mean([values[name] for name in left_out if name not in invariant])
     if math.isnan(level):
-        level = geometric_mean([getattr(report[name], key) for name in names])
-    return _Goal(key, level)
+        level = geometric_mean([values[name] for name in names])
+    return _Goal(quantity, level)
 
 
 def _balance(
@@ -237,7 +213,7 @@ def _balance(
         reached = goal.distance(best, names)
         if reached <= target:
             break
-        step = {name: goal.factor(best[name]) for name in names}
+        step = goal.factors(best, names)
         for name, factor in step.items():
             rescale_weight(model, name, factor)
         report = measure(model)
@@ -249,33 +225,53 @@ def _balance(
     return factors, best, done
 
 
-def _block(before: BlockReport, after: BlockReport, factor: float, optimizer: str) -> BlockRecipe:
+def _block(before: Report, after: Report, name: str, factor: float) -> BlockRecipe:
+    old, new = before[name], after[name]
+    rates = (_rate(before), _rate(after))
+    rate_before, rate = (math.nan if r is None else r.blocks.get(name, math.nan) for r in rates)
     return BlockRecipe(
-        name=before.name,
-        shape=before.shape,
+        name=name,
+        shape=old.shape,
         weight_factor=factor,
         multiplier=1 / factor,
-        rate_factor=factor ** RATE_POWERS[optimizer],
-        weight_sq_before=before.weight_sq,
-        weight_sq=after.weight_sq,
-        curvature_before=before.avg_sq_singular_value,
-        curvature=after.avg_sq_singular_value,
-        gamma_before=before.gamma,
-        gamma=after.gamma,
-        nu_before=before.nu,
-        nu=after.nu,
+        rate_factor=factor ** RATE_POWERS[before.optimizer],
+        weight_sq_before=old.weight_sq,
+        weight_sq=new.weight_sq,
+        curvature_before=old.avg_sq_singular_value,
+        curvature=new.avg_sq_singular_value,
+        gamma_before=old.gamma,
+        gamma=new.gamma,
+        nu_before=old.nu,
+        nu=new.nu,
+        rate_before=rate_before,
+        rate=rate,
     )
 
 
+def _rate(report: Report) -> LearningRate | None:
+    """The learning rate of the first step, where there is one to train with."""
+    found = told_rates(report)
+    return found if found is not None and math.isfinite(found.value) else None
+
+
+def _groups(report: Report, model: nn.Module) -> tuple[RateGroup, ...]:
+    """The parameter groups that the rates of a report ask for, by names."""
+    if _rate(report) is None:
+        return ()
+    names = {id(p): name for name, p in model.named_parameters()}
+    groups = report.parameter_groups(model)
+    return tuple(RateGroup(names=tuple(names[id(p)] for p in g["params"]), lr=float(g["lr"])) for g in groups)
+
+
 def _spreads(report: Report, names: Iterable[str]) -> dict[str, float]:
-    blocks = [report[name] for name in names]
-    return {key: spread([getattr(block, key) for block in blocks]) for key in SPREAD_KEYS}
+    blocks, rate = [report[name] for name in names], _rate(report)
+    rates = math.nan if rate is None else spread([rate.blocks[block.name] for block in blocks])
+    return {key: spread([getattr(block, key) for block in blocks]) for key in SPREAD_KEYS} | {"learning_rate": rates}
 
 
 def _check_arguments(*, optimizer: str, balance: str, target: float, rounds: int, options: Mapping[str, Any]) -> None:
-    for name, value, known in (("optimizer", optimizer, RATE_POWERS), ("balance", balance, QUANTITIES)):
-        if value not in known:
-            raise HessdiagError(f"{name} {value!r}: use {' or '.join(known)}")
+    check_choice("optimizer", optimizer, tuple(RATE_POWERS))
+    check_choice("balance", balance, BALANCES)
     check_number("target", target, "pass a spread of at least 1, such as 1.5", above=0)
     if target < 1:
         raise HessdiagError(f"target {target!r}: pass a spread of at least 1, such as 1.5")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 from hessdiag.arguments import check_number
 from hessdiag.errors import HessdiagError
 from hessdiag.results.findings import Finding
+from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.records import Record
 from hessdiag.results.rendering import Tabled
 from hessdiag.surgery import rescale_weight
@@ -18,6 +20,7 @@ from hessdiag.torch_arguments import check_model
 
 SCHEMA = "hessdiag.recipe/1"
 # How the learning rate of one weight would have to be multiplied to have the effect of a factor s on it: powers of s.
+OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
 RATE_POWERS = {"sgd": -2.0, "adam": -1.0}
 
 
@@ -34,6 +37,7 @@ class BlockRecipe(Record):
         curvature_before, curvature: σ².
         gamma_before, gamma: γ; NaN where the theory has none.
         nu_before, nu: ν.
+        rate_before, rate: the learning rate at which a first step of this weight alone is best; NaN where unknown.
     """
 
     name: str
@@ -49,6 +53,28 @@ class BlockRecipe(Record):
     gamma: float
     nu_before: float
     nu: float
+    rate_before: float = math.nan
+    rate: float = math.nan
+
+    def __post_init__(self) -> None:
+        # One NaN object for all: tuples compare by identity first, so records with undefined numbers can be equal.
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, float) and math.isnan(value):
+                object.__setattr__(self, f.name, math.nan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateGroup(Record):
+    """Parameters that one learning rate suits.
+
+    Attributes:
+        names: of the parameters.
+        lr: the learning rate.
+    """
+
+    names: tuple[str, ...]
+    lr: float
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -61,12 +87,15 @@ class Recipe(Tabled, Record):
         model, init, data: names under which they were asked for.
         loss, batch_size, seed: what was measured, and on how many examples.
         optimizer: `"sgd"` or `"adam"`, which `rate_factor` is for.
-        balance: which quantity is made equal, `"sigma"` or `"gamma"`.
+        balance: which quantity is made equal, `"sigma"`, `"gamma"` or `"rate"`.
         target: the spread at which the rounds end.
-        spread_before, spread: largest over smallest σ², γ and ν of the balanced weights, by name.
+        spread_before, spread: largest over smallest σ², γ, ν and learning rate of the balanced weights, by name.
         spread_of_all_before, spread_of_all: that of the balanced quantity over all weights that were measured.
         rounds: how often the change was corrected after a measurement.
         output_change: relative difference that the change makes to the outputs: rounding.
+        learning_rate_before, learning_rate: of the optimiser's first step, see `LearningRate`; None where the loss is
+            not one that is trained with, or has no minimum along the step.
+        groups_before, groups: parameter groups that these rates ask for; one where a single rate suits all.
         findings: what the rules say of the network as it was; `hessdiag.surgery.apply_finding` makes those repairs that
             are mechanical.
     """
@@ -89,6 +118,10 @@ class Recipe(Tabled, Record):
     spread_of_all: float
     rounds: int
     output_change: float
+    learning_rate_before: LearningRate | None = None
+    learning_rate: LearningRate | None = None
+    groups_before: tuple[RateGroup, ...] = ()
+    groups: tuple[RateGroup, ...] = ()
     findings: tuple[Finding, ...] = ()
     init: str = "as given"
     data: str = "as given"
@@ -105,12 +138,27 @@ class Recipe(Tabled, Record):
 
     @property
     def code(self) -> str:
-        """Write Python that makes the change in `model`, as `apply` does."""
-        if not self.changed:
-            return "# no weight needs another scale\n"
-        lines = ["from hessdiag.surgery import rescale_weight", ""]
-        lines += [f"rescale_weight(model, {block.name!r}, {block.weight_factor:.6g})" for block in self.changed]
-        return "\n".join(lines) + "\n"
+        """Write Python that makes the change in `model`, as `apply` does, and an optimiser with the rates measured."""
+        lines = [f"rescale_weight(model, {block.name!r}, {block.weight_factor:.6g})" for block in self.changed]
+        if lines:
+            lines = ["from hessdiag.surgery import rescale_weight", "", *lines]
+        if self.learning_rate is not None:
+            lines = ["import torch", *lines, "", *self._optimizer_code(self.learning_rate)]
+        return "\n".join(lines or ["# no weight needs another scale"]) + "\n"
+
+    def _optimizer_code(self, rate: LearningRate) -> list[str]:
+        kind = OPTIMIZERS[self.optimizer]
+        if len(self.groups) < 2:
+            return [f"optimizer = torch.optim.{kind}(model.parameters(), lr={rate.value:.3g})"]
+        rows = [f"    ({group.lr:.3g}, {list(group.names)!r})," for group in self.groups]
+        return [
+            "named = dict(model.named_parameters())",
+            "groups = [",
+            *rows,
+            "]",
+            "groups = [{'params': [named[name] for name in names], 'lr': lr} for lr, names in groups]",
+            f"optimizer = torch.optim.{kind}(groups)",
+        ]
 
     def to_code(self) -> str:
         """Return `code`."""

@@ -57,8 +57,8 @@ def test_a_network_in_balance_is_told_so(run):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("prescribe mlp:20-30-5 --optimizer lion", "--optimizer 'lion': use sgd or adam"),
-        ("prescribe mlp:20-30-5 --balance nu", "--balance 'nu': use sigma or gamma"),
+        ("prescribe mlp:20-30-5 --optimizer lion", "--optimizer 'lion' is not known: use one of sgd, adam"),
+        ("prescribe mlp:20-30-5 --balance nu", "--balance 'nu' is not known: use one of sigma, gamma, rate"),
         ("prescribe mlp:20-30-5 --target 0.1", "--target 0.1: pass a spread of at least 1"),
         ("prescribe mlp:20-30-5 --rounds 0", "--rounds 0: pass at least 1"),
         ("prescribe mlp:20-30-5 --json missing/recipe.json", "there is no folder 'missing'"),

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ import hessdiag
 from hessdiag import init
 from hessdiag.diagnosis.recipe import Recipe
 from hessdiag.errors import HessdiagError
+from hessdiag.results.findings import Finding, Repair
 from tests.networks import Tied
 
 SIGMA_SQ = "avg_sq_singular_value"
@@ -121,6 +123,78 @@ def test_gamma_can_be_balanced_in_place_of_the_curvature() -> None:
     assert recipe.spread[SIGMA_SQ] > 1.1
     report = hessdiag.diagnose(recipe.apply(model), x, y, loss="cross-entropy")
     assert report.spread["gamma"] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(("optimizer", "power"), [("sgd", 2.0), ("adam", 1.0)])
+def test_learning_rates_of_single_weights_can_be_balanced(optimizer: str, power: float) -> None:
+    model, x, y = mlp()
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy", optimizer=optimizer, balance="rate")
+    assert recipe.spread_before["learning_rate"] > 10
+    assert recipe.spread["learning_rate"] == pytest.approx(1, abs=1e-6)
+    report = hessdiag.diagnose(model, x, y, loss="cross-entropy")
+    rates = report.learning_rates[optimizer].blocks
+    for block in recipe.blocks:
+        assert block.rate_before == pytest.approx(rates[block.name])
+        assert block.rate == pytest.approx(rates[block.name] * block.weight_factor**power)
+        assert block.rate_factor == pytest.approx(block.weight_factor**-power)
+    assert recipe.learning_rate_before is not None
+    assert recipe.learning_rate_before.value == pytest.approx(report.learning_rates[optimizer].value)
+
+
+def test_learning_rates_need_a_loss_that_is_trained_with() -> None:
+    model, x, _ = mlp()
+    with pytest.raises(HessdiagError, match=r"balance 'rate' needs learning rates .* pass loss='cross-entropy'"):
+        hessdiag.prescribe(model, x, balance="rate")
+    recipe = hessdiag.prescribe(model, x)
+    assert recipe.learning_rate is None
+    assert "optim" not in recipe.to_code()
+    assert "learning rate of the first step" not in repr(recipe)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_code_makes_an_optimiser_with_the_measured_rates(optimizer: str) -> None:
+    model, x, y = mlp()
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy", optimizer=optimizer)
+    namespace: dict[str, Any] = {"model": model}
+    exec(recipe.to_code(), namespace)
+    groups = namespace["optimizer"].param_groups
+    report = hessdiag.diagnose(model, x, y, loss="cross-entropy")
+    expected = report.parameter_groups(model, optimizer)
+    assert len(groups) == len(expected) > 1
+    for ours, theirs in zip(groups, expected, strict=True):
+        assert [id(p) for p in ours["params"]] == [id(p) for p in theirs["params"]]
+        assert ours["lr"] == pytest.approx(theirs["lr"], rel=1e-2)
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(map(id, model.parameters()))
+    assert f"best learning rate of the first step of {type(namespace['optimizer']).__name__}" in repr(recipe)
+
+
+def test_where_all_rates_are_equal_one_is_a_line_of_code() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 12, bias=False), nn.Tanh(), nn.Linear(12, 3, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.mul_(20)
+    x, y = torch.randn(16, 6).double(), torch.randint(3, (16,))
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy", optimizer="adam", balance="rate")
+    assert len(recipe.groups_before) == 2
+    assert len(recipe.groups) == 1
+    assert recipe.learning_rate is not None
+    assert f"torch.optim.Adam(model.parameters(), lr={recipe.learning_rate.value:.3g})" in recipe.to_code()
+
+
+def test_findings_are_passed_on_and_mechanical_repairs_named() -> None:
+    model, x, y = mlp()
+    recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy")
+    assert recipe.findings == hessdiag.diagnose(model, x, y, loss="cross-entropy").findings
+    repair = Repair(parameter="6.weight", action="scale", value=10.0)
+    words: dict[str, Any] = {"severity": "warning", "blocks": ("6.weight",), "value": 0.1, "threshold": 0.5}
+    mechanical = Finding(rule="HD205", message="", advice="Multiply by 10.", repairs=(repair,), **words)
+    other = Finding(rule="HD101", message="", advice="Think.", **words)
+    found = replace(recipe, findings=(other, mechanical))
+    assert found.repairs == (mechanical,)
+    page = repr(found)
+    assert "repairs that hessdiag.surgery.apply_finding would make (not included above):" in page
+    assert "  warning HD205: 6.weight: Multiply by 10." in page
+    assert "HD101" not in page
 
 
 def _sgd(parameters: Any) -> torch.optim.Optimizer:
@@ -286,8 +360,8 @@ def test_a_recipe_travels_as_json() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"optimizer": "lion"}, "optimizer 'lion': use sgd or adam"),
-        ({"balance": "nu"}, "balance 'nu': use sigma or gamma"),
+        ({"optimizer": "lion"}, "optimizer 'lion' is not known: use one of sgd, adam"),
+        ({"balance": "nu"}, "balance 'nu' is not known: use one of sigma, gamma, rate"),
         ({"target": 0.5}, "target 0.5: pass a spread of at least 1"),
         ({"rounds": 0}, "rounds 0: pass at least 1"),
         ({"resume": "x"}, "unknown option 'resume'"),
