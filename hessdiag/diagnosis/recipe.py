@@ -19,6 +19,7 @@ from hessdiag.surgery import rescale_weight
 from hessdiag.torch_arguments import check_model
 
 SCHEMA = "hessdiag.recipe/1"
+CAUTION = "# best for the first step alone, and several times off for what follows in many networks: try around it"
 # How the learning rate of one weight would have to be multiplied to have the effect of a factor s on it: powers of s.
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
 RATE_POWERS = {"sgd": -2.0, "adam": -1.0}
@@ -149,9 +150,10 @@ class Recipe(Tabled, Record):
     def _optimizer_code(self, rate: LearningRate) -> list[str]:
         kind = OPTIMIZERS[self.optimizer]
         if len(self.groups) < 2:
-            return [f"optimizer = torch.optim.{kind}(model.parameters(), lr={rate.value:.3g})"]
+            return [CAUTION, f"optimizer = torch.optim.{kind}(model.parameters(), lr={rate.value:.3g})"]
         rows = [f"    ({group.lr:.3g}, {list(group.names)!r})," for group in self.groups]
         return [
+            CAUTION,
             "named = dict(model.named_parameters())",
             "groups = [",
             *rows,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rich.table import Table
+
 from hessdiag.diagnosis.recipe import OPTIMIZERS, BlockRecipe, Recipe
 from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import short
@@ -25,7 +27,7 @@ def render(recipe: Recipe) -> str:
     trained = recipe.learning_rate is not None
     second = "lr" if trained else "rms"
     columns = ("weight", "shape", f"{symbol} now", f"{symbol} then", f"{second} now", f"{second} then", *COLUMNS)
-    parts = [
+    parts: list[str | Table] = [
         f"{recipe.model}, init {recipe.init}: what to change before training with {optimizer}; nothing was changed",
         f"loss {recipe.loss}, batch {recipe.batch_size} ({recipe.data}), seed {recipe.seed};"
         f" makes {NAMED[recipe.balance][0]} equal",
