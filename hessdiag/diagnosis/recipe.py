@@ -169,8 +169,8 @@ class Recipe(Tabled, Record):
     def parameter_groups(self, model: nn.Module, lr: float) -> list[dict[str, Any]]:
         """Return groups for `torch.optim` that train a model as `apply` and one learning rate would, without any scale.
 
-        For SGD, with momentum too, and for Adam where its eps is small beside the gradients; weight decay, which acts
-        on the weights themselves, is not the same. Groups have a name beside `params` and `lr`.
+        For SGD, with momentum too, and for Adam where its eps is small beside the gradients. Weight decay and gradient
+        clipping, which look at sizes, tell the two apart. Groups have a name beside `params` and `lr`.
 
         Args:
             model: the one that was measured, or the same network drawn anew; it is left as it is.
