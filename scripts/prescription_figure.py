@@ -17,10 +17,11 @@ from hessdiag import plots
 from hessdiag.plots import style
 from hessdiag.plots.frame import frame, head
 
-ARMS = ("as built", "σ² balanced")
+ARMS = ("as built", "σ² balanced", "rates balanced")
 TITLES = {"sgd": "SGD", "adam": "Adam"}
 SCHEMA = "hessdiag.prescription-training/1"
 BIN = 10  # steps
+SEEDS = 5
 
 
 def draw_runs(journal: Path, folder: Path) -> None:
@@ -44,8 +45,9 @@ def summarise(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         cells[run["optimizer"], run["network"], run["arm"]][run["log2_rate"]].append(run)
     found = []
     for (optimizer, network, arm), by_rate in cells.items():
-        seeds = max(len(rows) for rows in by_rate.values())
-        means = {rate: fmean(row["loss"] for row in rows) for rate, rows in by_rate.items() if len(rows) == seeds}
+        means = {rate: fmean(row["loss"] for row in rows) for rate, rows in by_rate.items() if len(rows) == SEEDS}
+        if not means:
+            continue  # the runs are not finished
         best = min(means, key=lambda rate: means[rate])
         rows = sorted(by_rate[best], key=lambda row: row["seed"])
         sweep = {str(rate): round(mean, 4) for rate, mean in sorted(means.items()) if math.isfinite(mean)}
@@ -78,42 +80,47 @@ def draw(cells: list[dict[str, Any]]) -> Figure:
         panels = figure.subplots(len(networks), len(optimizers), squeeze=False, sharex=True)
         for row, network in zip(panels, networks, strict=True):
             for axes, optimizer in zip(row, optimizers, strict=True):
-                pair = [known.get((network, optimizer, arm)) for arm in ARMS]
-                if None not in pair:
-                    _draw_panel(axes, f"{network}, {TITLES[optimizer]}", pair, colours)
+                arms = [known[key] for arm in ARMS if (key := (network, optimizer, arm)) in known]
+                if arms:
+                    _draw_panel(axes, f"{network}, {TITLES[optimizer]}", arms, colours)
+                else:
+                    axes.set_axis_off()
         for axes in panels[-1]:
             axes.set_xlabel("steps of 32 images")
         for axes in panels[:, 0]:
             axes.set_ylabel("training loss")
         legend = [Line2D([], [], color=colours[arm], label=arm) for arm in ARMS]
         note = (
-            "mean and range over 5 seeds · each arm at its own best learning rate, on a grid of powers of 2"
-            " · CIFAR-10 at 16 × 16, 4,096 images · Δ: mean difference of the last 50 steps' loss ± its standard error"
-            " over seeds"
+            "mean and range over 5 seeds · each at its own best learning rate, of powers of 2 · CIFAR-10 at 16 × 16,"
+            " 4,096 images · above: loss of the last 50 steps, and how it differs, ± standard error over seeds"
         )
         frame(figure, title="Balancing σ² before training changes the loss little", note=note, legend=legend)
     return figure
 
 
-def _draw_panel(axes: Axes, title: str, pair: list[Any], colours: dict[str, str]) -> None:
-    for cell in pair:
+def _draw_panel(axes: Axes, title: str, arms: list[Any], colours: dict[str, str]) -> None:
+    for cell in arms:
         curves = cell["losses"]
         steps = [BIN * (number + 0.5) for number in range(len(curves[0]))]
         columns = list(zip(*curves, strict=True))
-        axes.fill_between(
-            steps, list(map(min, columns)), list(map(max, columns)), color=colours[cell["arm"]], alpha=0.2, linewidth=0
-        )
-        axes.plot(steps, list(map(fmean, columns)), color=colours[cell["arm"]], linewidth=1.4)
-    before, after = pair
-    apart = [b - a for a, b in zip(before["loss"], after["loss"], strict=True)]
-    error = stdev(apart) / math.sqrt(len(apart))
-    rates = f"rate 2^{before['log2_rate']} → 2^{after['log2_rate']}".replace("-", "−")
-    change = f"{fmean(before['loss']):.3f} → {fmean(after['loss']):.3f}, Δ {_signed(fmean(apart))} ± {error:.3f}"
-    head(axes, title, f"{rates} · loss {change}")
+        low, high = list(map(min, columns)), list(map(max, columns))
+        axes.fill_between(steps, low, high, color=colours[cell["arm"]], alpha=0.15, linewidth=0)
+        axes.plot(steps, list(map(fmean, columns)), color=colours[cell["arm"]], linewidth=1.3)
+    change = "  ".join(
+        f"{name} {_difference(arms[0], cell)}" for name, cell in zip(("Δ σ²", "Δ rates"), arms[1:], strict=False)
+    )
+    head(axes, title, f"{fmean(arms[0]['loss']):.3f} as built  {change}")
     axes.grid(axis="y", alpha=0.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "−")
+def difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[float, float]:
+    """Mean difference of the final loss over seeds, and its standard error."""
+    apart = [b - a for a, b in zip(before["loss"], after["loss"], strict=True)]
+    return fmean(apart), stdev(apart) / math.sqrt(len(apart))
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
+    mean, error = difference(before, after)
+    return f"{mean:+.3f} ± {error:.3f}".replace("-", "−")

@@ -113,6 +113,7 @@ def prescribe(
         spread_of_all_before=spread(list(quantity.of(before).values())),
         spread_of_all=spread(list(quantity.of(after).values())),
         rounds=count,
+        sampling_error=max(before[name].stderr / before[name].avg_sq_singular_value for name in names),
         output_change=trial.change(),
         learning_rate_before=_rate(before),
         learning_rate=_rate(after),

@@ -69,6 +69,9 @@ def _spreads(recipe: Recipe) -> list[str]:
         symbol = NAMED[recipe.balance][0]
         before, after = short(recipe.spread_of_all_before), short(recipe.spread_of_all)
         lines.append(f"with the {len(recipe.left_out)} that are left out:  {symbol} {before} → {after}")
+    if recipe.sampling_error > 0:
+        error = f"{100 * recipe.sampling_error:.2g} %"
+        lines.append(f"σ² is sampled: the scales follow it with its standard error, up to {error}, now and then alike")
     return lines
 
 

@@ -99,6 +99,8 @@ def test_a_residual_pair_gets_what_the_closed_form_says() -> None:
         assert block.weight_factor == pytest.approx((expected[block.name] / level) ** 0.25)
         assert block.curvature == pytest.approx(level)
     assert recipe.rounds == 1
+    assert recipe.sampling_error == 0
+    assert "sampled" not in repr(recipe)
 
 
 @pytest.mark.parametrize("name", ["preact resnet-50", "weighted residual"])
@@ -384,6 +386,8 @@ def test_sampled_curvatures_are_balanced_within_their_noise() -> None:
     )
     recipe = hessdiag.prescribe(model, x, method="sketch", rtol=0.02)
     assert recipe.spread_before[SIGMA_SQ] > 3
+    assert 0 < recipe.sampling_error < 0.05
+    assert "σ² is sampled" in repr(recipe)
     assert spread_of(recipe.apply(model), x, method="exact") < 1.3
 
 
