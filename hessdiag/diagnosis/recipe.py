@@ -93,8 +93,8 @@ class Recipe(Tabled, Record):
         spread_before, spread: largest over smallest σ², γ, ν and learning rate of the balanced weights, by name.
         spread_of_all_before, spread_of_all: that of the balanced quantity over all weights that were measured.
         rounds: how often the change was corrected after a measurement.
-        sampling_error: largest relative standard error of the σ² that the scales follow from; 0 where they are exact. The
-            same random directions serve before and after, so that the balance looks better than it is by as much.
+        sampling_error: largest relative standard error of the σ² that the scales follow from; 0 where they are exact.
+            The same random directions serve before and after, so that the balance looks better than it is by as much.
         output_change: relative difference that the change makes to the outputs: rounding.
         learning_rate_before, learning_rate: of the optimiser's first step, see `LearningRate`; None where the loss is
             not one that is trained with, or has no minimum along the step.
