@@ -68,6 +68,15 @@ def test_the_users_settings_do_not_change_a_figure(make_setups, tmp_path):
     assert plain.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.parametrize("name", ["lay.png", "lay.svg"])
+def test_a_name_with_an_ending_is_that_file_alone(name: str, make_setups, tmp_path):
+    figure = plots.draw_ratios(make_setups(count=2))
+    both = plots.save(figure, tmp_path / "both")
+    (path,) = plots.save(figure, tmp_path / name)
+    assert path == tmp_path / name
+    assert path.read_bytes() == next(one for one in both if one.suffix == path.suffix).read_bytes()
+
+
 def test_save_writes_a_200_dpi_png_and_an_svg_and_nothing_else(make_setups, tmp_path):
     figure = plots.draw_heatmaps([make_setups()])
     png, svg = plots.save(figure, tmp_path / "map.v2")
