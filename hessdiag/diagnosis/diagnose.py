@@ -135,9 +135,8 @@ def diagnose(
     device, dtype = _check_weights(model)
     check_tensors(model, batch)
     found, skipped = _blocks_of(model)
-    memory = Memory.of(max_memory, device)
     ranks = all_ranks() if distributed else ALONE
-    session = Session(settings, memory)
+    session = Session(settings, Memory.of(max_memory, device))
     identity: Mapping[str, str] = {}
     if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
         identity = _agreed(settings.identity | _identity_of(model, loss), ranks)
