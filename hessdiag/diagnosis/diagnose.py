@@ -139,7 +139,7 @@ def diagnose(
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
-        seen = look_at(model, batch, resolved, examples=session.gradient_chunk(shape))
+        seen = look_at(model, batch, resolved, chunk=session.gradient_chunk(shape))
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
     return _report(settings, problem, shape, measured, seen, **ran)
 
