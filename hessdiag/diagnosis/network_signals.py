@@ -93,7 +93,7 @@ class _Sums:
     gradients: dict[str, Tensor | None] = field(default_factory=dict)
     outputs: Moments = field(default_factory=Moments)
     values: list[Tensor] = field(default_factory=list)
-    output_shape: torch.Size = torch.Size()
+    output_shape: tuple[int, ...] = ()
     moved: bool = False
 
     def run(self, batch: Batch, chunk: int) -> _Sums:
@@ -106,7 +106,7 @@ class _Sums:
         seen = _Pass(self.layers, part.size)
         y = seen.watch(self.model, part)
         flat = y.detach().double()
-        self.output_shape = y.shape[1:]
+        self.output_shape = tuple(y.shape[1:])
         self.outputs.add(flat.reshape(-1, 1), flat.numel())
         self.values.append(self.loss.value(y.detach(), part.targets).detach().double())
         cotangent = noise(y.detach(), part) if self.noise else self.loss.gradient(y.detach(), part.targets).detach()
