@@ -75,10 +75,10 @@ def tasks(files: Files) -> Mapping[str, Task]:
     dense = {"inputs": 16, "classes": 26}
     gpt2 = "GPT-2, 8 layers of width 128"
     return {
-        "gpt2-cproj": Task(gpt2, library, lambda v: gpt2_cproj(v, 128), _library, 200),
-        "trunc-normal": Task(gpt2, library, lambda v: trunc_normal(v, 128), _library, 200),
+        "gpt2-cproj": Task(gpt2, library, lambda v: gpt2_cproj(v, 128), _library, 100),
+        "trunc-normal": Task(gpt2, library, lambda v: trunc_normal(v, 128), _library, 100),
         "t5-head": Task("T5, 4 + 4 layers of width 128", f"{library}: read half, continue it",
-                        lambda v: t5_head(v, 128), _halves, 200),
+                        lambda v: t5_head(v, 128), _halves, 120),
         "depthwise-fan-out": Task("MobileNetV2, 5 blocks from width 16, batch normalisation in training mode",
                                   pictures, lambda v: depthwise_fan_out(v, 16), images, 300),
         "conv-xavier": Task("6 convolutions of width 32", pictures, lambda v: conv_xavier(v, 32), images, 300, both),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,7 +115,7 @@ class LayerSums:
     gradient: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # Σ Δ², elements, examples
     x_gradient: list[float] = field(default_factory=lambda: [0.0, 0.0])
     role: Role | None = None
-    behind: dict[str, list[float]] = field(default_factory=dict)  # of the nonlinearity: sum, examples
+    behind: dict[str, list[float]] = field(default_factory=dict)  # of what is behind it: sum, examples
 
     def write(self, out: Tensor, channel: int, examples: int) -> None:
         """Add what the layer wrote for some examples."""
@@ -137,7 +138,11 @@ class LayerSums:
     def play(self, role: Role, examples: int) -> None:
         """Add what the nonlinearity behind it did; where the output goes is the same for all examples."""
         self.role = self.role or role
-        for key, value in role.numbers.items():
+        self.measure(role.numbers, examples)
+
+    def measure(self, numbers: Mapping[str, float], examples: int) -> None:
+        """Add shares, and roots of mean squares, of what is behind it."""
+        for key, value in numbers.items():
             row = self.behind.setdefault(key, [0.0, 0.0])
             row[0] += examples * (value**2 if key.endswith("_rms") else value)
             row[1] += examples

@@ -19,6 +19,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
+from hessdiag.diagnosis.attention import peaked_attention
 from hessdiag.diagnosis.chance_loss import chance_loss
 from hessdiag.diagnosis.layer_sums import LayerSums, Moments
 from hessdiag.diagnosis.parameter_signals import TINY, mean_sq, parameter_signals
@@ -115,7 +116,7 @@ class _Sums:
         for name, gradient in zip(parameters, seen.differentiate(y, cotangent, parameters), strict=True):
             before = self.gradients.get(name)
             self.gradients[name] = gradient if before is None else before if gradient is None else before + gradient
-        seen.assign_roles(y)
+        seen.assign_roles(y, self.model)
 
 
 @dataclass
@@ -197,12 +198,17 @@ class _Pass:
                 self.layers[path].send_back_to_input(next(found), call.count)
         return [None if g is None else g.detach() for g in found]
 
-    def assign_roles(self, y: Tensor) -> None:
-        """Say of each layer where its output goes."""
+    def assign_roles(self, y: Tensor, model: nn.Module) -> None:
+        """Say of each layer where its output goes, and how peaked the attention there is."""
         graph = Graph(y.grad_fn, self.norms)
         for path, call in self.calls.items():
             if call.node is not None:
                 self.layers[path].play(graph.role_of(call.node), self.examples)
+        written = {call.node: path for path, call in self.calls.items() if call.node is not None}
+        modules = [(path, model.get_submodule(path)) for path in self.calls]
+        held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
+        for path, share in peaked_attention(graph, written, held).items():
+            self.layers[path].measure({"peaked": share}, self.examples)
 
 
 def _is_layer(module: nn.Module) -> bool:

@@ -244,6 +244,56 @@ def test_findings_do_not_depend_on_the_memory() -> None:
     assert {f.rule for f in few.findings} >= {"HD205"}
 
 
+class Attention(nn.Module):
+    """Two heads of attention beside a router, whose softmax is none of attention's."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.norm, self.q, self.k, self.v = nn.LayerNorm(16), nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+        self.router, self.head, self.how = nn.Linear(16, 40), nn.Linear(16, 2), how
+        for layer in (self.q, self.k):
+            nn.init.normal_(layer.weight)
+        nn.init.normal_(self.router.weight, std=30)
+
+    def logits(self, x: Tensor) -> Tensor:
+        q, k = (f(self.norm(x)).unflatten(-1, (2, 8)).transpose(1, 2) for f in (self.q, self.k))
+        return q @ k.mT / math.sqrt(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (f(self.norm(x)).unflatten(-1, (2, 8)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        if self.how == "kernel":
+            y = F.scaled_dot_product_attention(q, k, v)
+        else:
+            y = torch.einsum("bhqk,bhkd->bhqd", F.dropout(self.logits(x).softmax(-1), 0.1, self.training), v)
+        y = y.transpose(1, 2).flatten(2)
+        return self.head(y) * F.softmax(self.router(x), -1).amax(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("how", ["kernel", "by hand"])
+def test_peaked_attention_is_that_of_its_rows_and_is_laid_to_queries_and_keys(how: str) -> None:
+    torch.manual_seed(0)
+    model, x = Attention(how).double().eval(), torch.randn(3, 40, 16, dtype=torch.float64)
+    report = hessdiag.diagnose(model, x, noise_scale=False, max_products=2, rtol=0.5)
+    assert report.signals is not None
+    peaked = {layer.path: layer.peaked for layer in report.signals.layers if not math.isnan(layer.peaked)}
+    expected = number((model.logits(x).softmax(-1).amax(-1) > 0.99).double().mean())
+    assert 0.1 < expected < 0.9
+    assert peaked == {"q": pytest.approx(expected), "k": pytest.approx(expected)}
+    (found,) = (finding for finding in report.findings if finding.rule == "HD112")
+    assert set(found.blocks) == {"q.weight", "k.weight"}
+
+
+def test_peaked_attention_of_a_packed_projection_is_laid_to_it() -> None:
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    with torch.no_grad():
+        encoder.self_attn.in_proj_weight.mul_(20)
+    model = nn.Sequential(nn.Linear(4, 16), encoder, nn.Linear(16, 2))
+    report = hessdiag.diagnose(model, torch.randn(2, 40, 4), noise_scale=False, max_products=2, rtol=0.5)
+    assert report.signals is not None
+    assert [layer.path for layer in report.signals.layers if layer.peaked > 0.1] == ["1.self_attn"]
+
+
 class Stubborn(nn.Module):
     """A network that refuses whoever watches a module without inputs to differentiate."""
 

@@ -192,6 +192,17 @@ CATALOGUE: Mapping[str, Entry] = {
         exceptions="Where all layers are of one width, the two are the same.",
         repair="hessdiag.init.apply(model, 'fan-in') or 'geometric'.",
     ),
+    "HD112": Entry(
+        title="Attention puts nearly all of its weight on one key",
+        measures="The share of rows, over examples, heads and queries, in which one key has more than .99 of the"
+        " weight. Named are the weights of queries and keys.",
+        threshold="Note above .1, warning above .5. Healthy: .022 at most, most of it the first row of a causal mask.",
+        case="Logits without the factor 1/√d, built for this rule: .23 to .38. A public one is attention from memory"
+        " that nobody filled. " + GITHUB + "TransformerLensOrg/TransformerLens/issues/518",
+        exceptions="Needs 32 keys, and a softmax that autograd shows. Language models trained for long have heads that"
+        " look at one token only; that is not measured beyond 120 steps. Silent where the weights' scale is named.",
+        repair="Smaller weights of queries and keys, 1/√d, or normalised queries and keys.",
+    ),
     "HD201": Entry(
         title="A few entries are far outside the rest of their tensor",
         measures="Kurtosis, and the largest entry over the rms, of tensors with 64 entries or more.",
