@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from tests.gallery import CASES  # noqa: E402
-from tests.gallery.page import PAGE, TRAINED, replaced, told_of_training  # noqa: E402
+from tests.gallery.page import PAGE, TRAINED, replaced, summary, told_of_training  # noqa: E402
 from tests.gallery.said import said  # noqa: E402
 
 
@@ -25,6 +25,7 @@ def main() -> None:
         for variant in ("before", "after"):
             text = replaced(text, f"{case.name}, {variant}", said(case, variant))  # type: ignore[arg-type]
         text = replaced(text, f"{case.name}, trained", told_of_training(runs, case.name))
+    text = replaced(text, "summary", summary(runs))
     PAGE.write_text(text, encoding="utf-8")
 
 

@@ -91,7 +91,7 @@ def best_rate(score: Callable[[float], float], start: int) -> float:
     def at(exponent: float) -> float:
         return score(4.0**exponent)
 
-    if at(low) == at(start) == at(high):
+    if at(low) == at(start) == at(high) < math.inf:
         return 4.0**start  # nothing moves: every rate is the best
     while True:
         best = min(range(low, high + 1), key=at)

@@ -16,7 +16,7 @@ from hessdiag.diagnosis.rules.catalogue import CATALOGUE, GALLERY
 from hessdiag.results.findings import Finding
 from tests.gallery import CASES, Case
 from tests.gallery.case import Variant
-from tests.gallery.page import PAGE, TRAINED, shown, told_of_training
+from tests.gallery.page import PAGE, TRAINED, shown, summary, told_of_training
 from tests.gallery.said import findings_of, said
 from tests.pages import NUMBER, difference
 
@@ -76,6 +76,10 @@ def words(lines: list[str]) -> str:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_page_says_how_the_case_trained(case: Case) -> None:
     assert shown(TEXT, f"{case.name}, trained") == told_of_training(runs(), case.name)
+
+
+def test_the_summary_is_that_of_the_trainings() -> None:
+    assert shown(TEXT, "summary") == summary(runs())
 
 
 @pytest.mark.parametrize("run", runs(), ids=lambda run: f"{run['case']} {run['variant']} {run['optimizer']}")

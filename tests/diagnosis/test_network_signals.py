@@ -227,21 +227,19 @@ def test_hardly_anything_that_varies_is_told_from_nothing_over_chunks() -> None:
 
 
 def test_findings_do_not_depend_on_the_memory() -> None:
-    """At 1 MiB this network goes through one example at a time, and one example has nothing that varies."""
+    """At 1 MiB this network goes through two examples at a time; whether they differ takes four (HD110)."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3000, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3))
-    nn.init.constant_(model[0].bias, 100.0)  # drowns what differs between examples
-    x, targets = torch.randn(32, 3000), torch.randint(3, (32,))
+    model = nn.Sequential(nn.Linear(20000, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    x, targets = 1 + 1e-3 * torch.randn(12, 20000), torch.randint(3, (12,))
     few, many = (
         hessdiag.diagnose(model, x, targets, loss="cross-entropy", noise_scale=False, max_memory=memory)
         for memory in ("1MiB", "1GiB")
     )
     assert few.signals is not None
-    assert few.signals.examples == 32
-    assert [(f.rule, f.severity, f.blocks) for f in few.findings] == [
-        (f.rule, f.severity, f.blocks) for f in many.findings
-    ]
-    assert {f.rule for f in few.findings} >= {"HD205"}
+    assert few.signals.examples == 12
+    said = [[(f.rule, f.severity, f.blocks) for f in report.findings] for report in (few, many)]
+    assert said[0] == said[1]
+    assert "HD110" in {rule for rule, _, _ in said[0]}
 
 
 class Attention(nn.Module):

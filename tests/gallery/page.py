@@ -10,6 +10,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "gallery.md"
 TRAINED = ROOT / "figures" / "gallery.json"
+OPTIMIZERS = {"adam": "Adam", "sgd": "SGD"}
 
 
 def _marked(name: str) -> re.Pattern[str]:
@@ -30,6 +31,31 @@ def replaced(text: str, name: str, lines: Sequence[str]) -> str:
     return _marked(name).sub(lambda found: found[1] + body + found[3], text)
 
 
+def summary(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line a case and optimiser: best rates, mean losses at the end, and whether the seeds' ranges are apart."""
+    lines = [f"{'':20}{'':6}{'best rate':>20}{'loss at the end':>22}"]
+    lines.append(f"{'':20}{'':6}{'before':>10}{'after':>10}{'before':>12}{'after':>10}  seeds apart")
+    pairs = {(run["case"], run["optimizer"]): run for run in runs if run["variant"] == "before"}
+    for (case, optimizer), before in pairs.items():
+        after = next(r for r in runs if (r["case"], r["optimizer"], r["variant"]) == (case, optimizer, "after"))
+        rates = "".join(f"{run['rate']:>10.2g}" for run in (before, after))
+        losses = f"{_mean(before):>12}{_mean(after):>10}"
+        lines.append(f"{case:20}{OPTIMIZERS[optimizer]:6}{rates}{losses}  {_apart(before, after)}")
+    return lines
+
+
+def _mean(run: Mapping[str, Any]) -> str:
+    scores = run["scores"]
+    return "diverges" if None in scores else f"{sum(scores) / len(scores):.3g}"
+
+
+def _apart(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Whether every seed after the repair ends below every one before."""
+    worst = max(float("inf") if score is None else score for score in after["scores"])
+    best = min(float("inf") if score is None else score for score in before["scores"])
+    return "yes" if worst < best else "no"
+
+
 def told_of_training(runs: Sequence[Mapping[str, Any]], case: str) -> list[str]:
     """How the networks of a case trained, each at the best of the rates that were tried."""
     own = [run for run in runs if run["case"] == case]
@@ -42,6 +68,6 @@ def told_of_training(runs: Sequence[Mapping[str, Any]], case: str) -> list[str]:
         span = f"{len(tried)}, {min(tried):.2g} to {max(tried):.2g}"
         start = sum(run["first"]) / len(run["first"])
         ends = "  ".join("diverges" if score is None else f"{score:.3g}" for score in run["scores"])
-        label = f"{run['optimizer'].replace('adam', 'Adam').replace('sgd', 'SGD')}, {run['variant']}"
+        label = f"{OPTIMIZERS[run['optimizer']]}, {run['variant']}"
         lines.append(f"{label:14}{span:>22}{run['rate']:>12.2g}{start:>14.3g}{ends:>32}")
     return lines
