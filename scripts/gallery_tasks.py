@@ -66,7 +66,7 @@ class Task:
 
 def tasks(files: Files) -> Mapping[str, Task]:
     """One task a case, by the case's name."""
-    library = "6 files of Python's standard library, 1,024 words, 8 sequences of 64"
+    library = "6 files of Python's standard library, 1,024 words"
     pictures = "CIFAR-10 at 16 × 16 pixels, batches of 32"
     letters = "letter (LIBSVM), batches of 128"
     images = partial(_pictures, files.cifar)
@@ -75,9 +75,9 @@ def tasks(files: Files) -> Mapping[str, Task]:
     dense = {"inputs": 16, "classes": 26}
     gpt2 = "GPT-2, 8 layers of width 128"
     return {
-        "gpt2-cproj": Task(gpt2, library, lambda v: gpt2_cproj(v, 128), _library, 100),
-        "trunc-normal": Task(gpt2, library, lambda v: trunc_normal(v, 128), _library, 100),
-        "t5-head": Task("T5, 4 + 4 layers of width 128", f"{library}: read half, continue it",
+        "gpt2-cproj": Task(gpt2, f"{library}, 4 sequences of 64", lambda v: gpt2_cproj(v, 128), _few, 100),
+        "trunc-normal": Task(gpt2, f"{library}, 4 sequences of 64", lambda v: trunc_normal(v, 128), _few, 100),
+        "t5-head": Task("T5, 4 + 4 layers of width 128", f"{library}, 8 sequences of 64, half read, half written",
                         lambda v: t5_head(v, 128), _halves, 120),
         "depthwise-fan-out": Task("MobileNetV2, 5 blocks from width 16, batch normalisation in training mode",
                                   pictures, lambda v: depthwise_fan_out(v, 16), images, 300),
@@ -105,6 +105,10 @@ def mean_loss(task: Task, model: nn.Module, inputs: Any, targets: Tensor) -> Ten
 
 def _library(seed: int) -> tuple[Tensor, Tensor]:
     return text(seed, batch=8, length=LENGTH)
+
+
+def _few(seed: int) -> tuple[Tensor, Tensor]:
+    return text(seed, batch=4, length=LENGTH)
 
 
 def _halves(seed: int) -> tuple[dict[str, Tensor], Tensor]:

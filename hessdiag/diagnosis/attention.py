@@ -36,16 +36,13 @@ def peaked_attention(graph: Graph, layers: Mapping[Node, str], owners: Mapping[i
     shares: dict[str, list[float]] = {}
     for node in graph.consumers:
         if _SOFTMAX.fullmatch(node.name()) and _is_multiplied(graph, node):
-            share = _peaked_share(node._saved_result)
-            for path in _written_by(node, layers, owners) if share is not None else ():
+            result = node._saved_result.detach()
+            if result.dim() < 3 or result.shape[-1] < MIN_KEYS:
+                continue
+            share = float((result.amax(-1) > NEARLY_ALL).double().mean())
+            for path in _written_by(node, layers, owners):
                 shares.setdefault(path, []).append(share)
     return {path: sum(values) / len(values) for path, values in shares.items()}
-
-
-def _peaked_share(result: Tensor) -> float | None:
-    if result.dim() < 3 or result.shape[-1] < MIN_KEYS:
-        return None
-    return float((result.detach().amax(-1) > NEARLY_ALL).double().mean())
 
 
 def _is_multiplied(graph: Graph, start: Node) -> bool:
