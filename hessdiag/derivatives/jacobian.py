@@ -81,6 +81,13 @@ class Sites:
         order = "bcnt,bdt->cdn" if self.transposed else "bcnt,bdt->cnd"
         return torch.einsum(order, self.phi, self.u).flatten(1) * self.size
 
+    def along(self, u: Tensor) -> Tensor:
+        """J u of every example for O directions (O, P) of the weight, (B, C, O)."""
+        B, C, n, T = self.phi.shape
+        matrices = u.view(len(u), -1, n).transpose(1, 2) if self.transposed else u.view(len(u), n, -1)
+        moved = torch.einsum("ond,bdt->bnto", matrices, self.u)  # what the layer writes when its weight moves
+        return torch.bmm(self.phi.reshape(B, C, n * T), moved.reshape(B, n * T, len(u))).double() * self.size
+
     def narrow(self, start: int, stop: int) -> Sites:
         """The same for examples `start` up to `stop`."""
         return Sites(self.u[start:stop], self.phi[start:stop], self.transposed, self.size)
@@ -131,6 +138,10 @@ class Dense:
         """Sum of J over examples, (C, P)."""
         return self.J.sum(dim=0) * self.size
 
+    def along(self, u: Tensor) -> Tensor:
+        """J u of every example for O directions (O, P) of the weight, (B, C, O)."""
+        return torch.matmul(self.J, u.T).double() * self.size
+
     def narrow(self, start: int, stop: int) -> Dense:
         """The same for examples `start` up to `stop`."""
         return Dense(self.J[start:stop], self.size)
@@ -155,8 +166,11 @@ Jacobian = Sites | Dense
 
 def fitting(values: Tensor) -> tuple[Tensor, float]:
     """Values whose squares fit their dtype, and their size: deep networks leave the range of float32."""
-    largest = float(torch.linalg.vector_norm(values, ord=math.inf)) if values.numel() else 0.0
-    if values.dtype == torch.float64 or SMALL < largest < 1 / SMALL or largest == 0 or not math.isfinite(largest):
+    if values.dtype == torch.float64 or not values.numel():
+        return values, 1.0
+    low, high = torch.aminmax(values)  # twenty times faster than the infinity norm, which is not vectorised
+    largest = max(-float(low), float(high))
+    if SMALL < largest < 1 / SMALL or largest == 0 or not math.isfinite(largest):
         return values, 1.0
     return values / largest, largest
 
@@ -187,6 +201,13 @@ def all_jacobians(
     cotangents = cotangents_of(seen.y.detach())
     phis = backpropagate(seen.y, [call.output_edge for call in seen.calls], cotangents)
     yield from jacobians_of(model, part, blocks, seen.calls, phis, cotangents)
+
+
+def unit_cotangents(y: Tensor) -> Tensor:
+    """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
+    count = math.prod(y.shape[1:])
+    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
+    return basis.expand(count, *y.shape)
 
 
 def jacobians_of(

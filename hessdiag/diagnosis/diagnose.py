@@ -7,14 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_path
+from hessdiag.arguments import check_loss, check_path, check_whole
+from hessdiag.curvature.first_step import DIRECTIONS
 from hessdiag.curvature.noise import noise_scales
-from hessdiag.curvature.result import merge
+from hessdiag.curvature.plan import check_choice
+from hessdiag.curvature.result import Curvature, merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
@@ -22,9 +25,10 @@ from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_los
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
 from hessdiag.diagnosis.independence import called_alone
-from hessdiag.diagnosis.look import Look, look_at
+from hessdiag.diagnosis.look import NOT_ASKED, Look, look_at
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.session import Measured, Session, check_tensors
+from hessdiag.diagnosis.step_rates import rates_of
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_attributes, digest_of_code, digest_of_loss, digest_of_model
 from hessdiag.execution.journal import journal
@@ -35,6 +39,7 @@ from hessdiag.execution.work import Progress, Work, add
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape, measure_shapes
+from hessdiag.results.learning_rates import OPTIMIZERS, LearningRate
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import check_labels, explained
@@ -57,7 +62,11 @@ def diagnose(
     seed: int = 0,
     max_products: int = 400,
     max_memory: int | str | None = None,
+    batches: int | None = None,
     noise_scale: bool = True,
+    signals: bool = True,
+    learning_rates: bool = True,
+    optimizer: str = "sgd",
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
     progress: Progress | bool = False,
@@ -86,7 +95,12 @@ def diagnose(
         max_products: matrix-vector products that sampling may spend on one block (per example).
         max_memory: memory that the measurement may take beside model and data, in bytes or as `"4GiB"`; by default half
             of what is free.
+        batches: how many batches of an iterable to read; None reads all.
         noise_scale: also measure the curvature noise scale, of the Gauss-Newton matrix; a few gradients more.
+        signals: also measure the signals that run through the network, and apply the rules to them; without them, no
+            finding is made and the verdict is undecided.
+        learning_rates: also measure slope and curvature along the first step of SGD and Adam; about one gradient more.
+        optimizer: `"sgd"` or `"adam"`: whose learning rates the printed balance speaks of.
         resume: file in which finished units of work are kept; a killed run that is started again with the same file
             goes on where it was, to the same numbers.
         distributed: share the work with the other processes of torch.distributed's default group. All call this with
@@ -103,9 +117,7 @@ def diagnose(
     >>> report.blocks[0].avg_sq_singular_value  # G = 2 x x^T, so that ‖G‖² / P = 4 · 2² / 2
     8.0
     """
-    check_model(model)
-    check_loss(loss)
-    check_path("resume", resume)
+    _check(model, loss, resume, optimizer, batches)
     settings = Settings(
         matrix=matrix,
         per=per,
@@ -114,34 +126,43 @@ def diagnose(
         max_products=max_products,
         seed=seed,
         noise_scale=noise_scale,
+        learning_rates=learning_rates,
         class_dim=class_dim,
         output=output,
     )
-    told = as_progress(progress)
-    stream = _stream_of(inputs, targets, settings)
+    stream = _stream_of(inputs, targets, settings, most=batches)
     batch = next(stream)
     device, dtype = _check_weights(model)
     check_tensors(model, batch)
     found, skipped = _blocks_of(model)
-    memory = Memory.of(max_memory, device)
     ranks = all_ranks() if distributed else ALONE
-    session = Session(settings, memory)
+    session = Session(settings, Memory.of(max_memory, device))
     identity: Mapping[str, str] = {}
     if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
-        where = {"device": device.type, "dtype": str(dtype)}
-        identity = _agreed(settings.identity | _identity_of(model, loss) | where, ranks)
+        identity = _agreed(settings.identity | _identity_of(model, loss), ranks)
     with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
         y, resolved = _try_loss(model, batch, loss, settings)
         with called_alone(model, min(2, batch.size)):
             shape = measure_shapes(model, batch, found)
         problem = Problem(model, batch, resolved, _in_execution_order(found, shape.order), skipped)
-        work = Work(ranks, progress=told)
+        work = Work(ranks, progress=as_progress(progress))
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
-        seen = look_at(model, batch, resolved, chunk=session.gradient_chunk(shape))
+        chunk = session.gradient_chunk(shape)
+        seen = look_at(model, batch, resolved, chunk=chunk) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
-    return _report(settings, problem, shape, measured, seen, **ran)
+    return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
+
+
+def _check(model: Any, loss: Any, resume: Any, optimizer: str, batches: int | None) -> None:
+    """Refuse what is not of the kind that it has to be."""
+    check_model(model)
+    check_loss(loss)
+    check_path("resume", resume)
+    check_choice("optimizer", optimizer, OPTIMIZERS)
+    if batches is not None:
+        check_whole("batches", batches, least=1)
 
 
 def _blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
@@ -153,9 +174,9 @@ def _blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, st
     return found, skipped
 
 
-def _stream_of(inputs: Any, targets: Tensor | None, settings: Settings) -> Iterator[Batch]:
-    """Read the batches one by one, or all of them as one for the batch view."""
-    stream = batches_of(inputs, targets)
+def _stream_of(inputs: Any, targets: Tensor | None, settings: Settings, *, most: int | None) -> Iterator[Batch]:
+    """Read the batches one by one, or all of them as one for the batch view; `most` of them, or all."""
+    stream: Iterator[Batch] = islice(batches_of(inputs, targets), most)
     if settings.per == "batch":
         stream = iter([Batch.concatenate(list(stream))])
     return (replace(each, output=settings.output) for each in stream)
@@ -209,11 +230,21 @@ def _report(
         outputs=shape.outputs,
         rtol=settings.rtol,
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
+        output_sq=moments.output_sq,
+        output_variance=moments.output_variance,
+        learning_rates=_rates(problem, curvature, sum(sizes)),
         findings=seen.findings(blocks),
         signals=seen.signals,
         signals_missing=seen.reason,
         **ran,
     )
+
+
+def _rates(problem: Problem, curvature: Curvature, examples: int) -> dict[str, LearningRate]:
+    if curvature.first_step is None:
+        return {}
+    names = [block.name for block in problem.blocks]
+    return rates_of(curvature.first_step, tuple(DIRECTIONS), names, examples=examples)
 
 
 def _identity_of(model: nn.Module, loss: str | LossFunction) -> dict[str, str]:
@@ -222,6 +253,8 @@ def _identity_of(model: nn.Module, loss: str | LossFunction) -> dict[str, str]:
         "loss": digest_of_loss(loss),
         "code": digest_of_code(model),
         "attributes": digest_of_attributes(model),
+        "device": next(model.parameters()).device.type,
+        "dtype": str(next(model.parameters()).dtype),
     }
 
 
