@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
 from typing import Any
 
 import pytest
@@ -28,7 +27,6 @@ BY_SIGNALS = {rule: cases for rule, cases in GALLERY.items() if not rule.startsw
 CAUSED = {("HD102", "depthwise-fan-out")}
 
 
-@cache
 def before(name: str) -> tuple[Finding, ...]:
     return findings_of(BY_NAME[name], "before")
 

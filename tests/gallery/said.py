@@ -5,6 +5,8 @@ They follow from the signals alone, so the curvature, which takes seconds, is le
 
 from __future__ import annotations
 
+from functools import cache
+
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Reading, resolve_loss
 from hessdiag.diagnosis.network_signals import network_signals
@@ -17,6 +19,7 @@ from hessdiag.tables.text_table import plain_text
 from tests.gallery.case import Case, Variant
 
 
+@cache
 def findings_of(case: Case, variant: Variant) -> tuple[Finding, ...]:
     """Findings on a case at its smallest width, seed 0."""
     model = case.build(variant)
