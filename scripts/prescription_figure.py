@@ -18,6 +18,7 @@ from hessdiag.plots import style
 from hessdiag.plots.frame import frame, head
 
 ARMS = ("as built", "σ² balanced", "rates balanced")
+TITLE = "Balanced before training: better with batch norm, worse on RescaleNet, else the same"
 TITLES = {"sgd": "SGD", "adam": "Adam"}
 SCHEMA = "hessdiag.prescription-training/1"
 BIN = 10  # steps
@@ -54,9 +55,11 @@ def summarise(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found.append(
             {"network": network, "optimizer": optimizer, "arm": arm, "log2_rate": best, "sweep": sweep}
             | {key: [round(row[key], 4) for row in rows] for key in ("spread", "loss", "test_loss", "test_accuracy")}
+            | {"predicted_rate": [row.get("predicted_rate") for row in rows]}
             | {"losses": [row["losses"] for row in rows]}
         )
-    return found
+    places = {pair: place for place, pair in enumerate(dict.fromkeys((c["optimizer"], c["network"]) for c in found))}
+    return sorted(found, key=lambda c: (places[c["optimizer"], c["network"]], ARMS.index(c["arm"])))
 
 
 def line_of(cell: dict[str, Any]) -> str:
@@ -70,21 +73,17 @@ def line_of(cell: dict[str, Any]) -> str:
 
 
 def draw(cells: list[dict[str, Any]]) -> Figure:
-    """Training curves at the best rate of each arm: a row a network, a column an optimiser."""
-    networks = list(dict.fromkeys(cell["network"] for cell in cells))
-    optimizers = list(dict.fromkeys(cell["optimizer"] for cell in cells))
+    """Training curves at the best rate of each arm: a panel for each network and optimiser."""
     known = {(cell["network"], cell["optimizer"], cell["arm"]): cell for cell in cells}
+    pairs = list(dict.fromkeys((cell["network"], cell["optimizer"]) for cell in cells))
     colours = dict(zip(ARMS, style.theme().lines, strict=False))
+    rows = math.ceil(len(pairs) / 2)
     with style.context("ticks"):
-        figure = Figure(figsize=(7.6, 1.9 * len(networks)))
-        panels = figure.subplots(len(networks), len(optimizers), squeeze=False, sharex=True)
-        for row, network in zip(panels, networks, strict=True):
-            for axes, optimizer in zip(row, optimizers, strict=True):
-                arms = [known[key] for arm in ARMS if (key := (network, optimizer, arm)) in known]
-                if arms:
-                    _draw_panel(axes, f"{network}, {TITLES[optimizer]}", arms, colours)
-                else:
-                    axes.set_axis_off()
+        figure = Figure(figsize=(7.4, 1.95 * rows))
+        panels = figure.subplots(rows, 2, squeeze=False, sharex=True)
+        for axes, (network, optimizer) in zip(panels.flat, pairs, strict=False):
+            arms = [known[key] for arm in ARMS if (key := (network, optimizer, arm)) in known]
+            _draw_panel(axes, f"{network}, {TITLES[optimizer]}", arms, colours)
         for axes in panels[-1]:
             axes.set_xlabel("steps of 32 images")
         for axes in panels[:, 0]:
@@ -94,7 +93,7 @@ def draw(cells: list[dict[str, Any]]) -> Figure:
             "mean and range over 5 seeds · each at its own best learning rate, of powers of 2 · CIFAR-10 at 16 × 16,"
             " 4,096 images · above: loss of the last 50 steps, and how it differs, ± standard error over seeds"
         )
-        frame(figure, title="Balancing σ² before training changes the loss little", note=note, legend=legend)
+        frame(figure, title=TITLE, note=note, legend=legend)
     return figure
 
 
