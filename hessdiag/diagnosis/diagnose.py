@@ -149,8 +149,8 @@ def diagnose(
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
-        few = session.gradient_chunk(shape)
-        seen = look_at(model, batch, resolved, examples=few) if signals else NOT_ASKED
+        chunk = session.gradient_chunk(shape)
+        seen = look_at(model, batch, resolved, chunk=chunk) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
     return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
 
