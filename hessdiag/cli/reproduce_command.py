@@ -19,11 +19,13 @@ HELP += "\n".join(f"  {title:9} {entry.cost:15} {entry.shows}" for title, entry 
 
 Name = Annotated[str, typer.Argument(metavar="FIGURE", help=", ".join(CATALOGUE))]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="folder for the numbers (JSON) and figures (png, svg)")]
-Part = Annotated[str, typer.Option(metavar="PART", help="of resnet: conditioning or training  [default: conditioning]")]
+Part = Annotated[
+    str, typer.Option(metavar="PART", help="of resnet: conditioning, cifar or training  [default: conditioning]")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="few set-ups and small batches: a look, not the figure")]
 
 DataDir = Annotated[
-    str, typer.Option(metavar="DIR", help="folder of the data; that of libsvm and alexnet is downloaded if not given")
+    str, typer.Option(metavar="DIR", help="folder of the data; downloaded if not given, but for ImageNet")
 ]
 DATASETS = "of libsvm: names, as in iris,mnist:20000 for 20,000 of its rows, or all  [default: the smaller ones]"
 Datasets = Annotated[str, typer.Option(metavar="LIST", help=DATASETS)]
@@ -31,12 +33,14 @@ Schemes = Annotated[str, typer.Option(metavar="LIST", help="of libsvm: initialis
 Optimizer = Annotated[str | None, typer.Option(help="of libsvm: sgd, momentum or adam  [default: momentum]")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="examples of a step  [default: 32, 128 or 256]")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="passes over the data  [default: 5, 50 or 90]")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="networks of each kind  [default: of alexnet 40, of resnet 5]")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="networks of each kind  [default: 40 of alexnet, 5 of resnet]")]
 MIXED = "of alexnet and resnet: compute in bfloat16 where that is safe"
 Mixed = Annotated[bool, typer.Option("--mixed-precision", help=MIXED)]
-NETWORKS = "of resnet: preconditioned, rescalenet, batch-norm, preconditioned-sigma  [default: the first three]"
+NETWORKS = "of its training: preconditioned, rescalenet, batch-norm, preconditioned-sigma  [default: the first three]"
 Networks = Annotated[str, typer.Option(metavar="LIST", help=NETWORKS)]
-Workers = Annotated[int | None, typer.Option(min=0, help="of resnet: processes that read images  [default: the cores]")]
+Workers = Annotated[
+    int | None, typer.Option(min=0, help="of its training: processes that read images  [default: the cores]")
+]
 Budget = Annotated[float | None, typer.Option(metavar="MIN", help="of libsvm: begin no data set after so many minutes")]
 
 

@@ -30,12 +30,13 @@ def test_kept_numbers_are_read_and_written_to_the_byte(name: str, tmp_path: Path
 def test_a_part_is_a_figure_of_its_own_and_the_first_one_the_default() -> None:
     assert find_figure("resnet", part="conditioning") is find_figure("resnet")
     assert find_figure("resnet", part="training").name == "resnet-training"
+    assert find_figure("resnet", part="cifar").name == "resnet-cifar"
 
 
 @pytest.mark.parametrize(
     ("name", "part", "said"),
     [
-        ("resnet", "trainig", "--part 'trainig': use conditioning or training"),
+        ("resnet", "trainig", "--part 'trainig': use conditioning or cifar or training"),
         ("ratios", "training", "--part 'training': ratios has no parts, leave it out"),
     ],
 )
