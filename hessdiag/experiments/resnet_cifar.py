@@ -97,9 +97,8 @@ def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Wo
     """Train all networks."""
     settings = read_options(quick=quick, **options)
     found = load_cifar10(data_dir=settings.data_dir, device=device)
-    drawn = torch.randperm(len(found), generator=stream(0, "images"))[: settings.images].to(
-        device
-    )  # files may be sorted
+    order = torch.randperm(len(found), generator=stream(0, "images"))  # copies of the files may be sorted by class
+    drawn = order[: settings.images].to(device)
     images, targets = standardised(found.pixels[drawn]), found.targets[drawn]
     images = F.avg_pool2d(images, images.shape[-1] // settings.side)
     training = settings.sweep.training

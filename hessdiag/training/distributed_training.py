@@ -260,8 +260,9 @@ def _parallel(network: nn.Module, place: Place) -> nn.Module:
 def _share_buffers(network: nn.Module, ranks: Ranks) -> None:
     """Give every process the running statistics of the first, which are the ones that are kept."""
     if ranks.size > 1:
-        for buffer in network.buffers():
-            dist.broadcast(buffer, src=0)
+        with noticing_death():
+            for buffer in network.buffers():
+                dist.broadcast(buffer, src=0)
 
 
 def _identity(network: nn.Module, data: ImageSplit, settings: DistributedTraining, *, seed: int) -> dict[str, str]:
