@@ -10,12 +10,25 @@ import typer
 from hessdiag.cli import options
 from hessdiag.cli.progress_bar import progress_bar, say
 from hessdiag.errors import HessdiagError
-from hessdiag.experiments.figure_catalogue import CATALOGUE, check_options, find_entry, find_figure, titled_entries
+from hessdiag.experiments.figure_catalogue import (
+    CATALOGUE,
+    Entry,
+    check_options,
+    find_entry,
+    find_figure,
+    titled_entries,
+)
+
+
+def _line(title: str, entry: Entry) -> str:
+    name, _, part = title.partition(" ")
+    return f"  {f'  {part}' if part else name:17} {entry.cost:15} {entry.shows}"
+
 
 # \b keeps the lines of the list apart in the help.
 HELP = "Measure and draw a figure of the paper; numbers and figure go to --out.\n\n"
 HELP += "\b\nFigures, and their cost on 2 cores:\n"
-HELP += "\n".join(f"  {title:9} {entry.cost:15} {entry.shows}" for title, entry in titled_entries())
+HELP += "\n".join(_line(title, entry) for title, entry in titled_entries())
 
 Name = Annotated[str, typer.Argument(metavar="FIGURE", help=", ".join(CATALOGUE))]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="folder for the numbers (JSON) and figures (png, svg)")]

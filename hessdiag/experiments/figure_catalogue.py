@@ -62,13 +62,13 @@ CATALOGUE = {
         others={
             "cifar": Entry(
                 "resnet_cifar",
-                "Section 11 in small: training of four kinds of ResNet-14 on CIFAR-10; a GPU, or minutes with --quick",
+                "four kinds of ResNet-14 trained on CIFAR-10; a GPU, or minutes with --quick",
                 "days",
                 options=("data_dir", "epochs", "batch_size", "seeds", "mixed_precision"),
             ),
             "training": Entry(
                 "resnet_training",
-                "Section 11: training of ResNet-50 without normalisation on ImageNet; --data-dir, and GPUs",
+                "ResNet-50 without normalisation trained on ImageNet, in --data-dir; many GPUs",
                 "weeks",
                 options=(
                     "out",
