@@ -21,6 +21,7 @@ from hessdiag.network.block_record import BlockRecord
 from hessdiag.results.files import write_text
 from hessdiag.results.findings import Finding
 from hessdiag.results.judgement import Verdict
+from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import Array, normalize, spread
 from hessdiag.results.records import Record
 from hessdiag.results.rendering import Paged, Tabled, render
@@ -167,6 +168,8 @@ class Report(Tabled, Paged, Record):
         findings: what the rules have to say, gravest first.
         signals: what runs through the network, on some examples of the first batch; None where it was not measured,
             and `signals_missing` says why.
+        learning_rates: of the first step, `"sgd"` and `"adam"`, from the same batch; see `LearningRate`. They are of
+            the loss that was measured: of use for one that is trained with.
     """
 
     schema: ClassVar[str] = SCHEMA
@@ -195,6 +198,7 @@ class Report(Tabled, Paged, Record):
     findings: tuple[Finding, ...] = ()
     signals: Signals | None = None
     signals_missing: str = ""
+    learning_rates: Mapping[str, LearningRate] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[BlockReport]:
         """The blocks, in execution order."""
