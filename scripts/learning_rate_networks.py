@@ -12,6 +12,7 @@ import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -182,7 +183,7 @@ def zero_last(model: nn.Module) -> nn.Module:
 def mlp(*widths: int, activation: type[nn.Module] = nn.ReLU, norm: bool = False) -> nn.Module:
     """Linear layers with an activation between them, and LayerNorm before each where asked."""
     layers: list[nn.Module] = []
-    for n_in, n_out in zip(widths, widths[1:], strict=False):
+    for n_in, n_out in pairwise(widths):
         layers += [nn.Linear(n_in, n_out), *([nn.LayerNorm(n_out)] if norm else []), activation()]
     return nn.Sequential(*layers[: -2 if norm else -1])
 

@@ -7,6 +7,7 @@ from hessdiag.cli.compare_command import compare
 from hessdiag.cli.describe_command import describe
 from hessdiag.cli.diagnose_command import diagnose
 from hessdiag.cli.explain_command import explain
+from hessdiag.cli.lr_command import lr
 from hessdiag.cli.predict_command import predict
 from hessdiag.cli.reproduce_command import HELP, reproduce
 
@@ -21,6 +22,7 @@ app.command()(describe)
 app.command()(diagnose)
 app.command()(explain)
 app.command()(compare)
+app.command()(lr)
 app.command()(predict)
 app.command()(check_init)
 app.command(help=HELP)(reproduce)

@@ -120,7 +120,7 @@ def diagnose(
     told = as_progress(progress)
     stream = _stream_of(inputs, targets, settings)
     batch = next(stream)
-    device, dtype = _check_weights(model)
+    device, dtype = check_weights(model)
     check_tensors(model, batch)
     found, skipped = _blocks_of(model)
     memory = Memory.of(max_memory, device)
@@ -131,7 +131,7 @@ def diagnose(
         where = {"device": device.type, "dtype": str(dtype)}
         identity = _agreed(settings.identity | _identity_of(model, loss) | where, ranks)
     with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
-        y, resolved = _try_loss(model, batch, loss, settings)
+        y, resolved = try_loss(model, batch, loss, settings)
         with called_alone(model, min(2, batch.size)):
             shape = measure_shapes(model, batch, found)
         problem = Problem(model, batch, resolved, _in_execution_order(found, shape.order), skipped)
@@ -161,7 +161,7 @@ def _stream_of(inputs: Any, targets: Tensor | None, settings: Settings) -> Itera
     return (replace(each, output=settings.output) for each in stream)
 
 
-def _try_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Tensor, Loss]:
+def try_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Tensor, Loss]:
     """Call model and loss once on a few examples: their outputs, and the loss as it will be read."""
     with explained(model, batch):
         first = batch.narrow(0, TRIED[settings.per]).outputs(model)
@@ -232,7 +232,7 @@ def _agreed(identity: Mapping[str, str], ranks: Ranks) -> Mapping[str, str]:
     return ranks.gather(identity)[0]
 
 
-def _check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+def check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     """Device and dtype of the weights."""
     lazy = [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]
     if lazy:

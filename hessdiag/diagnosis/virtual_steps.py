@@ -1,0 +1,148 @@
+"""A few steps of Adam on copies of the weights, and how far steps of any optimiser could go from there.
+
+At every step a first batch gives the directions u, and a second one, which they do not depend on, the slope g·u and the
+curvature uᵀGu along them: with one batch for both, the noise of its gradient would look like slope. The copy goes along
+Adam's direction, half as far as the quadratic model of the second batch's loss has its minimum. Adam is what leaves the
+plateau of a network whose outputs start small within a dozen steps; a dozen steps of SGD can stay on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.functional import FunctionalModel, tangent
+from hessdiag.derivatives.losses import Loss
+from hessdiag.diagnosis.adam_direction import AdamDirection, Values
+from hessdiag.execution.seeds import stream
+
+SHARE = 0.5  # of the way to the minimum
+TRIED = 8  # examples on which both ways to a derivative along u are compared
+SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of both
+
+
+@dataclass(frozen=True)
+class Along:
+    """What was measured along one direction.
+
+    Attributes:
+        slope: g·u, of a batch that u does not depend on.
+        curvature: uᵀGu of the same batch, with G its Gauss-Newton matrix.
+    """
+
+    slope: float
+    curvature: float
+
+    @property
+    def rate(self) -> float:
+        """Where the quadratic model along u is lowest; NaN where it has no minimum."""
+        return self.slope / self.curvature if self.curvature > 0 else math.nan
+
+
+@dataclass(frozen=True)
+class VirtualStep:
+    """What was measured before one step: along the gradient of a batch, and along Adam's direction."""
+
+    gradient: Along
+    adam: Along
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Steps on copies of a model's trainable parameters; the model itself stays as it is.
+
+    Attributes:
+        network: the model as a function of them.
+        loss: what falls.
+        start: the weights as they are.
+        forward_mode: whether derivatives along u are right in forward mode.
+        seed: of what the model draws.
+    """
+
+    network: FunctionalModel
+    loss: Loss
+    start: Values
+    forward_mode: bool
+    seed: int
+
+    @classmethod
+    def of(cls, model: nn.Module, loss: Loss, batch: Batch, *, seed: int) -> Walk:
+        """Start at the model's weights; `batch` is any that it reads.
+
+        Forward mode is left out where it does not agree with reverse mode: it differentiates what a model computes
+        under `torch.no_grad()`.
+        """
+        start = {
+            name: parameter.detach()
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad and parameter.is_floating_point()
+        }
+        walk = cls(FunctionalModel(model), loss, start, True, seed)
+        few = batch.narrow(0, TRIED)
+        u = {name: torch.ones_like(value) for name, value in start.items()}
+        one, other = (walk._tangent(start, u, few, 0, forward_mode=mode) for mode in (True, False))
+        alike = bool((one - other).norm() <= SAME.get(one.dtype, 1e-3) * other.norm())
+        return cls(walk.network, loss, start, alike, seed)
+
+    def steps(self, pairs: Iterator[tuple[Batch, Batch]]) -> Iterator[VirtualStep]:
+        """Walk as far as there are pairs: the batch that the directions are of, and the one that measures along them."""
+        at, adam = self.start, AdamDirection()
+        for number, (stepped, measured) in enumerate(pairs):
+            gradient, _ = self._gradient(at, stepped, 2 * number)
+            u = adam(gradient)
+            along_gradient, along_adam = self._measure(at, (gradient, u), measured, 2 * number + 1)
+            yield VirtualStep(along_gradient, along_adam)
+            if math.isfinite(along_adam.rate) and along_adam.rate > 0:
+                at = {name: value - SHARE * along_adam.rate * u[name] for name, value in at.items()}
+
+    def _measure(self, at: Values, directions: tuple[Values, ...], batch: Batch, number: int) -> list[Along]:
+        """Slope and curvature along each direction; dropout draws alike for all."""
+        gradient, y = self._gradient(at, batch, number)
+        found = []
+        for u in directions:
+            slope = sum(float((gradient[name].double() * u[name].double()).sum()) for name in u)
+            along = self._tangent(at, u, batch, number, forward_mode=self.forward_mode)  # (B, *out)
+            bent = self.loss.hessian_product(y, batch.targets, along)  # (B, *out)
+            found.append(Along(slope, float((bent.double() * along.double()).sum()) / batch.size))
+        return found
+
+    def _gradient(self, at: Values, batch: Batch, number: int) -> tuple[Values, Tensor]:
+        """Gradient of the batch-mean loss, and the outputs."""
+        leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
+        self._reseed(number)
+        y = self.network(leaves, batch)
+        outputs = y.detach()
+        own = self.loss.gradient(outputs, batch.targets).detach() / batch.size
+        found: tuple[Tensor, ...] = tuple(torch.zeros_like(value) for value in at.values())
+        if y.requires_grad:
+            found = torch.autograd.grad(y, list(leaves.values()), own.to(y), materialize_grads=True)
+        return {name: each.detach().to_dense() for name, each in zip(leaves, found, strict=True)}, outputs
+
+    def _tangent(self, at: Values, u: Values, batch: Batch, number: int, *, forward_mode: bool) -> Tensor:
+        self._reseed(number)
+        return tangent(self.network, at, u, batch, forward_mode=forward_mode).detach()
+
+    def _reseed(self, number: int) -> None:
+        """Make dropout draw alike whenever the same batch is read."""
+        torch.manual_seed(stream(self.seed, f"virtual step {number}").initial_seed())
+
+
+def best_constant_rate(steps: Sequence[Along]) -> tuple[float, float]:
+    """The rate at which the quadratic models of all steps together are lowest, Σ g·u / Σ uᵀGu, and its standard error.
+
+    The error is that of a ratio of means over independent steps. NaN where the curvatures do not add up to more than 0.
+
+    >>> best_constant_rate([Along(1.0, 2.0), Along(3.0, 2.0)])
+    (1.0, 0.5)
+    """
+    count, slope, curvature = len(steps), sum(each.slope for each in steps), sum(each.curvature for each in steps)
+    if not curvature > 0:
+        return math.nan, math.nan
+    rate = slope / curvature
+    left = math.fsum((each.slope - rate * each.curvature) ** 2 for each in steps)
+    return rate, math.sqrt(left * count / (count - 1)) / curvature if count > 1 else math.nan
