@@ -53,6 +53,8 @@ def lr(
     """Estimate the learning rates that MODEL is best trained with, before training it."""
     options.check_file(json if json != "-" else "")
     options.check_plots(plots)
+    if loss == "random-quadratic":
+        raise HessdiagError("--loss random-quadratic: no network is trained with it; use cross-entropy or mse")
     source = options.model_source(
         model, in_channels=in_channels, input_size=input_size, arg=arg, output=output, evaluate=evaluate
     )

@@ -90,7 +90,7 @@ class Walk:
         return cls(walk.network, loss, start, alike, seed)
 
     def steps(self, pairs: Iterator[tuple[Batch, Batch]]) -> Iterator[VirtualStep]:
-        """Walk as far as there are pairs: the batch that the directions are of, and the one that measures along them."""
+        """Walk as far as there are pairs: a batch that the directions are of, one that measures along them."""
         at, adam = self.start, AdamDirection()
         for number, (stepped, measured) in enumerate(pairs):
             gradient, _ = self._gradient(at, stepped, 2 * number)

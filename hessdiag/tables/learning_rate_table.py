@@ -22,8 +22,8 @@ def render(rates: LearningRates) -> str:
         "",
         make_table(TITLES, [_row(rates, optimizer) for optimizer in rates]),
         "",
-        "learning rate: constant, for the first hundreds of steps; half of the networks that it was calibrated on train",
-        "best within a factor 1.5 of it, nine of ten within 4. Along the steps: lowest to highest estimate of one step.",
+        "Constant rates for the first hundreds of steps. Intervals are of the measurement: the best rate is often",
+        "a factor 1.5 off, and now and then 4. Along the steps: lowest to highest rate of a single step.",
     ]
     return plain_text([*parts, *warnings(rates)])
 
@@ -44,7 +44,7 @@ def warnings(rates: LearningRates) -> list[str]:
         lines.append(f"! These rates are for {rates.data} inputs with random targets: measure them on your data.")
     if dead := [NAMES[name] for name, rate in rates.items() if math.isnan(rate.value)]:
         lines.append(
-            f"! No rate for {', '.join(dead)}: along these steps the loss of fresh examples does not fall, or has no"
+            f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples does not fall, or has no"
             " curvature."
         )
     return lines

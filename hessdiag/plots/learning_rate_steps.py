@@ -58,4 +58,4 @@ def _set_limits(axes: Axes, rates: LearningRates) -> None:
     if drawn:
         axes.set_ylim(min(drawn) / MARGIN, max(drawn) * MARGIN)
     label_decades(axes.yaxis)
-    axes.set_xlim(0.5, max((len(rate.steps) for rate in rates.values()), default=1) + 0.5)
+    axes.set_xlim(0.5, max((1, *(len(rate.steps) for rate in rates.values()))) + 0.5)
