@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_loss, check_whole
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
-from hessdiag.data.pairs import examples_of, pairs_of
+from hessdiag.data.pairs import Pairs
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.diagnosis.diagnose import check_weights, try_loss
@@ -57,14 +57,15 @@ def learning_rates(
     Args:
         model: any module that maps a batch to one tensor (B, *outputs), in the mode it is trained in.
         inputs, targets: as in `hessdiag.diagnose`: real data, because the rates are for the data they are measured on.
-            Of an iterable, two batches are read for each step, as far as there are some.
+            Of an iterable, two batches are read for each step, as far as there are some. Of less than eight batches,
+            all examples serve at every step for directions and slopes alike: less exact, above all for SGD.
         loss: what the model will be trained with: `"cross-entropy"`, `"mse"`, or a callable
             `(outputs, targets) -> mean over the examples it is given`.
         class_dim, output: see `hessdiag.diagnose`.
         optimizers: any of `"sgd"`, `"momentum"` (SGD with momentum 0.9) and `"adam"`.
         steps: virtual steps.
-        batch_size: of the training, where inputs are a single batch: so many examples are drawn of it, twice a step;
-            half of it each where there are fewer. Larger batches are less noisy and allow larger rates.
+        batch_size: of the training, where inputs are a single batch: so many examples are drawn of it, twice a step.
+            Larger batches are less noisy and allow larger rates.
         seed: of what is drawn.
 
     Returns:
@@ -89,13 +90,14 @@ def learning_rates(
     with preserve_state(model, seed=seed):
         resolved = _resolve(model, batches, loss, settings)
         walk = Walk.of(model, resolved, batches[0], seed=seed)
-        walked = list(walk.steps(pairs_of(batches, count=steps, batch_size=batch_size, seed=seed)))
-    examples = examples_of(batches, batch_size)
+        pairs = Pairs(batches, batch_size)
+        walked = list(walk.steps(pairs.draw(steps, seed=seed)))
     return LearningRates(
-        rates={optimizer: _rate(optimizer, walked, examples) for optimizer in optimizers},
+        rates={optimizer: _rate(optimizer, walked, pairs.examples) for optimizer in optimizers},
         model=type(model).__name__,
         loss=resolved.name,
-        batch_size=examples,
+        batch_size=pairs.examples,
+        fresh=pairs.fresh,
         seed=seed,
         device=device.type,
         dtype=str(dtype).removeprefix("torch."),

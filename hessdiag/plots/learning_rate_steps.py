@@ -35,11 +35,10 @@ def draw_learning_rates(rates: LearningRates) -> Figure:
         axes.set_ylabel("learning rate")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         legend = [Line2D([], [], color=c, marker="o", markersize=4, label=NAMES[o]) for o, c in colours.items()]
-        note = (
-            f"dots: where the quadratic model of a fresh batch of {rates.batch_size} is lowest along the step ·"
-            f" lines: the learning rate that follows · {rates.loss} · {rates.init}"
-            + (f" · {rates.data}" * bool(rates.data))
-        )
+        batch = f"{'a fresh batch of' if rates.fresh else 'the same'} {rates.batch_size} examples"
+        measured = f"dots: where the quadratic model of {batch} is lowest along the step"
+        settings = (rates.loss, rates.init, *([rates.data] if rates.data else []))
+        note = " · ".join((measured, "lines: the learning rate that follows", *settings))
         frame(figure, title=f"Learning rates of {rates.model} along virtual steps", note=note, legend=legend)
     return figure
 

@@ -24,6 +24,7 @@ class LearningRates(Tabled, Record, Mapping[str, LearningRate]):
         data: what the examples are, such as `"random normal"`; empty where they were passed.
         init: what the weights are.
         batch_size: examples in the batch of a virtual step.
+        fresh: whether slopes and curvatures are of other examples than the directions.
         seed: of what was drawn.
         device, dtype: where and in what precision.
         versions: of hessdiag and torch.
@@ -37,6 +38,7 @@ class LearningRates(Tabled, Record, Mapping[str, LearningRate]):
     data: str = ""
     init: str = "as given"
     batch_size: int = 0
+    fresh: bool = True
     seed: int = 0
     device: str = "cpu"
     dtype: str = "float32"

@@ -18,7 +18,7 @@ def render(rates: LearningRates) -> str:
     steps = max((len(rate.steps) for rate in rates.values()), default=0)
     parts: list[str | Table] = [
         f"{rates.model}: learning rates before training, weights {rates.init}, loss {rates.loss}",
-        f"{steps} virtual steps on batches of {rates.batch_size}" + (f" ({rates.data})" if rates.data else ""),
+        f"{steps} virtual steps on {_examples(rates)}" + (f" ({rates.data})" if rates.data else ""),
         "",
         make_table(TITLES, [_row(rates, optimizer) for optimizer in rates]),
         "",
@@ -26,6 +26,12 @@ def render(rates: LearningRates) -> str:
         "a factor 1.5 off, and now and then 4. Along the steps: lowest to highest rate of a single step.",
     ]
     return plain_text([*parts, *warnings(rates)])
+
+
+def _examples(rates: LearningRates) -> str:
+    if rates.fresh:
+        return f"batches of {rates.batch_size} examples, measured on fresh ones"
+    return f"the same {rates.batch_size} examples: eight batches or more are better"
 
 
 def _row(rates: LearningRates, optimizer: str) -> list[str]:

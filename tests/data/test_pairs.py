@@ -1,11 +1,9 @@
-"""Pairs of batches share no example, and are drawn again where the data end."""
+"""Pairs of batches share no example where the data allow it, and are drawn again where the data end."""
 
-import pytest
 import torch
 
 from hessdiag.data.batch import Batch
-from hessdiag.data.pairs import examples_of, pairs_of
-from hessdiag.errors import HessdiagError
+from hessdiag.data.pairs import MIN_BATCHES, Pairs
 
 
 def numbered(count: int, first: int = 0) -> Batch:
@@ -17,33 +15,32 @@ def numbers(batch: Batch) -> list[int]:
 
 
 def test_a_single_batch_is_drawn_from_without_repeats_until_it_ends() -> None:
-    pairs = list(pairs_of([numbered(20)], count=5, batch_size=5, seed=0))
-    drawn = [numbers(first) + numbers(second) for first, second in pairs]
-    assert all(len(set(pair)) == 10 for pair in drawn)
-    assert sorted(drawn[0] + drawn[1]) == sorted(drawn[2] + drawn[3]) == list(range(20))
-    assert drawn[0] != drawn[2]
-
-
-def test_few_examples_are_halved() -> None:
-    assert examples_of([numbered(7)], 128) == 3
-    ((first, second),) = pairs_of([numbered(7)], count=1, batch_size=128, seed=0)
-    assert (first.size, second.size) == (3, 3)
+    pairs = Pairs([numbered(20)], batch_size=2)
+    drawn = [numbers(first) + numbers(second) for first, second in pairs.draw(10, seed=0)]
+    assert (pairs.fresh, pairs.examples) == (True, 2)
+    assert all(len(pair) == len(set(pair)) == 4 for pair in drawn)
+    for turn in (drawn[:5], drawn[5:]):
+        assert sorted(number for pair in turn for number in pair) == list(range(20))
+    assert drawn[:5] != drawn[5:]
 
 
 def test_several_batches_take_turns() -> None:
-    three = [numbered(2, 10 * i) for i in range(3)]
-    pairs = [(numbers(a)[0], numbers(b)[0]) for a, b in pairs_of(three, count=3, batch_size=128, seed=0)]
-    assert pairs == [(0, 10), (20, 0), (10, 20)]
+    pairs = Pairs([numbered(2, 10 * i) for i in range(MIN_BATCHES + 1)], batch_size=128)
+    assert (pairs.fresh, pairs.examples) == (True, 2)
+    drawn = [(numbers(a)[0], numbers(b)[0]) for a, b in pairs.draw(6, seed=0)]
+    assert drawn == [(0, 10), (20, 30), (40, 50), (60, 70), (80, 0), (10, 20)]
+
+
+def test_few_examples_are_all_taken_for_both() -> None:
+    single = Pairs([numbered(15)], batch_size=2)
+    several = Pairs([numbered(2, 2 * i) for i in range(MIN_BATCHES - 1)], batch_size=2)
+    for pairs, size in ((single, 15), (several, 14)):
+        assert (pairs.fresh, pairs.examples) == (False, size)
+        assert [(numbers(a), numbers(b)) for a, b in pairs.draw(2, seed=0)] == [(list(range(size)),) * 2] * 2
 
 
 def test_the_seed_says_what_is_drawn() -> None:
     def drawn(seed: int) -> list[int]:
-        ((first, _),) = pairs_of([numbered(50)], count=1, batch_size=10, seed=seed)
-        return numbers(first)
+        return numbers(next(Pairs([numbered(50)], batch_size=5).draw(1, seed=seed))[0])
 
     assert drawn(1) == drawn(1) != drawn(2)
-
-
-def test_one_example_is_refused() -> None:
-    with pytest.raises(HessdiagError, match="one example"):
-        list(pairs_of([numbered(1)], count=1, batch_size=4, seed=0))

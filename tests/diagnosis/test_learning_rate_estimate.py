@@ -78,10 +78,10 @@ def test_ones_own_loss_is_the_named_one() -> None:
 def test_batches_of_a_loader_take_turns() -> None:
     x, t = data()
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, t), batch_size=10)
-    rates = learning_rates(small(), loader, steps=2)
-    listed = learning_rates(small(), [(x[10 * i : 10 * i + 10], t[10 * i : 10 * i + 10]) for i in range(4)], steps=2)
+    rates = learning_rates(small(), loader, steps=4)
+    listed = learning_rates(small(), [(x[10 * i : 10 * i + 10], t[10 * i : 10 * i + 10]) for i in range(8)], steps=4)
     assert rates == listed
-    assert rates.batch_size == 10
+    assert (rates.batch_size, rates.fresh) == (10, True)
 
 
 def test_keyword_arguments_and_shared_weights() -> None:
@@ -125,7 +125,7 @@ def test_the_seed_says_which_examples_are_drawn() -> None:
 def test_it_travels_as_json_and_reads_as_a_table() -> None:
     rates = learning_rates(small(), *data(), optimizers=["sgd", "momentum", "adam"])
     assert hessdiag.LearningRates.from_json(rates.to_json()) == rates
-    for words in ("12 virtual steps on batches of 40", "SGD, momentum 0.9", "Adam"):
+    for words in ("12 virtual steps on the same 80 examples", "SGD, momentum 0.9", "Adam"):
         assert words in repr(rates)
 
 
