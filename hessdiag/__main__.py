@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -53,7 +53,10 @@ def _run(arguments: list[str] | None, interrupts: Sequence[int]) -> int:
 
 @contextmanager
 def _noting_interrupts() -> Iterator[list[int]]:
-    """Interrupts that have come; each still raises `KeyboardInterrupt`."""
+    """Interrupts that have come; each still raises `KeyboardInterrupt`.
+
+    One that comes while Python runs a finaliser or a callback, where exceptions are dropped, is raised again.
+    """
     interrupts: list[int] = []
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
@@ -65,10 +68,20 @@ def _noting_interrupts() -> Iterator[list[int]]:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, note)
+    dropped = sys.unraisablehook
+    sys.unraisablehook = lambda about: _again(note) if about.exc_type is KeyboardInterrupt else dropped(about)
     try:
         yield interrupts
     finally:
+        sys.unraisablehook = dropped
         signal.signal(signal.SIGINT, before)
+
+
+def _again(note: Callable[[int, object], None]) -> None:
+    """Interrupt once more in a moment."""
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, note)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
 
 
 def _explain(error: Exception) -> int:

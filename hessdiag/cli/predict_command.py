@@ -81,7 +81,7 @@ def predict(
         )
         result = replace(result, model=model, init=init or "as built")
     if compare:
-        from hessdiag.diagnosis.random_setups import RandomSetups
+        from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, RandomSetups
 
         planned = RandomSetups(
             source=source,
@@ -92,7 +92,7 @@ def predict(
             loss=loss,
             device=options.resolve_device(device),
             dtype=options.resolve_dtype(dtype),
-            options={"noise_scale": False},
+            options=dict(CURVATURE_ALONE),
         )
         result = _compare(result, planned, resume=resume)
         if result is None:

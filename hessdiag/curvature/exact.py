@@ -11,17 +11,18 @@ divided by B, and K_l is (B N, B N), taken in panels of rows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hessdiag.curvature.first_step import KEYS, FirstStep, exact_sums
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import Dense, Jacobian, Sites, all_jacobians
+from hessdiag.derivatives.jacobian import Dense, Jacobian, Sites, all_jacobians, unit_cotangents
 from hessdiag.derivatives.losses import hessian_matrix
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import ALL_HERE, Result, Work
@@ -29,8 +30,10 @@ from hessdiag.network.blocks import Block
 from hessdiag.results.numbers import Array
 
 
-def exact_per_example(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:
-    """Mean over examples of ‖G_ij^(b)‖_F² for all blocks, `chunk` examples at a time."""
+def exact_per_example(
+    problem: Problem, *, chunk: int, step: FirstStep | None = None, work: Work = ALL_HERE
+) -> Curvature:
+    """Mean over examples of ‖G_ij^(b)‖_F² for all blocks, `chunk` examples at a time; and sums of the first step."""
     batch, loss, blocks = problem.batch, problem.loss, problem.blocks
 
     def measure(part: Batch) -> Result:
@@ -41,10 +44,12 @@ def exact_per_example(problem: Problem, *, chunk: int, work: Work = ALL_HERE) ->
         SK = torch.stack([torch.matmul(S, K) for K in grams], dim=1)
         rows = SK.flatten(2)  # (B, L, N N)
         columns = SK.transpose(2, 3).flatten(2)
-        return {"norms": torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0).cpu().numpy()}
+        norms = {"norms": torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0).cpu().numpy()}
+        return norms if step is None else {**norms, **exact_sums(problem, part, y, step, jacobians, S)}
 
     total = work.total("exact blocks", list(batch.chunks(chunk)), measure)
-    return _curvature(total["norms"] / batch.size, blocks)
+    first_step = {key: total[key] for key in KEYS} if step is not None else None
+    return replace(_curvature(total["norms"] / batch.size, blocks), first_step=first_step)
 
 
 def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:
@@ -90,13 +95,6 @@ def output_jacobians(problem: Problem, part: Batch) -> tuple[Tensor, list[Jacobi
 
     jacobians = list(all_jacobians(problem.model, part, problem.blocks, cotangents_of))
     return outputs[0], jacobians
-
-
-def unit_cotangents(y: Tensor) -> Tensor:
-    """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
-    count = math.prod(y.shape[1:])
-    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
-    return basis.expand(count, *y.shape)
 
 
 def _concatenate(parts: Sequence[Jacobian | None]) -> Jacobian | None:

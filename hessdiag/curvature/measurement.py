@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
+from hessdiag.curvature.first_step import FirstStep, sum_first_step
 from hessdiag.curvature.plan import Plan
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.result import Curvature
@@ -16,7 +20,14 @@ from hessdiag.network.shapes import NetworkShape
 
 
 def measure_curvature(
-    problem: Problem, how: Plan, shape: NetworkShape, settings: Settings, *, memory: Memory, work: Work
+    problem: Problem,
+    how: Plan,
+    shape: NetworkShape,
+    settings: Settings,
+    *,
+    memory: Memory,
+    work: Work,
+    step: FirstStep | None = None,
 ) -> Curvature:
     """Measure the norms of all blocks by the algorithm that `how` names.
 
@@ -27,20 +38,35 @@ def measure_curvature(
         settings: which matrix, in which view, how precisely, and the seed of all random directions.
         memory: bytes of one chunk, and of all.
         work: carries it out.
+        step: of optimisers, whose slope and curvature are to be measured as well.
     """
+    at_once = partial(shape.chunk, memory=memory.chunk)
     if how.method == "sketch":
         return sketch_per_example(
             problem,
             outputs=shape.outputs,
             budget=Budget(settings.rtol, settings.max_products),
-            chunk=lambda cotangents: shape.chunk(cotangents, memory=memory.chunk),
+            chunk=at_once,
             most=shape.most_cotangents(memory.total),
             seed=settings.seed,
+            step=step,
             work=work,
         )
+    if how.in_output_space and settings.per == "example":
+        return exact_per_example(problem, chunk=at_once(shape.outputs), step=step, work=work)
+    found = _without_step(problem, how, shape, settings, memory=memory, work=work)
+    if step is None:
+        return found
+    sums = sum_first_step(problem, step, outputs=shape.outputs, chunk=at_once, seed=settings.seed, work=work)
+    return replace(found, first_step=sums)
+
+
+def _without_step(
+    problem: Problem, how: Plan, shape: NetworkShape, settings: Settings, *, memory: Memory, work: Work
+) -> Curvature:
+    """The algorithms in which no cotangents are sent back example by example."""
     if how.in_output_space:
-        exact = exact_per_example if settings.per == "example" else exact_per_batch
-        return exact(problem, chunk=shape.chunk(shape.outputs, memory=memory.chunk), work=work)
+        return exact_per_batch(problem, chunk=shape.chunk(shape.outputs, memory=memory.chunk), work=work)
     return probe(
         problem,
         matrix=settings.kind,

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.estimators.student import t_quantile
-from hessdiag.curvature.exact import unit_cotangents
-from hessdiag.derivatives.jacobian import all_jacobians
+from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import ALL_HERE, Result, Work

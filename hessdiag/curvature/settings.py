@@ -9,7 +9,7 @@ from hessdiag.arguments import check_number, check_whole
 from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, Plan, check_choice, plan
 from hessdiag.derivatives.products import Matrix
 
-UNITS = "2"  # version of what units of work hold: files of another one are refused
+UNITS = "3"  # version of what units of work hold: files of another one are refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,7 @@ class Settings:
     max_products: int = 400
     seed: int = 0
     noise_scale: bool = True
+    learning_rates: bool = True
     class_dim: int | None = None
     output: str | int | None = None
 

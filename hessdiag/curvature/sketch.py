@@ -36,6 +36,7 @@ from hessdiag.curvature.estimators.estimate import ROUNDING
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
+from hessdiag.curvature.first_step import KEYS, FirstStep, sent_back, sketched_sums, slope_of
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel, tangent
@@ -65,6 +66,7 @@ def sketch_per_example(
     chunk: Callable[[int], int],
     most: int,
     seed: int,
+    step: FirstStep | None = None,
     work: Work = ALL_HERE,
 ) -> Curvature:
     """Mean over examples of ‖G_ij^(b)‖_F² for all blocks.
@@ -77,6 +79,7 @@ def sketch_per_example(
         chunk: `chunk(m)` examples are measured at once when m cotangents are sent back.
         most: cotangents of one example that fit into memory.
         seed: of the directions.
+        step: of optimisers, whose slope and curvature the first round measures as well.
         work: carries out each round.
     """
     size = problem.batch.size
@@ -95,11 +98,12 @@ def sketch_per_example(
     else:
         directions, spent = _Directions(min(pilot.wanted(first, room), room)), 0
     rounds = _rounds(directions, most)
-    total = _combine([_round(problem, each, chunk, seed, work) for each in rounds], _eps(problem))
+    measured = [_round(problem, each, chunk, seed, work, step if each is rounds[0] else None) for each in rounds]
+    total = _combine(measured, _eps(problem))
     spent += PILOT + sum(each.cost for each in rounds)
     how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
-    return replace(total.curvature(problem, spent, budget.rtol), how=how)
+    return replace(total.curvature(problem, spent, budget.rtol), how=how, first_step=measured[0].first_step)
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,7 @@ class _Round:
     traces: Array
     traces_sq: Array
     norms_sq: Array
+    first_step: Result | None = None
 
     def effective_ranks(self) -> Array:
         """(tr K)² / ‖K‖² of every block, both estimated without bias from pairs of directions."""
@@ -254,14 +259,22 @@ def _combine(rounds: list[_Round], eps: float) -> _Total:
     return _Total(value, np.maximum(widening(dof) * np.sqrt(np.maximum(variance, 0)), floor))
 
 
-def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int], seed: int, work: Work) -> _Round:
+def _round(
+    problem: Problem,
+    directions: _Directions,
+    chunk: Callable[[int], int],
+    seed: int,
+    work: Work,
+    step: FirstStep | None = None,
+) -> _Round:
     """One independent set of directions for every example of a batch."""
 
     def measure(part: Batch) -> Result:
-        return pair_sums(*_grams(problem, part, directions, seed), fixed=directions.fixed)
+        sent = _Sent.of(problem, part, directions, seed, step)
+        return {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.first_step}
 
     batch, q = problem.batch, directions.random
-    cotangents = (q + directions.fixed) * (1 if problem.loss.has_root else 2)
+    cotangents = (q + directions.fixed) * (1 if problem.loss.has_root else 2) + (step is not None)
     name = f"sketches, {directions.name}, {q} + {directions.fixed} directions"
     sums = work.total(name, list(batch.chunks(max(1, chunk(cotangents)))), measure)
     mean = {key: total / batch.size for key, total in sums.items()}
@@ -276,38 +289,65 @@ def _round(problem: Problem, directions: _Directions, chunk: Callable[[int], int
         traces=mean["trace"],
         traces_sq=mean["trace_sq"],
         norms_sq=mean["norm_sq"],
+        first_step={key: sums[key] for key in KEYS} if step is not None else None,
     )
 
 
-def _grams(problem: Problem, part: Batch, directions: _Directions, seed: int) -> tuple[Tensor, Tensor]:
-    """X_l[k, m] = z_k^T K_l S z_m and z_k^T K_l z_m for all blocks, (B, L, m, m), the deflation basis first."""
-    loss = problem.loss
-    y = part.call(problem.model).detach()  # not under no_grad, where a model may take another path, or need its own
+@dataclass(frozen=True)
+class _Sent:
+    """What came of the directions z that were sent back, for all blocks, the deflation basis first.
+
+    Attributes:
+        curved, grams: z_k^T K_l S z_m and z_k^T K_l z_m, (B, L, m, m).
+        first_step: sums of it, or none.
+    """
+
+    curved: Tensor
+    grams: Tensor
+    first_step: Result
+
+    @classmethod
+    def of(cls, problem: Problem, part: Batch, directions: _Directions, seed: int, step: FirstStep | None) -> _Sent:
+        y = part.call(problem.model).detach()  # not under no_grad, where a model may take another path, or need its own
+        z = _draw(problem, part, y, directions, seed)
+        cotangents = sent_back(problem, part, y, z)
+        slope = slope_of(problem, part, y) if step is not None else cotangents[:0]
+        both, moved = _jacobian_grams(problem, part, torch.cat([cotangents, slope]), step)
+        both = both[:, :, : len(cotangents), : len(cotangents)]
+        sums: Result = {}
+        if step is not None:
+            sums = sketched_sums(problem, part, step, torch.cat([cotangents, slope]), moved, directions.fixed)
+        if problem.loss.has_root:
+            return cls(both, both, sums)
+        return cls(both[:, :, : len(z), len(z) :], both[:, :, : len(z), : len(z)], sums)
+
+
+def _draw(problem: Problem, part: Batch, y: Tensor, directions: _Directions, seed: int) -> Tensor:
+    """The directions z, (m, B, *out): a basis, and random ones orthogonal to it."""
     basis = _range(problem, part, y, directions, seed)  # (r, B, *out)
     omega = gaussians(seed, f"sketches, {directions.name},", part.numbers, (directions.random, *y.shape[1:])).to(y)
     if len(basis):
         flat = basis.flatten(2)  # (r, B, N)
         along = torch.einsum("rbn,qbn->qrb", flat, omega.flatten(2))
         omega = omega - torch.einsum("qrb,rbn->qbn", along, flat).view_as(omega)
-    z = torch.cat([basis, omega])  # (m, B, *out)
-    if loss.has_root:
-        X = _jacobian_grams(problem, part, torch.stack([loss.root_product(y, part.targets, v) for v in z]))
-        return X, X
-    curved = torch.stack([loss.hessian_product(y, part.targets, v) for v in z])
-    both = _jacobian_grams(problem, part, torch.cat([z, curved]))
-    return both[:, :, : len(z), len(z) :], both[:, :, : len(z), : len(z)]
+    return torch.cat([basis, omega])
 
 
-def _jacobian_grams(problem: Problem, part: Batch, cotangents: Tensor) -> Tensor:
-    """Gram matrices of cotangent^T J_l of every block, (B, L, m, m)."""
-    grams = []
-    for jacobian in all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents):
+def _jacobian_grams(
+    problem: Problem, part: Batch, cotangents: Tensor, step: FirstStep | None
+) -> tuple[Tensor, list[Tensor]]:
+    """Gram matrices of cotangent^T J_l of every block, (B, L, m, m), and cotangent^T J_l u_l where there is a step."""
+    grams, moved = [], []
+    jacobians = all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents)
+    for block, jacobian in zip(problem.blocks, jacobians, strict=True):
         if jacobian is None:
             size = len(cotangents)
             grams.append(cotangents.new_zeros(part.size, size, size, dtype=torch.float64))
         else:
             grams.append(jacobian.gram().double())
-    return torch.stack(grams, dim=1).detach()
+        if step is not None:
+            moved.append(step.of_block(block.name, jacobian, cotangents))
+    return torch.stack(grams, dim=1).detach(), moved
 
 
 def _range(problem: Problem, part: Batch, y: Tensor, directions: _Directions, seed: int) -> Tensor:

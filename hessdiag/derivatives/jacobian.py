@@ -81,6 +81,13 @@ class Sites:
         order = "bcnt,bdt->cdn" if self.transposed else "bcnt,bdt->cnd"
         return torch.einsum(order, self.phi, self.u).flatten(1) * self.size
 
+    def along(self, u: Tensor) -> Tensor:
+        """J u of every example for O directions (O, P) of the weight, (B, C, O)."""
+        B, C, n, T = self.phi.shape
+        matrices = u.view(len(u), -1, n).transpose(1, 2) if self.transposed else u.view(len(u), n, -1)
+        moved = torch.einsum("ond,bdt->bnto", matrices, self.u)  # what the layer writes when its weight moves
+        return torch.bmm(self.phi.reshape(B, C, n * T), moved.reshape(B, n * T, len(u))).double() * self.size
+
     def narrow(self, start: int, stop: int) -> Sites:
         """The same for examples `start` up to `stop`."""
         return Sites(self.u[start:stop], self.phi[start:stop], self.transposed, self.size)
@@ -130,6 +137,10 @@ class Dense:
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""
         return self.J.sum(dim=0) * self.size
+
+    def along(self, u: Tensor) -> Tensor:
+        """J u of every example for O directions (O, P) of the weight, (B, C, O)."""
+        return torch.matmul(self.J, u.T).double() * self.size
 
     def narrow(self, start: int, stop: int) -> Dense:
         """The same for examples `start` up to `stop`."""
@@ -187,6 +198,13 @@ def all_jacobians(
     cotangents = cotangents_of(seen.y.detach())
     phis = backpropagate(seen.y, [call.output_edge for call in seen.calls], cotangents)
     yield from jacobians_of(model, part, blocks, seen.calls, phis, cotangents)
+
+
+def unit_cotangents(y: Tensor) -> Tensor:
+    """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
+    count = math.prod(y.shape[1:])
+    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
+    return basis.expand(count, *y.shape)
 
 
 def jacobians_of(

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+
 import torch
+from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from hessdiag.data.batch import Batch
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.moments import sum_of_squares
-from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.network.blocks import block_parameter
 from hessdiag.network.hooks import backpropagate
 
 
-def batch_gradient_sq(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> dict[str, float]:
-    """By block name, E[ΔW²] with Δ the gradient of the batch-mean loss."""
-    parameters = [block_parameter(problem.model, block) for block in problem.blocks]
+def batch_gradient(problem: Problem, *, chunk: int) -> dict[str, Tensor]:
+    """Gradient of the batch-mean loss in every trainable parameter, by name, `chunk` examples at a time.
 
-    def measure(batch: Batch) -> Result:
-        total = [torch.zeros_like(parameter) for parameter in parameters]
-        for part in batch.chunks(chunk):
-            y = part.call(problem.model)
-            own = problem.loss.gradient(y.detach(), part.targets)
-            edges = [get_gradient_edge(parameter) for parameter in parameters]
-            for sum_, gradient in zip(total, backpropagate(y, edges, own.unsqueeze(0)), strict=True):
-                if gradient is not None:
-                    sum_ += gradient[0]
-        return {"squared": np.array([sum_of_squares(gradient) for gradient in total])}
+    It is no unit of work: every rank takes it, and a resumed run takes it again, as it is as large as the model.
+    """
+    parameters = {n: p for n, p in problem.model.named_parameters() if p.requires_grad and p.is_floating_point()}
+    total = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+    for part in problem.batch.chunks(chunk):
+        y = part.call(problem.model)
+        own = problem.loss.gradient(y.detach(), part.targets)
+        edges = [get_gradient_edge(parameter) for parameter in parameters.values()]
+        for sum_, gradient in zip(total.values(), backpropagate(y, edges, own.unsqueeze(0)), strict=True):
+            if gradient is not None:
+                sum_ += gradient[0]
+    return {name: sum_.detach() / problem.batch.size for name, sum_ in total.items()}
 
-    (sums,) = work.each("batch gradient", [problem.batch], measure)
-    return {
-        block.name: float(squared) / (problem.batch.size**2 * block.numel)
-        for block, squared in zip(problem.blocks, sums["squared"], strict=True)
-    }
+
+def gradient_sq(problem: Problem, gradients: Mapping[str, Tensor]) -> dict[str, float]:
+    """E[ΔW²] of the batch's gradient, by block name."""
+    return {block.name: sum_of_squares(gradients[block.name]) / block.numel for block in problem.blocks}

@@ -11,7 +11,7 @@ import torch
 
 from hessdiag.arguments import check_kind, check_number, check_options, check_path, check_whole
 from hessdiag.diagnosis.diagnose import diagnose
-from hessdiag.diagnosis.random_setups import FIXED, RandomSetups, as_text
+from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, FIXED, RandomSetups, as_text
 from hessdiag.diagnosis.signal_growth import SignalGrowth, measure_signals
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.journal import journal
@@ -92,7 +92,7 @@ def check_init(
     against = [against] if isinstance(against, str) or callable(against) else against
     check_kind("against", against, (list, tuple), "pass a list of initialisations, such as ['fan-in', 'geometric']")
     schemes = _without_repeats(init, against)
-    options.setdefault("noise_scale", False)
+    options = CURVATURE_ALONE | options
     shared: dict[str, Any] = {"setups": setups, "batch_size": batch_size, "loss": loss, "seed": seed}
     shared |= {"device": device, "dtype": dtype, "class_dim": options.pop("class_dim", None), "options": options}
     given = check_arguments(arguments)

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_path
+from hessdiag.curvature.first_step import DIRECTIONS
 from hessdiag.curvature.noise import noise_scales
-from hessdiag.curvature.result import merge
+from hessdiag.curvature.plan import check_choice
+from hessdiag.curvature.result import Curvature, merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
@@ -22,9 +24,10 @@ from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_los
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
 from hessdiag.diagnosis.independence import called_alone
-from hessdiag.diagnosis.look import Look, look_at
+from hessdiag.diagnosis.look import NOT_ASKED, Look, look_at
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.session import Measured, Session, check_tensors
+from hessdiag.diagnosis.step_rates import rates_of
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_attributes, digest_of_code, digest_of_loss, digest_of_model
 from hessdiag.execution.journal import journal
@@ -35,6 +38,7 @@ from hessdiag.execution.work import Progress, Work, add
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape, measure_shapes
+from hessdiag.results.learning_rates import OPTIMIZERS, LearningRate
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import check_labels, explained
@@ -58,6 +62,9 @@ def diagnose(
     max_products: int = 400,
     max_memory: int | str | None = None,
     noise_scale: bool = True,
+    signals: bool = True,
+    learning_rates: bool = True,
+    optimizer: str = "sgd",
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
     progress: Progress | bool = False,
@@ -87,6 +94,10 @@ def diagnose(
         max_memory: memory that the measurement may take beside model and data, in bytes or as `"4GiB"`; by default half
             of what is free.
         noise_scale: also measure the curvature noise scale, of the Gauss-Newton matrix; a few gradients more.
+        signals: also measure the signals that run through the network, and apply the rules to them; without them, no
+            finding is made and the verdict is undecided.
+        learning_rates: also measure slope and curvature along the first step of SGD and Adam; about one gradient more.
+        optimizer: `"sgd"` or `"adam"`: whose learning rates the printed balance speaks of.
         resume: file in which finished units of work are kept; a killed run that is started again with the same file
             goes on where it was, to the same numbers.
         distributed: share the work with the other processes of torch.distributed's default group. All call this with
@@ -103,9 +114,7 @@ def diagnose(
     >>> report.blocks[0].avg_sq_singular_value  # G = 2 x x^T, so that ‖G‖² / P = 4 · 2² / 2
     8.0
     """
-    check_model(model)
-    check_loss(loss)
-    check_path("resume", resume)
+    _check(model, loss, resume, optimizer)
     settings = Settings(
         matrix=matrix,
         per=per,
@@ -114,10 +123,10 @@ def diagnose(
         max_products=max_products,
         seed=seed,
         noise_scale=noise_scale,
+        learning_rates=learning_rates,
         class_dim=class_dim,
         output=output,
     )
-    told = as_progress(progress)
     stream = _stream_of(inputs, targets, settings)
     batch = next(stream)
     device, dtype = check_weights(model)
@@ -128,20 +137,28 @@ def diagnose(
     session = Session(settings, memory)
     identity: Mapping[str, str] = {}
     if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
-        where = {"device": device.type, "dtype": str(dtype)}
-        identity = _agreed(settings.identity | _identity_of(model, loss) | where, ranks)
+        identity = _agreed(settings.identity | _identity_of(model, loss), ranks)
     with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
         y, resolved = try_loss(model, batch, loss, settings)
         with called_alone(model, min(2, batch.size)):
             shape = measure_shapes(model, batch, found)
         problem = Problem(model, batch, resolved, _in_execution_order(found, shape.order), skipped)
-        work = Work(ranks, progress=told)
+        work = Work(ranks, progress=as_progress(progress))
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
-        seen = look_at(model, batch, resolved, examples=session.gradient_chunk(shape))
+        few = session.gradient_chunk(shape)
+        seen = look_at(model, batch, resolved, examples=few) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
-    return _report(settings, problem, shape, measured, seen, **ran)
+    return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
+
+
+def _check(model: Any, loss: Any, resume: Any, optimizer: str) -> None:
+    """Refuse what is not of the kind that it has to be."""
+    check_model(model)
+    check_loss(loss)
+    check_path("resume", resume)
+    check_choice("optimizer", optimizer, OPTIMIZERS)
 
 
 def _blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
@@ -209,11 +226,19 @@ def _report(
         outputs=shape.outputs,
         rtol=settings.rtol,
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
+        learning_rates=_rates(problem, curvature, sum(sizes)),
         findings=seen.findings(blocks),
         signals=seen.signals,
         signals_missing=seen.reason,
         **ran,
     )
+
+
+def _rates(problem: Problem, curvature: Curvature, examples: int) -> dict[str, LearningRate]:
+    if curvature.first_step is None:
+        return {}
+    names = [block.name for block in problem.blocks]
+    return rates_of(curvature.first_step, tuple(DIRECTIONS), names, examples=examples)
 
 
 def _identity_of(model: nn.Module, loss: str | LossFunction) -> dict[str, str]:
@@ -222,6 +247,8 @@ def _identity_of(model: nn.Module, loss: str | LossFunction) -> dict[str, str]:
         "loss": digest_of_loss(loss),
         "code": digest_of_code(model),
         "attributes": digest_of_attributes(model),
+        "device": next(model.parameters()).device.type,
+        "dtype": str(next(model.parameters()).dtype),
     }
 
 

@@ -28,6 +28,9 @@ class Look:
         return find(self.signals, blocks) if self.signals is not None else ()
 
 
+NOT_ASKED = Look(None, "they were not asked for")
+
+
 def look_at(model: nn.Module, batch: Batch, loss: Loss, *, examples: int) -> Look:
     """Measure the signals of a model that may do anything in its forward pass.
 

@@ -21,6 +21,7 @@ from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 from hessdiag.torch_arguments import as_device, as_dtype
 
+CURVATURE_ALONE = {"noise_scale": False, "signals": False, "learning_rates": False}  # one set-up is none to diagnose
 FIXED = ("targets", "seed", "distributed", "resume")  # arguments of `diagnose` that a set-up decides itself
 
 
@@ -122,7 +123,7 @@ def measure_setups(
         HessdiagError: an argument cannot be used.
     """
     shared = {key: options.pop(key) for key in ("loss", "class_dim") if key in options}
-    options.setdefault("noise_scale", False)  # a set-up's share of it is too small to tell anything
+    options = CURVATURE_ALONE | options
     planned = RandomSetups(
         source=as_source(source, name="source"),
         init=init,

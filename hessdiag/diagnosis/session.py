@@ -10,6 +10,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from hessdiag.curvature.first_step import FirstStep
 from hessdiag.curvature.measurement import measure_curvature
 from hessdiag.curvature.noise import sum_pairs
 from hessdiag.curvature.plan import Plan
@@ -18,7 +19,7 @@ from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import check_targets
 from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis.batch_gradient import batch_gradient_sq
+from hessdiag.diagnosis.batch_gradient import batch_gradient, gradient_sq
 from hessdiag.diagnosis.float64 import told_in_float64
 from hessdiag.diagnosis.moments import READ_ELSEWHERE, moments_of, sum_moments
 from hessdiag.diagnosis.nearby import check_nearby
@@ -92,15 +93,22 @@ class Session:
         """Curvature, and all that goes with it, of one batch."""
         size, outputs = problem.batch.size, shape.outputs
         how = self.settings.plan(outputs=outputs, batch_size=size)
-        curvature = measure_curvature(problem, how, shape, self.settings, memory=self.memory, work=work)
-        gradients = {}
-        if self.settings.per == "batch":
-            gradients = batch_gradient_sq(problem, chunk=self.gradient_chunk(shape), work=work)
+        step, squares = self.first_step(problem, shape)
+        curvature = measure_curvature(problem, how, shape, self.settings, memory=self.memory, work=work, step=step)
         pairs: Sequence[Result] = ()
         if self.settings.noise_scale and self.settings.matrix == "ggn":
             at_once = partial(shape.chunk, memory=self.memory.chunk)
             pairs = sum_pairs(problem, outputs=outputs, chunk=at_once, seed=self.settings.seed, work=work)
-        return Measured(size, how, sums, gradients, curvature, pairs)
+        return Measured(size, how, sums, squares, curvature, pairs)
+
+    def first_step(self, problem: Problem, shape: NetworkShape) -> tuple[FirstStep | None, Mapping[str, float]]:
+        """Directions of the optimisers, and by block name E[ΔW²] of the batch's gradient, where they are asked for."""
+        per_batch = self.settings.per == "batch"
+        if not (self.settings.learning_rates or per_batch):
+            return None, {}
+        gradients = batch_gradient(problem, chunk=self.gradient_chunk(shape))
+        squares = gradient_sq(problem, gradients) if per_batch else {}
+        return FirstStep.of(gradients) if self.settings.learning_rates else None, squares
 
     def read_right(self, problem: Problem, shape: NetworkShape, work: Work) -> tuple[Problem, NetworkShape, Result]:
         """Moments; a block whose gradient the hooks do not explain is measured again without a structural rule."""

@@ -11,8 +11,10 @@ from hessdiag.html.figures import report_pictures
 from hessdiag.html.text import embedded
 from hessdiag.results.balance import BALANCED, UNBALANCED, weigh
 from hessdiag.results.judgement import Balance
+from hessdiag.results.rate_balance import rate_sentence
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.tables.report_table import COLUMNS, cells, noise, sampling
+from hessdiag.tables.report_table import columns, noise, sampling
+from hessdiag.tables.report_table import rows as texts_of
 
 # What the columns of the text table are called in full.
 MEANINGS = {
@@ -24,6 +26,8 @@ MEANINGS = {
     "± %": "standard error of σ² in percent",
     "γ/σ²": "theory over measurement",
     "relative": "theory over measurement, divided by its geometric mean over the weight blocks",
+    "lr SGD": "learning rate at which a first step of SGD in this block alone is best",
+    "lr Adam": "learning rate at which a first step of Adam in this block alone is best",
 }
 MATRICES = {"ggn": "Gauss-Newton matrix", "hessian": "Hessian"}
 VIEWS = {"example": "of each example, averaged over the batch", "batch": "of the mean loss of the batch"}
@@ -35,6 +39,7 @@ NOT_SETTINGS = (
     "findings",
     "signals",
     "signals_missing",
+    "learning_rates",
 )  # fields of a report that have a place of their own
 GAUGE_END = 50.0  # factor at the right end of the balance's scale
 
@@ -87,8 +92,9 @@ def render(report: Report) -> str:
             sentence=balance.sentence,
             gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
             thresholds=(BALANCED, UNBALANCED),
-            columns=COLUMNS,
+            columns=columns(report),
             meanings=MEANINGS,
+            rates=rate_sentence(report),
             rows=rows(report),
             sampling=sampling(report) if any(block.ended != "exact" for block in report.blocks) else "",
             noise=noise(report),
@@ -109,7 +115,8 @@ def rows(report: Report) -> list[Row]:
     sizes = [size for size in sizes if size > 0 and math.isfinite(size)]
     low, high = (math.log10(min(sizes)), math.log10(max(sizes))) if sizes else (0.0, 0.0)
     room = max(0.0, 1.0 - (high - low)) / 2  # a decade at least, so that equal blocks look equal
-    return [_row(block, low - room, high + room, _ends(sizes)) for block in report.blocks]
+    texts = zip(report.blocks, texts_of(report), strict=True)
+    return [_row(block, tuple(row), low - room, high + room, _ends(sizes)) for block, row in texts]
 
 
 def settings(report: Report) -> list[tuple[str, str]]:
@@ -118,9 +125,8 @@ def settings(report: Report) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), str(getattr(report, name))) for name in names]
 
 
-def _row(block: BlockReport, low: float, high: float, ends: Sequence[float]) -> Row:
+def _row(block: BlockReport, texts: tuple[str, ...], low: float, high: float, ends: Sequence[float]) -> Row:
     size = block.avg_sq_singular_value
-    texts = tuple(cells(block))
     if block.kind != "weight" or not (size > 0 and math.isfinite(size)):
         return Row(block, texts, None, "")
     extreme = "largest" if size in ends[1:] else "smallest" if size in ends[:1] else ""

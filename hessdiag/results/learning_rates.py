@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from hessdiag.results.numbers import spread
 from hessdiag.results.records import Record
@@ -32,6 +33,8 @@ class LearningRate(Record):
             one point, the weights as they are.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("spread",)
+
     value: float
     stderr: float
     blocks: Mapping[str, float] = field(default_factory=dict)
@@ -40,8 +43,20 @@ class LearningRate(Record):
     examples: int = 0
     steps: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        # One NaN object for all: containers compare by identity first, so that rates with undefined numbers are equal.
+        for name in ("value", "stderr", "together"):
+            object.__setattr__(self, name, _one_nan(getattr(self, name)))
+        for name in ("blocks", "block_stderr"):
+            object.__setattr__(self, name, {block: _one_nan(v) for block, v in getattr(self, name).items()})
+        object.__setattr__(self, "steps", tuple(_one_nan(rate) for rate in self.steps))
+
     @property
     def spread(self) -> float:
         """Largest over smallest rate of a block: how far one learning rate is from suiting all blocks."""
         known = [rate for rate in self.blocks.values() if math.isfinite(rate)]
         return spread(known) if known else math.nan
+
+
+def _one_nan(value: float) -> float:
+    return math.nan if math.isnan(value) else value

@@ -23,12 +23,14 @@ from hessdiag.results.findings import Finding
 from hessdiag.results.judgement import Verdict
 from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import Array, normalize, spread
+from hessdiag.results.parameter_groups import FACTOR, parameter_groups
 from hessdiag.results.records import Record
 from hessdiag.results.rendering import Paged, Tabled, render
 from hessdiag.results.signals import Signals
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import nn
 
 
 SCHEMA = "hessdiag.report/1"
@@ -170,6 +172,7 @@ class Report(Tabled, Paged, Record):
             and `signals_missing` says why.
         learning_rates: of the first step, `"sgd"` and `"adam"`, from the same batch; see `LearningRate`. They are of
             the loss that was measured: of use for one that is trained with.
+        optimizer: which of them the printed balance speaks of.
     """
 
     schema: ClassVar[str] = SCHEMA
@@ -199,6 +202,7 @@ class Report(Tabled, Paged, Record):
     signals: Signals | None = None
     signals_missing: str = ""
     learning_rates: Mapping[str, LearningRate] = field(default_factory=dict)
+    optimizer: str = "sgd"
 
     def __iter__(self) -> Iterator[BlockReport]:
         """The blocks, in execution order."""
@@ -234,6 +238,25 @@ class Report(Tabled, Paged, Record):
     def spread(self) -> dict[str, float]:
         """Largest over smallest value among the weight blocks, for `gamma`, `nu` and `avg_sq_singular_value`."""
         return {key: spread([getattr(block, key) for block in self.weights]) for key in SPREAD_KEYS}
+
+    def parameter_groups(
+        self, model: nn.Module, optimizer: str = "", *, factor: float = FACTOR
+    ) -> list[dict[str, Any]]:
+        """Parameter groups for `torch.optim`, where the learning rates of blocks are more than `factor` apart.
+
+        Args:
+            model: the model that was measured.
+            optimizer: `"sgd"` or `"adam"`; by default the report's.
+            factor: blocks whose rates are closer share a group.
+
+        Raises:
+            HessdiagError: the report has no such rates, or not of this model.
+        """
+        name = optimizer or self.optimizer
+        if name not in self.learning_rates:
+            known = ", ".join(self.learning_rates) or "none: diagnose with learning_rates=True"
+            raise HessdiagError(f"the report has no learning rates for {name!r}: it has {known}")
+        return parameter_groups(self.learning_rates[name], model, factor=factor)
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row a block, one column an attribute of `BlockReport`."""

@@ -8,10 +8,12 @@ from rich.table import Table
 
 from hessdiag.results.balance import lost_in_noise, missed_rtol, weigh
 from hessdiag.results.numbers import short
+from hessdiag.results.rate_balance import rate_sentence, told_rates
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.text_table import listed, make_table, plain_text, size
 
 COLUMNS = ("block", "shape", "ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/σ²", "relative")
+RATES = {"sgd": "lr SGD", "adam": "lr Adam"}  # titles of one more column
 UNDECIDED = "undecided"
 MAX_FINDINGS = 4  # in full, of about two lines each
 
@@ -48,7 +50,20 @@ def header(report: Report) -> list[str]:
 
 def block_table(report: Report) -> Table:
     """One row a block; names get the room that shapes and numbers leave."""
-    return make_table(COLUMNS, [cells(block) for block in report.blocks], left=2, fit=True)
+    return make_table(columns(report), rows(report), left=2, fit=True)
+
+
+def columns(report: Report) -> tuple[str, ...]:
+    """Titles of the columns: with the learning rates of the report's optimiser, where the loss is trained with."""
+    return COLUMNS if told_rates(report) is None else (*COLUMNS, RATES[report.optimizer])
+
+
+def rows(report: Report) -> list[list[str]]:
+    """Texts of the rows, under `columns`."""
+    rate = told_rates(report)
+    if rate is None:
+        return [cells(block) for block in report.blocks]
+    return [[*cells(block), short(rate.blocks.get(block.name, math.nan))] for block in report.blocks]
 
 
 def footer(report: Report) -> list[str]:
@@ -63,7 +78,7 @@ def footer(report: Report) -> list[str]:
         lines.append(sampling(report))
     if line := noise(report):
         lines.append(line)
-    lines.append(weigh(report).sentence)
+    lines += [weigh(report).sentence, *filter(None, [rate_sentence(report)])]
     return lines + listed("not measured:", report.skipped)
 
 

@@ -105,6 +105,29 @@ def test_an_interrupt_that_is_raised_as_something_else(
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_an_interrupt_of_a_finaliser_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python drops what is raised in a finaliser, and prints it as `Exception ignored in`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(
+        "import os, signal, time\n"
+        "class Finalised:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        time.sleep(5)\n"
+        "def build():\n"
+        "    Finalised()\n"
+        "    while True: pass\n"
+    )
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["describe", "./net.py:build"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr() == ("", "hessdiag: interrupted\n")
+
+
 def test_interrupted_before_the_journal_exists(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,178 @@
+"""The first step of an optimiser: the slope g·u along its direction u, and the curvature uᵀGu.
+
+The Gauss-Newton matrix of a batch applied to one u that all its examples share costs next to nothing where Jacobians
+are at hand:
+
+    u_iᵀ G_ij u_j = mean over examples of (J_i u_i)ᵀ S (J_j u_j),
+
+with J_l u_l from the cotangents that were sent back for the blocks' norms: all N of an example, where it is exact, or
+random ones z with E zzᵀ = I, where z_kᵀ A^T J_l u_l has the right second moments for every pair of blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.functional import FunctionalModel, tangent
+from hessdiag.derivatives.jacobian import Jacobian, all_jacobians, unit_cotangents
+from hessdiag.derivatives.losses import hessian_matrix
+from hessdiag.derivatives.problem import Problem
+from hessdiag.execution.seeds import gaussians
+from hessdiag.execution.work import ALL_HERE, Result, Work
+
+Gradients = Mapping[str, Tensor]
+Direction = Callable[[Gradients], Gradients]
+
+DIRECTIONS: Mapping[str, Direction] = {
+    "sgd": lambda gradients: gradients,
+    "adam": lambda gradients: {name: g.sign() for name, g in gradients.items()},  # its first step, with eps = 0
+}
+MAX_EXACT = 32  # outputs of which all are sent back where nothing else sends any
+RANDOM = 24  # else so many random directions
+KEYS = ("step_map", "step_sums")
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """Directions of O optimisers.
+
+    Attributes:
+        names: of the optimisers.
+        along: their directions by the name of a trainable parameter, (O, *shape).
+    """
+
+    names: tuple[str, ...]
+    along: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, gradients: Gradients, directions: Mapping[str, Direction] = DIRECTIONS) -> FirstStep:
+        """The directions that optimisers make of the gradients of a batch."""
+        each = [direction(gradients) for direction in directions.values()]
+        along = {name: torch.stack([one[name] for one in each]) for name in gradients}
+        return cls(tuple(directions), along)
+
+    def of_block(self, name: str, jacobian: Jacobian | None, like: Tensor) -> Tensor:
+        """cotangent^T J u of every example, (B, C, O), in float64; `like` is a cotangent (C, B, *out)."""
+        if jacobian is None or name not in self.along:
+            return like.new_zeros(like.shape[1], like.shape[0], len(self.names), dtype=torch.float64)
+        return jacobian.along(self.along[name].reshape(len(self.names), -1))
+
+    def of_the_rest(self, problem: Problem, part: Batch, cotangents: Tensor) -> Tensor:
+        """The same of all trainable parameters that are no block together, by a forward-mode pass each, (B, C, O)."""
+        blocks = {block.name for block in problem.blocks}
+        rest = {name: u for name, u in self.along.items() if name not in blocks}
+        if not rest:
+            return self.of_block("", None, cotangents)
+        held = dict(problem.model.named_parameters())
+        at = {name: held[name].detach() for name in rest}
+        network = FunctionalModel(problem.model)
+        forward_mode = all(block.structured for block in problem.blocks if block.kind == "scalar")
+        moved = [
+            tangent(network, at, {name: u[o] for name, u in rest.items()}, part, forward_mode=forward_mode)
+            for o in range(len(self.names))
+        ]
+        return torch.einsum("cbn,obn->bco", cotangents.flatten(2).double(), torch.stack(moved).flatten(2).double())
+
+
+def exact_sums(
+    problem: Problem, part: Batch, y: Tensor, step: FirstStep, jacobians: Sequence[Jacobian | None], S: Tensor
+) -> Result:
+    """What `step_sums` returns, from the Jacobians of all outputs and the loss's Hessian S in them, (B, N, N)."""
+    cotangents = unit_cotangents(y)
+    t = _columns(problem, part, step, cotangents, jacobians)  # (B, N, O, L + 1)
+    gradient = problem.loss.gradient(y, part.targets).flatten(1).double()  # (B, N)
+    return step_sums(t, torch.einsum("bnm,bmol->bnol", S.double(), t), torch.einsum("bn,bnol->bol", gradient, t))
+
+
+def sketched_sums(
+    problem: Problem, part: Batch, step: FirstStep, cotangents: Tensor, found: Sequence[Tensor], fixed: int
+) -> Result:
+    """What `step_sums` returns, from random directions.
+
+    Args:
+        problem, part, step: what to measure.
+        cotangents: (C, B, *out): A z, or z and S z, and last the gradient of the loss.
+        found: cotangent^T J u of every block, (B, C, O) each, of all these.
+        fixed: the first so many z are a basis of weight 1; the weights of the others add up to 1.
+    """
+    v = torch.stack([*found, step.of_the_rest(problem, part, cotangents)], dim=3)  # (B, C, O, L + 1)
+    slope, v = v[:, -1], v[:, :-1]
+    left, right = (v, v) if problem.loss.has_root else v.chunk(2, dim=1)
+    weights = left.new_ones(left.shape[1])
+    weights[fixed:] /= len(weights) - fixed
+    return step_sums(left * weights[:, None, None], right, slope)
+
+
+def step_sums(left: Tensor, right: Tensor, slope: Tensor) -> Result:
+    """Sums over examples, which add up over batches.
+
+    Args:
+        left, right: (B, K, O, L + 1), of which Σ_k left right is the curvature of two blocks; the last of the columns
+            is of all parameters that are no block.
+        slope: (B, O, L + 1), of each example's own loss.
+
+    Returns:
+        `step_map`, (O, L + 1, L + 1): u_iᵀ G_ij u_j; and `step_sums`, (5, O, L + 2): of the slopes s and curvatures q
+        of each column, and of all together: Σ s, Σ q, Σ s², Σ s q and Σ q².
+    """
+    between = torch.einsum("bkoi,bkoj->oij", left, right)
+    curvature = (left * right).sum(dim=1)  # (B, O, L + 1)
+    joint = (left.sum(dim=3) * right.sum(dim=3)).sum(dim=1)  # (B, O)
+    s = torch.cat([slope, slope.sum(dim=2, keepdim=True)], dim=2)
+    q = torch.cat([curvature, joint.unsqueeze(2)], dim=2)
+    sums = torch.stack([each.sum(dim=0) for each in (s, q, s * s, s * q, q * q)])
+    return {"step_map": (between + between.mT).div(2).cpu().numpy(), "step_sums": sums.cpu().numpy()}
+
+
+def sum_first_step(
+    problem: Problem, step: FirstStep, *, outputs: int, chunk: Callable[[int], int], seed: int, work: Work = ALL_HERE
+) -> Result:
+    """What `step_sums` returns, where no cotangents are sent back for anything else: as with products in weight space.
+
+    Args:
+        problem, step: what to measure.
+        outputs: N, per example.
+        chunk: `chunk(m)` examples are measured at once when m cotangents are sent back.
+        seed: of the directions.
+        work: carries it out.
+    """
+    exact = outputs <= MAX_EXACT
+    count = outputs if exact else 1 + RANDOM * (1 if problem.loss.has_root else 2)
+
+    def measure(part: Batch) -> Result:
+        y = part.call(problem.model).detach()
+        if exact:
+            jacobians = list(all_jacobians(problem.model, part, problem.blocks, unit_cotangents))
+            return exact_sums(problem, part, y, step, jacobians, hessian_matrix(problem.loss, y, part.targets))
+        z = gaussians(seed, "first step", part.numbers, (RANDOM, *y.shape[1:])).to(y)
+        cotangents = torch.cat([sent_back(problem, part, y, z), slope_of(problem, part, y)])
+        sent = all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents)
+        found = [step.of_block(b.name, J, cotangents) for b, J in zip(problem.blocks, sent, strict=True)]
+        return sketched_sums(problem, part, step, cotangents, found, fixed=0)
+
+    return work.total("first step", list(problem.batch.chunks(max(1, chunk(count)))), measure)
+
+
+def sent_back(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
+    """The cotangents of directions z (q, B, *out): A z where the loss has a root, else z and S z."""
+    loss = problem.loss
+    if loss.has_root:
+        return torch.stack([loss.root_product(y, part.targets, v) for v in z])
+    return torch.cat([z, torch.stack([loss.hessian_product(y, part.targets, v) for v in z])])
+
+
+def slope_of(problem: Problem, part: Batch, y: Tensor) -> Tensor:
+    """The gradient of each example's loss in the outputs, (1, B, *out)."""
+    return problem.loss.gradient(y, part.targets).unsqueeze(0)
+
+
+def _columns(
+    problem: Problem, part: Batch, step: FirstStep, cotangents: Tensor, jacobians: Sequence[Jacobian | None]
+) -> Tensor:
+    found = [step.of_block(b.name, J, cotangents) for b, J in zip(problem.blocks, jacobians, strict=True)]
+    return torch.stack([*found, step.of_the_rest(problem, part, cotangents)], dim=3)
