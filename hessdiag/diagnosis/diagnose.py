@@ -131,7 +131,7 @@ def diagnose(
     batch = next(stream)
     device, dtype = check_weights(model)
     check_tensors(model, batch)
-    found, skipped = _blocks_of(model)
+    found, skipped = blocks_of(model)
     memory = Memory.of(max_memory, device)
     ranks = all_ranks() if distributed else ALONE
     session = Session(settings, memory)
@@ -142,7 +142,7 @@ def diagnose(
         y, resolved = try_loss(model, batch, loss, settings)
         with called_alone(model, min(2, batch.size)):
             shape = measure_shapes(model, batch, found)
-        problem = Problem(model, batch, resolved, _in_execution_order(found, shape.order), skipped)
+        problem = Problem(model, batch, resolved, in_execution_order(found, shape.order), skipped)
         work = Work(ranks, progress=as_progress(progress))
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
@@ -161,7 +161,7 @@ def _check(model: Any, loss: Any, resume: Any, optimizer: str) -> None:
     check_choice("optimizer", optimizer, OPTIMIZERS)
 
 
-def _blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
+def blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
     """Find the blocks and what is none; refuse a model without any."""
     found, skipped = find_blocks(model)
     if not found:
@@ -273,7 +273,7 @@ def check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     return tensors[0].device, tensors[0].dtype
 
 
-def _in_execution_order(blocks: Sequence[Block], order: Sequence[str]) -> tuple[Block, ...]:
+def in_execution_order(blocks: Sequence[Block], order: Sequence[str]) -> tuple[Block, ...]:
     """Blocks by the first call of their layers; those never called come last."""
     place = {owner: number for number, owner in enumerate(order)}
     return tuple(sorted(blocks, key=lambda block: min(place.get(owner, len(place)) for owner in block.owners)))

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_loss, check_whole
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
-from hessdiag.data.pairs import Pairs
+from hessdiag.data.batch_pairs import BatchPairs
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.diagnosis.diagnose import check_weights, try_loss
+from hessdiag.diagnosis.first_step_rates import first_step_rates
 from hessdiag.diagnosis.session import check_tensors
 from hessdiag.diagnosis.virtual_steps import VirtualStep, Walk, best_constant_rate
 from hessdiag.errors import HessdiagError
@@ -51,8 +52,7 @@ def learning_rates(
     every optimiser, its gradient for SGD, and a fresh batch the slope g·u and the curvature uᵀGu along it, with G the
     Gauss-Newton matrix. Σ g·u / Σ uᵀGu over the steps is the constant rate at which their quadratic models together
     are lowest; the learning rate is `FACTORS` times that, as calibrated on sweeps of small networks (docs/results.md).
-    Twelve steps cost about as much as 48 gradients of a training batch, for all optimisers together. The model is left
-    exactly as it was.
+    The rates of the first step alone, also of each block, stand beside them. The model is left exactly as it was.
 
     Args:
         model: any module that maps a batch to one tensor (B, *outputs), in the mode it is trained in.
@@ -90,10 +90,13 @@ def learning_rates(
     with preserve_state(model, seed=seed):
         resolved = _resolve(model, batches, loss, settings)
         walk = Walk.of(model, resolved, batches[0], seed=seed)
-        pairs = Pairs(batches, batch_size)
+        pairs = BatchPairs(batches, batch_size)
         walked = list(walk.steps(pairs.draw(steps, seed=seed)))
+        first, missing = _first_step(model, batches, resolved, settings, batch_size)
     return LearningRates(
         rates={optimizer: _rate(optimizer, walked, pairs.examples) for optimizer in optimizers},
+        first_step={optimizer: first[optimizer] for optimizer in optimizers if first},
+        first_step_missing=missing,
         model=type(model).__name__,
         loss=resolved.name,
         batch_size=pairs.examples,
@@ -123,6 +126,16 @@ def _resolve(model: nn.Module, batches: Sequence[Batch], loss: str | LossFunctio
     for batch in batches[1:]:
         check_targets(resolved, like=y, targets=batch.targets)
     return resolved
+
+
+def _first_step(
+    model: nn.Module, batches: Sequence[Batch], loss: Loss, settings: Settings, examples: int
+) -> tuple[dict[str, LearningRate], str]:
+    """Rates from the weights as they are, or why there are none: as with batch normalisation in training mode."""
+    try:
+        return first_step_rates(model, batches[0].narrow(0, examples), loss, settings), ""
+    except HessdiagError as error:
+        return {}, str(error)
 
 
 def _rate(optimizer: str, walked: Sequence[VirtualStep], examples: int) -> LearningRate:

@@ -10,7 +10,8 @@ from hessdiag.results.learning_rate_report import NAMES, LearningRates
 from hessdiag.results.numbers import Z95, short
 from hessdiag.tables.text_table import make_table, plain_text
 
-TITLES = ("optimizer", "learning rate", "95 % interval", "along the steps")
+TITLES = ("optimizer", "learning rate", "95 % interval", "along the steps", "first step alone")
+MAX_BLOCKS = 40  # in the table
 
 
 def render(rates: LearningRates) -> str:
@@ -25,7 +26,7 @@ def render(rates: LearningRates) -> str:
         "Constant rates for the first hundreds of steps. Intervals are of the measurement: the best rate is often",
         "a factor 1.5 off, and now and then 4. Along the steps: lowest to highest rate of a single step.",
     ]
-    return plain_text([*parts, *warnings(rates)])
+    return plain_text([*parts, *warnings(rates), *_blocks(rates)])
 
 
 def _examples(rates: LearningRates) -> str:
@@ -40,7 +41,20 @@ def _row(rates: LearningRates, optimizer: str) -> list[str]:
     interval = "–" if math.isnan(rate.stderr) else f"{short(low)}–{short(high)}"
     falling = [each for each in rate.steps if each > 0]
     seen = f"{short(min(falling))}–{short(max(falling))}" if falling else "–"
-    return [NAMES[optimizer], short(rate.value), interval, seen]
+    first = short(rates.first_step[optimizer].value) if optimizer in rates.first_step else "–"
+    return [NAMES[optimizer], short(rate.value), interval, seen, first]
+
+
+def _blocks(rates: LearningRates) -> list[str | Table]:
+    """Rates of a first step of one block alone."""
+    if not rates.first_step:
+        return ["", f"first step: not measured ({rates.first_step_missing})"]
+    columns = [rate.blocks for rate in rates.first_step.values()]
+    names = list(columns[0])[:MAX_BLOCKS]
+    rows = [[name, *(short(column[name]) for column in columns)] for name in names]
+    more = [f"and {len(columns[0]) - len(names)} more"] if len(columns[0]) > len(names) else []
+    titles = ("block", *(NAMES[name] for name in rates.first_step))
+    return ["", "first step of one block alone, the others frozen:", make_table(titles, rows, fit=True), *more]
 
 
 def warnings(rates: LearningRates) -> list[str]:

@@ -15,7 +15,7 @@ MIN_BATCHES = 8  # with fewer, what was acted on comes back too soon to be fresh
 
 
 @dataclass(frozen=True)
-class Pairs:
+class BatchPairs:
     """Where pairs of batches come from.
 
     Attributes:
