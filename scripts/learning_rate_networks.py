@@ -402,11 +402,19 @@ def mixing(width: int) -> list[nn.Module]:
     ]
 
 
-def _case(name: str, family: str, init: Callable[[nn.Module], nn.Module], build: Callable[[], nn.Module]) -> Case:
-    data = {"mlp": "letter", "gpt": "text"}.get(family, "images")
-    dear = family in ("resnet", "vit", "gpt")
-    return Case(name, family, lambda: init(build()), data, batch=32 if family == "gpt" else 64 if dear else 128,
-                seeds=1 if dear else 3 if family == "mlp" else 2)  # fmt: skip
+SEEDS = {"mlp": 3, "mse": 2}  # others take longer
+
+
+def _case(
+    name: str,
+    family: str,
+    init: Callable[[nn.Module], nn.Module],
+    build: Callable[[], nn.Module],
+    data: str = "images",
+) -> Case:
+    batch = {"gpt": 32, "resnet": 64, "vit": 64}.get(family, 128)
+    data = {"mlp": "letter", "gpt": "text"}.get(family, data)
+    return Case(name, family, lambda: init(build()), data, batch=batch, seeds=SEEDS.get(family, 1))
 
 
 CASES: tuple[Case, ...] = (

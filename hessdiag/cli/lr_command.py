@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,10 +103,9 @@ def prepare_for_training(source: ModelSource, *, loss: str, data: str, **setting
         prepared = options.prepare(source, loss="cross-entropy", data=data, **settings)
         targets = prepared.batch.targets
         return prepared, "mse" if targets is not None and targets.is_floating_point() else "cross-entropy"
-    try:
+    with suppress(HessdiagError):  # no telling which dimension the classes are
         prepared = options.prepare(source, loss="cross-entropy", data=data, **settings)
-    except HessdiagError:  # no telling which dimension the classes are
-        prepared = None
-    if prepared is not None and bool((prepared.batch.targets > 0).any()):  # more than one class
-        return prepared, "cross-entropy"
+        labels = prepared.batch.targets
+        if labels is not None and bool(labels.any()):  # more than one class
+            return prepared, "cross-entropy"
     return options.prepare(source, loss="mse", data=data, **settings), "mse"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.functional import FunctionalModel, tangent
+from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss
 from hessdiag.diagnosis.adam_direction import AdamDirection, Values
 from hessdiag.execution.seeds import stream
@@ -85,7 +85,7 @@ class Walk:
         walk = cls(FunctionalModel(model), loss, start, True, seed)
         few = batch.narrow(0, TRIED)
         u = {name: torch.ones_like(value) for name, value in start.items()}
-        one, other = (walk._tangent(start, u, few, 0, forward_mode=mode) for mode in (True, False))
+        one, other = (walk._pushed(start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))
         alike = bool((one - other).norm() <= SAME.get(one.dtype, 1e-3) * other.norm())
         return cls(walk.network, loss, start, alike, seed)
 
@@ -93,43 +93,43 @@ class Walk:
         """Walk as far as there are pairs: a batch that the directions are of, one that measures along them."""
         at, adam = self.start, AdamDirection()
         for number, (stepped, measured) in enumerate(pairs):
-            gradient, _ = self._gradient(at, stepped, 2 * number)
+            gradient = self._gradient(at, stepped, 2 * number)
             u = adam(gradient)
-            along_gradient, along_adam = self._measure(at, (gradient, u), measured, 2 * number + 1)
-            yield VirtualStep(along_gradient, along_adam)
-            if math.isfinite(along_adam.rate) and along_adam.rate > 0:
-                at = {name: value - SHARE * along_adam.rate * u[name] for name, value in at.items()}
+            step = VirtualStep(*(self._along(at, each, measured, 2 * number + 1) for each in (gradient, u)))
+            yield step
+            if math.isfinite(step.adam.rate) and step.adam.rate > 0:
+                at = {name: value - SHARE * step.adam.rate * u[name] for name, value in at.items()}
 
-    def _measure(self, at: Values, directions: tuple[Values, ...], batch: Batch, number: int) -> list[Along]:
-        """Slope and curvature along each direction; dropout draws alike for all."""
-        gradient, y = self._gradient(at, batch, number)
-        found = []
-        for u in directions:
-            slope = sum(float((gradient[name].double() * u[name].double()).sum()) for name in u)
-            along = self._tangent(at, u, batch, number, forward_mode=self.forward_mode)  # (B, *out)
-            bent = self.loss.hessian_product(y, batch.targets, along)  # (B, *out)
-            found.append(Along(slope, float((bent.double() * along.double()).sum()) / batch.size))
-        return found
+    def _along(self, at: Values, u: Values, batch: Batch, number: int) -> Along:
+        """Slope and curvature along u, of the outputs' own slope and curvature along J u."""
+        y, moved = self._pushed(at, u, batch, number, forward_mode=self.forward_mode)  # (B, *out)
+        slope = self.loss.gradient(y, batch.targets).detach() * moved
+        curvature = self.loss.hessian_product(y, batch.targets, moved).detach() * moved
+        return Along(*(float(each.sum(dtype=torch.float64)) / batch.size for each in (slope, curvature)))
 
-    def _gradient(self, at: Values, batch: Batch, number: int) -> tuple[Values, Tensor]:
-        """Gradient of the batch-mean loss, and the outputs."""
-        leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
+    def _gradient(self, at: Values, batch: Batch, number: int) -> Values:
+        """Gradient of the batch-mean loss."""
+        leaves = {name: value.detach().requires_grad_() for name, value in at.items()}
         self._reseed(number)
         y = self.network(leaves, batch)
-        outputs = y.detach()
-        own = self.loss.gradient(outputs, batch.targets).detach() / batch.size
-        found: tuple[Tensor, ...] = tuple(torch.zeros_like(value) for value in at.values())
-        if y.requires_grad:
-            found = torch.autograd.grad(y, list(leaves.values()), own.to(y), materialize_grads=True)
-        return {name: each.detach().to_dense() for name, each in zip(leaves, found, strict=True)}, outputs
+        if not y.requires_grad:
+            return {name: torch.zeros_like(value) for name, value in at.items()}
+        own = self.loss.gradient(y.detach(), batch.targets).detach() / batch.size
+        found = torch.autograd.grad(y, list(leaves.values()), own.to(y), materialize_grads=True)
+        return {name: each.to_dense() for name, each in zip(leaves, found, strict=True)}
 
-    def _tangent(self, at: Values, u: Values, batch: Batch, number: int, *, forward_mode: bool) -> Tensor:
+    def _pushed(self, at: Values, u: Values, batch: Batch, number: int, *, forward_mode: bool) -> tuple[Tensor, Tensor]:
+        """Outputs and J u."""
         self._reseed(number)
-        return tangent(self.network, at, u, batch, forward_mode=forward_mode).detach()
+        y, moved = outputs_and_tangent(self.network, at, u, batch, forward_mode=forward_mode)
+        return y.detach(), moved.detach()
 
     def _reseed(self, number: int) -> None:
         """Make dropout draw alike whenever the same batch is read."""
-        torch.manual_seed(stream(self.seed, f"virtual step {number}").initial_seed())
+        seed = stream(self.seed, f"virtual step {number}").initial_seed()
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for every other device at each call
+        if any(value.is_cuda for value in self.start.values()):
+            torch.cuda.manual_seed_all(seed)
 
 
 def best_constant_rate(steps: Sequence[Along]) -> tuple[float, float]:
