@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from hessdiag.diagnosis.adam_direction import AdamDirection, Values
 from hessdiag.execution.seeds import stream
 
 SHARE = 0.5  # of the way to the minimum
+MAX_CURVATURE = 10.0  # of the median curvature
 TRIED = 8  # examples on which both ways to a derivative along u are compared
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of both
 
@@ -135,14 +137,19 @@ class Walk:
 def best_constant_rate(steps: Sequence[Along]) -> tuple[float, float]:
     """The rate at which the quadratic models of all steps together are lowest, Σ g·u / Σ uᵀGu, and its standard error.
 
-    The error is that of a ratio of means over independent steps. NaN where the curvatures do not add up to more than 0.
+    A step that is more than `MAX_CURVATURE` times as curved as the median one counts as if it were that: the place where a
+    step has led astray must not outweigh all others. The error is that of a ratio of means over independent steps. Both
+    are NaN where the curvatures do not add up to more than 0.
 
     >>> best_constant_rate([Along(1.0, 2.0), Along(3.0, 2.0)])
     (1.0, 0.5)
     """
-    count, slope, curvature = len(steps), sum(each.slope for each in steps), sum(each.curvature for each in steps)
+    most = MAX_CURVATURE * median(each.curvature for each in steps)
+    shares = [most / each.curvature if each.curvature > most > 0 else 1.0 for each in steps]
+    slope = sum(share * each.slope for share, each in zip(shares, steps, strict=True))
+    curvature = sum(share * each.curvature for share, each in zip(shares, steps, strict=True))
     if not curvature > 0:
         return math.nan, math.nan
-    rate = slope / curvature
-    left = math.fsum((each.slope - rate * each.curvature) ** 2 for each in steps)
+    rate, count = slope / curvature, len(steps)
+    left = sum((share * (each.slope - rate * each.curvature)) ** 2 for share, each in zip(shares, steps, strict=True))
     return rate, math.sqrt(left * count / (count - 1)) / curvature if count > 1 else math.nan

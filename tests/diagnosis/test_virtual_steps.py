@@ -129,6 +129,13 @@ def test_the_best_constant_rate_is_lowest_on_all_quadratic_models_together() -> 
     assert together(rate) < min(together(rate - 1e-3), together(rate + 1e-3))
 
 
+def test_a_step_led_astray_does_not_outweigh_the_others() -> None:
+    steps = [Along(2.0, 1.0)] * 11
+    astray = Along(-50.0, 1e5)
+    assert best_constant_rate([*steps, astray])[0] == pytest.approx((22 - 50e-4) / 21)
+    assert best_constant_rate([*steps, Along(2.0, 9.0)])[0] == pytest.approx(24 / 20)
+
+
 def test_the_error_bar_holds_the_ratio_of_means() -> None:
     """Of 400 draws of 12 steps, 95 % intervals hold the truth about as often as they should with 12 steps."""
     generator = torch.Generator().manual_seed(0)
