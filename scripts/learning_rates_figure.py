@@ -158,7 +158,7 @@ def main() -> None:
     sweeps, predictions = Journal.open(arguments.sweeps), Journal.open(arguments.predictions)
     factors, rows = fitted(rows_of(sweeps, predictions))
     costs = {key[1]: row["pairs"] for key, row in predictions.rows.items() if key[0] == "cost"}
-    study = RateStudy(factors, tuple(rows), tuple(blocks_of(sweeps, predictions)), costs)
+    study = RateStudy(factors=factors, rows=tuple(rows), block_rows=tuple(blocks_of(sweeps, predictions)), costs=costs)
     tell(study)
     study.to_json(arguments.out / "learning_rates.json")
     plots.save(draw_rate_study(study), arguments.out / "learning_rates")

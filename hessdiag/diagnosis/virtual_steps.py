@@ -137,9 +137,9 @@ class Walk:
 def best_constant_rate(steps: Sequence[Along]) -> tuple[float, float]:
     """The rate at which the quadratic models of all steps together are lowest, Σ g·u / Σ uᵀGu, and its standard error.
 
-    A step that is more than `MAX_CURVATURE` times as curved as the median one counts as if it were that: the place where a
-    step has led astray must not outweigh all others. The error is that of a ratio of means over independent steps. Both
-    are NaN where the curvatures do not add up to more than 0.
+    A step more than `MAX_CURVATURE` times as curved as the median one is scaled down to that: the place where one has
+    led astray must not outweigh all others. The error is that of a ratio of means over independent steps. Both are NaN
+    where the curvatures do not add up to more than 0.
 
     >>> best_constant_rate([Along(1.0, 2.0), Along(3.0, 2.0)])
     (1.0, 0.5)
