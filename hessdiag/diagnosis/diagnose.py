@@ -226,6 +226,8 @@ def _report(
         outputs=shape.outputs,
         rtol=settings.rtol,
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
+        output_sq=moments.output_sq,
+        output_variance=moments.output_variance,
         learning_rates=_rates(problem, curvature, sum(sizes)),
         findings=seen.findings(blocks),
         signals=seen.signals,
