@@ -21,6 +21,7 @@ import torch
 from learning_rate_networks import CASES, DATA, Case
 from learning_rate_sweeps import BLOCK_CASES, Journal
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hessdiag import learning_rates
 from hessdiag.data.batch import Batch
@@ -155,9 +156,10 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     journal = Journal.open(arguments.journal)
-    for case in CASES:
-        if arguments.only in case.name:
-            PARTS[arguments.part](case, journal, arguments.data_dir)
+    with sdpa_kernel(SDPBackend.MATH):  # the only attention kernel with forward-mode derivatives
+        for case in CASES:
+            if arguments.only in case.name:
+                PARTS[arguments.part](case, journal, arguments.data_dir)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ STEPS, LAST = 200, 25
 BLOCK_STEPS, BLOCK_LAST, BLOCK_RATES, MAX_BLOCKS = 80, 20, 16, 10
 EXPONENTS = range(-24, 25)  # of two
 WORSE, BEYOND = 0.2, 2  # share of the gain that is lost; rates in a row
+HOPELESS, MIN_GAIN = 0.6, 0.1  # share of the best run's gain that is lacking at half time, where it gains so much
 START = {"sgd": -3, "momentum": -6, "adam": -8}  # exponents at which the sweeps begin
 BLOCK_CASES = (
     "mlp relu he", "mlp relu default deep", "mlp relu he layernorm", "mlp tanh xavier", "mlp relu he bottleneck",
@@ -75,8 +76,17 @@ def optimizer_of(name: str, parameters: Sequence[nn.Parameter], rate: float) -> 
     return torch.optim.SGD(parameters, lr=rate, momentum=0.9 if name == "momentum" else 0.0, fused=True)
 
 
-def train(case: Case, optimizer: str, exponent: int, seed: int, root: Path, *, block: str | None = None) -> Row:
-    """Train once; the loss is None where it diverged."""
+def train(
+    case: Case,
+    optimizer: str,
+    exponent: int,
+    seed: int,
+    root: Path,
+    *,
+    block: str | None = None,
+    hopeless: float = math.inf,
+) -> Row:
+    """Train once; the loss is None where it diverged. A run ends at half time where its loss is hopeless."""
     torch.manual_seed(seed)
     model = case.make()
     draw = batches(case, root, size=case.batch, seed=seed)
@@ -96,6 +106,8 @@ def train(case: Case, optimizer: str, exponent: int, seed: int, root: Path, *, b
         late = step >= 40 and np.mean(losses[-20:]) > 2 * losses[0]
         if not math.isfinite(losses[-1]) or late:
             return {"loss": None, "initial": losses[0], "steps": step + 1}
+        if step == STEPS // 2 and (now := float(np.mean(losses[-LAST:]))) > hopeless:
+            return {"loss": now, "initial": losses[0], "steps": step + 1}
     last = LAST if block is None else BLOCK_LAST
     return {"loss": float(np.mean(losses[-last:])), "initial": losses[0], "steps": len(losses)}
 
@@ -126,15 +138,24 @@ def sweep(run: Callable[[int], float], start: int, initial: float) -> Mapping[in
 def joint(case: Case, journal: Journal, root: Path) -> None:
     """All three optimisers on a network."""
     for optimizer, start in START.items():
-        initial = [math.inf]
+        initial, best = [math.inf], [math.inf]
 
-        def run(exponent: int, optimizer: str = optimizer, initial: list[float] = initial) -> float:
+        def run(
+            exponent: int, optimizer: str = optimizer, initial: list[float] = initial, best: list[float] = best
+        ) -> float:
             rows = []
+            gain = initial[0] - best[0]
+            hopeless = best[0] + HOPELESS * gain if gain > MIN_GAIN * initial[0] else math.inf
             for seed in range(case.seeds):
                 key = ("joint", case.name, optimizer, exponent, seed)
-                rows.append(journal.once(key, lambda s=seed: train(case, optimizer, exponent, s, root)))
+                end = math.inf if case.seeds > 1 else hopeless
+                rows.append(
+                    journal.once(key, lambda s=seed, e=end: train(case, optimizer, exponent, s, root, hopeless=e))
+                )
             initial[0] = float(np.mean([row["initial"] for row in rows]))
-            return float(np.mean([math.inf if row["loss"] is None else row["loss"] for row in rows]))
+            loss = float(np.mean([math.inf if row["loss"] is None else row["loss"] for row in rows]))
+            best[0] = min(best[0], loss)
+            return loss
 
         run(start)
         losses = sweep(run, start, initial[0])

@@ -61,7 +61,7 @@ def warnings(rates: LearningRates) -> list[str]:
     """What a reader must know before using them."""
     lines = []
     if rates.random_data:
-        lines.append(f"! These rates are for {rates.data} inputs with random targets: measure them on your data.")
+        lines.append(f"! These rates are for random data ({rates.data}, random targets): measure them on yours.")
     if dead := [NAMES[name] for name, rate in rates.items() if math.isnan(rate.value)]:
         lines.append(
             f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples does not fall, or has no"

@@ -41,7 +41,7 @@ def test_random_data_are_said_to_be_random(run) -> None:
     assert (status, err) == (0, "")
     assert out.startswith("mlp:6-8-3: learning rates before training, weights as built, loss cross-entropy\n")
     assert "4 virtual steps on the same 32 examples: eight batches or more are better (random normal)" in out
-    assert "! These rates are for random normal inputs with random targets" in out
+    assert "! These rates are for random data (random normal, random targets): measure them on yours." in out
     for name in ("SGD ", "SGD, momentum 0.9", "Adam"):
         assert f"\n{name}" in out
 
