@@ -25,8 +25,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hessdiag import learning_rates
 from hessdiag.data.batch import Batch
-from hessdiag.data.batch_pairs import BatchPairs
 from hessdiag.derivatives.losses import Reading, resolve_loss
+from hessdiag.diagnosis.batch_pairs import BatchPairs
 from hessdiag.diagnosis.virtual_steps import Walk, best_constant_rate
 
 STEPS, BATCH = 12, 128

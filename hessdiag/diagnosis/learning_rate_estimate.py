@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_loss, check_whole
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
-from hessdiag.data.batch_pairs import BatchPairs
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
+from hessdiag.diagnosis.batch_pairs import BatchPairs
 from hessdiag.diagnosis.diagnose import check_weights, try_loss
 from hessdiag.diagnosis.first_step_rates import first_step_rates
 from hessdiag.diagnosis.session import check_tensors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -69,14 +70,14 @@ def _draw_optimizer(axes: Axes, rows: Sequence[RateRow]) -> None:
     head(axes, NAMES[rows[0].optimizer], f"median error ×{2**found.median:.2g}, {found.near:.0%} within ×4")
 
 
-def _looks(marker: str, filled: bool) -> dict[str, object]:
+def _looks(marker: str, filled: bool) -> dict[str, Any]:
     theme = style.theme()
     if marker == "x":
         return {"marker": "x", "linestyle": "", "markersize": 3.5, "color": theme.muted, "markeredgewidth": 0.7}
     face = theme.lines[0] if filled else "none"
     size = 4.5 if filled else 4.0
     edge = theme.page if filled else theme.lines[1]
-    looks: dict[str, object] = {"marker": marker, "linestyle": "", "markersize": size, "color": theme.lines[0]}
+    looks: dict[str, Any] = {"marker": marker, "linestyle": "", "markersize": size, "color": theme.lines[0]}
     return looks | {"markerfacecolor": face, "markeredgecolor": edge, "markeredgewidth": 0.5 if filled else 0.8}
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from hessdiag.data.batch import Batch
-from hessdiag.data.batch_pairs import MIN_BATCHES, BatchPairs
+from hessdiag.diagnosis.batch_pairs import MIN_BATCHES, BatchPairs
 
 
 def numbered(count: int, first: int = 0) -> Batch:
