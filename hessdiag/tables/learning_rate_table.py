@@ -10,7 +10,7 @@ from hessdiag.results.learning_rate_report import NAMES, LearningRates
 from hessdiag.results.numbers import Z95, short
 from hessdiag.tables.text_table import make_table, plain_text
 
-TITLES = ("optimizer", "learning rate", "95 % interval", "along the steps", "first step alone")
+TITLES = ("optimizer", "learning rate", "± by the steps", "along the steps", "first step alone")
 MAX_BLOCKS = 40  # in the table
 
 
@@ -23,8 +23,8 @@ def render(rates: LearningRates) -> str:
         "",
         make_table(TITLES, [_row(rates, optimizer) for optimizer in rates]),
         "",
-        "Constant rates for the first hundreds of steps. Intervals are of the measurement: the best rate is often",
-        "a factor 1.5 off, and now and then 4. Along the steps: lowest to highest rate of a single step.",
+        "Constant rates for the first hundreds of steps: the best one is often a factor 1.5 off, and now and then 4.",
+        "± by the steps: 1.96 standard errors, as the steps scatter. Along the steps: lowest to highest rate of one.",
     ]
     return plain_text([*parts, *warnings(rates), *_blocks(rates)])
 
@@ -37,12 +37,11 @@ def _examples(rates: LearningRates) -> str:
 
 def _row(rates: LearningRates, optimizer: str) -> list[str]:
     rate = rates[optimizer]
-    low, high = (max(0.0, rate.value + sign * Z95 * rate.stderr) for sign in (-1, 1))
-    interval = "–" if math.isnan(rate.stderr) else f"{short(low)}–{short(high)}"
+    scatter = short(Z95 * rate.stderr)
     falling = [each for each in rate.steps if each > 0]
     seen = f"{short(min(falling))}–{short(max(falling))}" if falling else "–"
     first = short(rates.first_step[optimizer].value) if optimizer in rates.first_step else "–"
-    return [NAMES[optimizer], short(rate.value), interval, seen, first]
+    return [NAMES[optimizer], short(rate.value), scatter, seen, first]
 
 
 def _blocks(rates: LearningRates) -> list[str | Table]:
