@@ -31,7 +31,7 @@ from hessdiag.diagnosis.virtual_steps import Walk, best_constant_rate
 
 STEPS, BATCH = 12, 128
 SIZES = (64, 256, 1024)
-ROUNDS = 5  # of timing
+ROUNDS = 3  # of timing
 
 Row = dict[str, Any]
 

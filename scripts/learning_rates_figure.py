@@ -68,7 +68,9 @@ def rows_of(sweeps: Journal, predictions: Journal) -> list[RateRow]:
     """A row for each network and optimiser; estimates along steps without their factor."""
     rows = []
     for place, case in enumerate(CASES):
-        predicted = predictions.rows[("rates", case.name, 0)]
+        predicted = predictions.rows.get(("rates", case.name, 0))
+        if predicted is None or not all(sweep_of(sweeps, "joint", case.name, each)[0] for each in START):
+            continue
         for optimizer in START:
             losses, initial, seeds = sweep_of(sweeps, "joint", case.name, optimizer)
             low, high = good_of(losses, initial)
@@ -88,7 +90,7 @@ def rows_of(sweeps: Journal, predictions: Journal) -> list[RateRow]:
                     steps={source: rates[kind] for source, rates in predicted["steps"].items()},
                     first={source: share * rates[kind] for source, rates in predicted["first"].items()},
                     range=ranges_of(sweeps, case.name, optimizer),
-                    gradients={f: sweeps.rows[("range", case.name, optimizer, f, 0)]["gradients"] for f in RULES},
+                    gradients=gradients_of(sweeps, case.name, optimizer),
                 )
             )
     return rows
@@ -98,9 +100,15 @@ def ranges_of(sweeps: Journal, network: str, optimizer: str) -> dict[str, float]
     """What the finders' rules suggest."""
     found = {}
     for finder, rules in RULES.items():
-        suggested = sweeps.rows[("range", network, optimizer, finder, 0)]["suggestions"]
-        found |= {f"{finder} {rule}": suggested[rule] or math.nan for rule in rules}
+        run = sweeps.rows.get(("range", network, optimizer, finder, 0), {"suggestions": {}})
+        found |= {f"{finder} {rule}": run["suggestions"].get(rule) or math.nan for rule in rules}
     return found
+
+
+def gradients_of(sweeps: Journal, network: str, optimizer: str) -> dict[str, float]:
+    """How many gradients the finders' runs took."""
+    runs = {finder: sweeps.rows.get(("range", network, optimizer, finder, 0)) for finder in RULES}
+    return {finder: run["gradients"] for finder, run in runs.items() if run is not None}
 
 
 def fitted(rows: list[RateRow]) -> tuple[dict[str, float], list[RateRow]]:
@@ -134,8 +142,11 @@ def tell(study: RateStudy) -> None:
     """Print scores."""
     print("factors", {name: round(factor, 2) for name, factor in study.factors.items()})
     for optimizer in START:
-        own = [row for row in study.rows if row.optimizer == optimizer]
+        every = [row for row in study.rows if row.optimizer == optimizer]
         for kind, source in SOURCES:
+            own = [row for row in every if kind != "range" or row.gradients]
+            if not own:
+                continue
             parts = [own, [row for row in own if row.fitting], [row for row in own if not row.fitting]]
             told = "   ".join(
                 f"{s.median:5.2f} {s.near:4.0%} {s.window:4.0%} {s.offset:+5.2f}"

@@ -60,9 +60,10 @@ def _draw_optimizer(axes: Axes, rows: Sequence[RateRow]) -> None:
         axes.fill_between(line, below, above, color=style.theme().neutral, alpha=0.45, linewidth=0)
     axes.plot([low, high], [low, high], **style.reference())
     for kind, source, _, marker, filled in reversed(KINDS):
-        rates = [getattr(row, kind).get(source, math.nan) for row in rows]
+        known = [row for row in rows if kind != "range" or row.gradients]
+        rates = [getattr(row, kind).get(source, math.nan) for row in known]
         shown = [min(max(rate, bottom * 1.1), top / 1.1) if rate > 0 else bottom * 1.1 for rate in rates]
-        axes.plot(best, shown, **_looks(marker, filled))
+        axes.plot([row.best for row in known], shown, **_looks(marker, filled))
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top), xlabel="best learning rate of the sweep")
     label_decades(axes.xaxis)
     label_decades(axes.yaxis)
