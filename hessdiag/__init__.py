@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.describe import describe
     from hessdiag.diagnosis.diagnose import diagnose
     from hessdiag.diagnosis.learning_rate_estimate import learning_rates
+    from hessdiag.diagnosis.prescribe import prescribe
     from hessdiag.diagnosis.random_setups import measure_setups
+    from hessdiag.diagnosis.recipe import Recipe
     from hessdiag.errors import HessdiagError
     from hessdiag.results import verdict
     from hessdiag.results.comparison import Comparison
@@ -33,6 +35,7 @@ __all__ = [
     "InitCheck",
     "LearningRates",
     "Prediction",
+    "Recipe",
     "Report",
     "Setups",
     "calculus",
@@ -46,6 +49,7 @@ __all__ = [
     "models",
     "plots",
     "predict",
+    "prescribe",
     "surgery",
     "verdict",
 ]
@@ -67,6 +71,8 @@ _HOMES = {
     "learning_rates": "diagnosis.learning_rate_estimate",
     "measure_setups": "diagnosis.random_setups",
     "predict": "calculus.prediction",
+    "prescribe": "diagnosis.prescribe",
+    "Recipe": "diagnosis.recipe",
 }
 
 _MODULES = {"verdict": "results.verdict"}  # public modules that live elsewhere
@@ -120,6 +126,7 @@ register("table", "LearningRates", "hessdiag.tables.learning_rate_table:render")
 register("table", "Prediction", "hessdiag.tables.prediction_table:render")
 register("table", "Beside", "hessdiag.tables.predicted_vs_measured_table:render")
 register("table", "Prescription", "hessdiag.tables.prescription_table:render")
+register("table", "Recipe", "hessdiag.tables.recipe_table:render")
 register("page", "Report", "hessdiag.html.report_page:render")
 register("page", "InitCheck", "hessdiag.html.init_page:render")
 register("verdict", "Report", "hessdiag.results.verdict:judge")
