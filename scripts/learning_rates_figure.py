@@ -124,7 +124,7 @@ def fitted(rows: list[RateRow]) -> tuple[dict[str, float], list[RateRow]]:
 def blocks_of(sweeps: Journal, predictions: Journal) -> list[BlockRow]:
     """Best and predicted rates of single blocks; those whose loss never falls by a hundredth have no best rate."""
     rows = []
-    for (kind, network, _), predicted in predictions.rows.items() if predictions.rows else ():
+    for (kind, network, *_), predicted in predictions.rows.items():
         if kind != "blocks":
             continue
         for optimizer in ("sgd", "adam"):

@@ -1,6 +1,7 @@
 """`hessdiag.learning_rates`: what it is made of, what it leaves alone, and what it refuses."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 import hessdiag
 from hessdiag import HessdiagError, learning_rates
 from hessdiag.diagnosis.learning_rate_estimate import FACTORS
+from hessdiag.results.learning_rate_study import RateStudy, score
 from tests.unchanged import unchanged
 
 
@@ -174,3 +176,14 @@ def test_where_examples_are_coupled_there_are_steps_and_no_first_step() -> None:
     assert rates["adam"].value > 0
     assert not rates.first_step
     assert "first step: not measured" in repr(rates)
+
+
+def test_the_factors_are_those_of_the_study() -> None:
+    study = RateStudy.from_json(Path(__file__).parents[2] / "figures" / "learning_rates.json")
+    assert pytest.approx(study.factors, rel=0.02) == FACTORS
+    for optimizer in FACTORS:
+        held_out = [row for row in study.rows if row.optimizer == optimizer and not row.fitting]
+        found = score(held_out, "steps", "fresh")
+        assert found.count >= 20
+        assert found.median <= 0.75
+        assert found.near >= 0.9
