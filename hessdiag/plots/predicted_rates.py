@@ -22,7 +22,7 @@ MARGIN = 2.0  # factor between the best rates and the ends of an axis
 KINDS = (  # kind, source, label, marker, filled
     ("steps", "fresh", "12 virtual steps", "o", True),
     ("first", "256", "first step alone, 256 examples", "o", False),
-    ("range", "fastai valley", "range test, fastai's valley", "x", True),
+    ("range", "fastai minimum", "range test, a tenth of the minimum", "x", True),
 )
 
 
