@@ -36,7 +36,6 @@ START = {"sgd": -3, "momentum": -6, "adam": -8}  # exponents at which the sweeps
 BLOCK_CASES = (
     "mlp relu he", "mlp relu default deep", "mlp relu he layernorm", "mlp tanh xavier", "mlp relu he bottleneck",
     "mlp gelu he layernorm", "autoencoder relu he", "mlp residual layernorm", "cnn relu default",
-    "cnn groupnorm default",
 )  # fmt: skip
 RANGE_STEPS, SMOOTHING = 100, 0.98
 RANGES = {"fastai": (1e-7, 10.0), "lightning": (1e-8, 1.0)}  # their defaults
