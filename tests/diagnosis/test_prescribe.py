@@ -205,6 +205,7 @@ def test_learning_rates_need_a_loss_that_is_trained_with() -> None:
 def test_the_code_makes_an_optimiser_with_the_measured_rates(optimizer: str) -> None:
     model, x, y = mlp()
     recipe = hessdiag.prescribe(model, x, y, loss="cross-entropy", optimizer=optimizer)
+    applied = recipe.apply(copy.deepcopy(model))
     namespace: dict[str, Any] = {"model": model}
     exec(recipe.to_code(), namespace)
     groups = namespace["optimizer"].param_groups
@@ -212,7 +213,7 @@ def test_the_code_makes_an_optimiser_with_the_measured_rates(optimizer: str) -> 
     expected = report.parameter_groups(model, optimizer)
     assert len(groups) == len(expected) > 1
     assert recipe.training_rate is not None
-    along = hessdiag.learning_rates(model, x, y, optimizers=[optimizer])[optimizer]  # rescaled by the code
+    along = hessdiag.learning_rates(applied, x, y, optimizers=[optimizer])[optimizer]
     assert recipe.training_rate.value == pytest.approx(along.value, rel=1e-4)
     assert recipe.learning_rate is not None
     shared = recipe.training_rate.value / recipe.learning_rate.value
