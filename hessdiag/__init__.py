@@ -81,6 +81,10 @@ def find_in_models(name: str) -> Any:
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"hessdiag.{_HOMES[name]}"), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("hessdiag")
     if name in __all__:
         return import_module(f"hessdiag.{_MODULES.get(name, name)}")
     raise AttributeError(f"module 'hessdiag' has no attribute {name!r}{_elsewhere(name)}")
