@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.compare import compare
     from hessdiag.diagnosis.describe import describe
     from hessdiag.diagnosis.diagnose import diagnose
+    from hessdiag.diagnosis.prescribe import prescribe
     from hessdiag.diagnosis.random_setups import measure_setups
+    from hessdiag.diagnosis.recipe import Recipe
     from hessdiag.errors import HessdiagError
     from hessdiag.results import verdict
     from hessdiag.results.comparison import Comparison
@@ -30,6 +32,7 @@ __all__ = [
     "HessdiagError",
     "InitCheck",
     "Prediction",
+    "Recipe",
     "Report",
     "Setups",
     "calculus",
@@ -42,6 +45,7 @@ __all__ = [
     "models",
     "plots",
     "predict",
+    "prescribe",
     "surgery",
     "verdict",
 ]
@@ -61,6 +65,8 @@ _HOMES = {
     "diagnose": "diagnosis.diagnose",
     "measure_setups": "diagnosis.random_setups",
     "predict": "calculus.prediction",
+    "prescribe": "diagnosis.prescribe",
+    "Recipe": "diagnosis.recipe",
 }
 
 _MODULES = {"verdict": "results.verdict"}  # public modules that live elsewhere
@@ -113,6 +119,7 @@ register("table", "Description", "hessdiag.tables.description_table:render")
 register("table", "Prediction", "hessdiag.tables.prediction_table:render")
 register("table", "Beside", "hessdiag.tables.predicted_vs_measured_table:render")
 register("table", "Prescription", "hessdiag.tables.prescription_table:render")
+register("table", "Recipe", "hessdiag.tables.recipe_table:render")
 register("page", "Report", "hessdiag.html.report_page:render")
 register("page", "InitCheck", "hessdiag.html.init_page:render")
 register("verdict", "Report", "hessdiag.results.verdict:judge")

@@ -11,6 +11,7 @@ from hessdiag.cli.describe_command import describe
 from hessdiag.cli.diagnose_command import diagnose
 from hessdiag.cli.explain_command import explain
 from hessdiag.cli.predict_command import predict
+from hessdiag.cli.prescribe_command import prescribe
 from hessdiag.cli.reproduce_command import HELP as FIGURES
 from hessdiag.cli.reproduce_command import reproduce
 
@@ -49,6 +50,7 @@ app.command()(diagnose)
 app.command()(explain)
 app.command()(compare)
 app.command()(predict)
+app.command()(prescribe)
 app.command()(check_init)
 app.command(help=FIGURES)(reproduce)
 app.add_typer(data, name="data")
