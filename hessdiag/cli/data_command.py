@@ -18,7 +18,16 @@ Folder = Annotated[
 ]
 Mirror = Annotated[str, typer.Option(metavar="URL", help="download LIBSVM's files from that folder")]
 
-data = typer.Typer(help=HELP, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+data = typer.Typer(
+    context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+
+
+@data.callback(help=HELP, invoke_without_command=True)
+def data_sets(context: typer.Context) -> None:
+    """Print the help where no command is given."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @data.command("list")

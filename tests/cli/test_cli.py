@@ -80,7 +80,7 @@ def test_help_of_reproduce_lists_the_figures_with_their_cost(run) -> None:
     ("line", "message"),
     [
         ("ratio", "unknown figure 'ratio': did you mean ratios?"),
-        ("table9", "unknown figure 'table9': use ratios, heatmaps, layers, resnet"),
+        ("table9", "unknown figure 'table9': use ratios, heatmaps, layers, resnet, libsvm"),
         ("ratios --part conditioning", "--part 'conditioning': ratios has no parts, leave it out"),
     ],
 )
