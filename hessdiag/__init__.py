@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hessdiag.results.init_check import InitCheck
     from hessdiag.results.report import BlockReport, Heatmap, Report
     from hessdiag.results.setups import Setups
+    from hessdiag.training.monitor import Monitor
 
 __all__ = [
     "BlockReport",
@@ -29,6 +30,7 @@ __all__ = [
     "Heatmap",
     "HessdiagError",
     "InitCheck",
+    "Monitor",
     "Prediction",
     "Report",
     "Setups",
@@ -53,6 +55,7 @@ _HOMES = {
     "HessdiagError": "errors",
     "Prediction": "calculus.prediction",
     "InitCheck": "results.init_check",
+    "Monitor": "training.monitor",
     "Report": "results.report",
     "Setups": "results.setups",
     "check_init": "diagnosis.check_init",

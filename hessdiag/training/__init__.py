@@ -1,0 +1,1 @@
+"""Training of many networks in one program, and watching the training of one."""
