@@ -27,7 +27,8 @@ def evaluation_mode(model: nn.Module, batch: Batch, *, seed: int = 0) -> Iterato
     """Switch all modules to evaluation mode in this context; modes, buffers and random state are put back.
 
     Batch normalisations that are in training mode get the mean and variance of the batch as running statistics. With
-    synchronised ones, whose forward pass waits for other processes, the running statistics stay.
+    synchronised ones, whose forward pass waits for other processes, the running statistics stay. A forward function
+    that accelerate has wrapped in autocast makes room for the one that it wraps.
 
     Args:
         model: measured in this context.
@@ -37,10 +38,13 @@ def evaluation_mode(model: nn.Module, batch: Batch, *, seed: int = 0) -> Iterato
     modes = {module: module.training for module in model.modules()}
     norms = [module for module in modes if _normalises_by_batch(module)]
     held = {norm: dict(norm._buffers) for norm in norms}
+    wrapped = {module: vars(module)["forward"] for module in modes if _is_wrapped(module)}
     states = random.getstate(), np.random.get_state()  # noqa: NPY002, the user's
     try:
         for module in modes:
             module.training = False  # not eval(), which models override
+        for module in wrapped:
+            vars(module)["forward"] = vars(module)["_original_forward"]
         if norms and not any(isinstance(module, nn.SyncBatchNorm) for module in modes):
             for norm, buffers in held.items():  # copies: training may be between a forward and a backward pass
                 norm._buffers.update({name: None if b is None else b.clone() for name, b in buffers.items()})
@@ -50,6 +54,8 @@ def evaluation_mode(model: nn.Module, batch: Batch, *, seed: int = 0) -> Iterato
     finally:
         for norm, buffers in held.items():
             norm._buffers.update(buffers)
+        for module, forward in wrapped.items():
+            vars(module)["forward"] = forward
         for module, training in modes.items():
             module.training = training
         random.setstate(states[0])
@@ -58,6 +64,11 @@ def evaluation_mode(model: nn.Module, batch: Batch, *, seed: int = 0) -> Iterato
 
 def _normalises_by_batch(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm) and module.training and module.running_mean is not None
+
+
+def _is_wrapped(module: nn.Module) -> bool:
+    """By `Accelerator.prepare`, for mixed precision."""
+    return "forward" in vars(module) and "_original_forward" in vars(module)
 
 
 def _statistics(model: nn.Module, norms: list[nn.Module], batch: Batch, seed: int) -> Buffers:

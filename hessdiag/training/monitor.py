@@ -128,6 +128,11 @@ class Monitor:
         """Leave the time until the next step out of the account: call it before a validation, say."""
         self._cadence.pause()
 
+    @property
+    def share(self) -> float:
+        """Seconds of measurements for each second of training so far."""
+        return self._cadence.share
+
     def to_dataframe(self) -> pd.DataFrame:
         """Return one row a measurement, by step."""
         import pandas as pd
@@ -146,7 +151,7 @@ class Monitor:
             self.report = diagnose(self.model, few.inputs, few.targets, **how)
         record: Record = {"step": number, **flat(self.report)}
         cost = {"monitor/seconds": self._cadence.end(), "monitor/examples": float(few.size)}
-        return record | cost | {"monitor/share": self._cadence.share}
+        return record | cost | {"monitor/share": self.share}
 
     def _write(self, record: Mapping[str, float | str], number: int) -> None:
         """Hand the record to every log; one that fails is left out from then on."""

@@ -60,3 +60,13 @@ def test_all_is_put_back_after_an_error() -> None:
     model = network()
     with unchanged(model), pytest.raises(ZeroDivisionError), evaluation_mode(model, batch()):
         raise ZeroDivisionError
+
+
+def test_a_forward_function_under_autocast_is_called_without() -> None:
+    """As `accelerate.Accelerator.prepare` leaves a model that is trained in mixed precision."""
+    model, x = nn.Linear(3, 2), torch.ones(1, 3)
+    model._original_forward = model.forward  # type: ignore[assignment]
+    model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)  # type: ignore[method-assign]
+    with unchanged(model), evaluation_mode(model, Batch.of(x, None)):
+        assert model(x).dtype == torch.float32
+    assert model(x).dtype == torch.bfloat16
