@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -107,26 +108,19 @@ def multiples(task: Task, device: torch.device, examples: int, pairs: int) -> di
     return {"examples": examples, "multiple": m, **{f"every {k}": (m - 1) / k for k in INTERVALS}}
 
 
-def share(task: Task, device: torch.device, seconds: float, window: int) -> dict[str, float]:
+def share(task: Task, device: torch.device, seconds: float, window: int) -> dict[str, Any]:
     """Times with and without a monitor at its defaults, in windows that alternate."""
     watched, plain = Training(task, device, every=100), Training(task, device)
     plain.run(2)
-    with_, without, measured = 0.0, 0.0, len(watched.monitor.history)
-    start = time.perf_counter()
+    with_, without, start = 0.0, 0.0, time.perf_counter()
     while time.perf_counter() - start < seconds:
-        first = plain.run(window)
+        without += plain.run(window)
         watched.monitor.pause()  # the other's steps earn it nothing
-        without, with_ = without + first, with_ + watched.run(window)
-    history = watched.monitor.history
-    steps = [record["step"] for record in history]
-    overheads = {"ratio": with_ / without - 1, "own account": watched.monitor.share}
-    return {
-        "seconds": with_,
-        "plain seconds": without,
-        **overheads,
-        "steps": steps,
-        "measured": len(history) - measured,
-    }
+        with_ += watched.run(window)
+    steps = [record["step"] for record in watched.monitor.history]
+    examples = [record["monitor/examples"] for record in watched.monitor.history]
+    shares = {"ratio": with_ / without - 1, "by its own account": watched.monitor.share}
+    return {"seconds": with_, "plain seconds": without, **shares, "measured at steps": steps, "examples": examples}
 
 
 @dataclass(frozen=True)
@@ -137,7 +131,7 @@ class Cost:
     device: str
     threads: int
     multiples: list[dict[str, float]]
-    share: dict[str, float]
+    share: dict[str, Any]
 
 
 def main() -> None:

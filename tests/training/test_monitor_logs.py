@@ -64,3 +64,31 @@ def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [(e.step, e.value) for e in events.Scalars("sigma2/fc1.weight")] == [(3, 0.5)]
     assert events.Tensors("verdict/text_summary")[0].tensor_proto.string_val == [b"healthy"]
+
+
+class Run:
+    """What a run of Weights & Biases is asked for."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[dict[str, float | str], int | None]] = []
+
+    def log(self, data: dict[str, float | str], step: int | None = None) -> None:
+        self.seen.append((data, step))
+
+
+def test_the_log_method_of_a_run_is_a_log() -> None:
+    run = Run()
+    (log,) = logs_of(run.log)
+    log({"verdict": "healthy", "lr/sgd": 0.5}, 3)
+    assert run.seen == [({"verdict": "healthy", "lr/sgd": 0.5}, 3)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_and_biases_keeps_them_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    with wandb.init(mode="offline", dir=str(tmp_path), project="hessdiag") as run:
+        (log,) = logs_of(run.log)
+        log({"verdict": "healthy", "sigma2/fc1.weight": 0.5}, 3)
+    (kept,) = tmp_path.rglob("run-*.wandb")
+    assert b"sigma2/fc1.weight" in kept.read_bytes()

@@ -87,7 +87,7 @@ class TransformersHooks:
                 inputs, targets = self.read_batch(model, batch)
                 monitor.step(inputs, targets, step=step)
 
-        self._watching = model.register_forward_pre_hook(torch.compiler.disable(see), with_kwargs=True)
+        self._watching = model.register_forward_pre_hook(torch.compiler.disable(see), with_kwargs=True)  # type: ignore[no-untyped-call]
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Wait for the first batch of an update."""
