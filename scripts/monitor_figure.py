@@ -17,17 +17,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 from torch import Tensor, nn
 
 from hessdiag import Monitor, init
 from hessdiag.models import StridedLeNet
 from hessdiag.plots import style
 from hessdiag.plots.frame import frame, head, save
+from hessdiag.plots.ticks import label_decades
 
 SCHEMES = ("fan-in", "fan-out", "arithmetic", "geometric")
 RATES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
-BATCH, EVERY, EXAMPLES, OUTPUT_STD, LAST = 128, 20, 32, 0.05, 40
+BATCH, EVERY, EXAMPLES, OUTPUT_STD, LAST = 128, 10, 128, 0.05, 40
 
 
 class Scaled(nn.Module):
@@ -93,22 +93,22 @@ def draw(measured: dict[str, Any]) -> Figure:
     """Spread of σ² above, loss below, against the step; a line is the median over seeds, its band all of them."""
     runs, steps_an_epoch = measured["runs"], measured["steps_per_epoch"]
     with style.context("whitegrid"):
-        figure = Figure(figsize=(6.4, 4.6))
+        figure = Figure(figsize=(7.2, 4.8))
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         handles = []
         for scheme, colour in zip(SCHEMES, style.theme().lines, strict=False):
             own = [run for run in runs if run["scheme"] == scheme]
             steps = [record["step"] / steps_an_epoch for record in own[0]["records"]]
             spreads = np.array([[record["spread/sigma2"] for record in run["records"]] for run in own])
-            upper.fill_between(steps, spreads.min(axis=0), spreads.max(axis=0), color=colour, alpha=0.2, linewidth=0)
-            label = f"{scheme}, learning rate {own[0]['rate']:g}"
+            upper.fill_between(steps, spreads.min(axis=0), spreads.max(axis=0), color=colour, alpha=0.12, linewidth=0)
+            label = f"{scheme}, rate {own[0]['rate']:g}"
             handles += upper.plot(steps, np.median(spreads, axis=0), color=colour, linewidth=1.6, label=label)
             losses = np.array([smoothed(run["losses"]) for run in own])
             epochs = (np.arange(losses.shape[1]) + LAST / 2) / steps_an_epoch
-            lower.fill_between(epochs, losses.min(axis=0), losses.max(axis=0), color=colour, alpha=0.2, linewidth=0)
+            lower.fill_between(epochs, losses.min(axis=0), losses.max(axis=0), color=colour, alpha=0.12, linewidth=0)
             lower.plot(epochs, np.median(losses, axis=0), color=colour, linewidth=1.6)
         upper.set_yscale("log")
-        upper.yaxis.set_minor_formatter(NullFormatter())
+        label_decades(upper.yaxis)
         head(upper, "Balance", f"σ² of weight blocks, largest over smallest, on {EXAMPLES} examples")
         head(lower, "Training loss", f"mean of {LAST} steps")
         lower.set_xlabel("epoch")

@@ -66,13 +66,13 @@ class LightningHooks:
         options = self.options | {"log": [*logs, to_loggers]}
         self.monitor = Monitor(pl_module.get_submodule(self.module), self.loss, **options)
 
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Any, _module: Any, batch: Any, *_: Any) -> None:
         """Count the step, and measure where one is due."""
         assert self.monitor is not None
         inputs, targets = batch if self.read_batch is None else self.read_batch(batch)
         self.monitor.step(inputs, targets, step=trainer.global_step)
 
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_validation_start(self, *_: Any) -> None:
         """Leave validation out of the training time."""
         if self.monitor is not None:
             self.monitor.pause()

@@ -76,7 +76,7 @@ class TransformersHooks:
         self._step: int | None = None  # number of the update whose first batch has not been seen
         self._watching: Any = None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **_: Any) -> None:
+    def on_train_begin(self, *_: Any, model: nn.Module, **__: Any) -> None:
         """Make the monitor of the model, and watch its batches."""
         model = unwrapped(model)
         monitor = self.monitor = Monitor(model, self.loss, **self.options)
@@ -89,16 +89,16 @@ class TransformersHooks:
 
         self._watching = model.register_forward_pre_hook(torch.compiler.disable(see), with_kwargs=True)  # type: ignore[no-untyped-call]
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Wait for the first batch of an update."""
         self._step = state.global_step
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_evaluate(self, *_: Any, **__: Any) -> None:
         """Leave the evaluation out of the training time."""
         if self.monitor is not None:
             self.monitor.pause()
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         """Watch no more."""
         if self._watching is not None:
             self._watching.remove()
