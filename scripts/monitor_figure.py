@@ -70,7 +70,7 @@ def train(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(float(loss.detach()))
+            losses.append(round(loss.item(), 5))
     keys = ("step", "spread/sigma2", "spread/gamma", "spread/nu", "verdict", "lr/sgd")
     kept = [{k: v for k, v in r.items() if k in keys or k.startswith("sigma2/")} for r in monitor.history]
     return {"scheme": scheme, "rate": rate, "seed": seed, "losses": losses, "records": kept}
@@ -114,9 +114,24 @@ def draw(measured: dict[str, Any]) -> Figure:
         lower.set_xlabel("epoch")
         upper.set_ylabel("max/min of σ²")
         lower.set_ylabel("cross-entropy")
-        lower.set_xlim(0, None)
-        frame(figure, title=measured["title"], note=measured["note"], legend=handles)
+        lower.set_xlim(0, math.ceil(epochs[-1]))
+        frame(figure, title=title_of(measured), note=measured["note"], legend=handles)
     return figure
+
+
+def title_of(measured: dict[str, Any]) -> str:
+    """What the medians over seeds say of the start, and of the second half."""
+    starts, ends = {}, []
+    for scheme in SCHEMES:
+        own = [run["records"] for run in measured["runs"] if run["scheme"] == scheme]
+        median = np.median([[record["spread/sigma2"] for record in records] for records in own], axis=0)
+        starts[scheme] = median[0]
+        ends.append(math.exp(np.log(median[len(median) // 2 :]).mean()))
+    low, high = min(starts, key=starts.__getitem__), max(starts, key=starts.__getitem__)
+    return (
+        f"σ² of the layers differs {starts[low]:.0f}× ({low}) to {round(starts[high], -2):,.0f}× ({high}) at the start,"
+        f" and {min(ends):.0f}× to {max(ends):.0f}× later, whatever the start"
+    )
 
 
 def smoothed(losses: list[float]) -> np.ndarray:
@@ -148,8 +163,7 @@ def main() -> None:
             f" · best of {len(RATES)} rates, by the loss at the end · outputs scaled to std {OUTPUT_STD} at the start"
             f" · median and range of {options.seeds} seeds · hessdiag.Monitor, every {EVERY} steps"
         )
-        title = "How balance changes in training, from four initialisations"
-        measured = {"title": title, "note": note, "steps_per_epoch": -(-options.images // BATCH), "runs": runs}
+        measured = {"note": note, "steps_per_epoch": -(-options.images // BATCH), "runs": runs}
         path.write_text(json.dumps(measured) + "\n", encoding="utf-8")
     save(draw(json.loads(path.read_text(encoding="utf-8"))), options.out / "monitor")
 
