@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.compare import compare
     from hessdiag.diagnosis.describe import describe
     from hessdiag.diagnosis.diagnose import diagnose
+    from hessdiag.diagnosis.prescribe import prescribe
     from hessdiag.diagnosis.random_setups import measure_setups
+    from hessdiag.diagnosis.recipe import Recipe
     from hessdiag.errors import HessdiagError
     from hessdiag.results import verdict
     from hessdiag.results.comparison import Comparison
@@ -32,6 +34,7 @@ __all__ = [
     "InitCheck",
     "Monitor",
     "Prediction",
+    "Recipe",
     "Report",
     "Setups",
     "calculus",
@@ -44,6 +47,7 @@ __all__ = [
     "models",
     "plots",
     "predict",
+    "prescribe",
     "surgery",
     "verdict",
 ]
@@ -64,6 +68,8 @@ _HOMES = {
     "diagnose": "diagnosis.diagnose",
     "measure_setups": "diagnosis.random_setups",
     "predict": "calculus.prediction",
+    "prescribe": "diagnosis.prescribe",
+    "Recipe": "diagnosis.recipe",
 }
 
 _MODULES = {"verdict": "results.verdict"}  # public modules that live elsewhere
@@ -84,6 +90,10 @@ def find_in_models(name: str) -> Any:
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"hessdiag.{_HOMES[name]}"), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("hessdiag")
     if name in __all__:
         return import_module(f"hessdiag.{_MODULES.get(name, name)}")
     raise AttributeError(f"module 'hessdiag' has no attribute {name!r}{_elsewhere(name)}")
@@ -112,6 +122,7 @@ register("table", "Description", "hessdiag.tables.description_table:render")
 register("table", "Prediction", "hessdiag.tables.prediction_table:render")
 register("table", "Beside", "hessdiag.tables.predicted_vs_measured_table:render")
 register("table", "Prescription", "hessdiag.tables.prescription_table:render")
+register("table", "Recipe", "hessdiag.tables.recipe_table:render")
 register("page", "Report", "hessdiag.html.report_page:render")
 register("page", "InitCheck", "hessdiag.html.init_page:render")
 register("verdict", "Report", "hessdiag.results.verdict:judge")

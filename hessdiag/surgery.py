@@ -20,7 +20,8 @@ from hessdiag.arguments import check_kind, check_number, is_positive
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 from hessdiag.init import typical_kernel
-from hessdiag.network.layers import fans, initialised_layers, stores_inputs_first
+from hessdiag.network.blocks import parameter_slots
+from hessdiag.network.layers import CONVOLUTIONS, TRANSPOSED, fans, initialised_layers, is_linear, stores_inputs_first
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.findings import Finding, Repair
 from hessdiag.scale import Scale
@@ -109,6 +110,47 @@ def undo(model: nn.Module) -> int:
                 del module._modules[name]
                 count += 1
     return count
+
+
+def rescale_weight(model: nn.Module, name: str, factor: float) -> tuple[Scale, ...]:
+    """Multiply a weight by s, and what its layers read by 1/s: the network computes the same.
+
+    Its gradient becomes 1/s of what it was and its curvature 1/s², so that σ², γ and ν of this block are multiplied by
+    s⁻⁴; P σ² E[W²]² and all other blocks stay. Trained from there, it moves as if its learning rate had been multiplied
+    by s⁻² with SGD, by 1/s with Adam. An embedding reads no numbers: there the multiplier stands behind.
+
+    Args:
+        model: changed in place; `rescale_weight(model, name, 1 / factor)` takes it back, `undo` alone does not.
+        name: of the weight, as in `model.named_parameters()`; where layers share it, all of them are scaled.
+        factor: s, finite and above 0.
+
+    Returns:
+        The multipliers, one a layer that holds the weight.
+
+    Raises:
+        HessdiagError: there is no such weight, or no multiplier can make up for the factor.
+
+    >>> layer = nn.Linear(2, 1, bias=False)
+    >>> before = layer(torch.ones(1, 2))
+    >>> rescale_weight(layer, "weight", 4.0)
+    (InsertedScale(0.25),)
+    >>> torch.equal(layer(torch.ones(1, 2)), before)
+    True
+    """
+    check_model(model)
+    if not is_positive(factor):
+        raise HessdiagError(f"factor {factor!r}: pass a finite number above 0, such as 2.0")
+    slots = parameter_slots(model)
+    if name not in slots:
+        hint = did_you_mean(name, slots, otherwise="model.named_parameters() lists them")
+        raise HessdiagError(f"the model has no weight {name!r}: {hint}")
+    places = [(path, _compensation(model, path, attribute)) for path, attribute in slots[name]]
+    path, attribute = slots[name][0]
+    weight = model.get_submodule(path)._parameters[attribute]
+    assert weight is not None
+    with torch.no_grad():
+        weight.mul_(factor)
+    return tuple(insert_scale(model, 1 / factor, **{where: path}) for path, where in places)
 
 
 def scale_input(model: nn.Module, inputs: Inputs, *, layer: str | None = None) -> Scale:
@@ -218,6 +260,19 @@ def _module_at(model: nn.Module, path: str) -> nn.Module:
     if isinstance(parent, nn.MultiheadAttention):
         raise HessdiagError(f"{path!r} is never called, the attention around it reads its weights: scale around that")
     return known[path]
+
+
+def _compensation(model: nn.Module, path: str, attribute: str) -> str:
+    """Where a multiplier undoes a factor on a weight, before the layer or after it; refuse where it cannot be."""
+    module = _module_at(model, path)
+    kind = type(module).__name__
+    reads_tokens = isinstance(module, (nn.Embedding, nn.EmbeddingBag))
+    linear = is_linear(module) or isinstance(module, (*CONVOLUTIONS, *TRANSPOSED))
+    if attribute != "weight" or not (linear or reads_tokens):
+        raise HessdiagError(f"no multiplier makes up for a factor on the {attribute} of a {kind}: choose another block")
+    if not isinstance(getattr(module, OUTPUT if reads_tokens else INPUT, None), InsertedScale | None):
+        raise HessdiagError(f"module {path!r} has a multiplier of its own: scale elsewhere")
+    return "after" if reads_tokens else "before"
 
 
 def _fan_in_and_kernel(module: nn.Module) -> tuple[float, float]:

@@ -29,6 +29,7 @@ AXES: dict[str, tuple[str, tuple[float, ...], bool]] = {
         (signal_rules.VARIES, signal_rules.VARIES_WARNING, signal_rules.VARIES_FAULT),
         True,
     ),
+    "HD112": ("share of peaked rows of attention", (signal_rules.PEAKED, signal_rules.PEAKED_WARNING), False),
     "HD201": ("kurtosis of the weights", (weight_rules.KURTOSIS, weight_rules.KURTOSIS_FAULT), False),
     "HD202": ("E[W²] against siblings", (weight_rules.SIBLING, weight_rules.SIBLING_FAULT), False),
     "HD203": ("E[W²] among fused parts", (weight_rules.PART, weight_rules.PART_FAULT), False),
@@ -58,6 +59,7 @@ def _signals(net: Net) -> Iterator[tuple[str, float]]:
     reads = [x.x_varies for x in net.layers.values() if x.x_sq > 0 and "Embedding" not in x.kind]
     yield "HD110", min((v for v in reads if v == v), default=math.nan)
     yield "HD106", max((x.saturated for x in net.layers.values() if x.saturated == x.saturated), default=math.nan)
+    yield "HD112", max((x.peaked for x in net.layers.values() if x.peaked == x.peaked), default=math.nan)
     if phase := first_phase(net):
         yield "HD107", phase[1]
     off = [

@@ -41,7 +41,7 @@ from tests.pages import (
 )
 
 OVERWRITE = os.environ.get("HESSDIAG_OVERWRITE_GOLDEN") == "1"
-MAX_README_WORDS = 1200
+MAX_README_WORDS = 900
 MAX_COLUMNS = 100
 PROGRAMS = ("hessdiag", "echo")  # what is run; a block of anything else says why it is not
 OPTIONS_OF_OTHERS = {"--help", "--nproc-per-node", "--durations", "--doctest-modules"}

@@ -299,3 +299,68 @@ def test_a_finding_without_repair_is_refused() -> None:
         surgery.apply_finding(nn.Linear(2, 2), _finding())
     with pytest.raises(HessdiagError, match="no parameter 'other': pass a finding of a report on this model"):
         surgery.apply_finding(nn.Linear(2, 2), _finding(parameter="other", action="zero"))
+
+
+def _tokens() -> tuple[nn.Module, Tensor]:
+    return nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 2)), torch.randint(7, (5, 2))
+
+
+def _tied_embedding() -> tuple[nn.Module, Tensor]:
+    model = nn.Sequential(nn.Embedding(7, 3), nn.Tanh(), nn.Linear(3, 7, bias=False))
+    model[2].weight = model[0].weight
+    return model, torch.randint(7, (5,))
+
+
+def _convolutions() -> tuple[nn.Module, Tensor]:
+    layers = (nn.Conv2d(4, 6, 3, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 3), nn.Flatten())
+    return nn.Sequential(*layers), torch.randn(5, 4, 6, 6)
+
+
+def _transposed() -> tuple[nn.Module, Tensor]:
+    return nn.Sequential(nn.ConvTranspose1d(2, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(15, 2)), torch.randn(5, 2, 4)
+
+
+@pytest.mark.parametrize("make", [_tokens, _tied_embedding, _convolutions, _transposed])
+def test_a_rescaled_weight_changes_its_own_numbers_by_a_power_and_nothing_else(make) -> None:
+    torch.manual_seed(0)
+    model, x = make()
+    model = model.double()
+    x = x.double() if x.is_floating_point() else x
+    y, before, s = model(x), diagnose(model, x), 1.7
+    surgery.rescale_weight(model, "0.weight", s)
+    torch.testing.assert_close(model(x), y, rtol=1e-12, atol=1e-12)
+    after = diagnose(model, x)
+    for old, new in zip(before.blocks, after.blocks, strict=True):
+        power = -4 if old.name == "0.weight" else 0
+        for key in ("avg_sq_singular_value", "nu", "gamma", "gamma_intrinsic"):
+            expected = getattr(old, key) * s**power
+            assert getattr(new, key) == pytest.approx(expected, rel=1e-9, nan_ok=True), (old.name, key)
+        assert new.relative_curvature == pytest.approx(old.relative_curvature, rel=1e-9)
+
+
+def test_rescaling_back_restores_the_weights() -> None:
+    model, _ = _convolutions()
+    weight = model[0].weight.clone()
+    surgery.rescale_weight(model, "0.weight", 4.0)
+    (scale,) = surgery.rescale_weight(model, "0.weight", 0.25)
+    assert torch.equal(model[0].weight, weight)
+    assert float(scale.factor) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "message"),
+    [
+        ("0.weight", 0.0, "factor 0.0: pass a finite number above 0"),
+        ("0.wieght", 2.0, "no weight '0.wieght': did you mean 0.weight"),
+        ("0.bias", 2.0, "no multiplier makes up for a factor on the bias of a Linear"),
+        ("1.weight", 2.0, "no multiplier makes up for a factor on the weight of a LayerNorm"),
+        ("2.out_proj.weight", 2.0, "never called"),
+    ],
+)
+def test_weights_that_cannot_be_rescaled_are_refused_and_stay(name: str, factor: float, message: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.MultiheadAttention(4, 2))
+    before = everything(model), copy.deepcopy(model.state_dict())
+    with pytest.raises(HessdiagError, match=message):
+        surgery.rescale_weight(model, name, factor)
+    assert everything(model) == before[0]
+    assert all(torch.equal(before[1][key], value) for key, value in model.state_dict().items())

@@ -52,7 +52,9 @@ class LayerPrescription(Record):
         weight_sq: the E[W²] to initialise with.
         multiplier: the fixed number to multiply the layer's output by.
         out_sq: E[z²] behind the multiplier.
-        gamma: γ* of the prescribed network.
+        gamma: γ of the prescribed network, equal for all where γ is balanced.
+        curvature_before, curvature: σ² measured over random set-ups of the network as it is and as prescribed; NaN
+            where nothing was measured.
     """
 
     name: str
@@ -64,6 +66,14 @@ class LayerPrescription(Record):
     multiplier: float
     out_sq: float
     gamma: float
+    curvature_before: float = math.nan
+    curvature: float = math.nan
+
+    def __post_init__(self) -> None:
+        # One NaN object for all: tuples compare by identity first, so records with undefined numbers can be equal.
+        for key in ("curvature_before", "curvature"):
+            if math.isnan(getattr(self, key)):
+                object.__setattr__(self, key, math.nan)
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,6 +84,8 @@ class Prescription(Tabled, Record):
         layers: one entry a weight.
         left_out: `(name, reason)` of weights that no prescription covers.
         model, loss, moments: what was asked for.
+        balance: `"gamma"`, by theory alone, or `"sigma"`, see `hessdiag.diagnosis.measured_balance`.
+        setups: random set-ups that σ² is the median over; 0 where nothing was measured.
     """
 
     schema: ClassVar[str] = SCHEMA
@@ -84,6 +96,8 @@ class Prescription(Tabled, Record):
     model: str
     loss: str
     moments: str
+    balance: str = "gamma"
+    setups: int = 0
 
     @property
     def spread_before(self) -> float:

@@ -1,5 +1,7 @@
 """The command line. Nothing here imports torch before a command needs it."""
 
+from typing import Annotated
+
 import typer
 
 from hessdiag.cli.check_init_command import check_init
@@ -8,19 +10,45 @@ from hessdiag.cli.describe_command import describe
 from hessdiag.cli.diagnose_command import diagnose
 from hessdiag.cli.explain_command import explain
 from hessdiag.cli.predict_command import predict
-from hessdiag.cli.reproduce_command import HELP, reproduce
+from hessdiag.cli.prescribe_command import prescribe
+from hessdiag.cli.reproduce_command import HELP as FIGURES
+from hessdiag.cli.reproduce_command import reproduce
+
+HELP = "Are the layers of a network balanced? Curvature blocks, weight-gradient ratios and the scaling calculus."
 
 app = typer.Typer(
     name="hessdiag",
-    help="Are the layers of a network balanced? Curvature blocks, weight-gradient ratios and the scaling calculus.",
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback(help=HELP, invoke_without_command=True)
+def hessdiag(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=lambda asked: _show_version(asked), is_eager=True, help="print it")
+    ] = False,
+) -> None:
+    """Print the help where no command is given."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"hessdiag {version('hessdiag')}")
+        raise typer.Exit
+
+
 app.command()(describe)
 app.command()(diagnose)
 app.command()(explain)
 app.command()(compare)
 app.command()(predict)
+app.command()(prescribe)
 app.command()(check_init)
-app.command(help=HELP)(reproduce)
+app.command(help=FIGURES)(reproduce)

@@ -31,7 +31,13 @@ Init = Annotated[
 Moments = Annotated[str, typer.Option(help="paper: its rules alone; kernel: also correlations, borders and medians")]
 Compare = Annotated[bool, typer.Option("--compare", help="measure random set-ups too, and show both")]
 Prescribe = Annotated[bool, typer.Option("--prescribe", help="E[W²] and multipliers that make all γ equal")]
-Setups = Annotated[int, typer.Option(min=1, help="random set-ups that --compare measures")]
+Balance = Annotated[
+    str,
+    typer.Option(
+        metavar="gamma|sigma", help="what --prescribe makes equal: γ by theory, or σ² measured on random set-ups"
+    ),
+]
+Setups = Annotated[int, typer.Option(min=1, help="random set-ups that --compare, or --balance sigma, measures")]
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the prediction; - prints it in place of the table")]
 
 
@@ -48,6 +54,7 @@ def predict(
     compare: Compare = False,
     setups: Setups = 20,
     prescribe: Prescribe = False,
+    balance: Balance = "gamma",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     seed: options.Seed = 0,
@@ -59,8 +66,10 @@ def predict(
         raise HessdiagError(f"cannot write {json!r}: there is no folder {str(Path(json).parent)!r}")
     if compare and prescribe:
         raise HessdiagError("--compare and --prescribe are two questions: pass one of them")
-    if resume and not compare:
-        raise HessdiagError("--resume keeps the set-ups of --compare: pass both")
+    _check_balance(balance, prescribe=prescribe)
+    measured = compare or balance == "sigma"
+    if resume and not measured:
+        raise HessdiagError("--resume keeps the set-ups of --compare or of --balance sigma: pass one of them")
     options.check_file(resume)
     source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg, evaluate=evaluate)
     from dataclasses import replace
@@ -80,7 +89,7 @@ def predict(
             network.module, inputs, init=init or None, loss=loss, moments=moments, batch_size=batch_size
         )
         result = replace(result, model=model, init=init or "as built")
-    if compare:
+    if measured:
         from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, RandomSetups
 
         planned = RandomSetups(
@@ -94,7 +103,7 @@ def predict(
             dtype=options.resolve_dtype(dtype),
             options=dict(CURVATURE_ALONE),
         )
-        result = _compare(result, planned, resume=resume)
+        result = (_compare if compare else _balance)(result, planned, resume=resume)
         if result is None:
             return
     save(result, json=json)
@@ -136,6 +145,30 @@ def _compare(prediction: Any, planned: RandomSetups, *, resume: str) -> Any:
     ):
         reports = planned.reports(Work(ranks, kept, step))
         return Beside.of(prediction, reports) if ranks.rank == 0 else None
+
+
+def _balance(prescription: Any, planned: RandomSetups, *, resume: str) -> Any:
+    """Scale a prescription until the measured σ² are equal; None in all processes but the first."""
+    from hessdiag.diagnosis.measured_balance import balance_curvature
+    from hessdiag.execution.journal import journal
+    from hessdiag.execution.ranks import launched
+    from hessdiag.execution.work import Work
+
+    with (
+        launched(planned.device) as ranks,
+        journal(resume, {"prescribe": planned.source.name, "seed": str(planned.seed)}) as kept,
+        progress_bar("set-ups", 3 * planned.setups) as step,
+        redirect_stdout(sys.stderr),
+    ):
+        balanced = balance_curvature(prescription, planned, work=Work(ranks, kept, step))
+        return balanced if ranks.rank == 0 else None
+
+
+def _check_balance(balance: str, *, prescribe: bool) -> None:
+    if balance not in ("gamma", "sigma"):
+        raise HessdiagError(f"--balance {balance!r}: use gamma or sigma")
+    if balance == "sigma" and not prescribe:
+        raise HessdiagError("--balance says what --prescribe makes equal: pass that too")
 
 
 def _prescribe(module: nn.Module, inputs: Any, *, init: str, loss: str, moments: str) -> Any:

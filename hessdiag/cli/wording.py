@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 OPTIONS = (
+    "balance",
     "batch_size",
     "device",
     "dtype",
@@ -15,10 +16,13 @@ OPTIONS = (
     "max_memory",
     "max_products",
     "method",
+    "optimizer",
     "per",
+    "rounds",
     "rtol",
     "seed",
     "setups",
+    "target",
 )
 PHRASES = {
     "call model.eval() first": "pass --eval",

@@ -80,9 +80,12 @@ class _Scales:
     @classmethod
     def of(cls, block: Block, shape: NetworkShape, moments: Moments, weight_sq: float) -> _Scales:
         layers = [moments.layers[owner] for owner in block.owners if owner in moments.layers]
-        if not block.structured or len(layers) != 1:  # never called, or shared by layers whose surroundings differ
+        if len(layers) != 1:  # never called, or shared by layers whose surroundings differ
             return cls()
         layer = layers[0]
+        around = {key: getattr(layer, key) for key in MOMENTS}
+        if not block.structured:
+            return cls(moments=around)
         sizes = next(shape.layers[owner] for owner in block.owners if owner in moments.layers)
         varsigma = scaling.activation_scaling(sizes.inputs, layer.x_gradient_sq, layer.x_sq)
         intrinsic = math.nan
@@ -95,7 +98,7 @@ class _Scales:
             _gamma(block, sizes, layer, layer.out_gradient_sq),
             intrinsic,
             _gamma(block, sizes, layer, layer.out_curvature_sq * moments.output_sq),
-            {key: getattr(layer, key) for key in MOMENTS},
+            around,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,6 @@ import torch
 from hessdiag.arguments import check_kind, check_number, check_options, check_path, check_whole
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, FIXED, RandomSetups, as_text
-from hessdiag.diagnosis.signal_growth import SignalGrowth, measure_signals
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.journal import journal
 from hessdiag.execution.progress import as_progress
@@ -22,7 +22,7 @@ from hessdiag.init import SCHEMES, Scheme, name_of
 from hessdiag.loading.model_spec import Model, as_source, check_arguments
 from hessdiag.loading.prepare import Prepared
 from hessdiag.results.init_check import KEYS, InitCheck, SchemeCheck, WidthSweep, ranked
-from hessdiag.results.report import Report
+from hessdiag.results.report import BlockReport, Report
 from hessdiag.results.setups import Setups
 
 
@@ -116,29 +116,29 @@ def check_scheme(planned: RandomSetups, work: Work) -> SchemeCheck:
     """Measure the set-ups of one initialisation."""
 
     def measure(prepared: Prepared, seed: int) -> Result:
-        signals = measure_signals(
-            prepared.module, prepared.batch, loss=planned.loss, class_dim=prepared.class_dim, seed=seed
-        )
-        report = planned.report(prepared, seed)
         return {
-            "report": as_text(report),
-            "signals": as_text(signals),
+            "report": as_text(planned.report(prepared, seed)),
             "convention": np.array(prepared.convention),
         }
 
     found = planned.each(work, measure)
     reports = [Report.from_json(str(result["report"])) for result in found]
-    signals = [SignalGrowth.from_json(str(result["signals"])) for result in found]
+    seen = [[block for block in report.weights if not math.isnan(block.x_sq)] for report in reports]
     return SchemeCheck(
         convention=str(found[-1]["convention"]),
         setups=Setups.collect(reports),
-        layers=signals[0].layers,
-        forward_sq=np.array([s.forward_sq for s in signals]),
-        backward_sq=np.array([s.backward_sq for s in signals]),
-        bias_balance=np.array([s.bias_balance for s in signals]),
-        output_sq=np.array([s.output_sq for s in signals]),
-        output_variance=np.array([s.output_variance for s in signals]),
+        layers=tuple(block.name.removesuffix(".weight") for block in seen[0]),
+        forward_sq=np.array([[block.out_sq for block in blocks] for blocks in seen]),
+        backward_sq=np.array([[block.out_gradient_sq for block in blocks] for blocks in seen]),
+        bias_balance=np.array([_bias_balance(blocks) for blocks in seen]),
+        output_sq=np.array([report.output_sq for report in reports]),
+        output_variance=np.array([report.output_variance for report in reports]),
     )
+
+
+def _bias_balance(blocks: Sequence[BlockReport]) -> float:
+    """n k² E[x²]² of the first layer: γ of its weight over γ of its bias, had it one (Section 8.1)."""
+    return blocks[0].fan_in * math.prod(blocks[0].kernel) * blocks[0].x_sq ** 2 if blocks else math.nan
 
 
 def _without_repeats(init: Scheme, against: Sequence[Scheme]) -> list[Scheme]:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_path
+from hessdiag.arguments import check_loss, check_path, check_whole
 from hessdiag.curvature.first_step import DIRECTIONS
 from hessdiag.curvature.noise import noise_scales
 from hessdiag.curvature.plan import check_choice
@@ -61,6 +62,7 @@ def diagnose(
     seed: int = 0,
     max_products: int = 400,
     max_memory: int | str | None = None,
+    batches: int | None = None,
     noise_scale: bool = True,
     signals: bool = True,
     learning_rates: bool = True,
@@ -93,6 +95,7 @@ def diagnose(
         max_products: matrix-vector products that sampling may spend on one block (per example).
         max_memory: memory that the measurement may take beside model and data, in bytes or as `"4GiB"`; by default half
             of what is free.
+        batches: how many batches of an iterable to read; None reads all.
         noise_scale: also measure the curvature noise scale, of the Gauss-Newton matrix; a few gradients more.
         signals: also measure the signals that run through the network, and apply the rules to them; without them, no
             finding is made and the verdict is undecided.
@@ -114,7 +117,7 @@ def diagnose(
     >>> report.blocks[0].avg_sq_singular_value  # G = 2 x x^T, so that ‖G‖² / P = 4 · 2² / 2
     8.0
     """
-    _check(model, loss, resume, optimizer)
+    _check(model, loss, resume, optimizer, batches)
     settings = Settings(
         matrix=matrix,
         per=per,
@@ -127,14 +130,13 @@ def diagnose(
         class_dim=class_dim,
         output=output,
     )
-    stream = _stream_of(inputs, targets, settings)
+    stream = _stream_of(inputs, targets, settings, most=batches)
     batch = next(stream)
     device, dtype = _check_weights(model)
     check_tensors(model, batch)
     found, skipped = _blocks_of(model)
-    memory = Memory.of(max_memory, device)
     ranks = all_ranks() if distributed else ALONE
-    session = Session(settings, memory)
+    session = Session(settings, Memory.of(max_memory, device))
     identity: Mapping[str, str] = {}
     if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
         identity = _agreed(settings.identity | _identity_of(model, loss), ranks)
@@ -147,18 +149,20 @@ def diagnose(
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
-        few = session.gradient_chunk(shape)
-        seen = look_at(model, batch, resolved, examples=few) if signals else NOT_ASKED
+        chunk = session.gradient_chunk(shape)
+        seen = look_at(model, batch, resolved, chunk=chunk) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
     return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
 
 
-def _check(model: Any, loss: Any, resume: Any, optimizer: str) -> None:
+def _check(model: Any, loss: Any, resume: Any, optimizer: str, batches: int | None) -> None:
     """Refuse what is not of the kind that it has to be."""
     check_model(model)
     check_loss(loss)
     check_path("resume", resume)
     check_choice("optimizer", optimizer, OPTIMIZERS)
+    if batches is not None:
+        check_whole("batches", batches, least=1)
 
 
 def _blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
@@ -170,9 +174,9 @@ def _blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, st
     return found, skipped
 
 
-def _stream_of(inputs: Any, targets: Tensor | None, settings: Settings) -> Iterator[Batch]:
-    """Read the batches one by one, or all of them as one for the batch view."""
-    stream = batches_of(inputs, targets)
+def _stream_of(inputs: Any, targets: Tensor | None, settings: Settings, *, most: int | None) -> Iterator[Batch]:
+    """Read the batches one by one, or all of them as one for the batch view; `most` of them, or all."""
+    stream: Iterator[Batch] = islice(batches_of(inputs, targets), most)
     if settings.per == "batch":
         stream = iter([Batch.concatenate(list(stream))])
     return (replace(each, output=settings.output) for each in stream)
@@ -226,6 +230,8 @@ def _report(
         outputs=shape.outputs,
         rtol=settings.rtol,
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
+        output_sq=moments.output_sq,
+        output_variance=moments.output_variance,
         learning_rates=_rates(problem, curvature, sum(sizes)),
         findings=seen.findings(blocks),
         signals=seen.signals,

@@ -31,14 +31,13 @@ class Look:
 NOT_ASKED = Look(None, "they were not asked for")
 
 
-def look_at(model: nn.Module, batch: Batch, loss: Loss, *, examples: int) -> Look:
+def look_at(model: nn.Module, batch: Batch, loss: Loss, *, chunk: int) -> Look:
     """Measure the signals of a model that may do anything in its forward pass.
 
     Args:
-        model, batch, loss: see `network_signals`.
-        examples: at most so many at once.
+        model, batch, loss, chunk: see `network_signals`.
     """
     try:
-        return Look(network_signals(model, batch, loss, examples=examples))
+        return Look(network_signals(model, batch, loss, chunk=chunk))
     except Exception as error:  # user code; the measurement itself has its own, exact refusals
         return Look(None, " ".join(f"{type(error).__name__}: {error}".split())[:200])

@@ -40,6 +40,7 @@ from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import Block, block_parameter, owners_of
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
+from hessdiag.network.layers import initialised_layers
 
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
 MAX_CURVATURE_PROBES = 8  # per example, where the network has many outputs
@@ -105,7 +106,7 @@ class Moments:
     Attributes:
         layers: by owner path; those that were called.
         gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss, or of the batch-mean loss.
-        output_sq: E[y²].
+        output_sq, output_variance: E[y²] and E[y²] − E[y]².
         misread: by block name, why its Jacobian cannot be had in the way that was tried.
         undecided: blocks of those whose gradient is so small that rounding may be why it was not reproduced.
     """
@@ -113,6 +114,7 @@ class Moments:
     layers: Mapping[str, LayerMoments]
     gradient_sq: Mapping[str, float]
     output_sq: float
+    output_variance: float
     misread: Mapping[str, str]
     undecided: frozenset[str]
 
@@ -135,7 +137,7 @@ def sum_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HER
 
 def moments_of(problem: Problem, sums: Result) -> Moments:
     """Moments from sums over examples."""
-    examples, output_count, output_sum = (float(value) for value in sums["outputs"])
+    examples, count, output_sum, output_sq = (float(value) for value in sums["outputs"])
     layers = {}
     for owner, row in zip(_watched(problem), sums["layers"], strict=True):
         if row[_Layer.X_COUNT]:
@@ -161,7 +163,8 @@ def moments_of(problem: Problem, sums: Result) -> Moments:
         block.name: float(row[_Gradient.SQ]) / (examples * block.numel)
         for block, row in zip(problem.blocks, gradients, strict=True)
     }
-    return Moments(layers, squared, _mean(output_sum, output_count), misread, frozenset(undecided))
+    mean, mean_sq = _mean(output_sum, count), _mean(output_sq, count)
+    return Moments(layers, squared, mean_sq, mean_sq - mean**2, misread, frozenset(undecided))
 
 
 def _mean(total: float, count: float) -> float:
@@ -169,8 +172,11 @@ def _mean(total: float, count: float) -> float:
 
 
 def _watched(problem: Problem) -> list[str]:
-    """Paths of the layers whose surroundings are measured."""
-    return list(owners_of(block for block in problem.blocks if block.structured))
+    """Paths of the layers whose surroundings are measured: also of those whose weight has no rule but is a matrix."""
+    ruled = owners_of(block for block in problem.blocks if block.structured)
+    matrices = {path for path, _ in initialised_layers(problem.model)}
+    others = owners_of(block for block in problem.blocks if not block.structured and block.kind == "weight")
+    return [*ruled, *(owner for owner in others if owner in matrices and owner not in ruled)]
 
 
 def _sums(problem: Problem, part: Batch, seed: int) -> Result:
@@ -207,7 +213,7 @@ def _sums(problem: Problem, part: Batch, seed: int) -> Result:
     return {
         "layers": layers,
         "gradients": np.array(compared).reshape(len(blocks), len(_Gradient)),
-        "outputs": np.array([part.size, y.numel(), sum_of_squares(y)], dtype=np.float64),
+        "outputs": np.array([part.size, y.numel(), float(y.double().sum()), sum_of_squares(y)]),
     }
 
 

@@ -1,13 +1,14 @@
 """The signals of a whole network: one forward and one backward pass over some examples of a batch.
 
 The pass has hooks of its own beside those of the measurement: it watches every module with parameters, normalisations
-and embeddings too, keeps the graph whole where parameters are frozen, and asks it for roles.
+and embeddings too, keeps the graph whole where parameters are frozen, and asks it for roles. It goes over the examples
+chunk by chunk, as many at once as fit into memory, and sums: what is found does not depend on the memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,49 +19,50 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
+from hessdiag.diagnosis.attention import peaked_attention
 from hessdiag.diagnosis.chance_loss import chance_loss
+from hessdiag.diagnosis.layer_sums import LayerSums, Moments
 from hessdiag.diagnosis.parameter_signals import TINY, mean_sq, parameter_signals
-from hessdiag.diagnosis.roles import Graph, Role
-from hessdiag.results.signals import LayerSignals, Signals
+from hessdiag.diagnosis.radial import noise, radial_shares
+from hessdiag.diagnosis.roles import Graph
+from hessdiag.results.signals import Signals
 
 MAX_EXAMPLES = 64
-FEW = 4  # examples that tell whether the network is blind to the scale of a weight
-NOISES = 3  # vectors sent back for that: one alone is near 0 by chance in a percent of cases
 
 
-def network_signals(model: nn.Module, batch: Batch, loss: Loss, *, examples: int = MAX_EXAMPLES) -> Signals:
+def network_signals(model: nn.Module, batch: Batch, loss: Loss, *, chunk: int = MAX_EXAMPLES) -> Signals:
     """Run the first examples forward and the gradient of each one's own loss backward.
 
     To be called where the model's state is preserved. Parameters that are frozen are differentiated during the pass.
 
     Args:
         model: left as it was.
-        batch: inputs and targets.
+        batch: inputs and targets, of which the first `MAX_EXAMPLES` are taken.
         loss: of the outputs.
-        examples: at most so many of them.
+        chunk: examples that are in memory at once; the numbers do not depend on it.
     """
-    batch = batch.narrow(0, max(1, min(examples, MAX_EXAMPLES)))
+    batch = batch.narrow(0, MAX_EXAMPLES)
     trainable = {name: p.requires_grad for name, p in model.named_parameters()}
     with torch.random.fork_rng(devices=[]), _thawed(model):
-        seen, y = _watch(model, batch)
-        cotangent, sent_back = _cotangent(loss, y.detach(), batch.targets)
-        gradients = _differentiate(model, seen, y, cotangent)
-        roles = _roles(seen, y)
-        layers = tuple(_layer(each, roles.get(path)) for path, each in seen.layers.items())
-        radial = _radial(model, batch, layers)
-    values = loss.value(y.detach(), batch.targets).detach().double()
-    kind, chance = chance_loss(loss, y, batch.targets)
-    flat = y.detach().double()
+        sums = _Sums(model, loss).run(batch, chunk)
+        sent_back = "loss"
+        if not sums.moved:  # the loss has no gradient anywhere, as a quadratic one at y = 0
+            sums, sent_back = _Sums(model, loss, noise=True).run(batch, chunk), "noise"
+        layers = tuple(layer.signals() for layer in sums.layers.values())
+        radial = radial_shares(model, batch, layers, chunk=chunk)
+    values = torch.cat(sums.values)
+    like = values.new_empty(()).expand(batch.size, *sums.output_shape)
+    kind, chance = chance_loss(loss, like, batch.targets)
     fixed = [m for m in model.modules() if _uses_running_statistics(m)]
-    averaged = {name: None if g is None else g / batch.size for name, g in gradients.items()}
+    averaged = {name: None if g is None else g / batch.size for name, g in sums.gradients.items()}
     return Signals(
         examples=batch.size,
         initial_loss=float(values.mean()),
         initial_loss_stderr=float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
         chance_loss=chance,
         loss_kind=kind,
-        output_sq=mean_sq(flat),
-        output_variance=float(flat.var(correction=0)),
+        output_sq=sums.outputs.sq,
+        output_variance=sums.outputs.deviation / sums.outputs.count,
         input_sq=_input_sq(batch),
         sent_back=sent_back,
         fixed_norms=len(fixed),
@@ -71,11 +73,58 @@ def network_signals(model: nn.Module, batch: Batch, loss: Loss, *, examples: int
 
 
 @dataclass
-class _Seen:
-    """What a hook noted of one layer."""
+class _Sums:
+    """Sums over chunks of everything that one forward and one backward pass show.
 
-    numbers: dict[str, Any]
+    Attributes:
+        model, loss: what is run.
+        noise: whether random vectors are sent back in place of the loss's gradient.
+        layers: by path, in the order of their first calls.
+        gradients: of the parameters, summed over the examples; None where the outputs do not depend on one.
+        outputs: moments of the outputs' entries, one by one.
+        values: losses of the examples, chunk by chunk.
+        output_shape: of one example.
+        moved: whether anything but zero was sent back.
+    """
+
+    model: nn.Module
+    loss: Loss
+    noise: bool = False
+    layers: dict[str, LayerSums] = field(default_factory=dict)
+    gradients: dict[str, Tensor | None] = field(default_factory=dict)
+    outputs: Moments = field(default_factory=Moments)
+    values: list[Tensor] = field(default_factory=list)
+    output_shape: tuple[int, ...] = ()
+    moved: bool = False
+
+    def run(self, batch: Batch, chunk: int) -> _Sums:
+        """Add a batch, some examples at a time."""
+        for part in batch.chunks(max(1, chunk)):
+            self._add(part)
+        return self
+
+    def _add(self, part: Batch) -> None:
+        seen = _Pass(self.layers, part.size)
+        y = seen.watch(self.model, part)
+        flat = y.detach().double()
+        self.output_shape = tuple(y.shape[1:])
+        self.outputs.add(flat.reshape(-1, 1), flat.numel())
+        self.values.append(self.loss.value(y.detach(), part.targets).detach().double())
+        cotangent = noise(y.detach(), part) if self.noise else self.loss.gradient(y.detach(), part.targets).detach()
+        self.moved = self.moved or bool((cotangent.abs() >= TINY).any())
+        parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        for name, gradient in zip(parameters, seen.differentiate(y, cotangent, parameters), strict=True):
+            before = self.gradients.get(name)
+            self.gradients[name] = gradient if before is None else before if gradient is None else before + gradient
+        seen.assign_roles(y, self.model)
+
+
+@dataclass
+class _Call:
+    """The first call of a layer in a chunk: where its gradients are to be had."""
+
     channel: int
+    count: int  # entries of what it reads
     x_edge: GradientEdge | None
     edge: GradientEdge | None
     node: Any
@@ -83,11 +132,51 @@ class _Seen:
 
 @dataclass
 class _Pass:
-    """What the hooks noted of a forward pass."""
+    """One forward and one backward pass over a chunk, and the sums that it is added to."""
 
-    layers: dict[str, _Seen] = field(default_factory=dict)
+    layers: dict[str, LayerSums]
+    examples: int
+    calls: dict[str, _Call] = field(default_factory=dict)
     norms: dict[Any, str] = field(default_factory=dict)  # node of what a normalisation reads -> its path
     readers: list[Tensor] = field(default_factory=list)
+
+    def watch(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Run the model with every module watched that has parameters of its own, or normalises."""
+        layers = {path: m for path, m in model.named_modules() if _is_layer(m)}
+        owners = {path: m for path, m in layers.items() if "parametrizations." not in path}  # these normalise weights
+        handles = []
+        try:
+            for path, module in owners.items():
+                handles.append(module.register_forward_hook(_note(path, self), with_kwargs=True, prepend=True))
+            return batch.outputs(model).y
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def note(self, path: str, module: nn.Module, x: Tensor | None, out: Tensor) -> None:
+        """Add the first call of a layer; numbers at once, since what it wrote may be overwritten in place."""
+        sums = self.layers.setdefault(path, LayerSums(path, type(module).__name__))
+        if out.numel() == 0:  # an expert to which nothing of this chunk was sent
+            self.calls[path] = _Call(0, 0, None, None, None)
+            return
+        channel = _channel(module, out)
+        if not sums.out.count:
+            sums.reads = -1 if x is None else self.number(x)
+            sums.normalises = _is_norm(module) and not _uses_running_statistics(module)
+        elif x is not None:
+            self.number(x)
+        real = x is not None and x.is_floating_point()
+        sums.write(out.detach(), channel, self.examples)
+        if x is not None and real:
+            sums.x.add(x.detach(), self.examples)
+        differentiable = out.requires_grad and out.grad_fn is not None
+        self.calls[path] = _Call(
+            channel,
+            0 if x is None else x.numel(),
+            get_gradient_edge(x) if x is not None and x.requires_grad and real else None,
+            get_gradient_edge(out) if differentiable else None,
+            out.grad_fn if differentiable else None,
+        )
 
     def number(self, x: Tensor) -> int:
         """Give the same number to every layer that reads the same tensor."""
@@ -97,21 +186,29 @@ class _Pass:
         self.readers.append(x)
         return len(self.readers) - 1
 
+    def differentiate(self, y: Tensor, cotangent: Tensor, parameters: Mapping[str, Tensor]) -> list[Tensor | None]:
+        """Add the gradients at all layers, and return those of the parameters, summed over the examples."""
+        edges = [e for call in self.calls.values() for e in (call.edge, call.x_edge) if e is not None]
+        wanted: list[Any] = [*edges, *parameters.values()]
+        found = iter(torch.autograd.grad(y, wanted, cotangent, allow_unused=True, retain_graph=True))
+        for path, call in self.calls.items():
+            gradient = next(found) if call.edge is not None else None
+            self.layers[path].send_back(gradient, call.channel, self.examples)
+            if call.x_edge is not None:
+                self.layers[path].send_back_to_input(next(found), call.count)
+        return [None if g is None else g.detach() for g in found]
 
-def _watch(model: nn.Module, batch: Batch) -> tuple[_Pass, Tensor]:
-    """Run the model on a batch with every module watched that has parameters of its own, or normalises."""
-    seen = _Pass()
-    layers = {path: m for path, m in model.named_modules() if _is_layer(m)}
-    owners = {path: m for path, m in layers.items() if "parametrizations." not in path}  # these normalise weights
-    handles = []
-    try:
-        for path, module in owners.items():
-            handles.append(module.register_forward_hook(_note(path, seen), with_kwargs=True, prepend=True))
-        y = batch.outputs(model).y
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen, y
+    def assign_roles(self, y: Tensor, model: nn.Module) -> None:
+        """Say of each layer where its output goes, and how peaked the attention there is."""
+        graph = Graph(y.grad_fn, self.norms)
+        for path, call in self.calls.items():
+            if call.node is not None:
+                self.layers[path].play(graph.role_of(call.node), self.examples)
+        written = {call.node: path for path, call in self.calls.items() if call.node is not None}
+        modules = [(path, model.get_submodule(path)) for path in self.calls]
+        held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
+        for path, share in peaked_attention(graph, written, held).items():
+            self.layers[path].measure({"peaked": share}, self.examples)
 
 
 def _is_layer(module: nn.Module) -> bool:
@@ -125,39 +222,16 @@ def _is_norm(module: nn.Module) -> bool:
 
 
 def _note(path: str, seen: _Pass) -> Any:
-    """The hook of one module: numbers at once, since what it wrote may be overwritten in place."""
+    """The hook of one module."""
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         x = args[0] if args else next(iter(kwargs.values()), None)
         out = output[0] if isinstance(output, tuple) and output else output
         x = x if isinstance(x, Tensor) else None
-        is_norm = _is_norm(module)
-        if is_norm and x is not None and x.grad_fn is not None:
+        if _is_norm(module) and x is not None and x.grad_fn is not None:
             seen.norms[x.grad_fn] = path
-        if not isinstance(out, Tensor) or not out.is_floating_point() or out.dim() == 0 or path in seen.layers:
-            return
-        if out.numel() == 0:  # an expert to which nothing of this batch was sent
-            seen.layers[path] = _Seen({"path": path, "kind": type(module).__name__}, 0, None, None, None)
-            return
-        channel = _channel(module, out)
-        numbers: dict[str, Any] = {f"out_{key}": value for key, value in _moments(out.detach()).items()}
-        if x is not None and x.is_floating_point():
-            numbers |= {f"x_{key}": value for key, value in _moments(x.detach()).items()}
-        others = [dim for dim in range(out.dim()) if dim != channel]
-        numbers["samples"] = math.prod(out.shape[dim] for dim in others)
-        top = out.detach().amax(others) if others else out.detach()
-        numbers["off_share"] = float((top <= 0).double().mean())
-        numbers |= {"path": path, "kind": type(module).__name__}
-        numbers["reads"] = -1 if x is None else seen.number(x)
-        numbers["normalises"] = is_norm and not _uses_running_statistics(module)
-        differentiable = out.requires_grad and out.grad_fn is not None
-        seen.layers[path] = _Seen(
-            numbers,
-            channel,
-            get_gradient_edge(x) if x is not None and x.requires_grad and x.is_floating_point() else None,
-            get_gradient_edge(out) if differentiable else None,
-            out.grad_fn if differentiable else None,
-        )
+        if isinstance(out, Tensor) and out.is_floating_point() and out.dim() and path not in seen.calls:
+            seen.note(path, module, x, out)
 
     return hook
 
@@ -167,93 +241,6 @@ def _channel(module: nn.Module, out: Tensor) -> int:
     name = type(module).__name__
     first = hasattr(module, "kernel_size") or "BatchNorm" in name or "GroupNorm" in name
     return 1 if first and out.dim() > 2 else out.dim() - 1
-
-
-def _moments(values: Tensor) -> dict[str, float]:
-    """E[v²] and the share of it that varies between examples."""
-    sq = mean_sq(values)
-    if not 0 < sq < math.inf:
-        return {"sq": sq, "varies": 0.0 if sq == 0 else math.nan}
-    varies = float((values / math.sqrt(sq)).var(0).mean()) if len(values) > 1 else math.nan
-    return {"sq": sq, "varies": varies}
-
-
-def _cotangent(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[Tensor, str]:
-    """Gradient of each example's loss in its outputs; noise where it vanishes, as of a quadratic loss at y = 0."""
-    gradient = loss.gradient(y, targets).detach()
-    if bool((gradient.abs() >= TINY).any()):
-        return gradient, "loss"
-    return _noise(y, 1)[0], "noise"
-
-
-def _noise(y: Tensor, count: int) -> Tensor:
-    """Independent normal numbers like the outputs."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(count, *y.shape, generator=generator).to(y)
-
-
-def _differentiate(model: nn.Module, seen: _Pass, y: Tensor, cotangent: Tensor) -> dict[str, Tensor | None]:
-    """Note the gradients at all layers, and return those of the parameters, summed over the examples."""
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    edges = [edge for each in seen.layers.values() for edge in (each.edge, each.x_edge) if edge is not None]
-    wanted: list[Any] = [*edges, *parameters.values()]
-    found = iter(torch.autograd.grad(y, wanted, cotangent, allow_unused=True, retain_graph=True))
-    for each in seen.layers.values():
-        gradient = next(found) if each.edge is not None else None
-        each.numbers |= _gradient_numbers(gradient, each.channel)
-        if each.x_edge is not None:
-            back = next(found)
-            each.numbers["x_gradient_sq"] = 0.0 if back is None else mean_sq(back)
-    return {name: None if g is None else g.detach() for name, g in zip(parameters, found, strict=True)}
-
-
-def _gradient_numbers(gradient: Tensor | None, channel: int) -> dict[str, float]:
-    if gradient is None:
-        return {"out_gradient_sq": 0.0, "out_gradient_total": 0.0, "dead_share": 1.0}
-    sq = mean_sq(gradient)
-    others = [dim for dim in range(gradient.dim()) if dim != channel]
-    top = gradient.abs().amax(others) if others else gradient.abs()
-    return {
-        "out_gradient_sq": sq,
-        "out_gradient_total": sq * gradient[0].numel(),
-        "dead_share": float((top < TINY).double().mean()),
-    }
-
-
-def _roles(seen: _Pass, y: Tensor) -> dict[str, Role]:
-    graph = Graph(y.grad_fn, seen.norms)
-    return {path: graph.role_of(each.node) for path, each in seen.layers.items() if each.node is not None}
-
-
-def _layer(seen: _Seen, role: Role | None) -> LayerSignals:
-    role = role or Role()
-    numbers: dict[str, Any] = seen.numbers | role.numbers
-    return LayerSignals(labels=tuple(sorted(role.labels)), stream=role.stream, **numbers)
-
-
-def _radial(model: nn.Module, batch: Batch, layers: Sequence[LayerSignals]) -> dict[str, float]:
-    """How much the outputs change along each weight matrix that a normalisation follows; see `ParameterSignals`."""
-    behind = {layer.path for layer in layers if "norm" in layer.labels}
-    found = {
-        name: p
-        for name, p in model.named_parameters()
-        if p.dim() > 1 and name.rpartition(".")[0] in behind and bool((p.detach() != 0).any())
-    }
-    if not found or not any(layer.normalises for layer in layers):
-        return {}
-    y = batch.narrow(0, FEW).outputs(model).y
-    shares = dict.fromkeys(found, 0.0)
-    for noise in _noise(y.detach(), NOISES):
-        gradients = torch.autograd.grad(y, list(found.values()), noise, allow_unused=True, retain_graph=True)
-        for (name, p), g in zip(found.items(), gradients, strict=True):
-            share = math.nan if g is None else _radial_share(p.detach().double(), g.double())
-            shares[name] = max(shares[name], share) if share == share else math.nan
-    return shares
-
-
-def _radial_share(w: Tensor, g: Tensor) -> float:
-    norms = float(w.square().sum() * g.square().sum())
-    return w.numel() * float((w * g).sum()) ** 2 / norms if norms > 0 else math.nan
 
 
 @contextmanager

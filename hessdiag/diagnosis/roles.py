@@ -114,6 +114,11 @@ class Graph:
         return False
 
 
+def passes_unchanged(node: Node) -> bool:
+    """Whether a node only changes the shape."""
+    return _TRANSPARENT.fullmatch(node.name()) is not None
+
+
 def _descends(node: Node, ancestor: Node) -> bool:
     """Whether a node was computed from another one; what is older than that cannot have been."""
     oldest = _age(ancestor)

@@ -82,19 +82,31 @@ def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (
     figure.set_layout_engine("compressed" if compress else "constrained", rect=rect)
 
 
-def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, Path]:
+ENDINGS = (".png", ".svg")
+
+
+def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, ...]:
     """Write `stem.png` (200 dpi) and `stem.svg`, each whole or not at all; the same figure gives the same bytes.
+
+    A name that ends in `.png` or `.svg` is that file alone.
 
     Raises:
         HessdiagError: the folder does not exist or cannot be written.
     """
     check_kind("figure", figure, Figure, "draw one first, with draw_heatmap(report)")
     check_kind("stem", stem, (str, os.PathLike), "name a file without its ending, such as 'figures/heatmap'")
-    png = io.BytesIO()
+    name, ending = os.path.splitext(os.fspath(stem))
+    names = {ending: f"{name}{ending}"} if ending in ENDINGS else {each: f"{os.fspath(stem)}{each}" for each in ENDINGS}
+    drawn = {each: to_png(figure) if each == ".png" else to_svg(figure) for each in names}  # before any is written
+    return tuple(write_bytes(names[each], content) for each, content in drawn.items())
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return the figure as PNG of 200 dpi; the same figure gives the same bytes."""
+    stream = io.BytesIO()
     with style.context():
-        figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
-    svg = to_svg(figure)
-    return write_bytes(f"{os.fspath(stem)}.png", png.getvalue()), write_bytes(f"{os.fspath(stem)}.svg", svg)
+        figure.savefig(stream, format="png", dpi=200, metadata={"Software": None})
+    return stream.getvalue()
 
 
 def to_svg(figure: Figure) -> bytes:

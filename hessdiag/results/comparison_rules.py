@@ -23,7 +23,7 @@ COMPARISON_RULES: Mapping[str, Mapping[str, str]] = {
         f" ln E[W²], and beyond a factor 1.1. {SEEDS} 99.9 % of blocks stay within 2.9 standard errors, all within"
         " 3.5.",
         "case": "GPT-2's residual projections without the factor 1/√(2L): 4× too large in 8 layers. "
-        + GITHUB + "huggingface/transformers/issues/17877",
+        + GITHUB + "huggingface/transformers/issues/47458",
         "exceptions": "Training changes weights too: between checkpoints it is no fault. Heavy tails vary more.",
         "repair": "Restore how these weights were initialised or loaded, unless the change was meant. What else"
         " differs follows from it most of the time.",

@@ -51,6 +51,10 @@ class Record:
             write_text(path, text)
         return text
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `to_json` writes as plain dicts, lists and numbers; undefined numbers are None."""
+        return dict(json.loads(dumps(self.to_record())))
+
     @classmethod
     def from_json(cls: type[R], source: str | os.PathLike[str]) -> R:
         """Read back what `to_json` wrote, from text or from a file.

@@ -65,8 +65,8 @@ class BlockReport(BlockRecord, Record):
         noise_scale_stderr: its standard error as an estimate for the data that the examples are of; infinite where the
             scale is lost in noise, NaN where there is only one group of examples.
         x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l^2], E[x_{l+1}^2], E[dx_l^2] and E[dx_{l+1}^2] of the layer
-            that holds the block, the gradients being those of one example's loss; NaN where the layer is read without
-            a rule or holds a block that several layers share.
+            that holds the block, the gradients being those of one example's loss; NaN where it is neither linear nor
+            convolutional, or holds a block that several layers share.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("relative_curvature",)
@@ -173,6 +173,7 @@ class Report(Tabled, Paged, Record):
         learning_rates: of the first step, `"sgd"` and `"adam"`, from the same batch; see `LearningRate`. They are of
             the loss that was measured: of use for one that is trained with.
         optimizer: which of them the printed balance speaks of.
+        output_sq, output_variance: E[y^2] and E[y^2] - E[y]^2 of the network's outputs.
     """
 
     schema: ClassVar[str] = SCHEMA
@@ -203,6 +204,8 @@ class Report(Tabled, Paged, Record):
     signals_missing: str = ""
     learning_rates: Mapping[str, LearningRate] = field(default_factory=dict)
     optimizer: str = "sgd"
+    output_sq: float = math.nan
+    output_variance: float = math.nan
 
     def __iter__(self) -> Iterator[BlockReport]:
         """The blocks, in execution order."""

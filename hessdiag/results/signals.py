@@ -54,6 +54,8 @@ class LayerSignals(_Numbers):
         dead_share: share of units that no gradient reaches.
         saturated: share of the units of a following tanh or sigmoid that are flat, above .99 of their range.
         phase_rms: rms of the argument of a following sine, in radians.
+        peaked: share of the rows of the attention that it makes queries or keys of, with more than .99 of their weight
+            on one key.
     """
 
     path: str
@@ -74,6 +76,7 @@ class LayerSignals(_Numbers):
     dead_share: float = 0.0
     saturated: float = math.nan
     phase_rms: float = math.nan
+    peaked: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

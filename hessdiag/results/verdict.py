@@ -7,6 +7,7 @@ healthy networks are unbalanced by many orders of magnitude.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from hessdiag.arguments import check_kind
 from hessdiag.results.balance import weigh
@@ -30,12 +31,21 @@ def _judge(report: Report) -> tuple[VerdictLevel, str]:
     if report.signals is None:
         why = report.signals_missing or "the report was written without them"
         return "undecided", f"Undecided: nothing is known of the signals in the network ({why})."
-    counts = Counter(finding.severity for finding in report.findings)
+    return judge_findings(report.findings)
+
+
+def judge_findings(findings: Sequence[Finding]) -> tuple[VerdictLevel, str]:
+    """Judge findings on a network whose signals are known: level and sentence.
+
+    >>> judge_findings([])[0]
+    'healthy'
+    """
+    counts = Counter(finding.severity for finding in findings)
     said = [f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in GRAVITY if counts[kind]]
     if not counts["fault"] and not counts["warning"]:
         notes = f" ({said[0]})" if said else ""
         return "healthy", f"Healthy: nothing was found that networks that train well do not show, too{notes}."
-    first = report.findings[0]
+    first = findings[0]
     level: VerdictLevel = "faulty" if counts["fault"] else "suspicious"
     return level, f"{level.capitalize()}: {', '.join(said)}; look first at {_where(first)} ({first.rule})."
 

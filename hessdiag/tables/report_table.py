@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rich.table import Table
 
 from hessdiag.results.balance import lost_in_noise, missed_rtol, weigh
+from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import short
 from hessdiag.results.rate_balance import rate_sentence, told_rates
 from hessdiag.results.report import BlockReport, Report
@@ -25,14 +27,19 @@ def render(report: Report) -> str:
 
 def diagnosis(report: Report) -> list[str]:
     """The verdict, and the gravest findings."""
-    lines = [report.verdict.sentence]
-    for finding in report.findings[:MAX_FINDINGS]:
+    return [*told(report.verdict.sentence, report.findings), ""]
+
+
+def told(sentence: str, findings: Sequence[Finding]) -> list[str]:
+    """A verdict with the gravest findings below it."""
+    lines = [sentence]
+    for finding in findings[:MAX_FINDINGS]:
         lines += [f"  {finding.severity} {finding.rule}: {finding.message} {finding.advice}"]
-    if more := report.findings[MAX_FINDINGS:]:
+    if more := findings[MAX_FINDINGS:]:
         lines.append(f"  and {len(more)} more: {', '.join(f'{f.severity} {f.rule}' for f in more)}")
-    if report.findings:
-        lines.append(f"  (`hessdiag explain {report.findings[0].rule}` says why)")
-    return [*lines, ""]
+    if findings:
+        lines.append(f"  (`hessdiag explain {findings[0].rule}` says why)")
+    return lines
 
 
 def header(report: Report) -> list[str]:

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +50,22 @@ def test_help_is_on_stdout(command: str, run) -> None:
     status, out, err = run(f"{command} --help")
     assert (status, err) == (0, "")
     assert out.startswith(f"Usage: hessdiag {command}".rstrip())
+
+
+@pytest.mark.parametrize("command", ["", "diagnose ", "compare ", "reproduce "])
+def test_the_short_form_of_help(command: str, run) -> None:
+    assert run(f"{command}-h") == run(f"{command}--help")
+
+
+def test_nothing_asked_for_prints_the_help(run) -> None:
+    assert run("") == run("--help")
+
+
+def test_the_version_is_that_of_the_package(run) -> None:
+    import hessdiag
+
+    assert run("--version") == (0, f"hessdiag {hessdiag.__version__}\n", "")
+    assert hessdiag.__version__ == metadata.version("hessdiag")
 
 
 def test_help_of_reproduce_lists_the_figures_with_their_cost(run) -> None:
@@ -254,9 +271,8 @@ def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.Mon
 
 
 MALFORMED = [
-    "",
     "nothing",
-    "--version",
+    "--versions",
     "diagnose",
     "diagnose lenet mlp:4-3",
     "diagnose LeNet",

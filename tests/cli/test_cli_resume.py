@@ -227,7 +227,8 @@ def test_an_initialisation_check_resumes_by_set_up(tmp_path: Path, monkeypatch: 
     resumed = [*command, "--resume", "run"]
     assert main([*command, "--json", "plain.json"]) == 0
     assert main([*resumed, "--json", "first.json"]) == 0
-    monkeypatch.setattr("hessdiag.diagnosis.check_init.measure_signals", lambda *_, **__: pytest.fail("measured again"))
+    again = "hessdiag.diagnosis.random_setups.diagnose_prepared"
+    monkeypatch.setattr(again, lambda *_, **__: pytest.fail("measured again"))
     assert main([*resumed, "--json", "second.json"]) == 0
     assert Path("first.json").read_text() == Path("second.json").read_text() == Path("plain.json").read_text()
 

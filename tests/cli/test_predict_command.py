@@ -78,6 +78,8 @@ def test_tokens_are_taken_as_independent(run, tmp_path):
         ("predict lenet --init he", "no closed form for the initialisation 'he'"),
         ("predict lenet --loss hinge", "loss 'hinge' has no prediction"),
         ("predict lenet --prescribe --init fan-in", "leave --init out"),
+        ("predict lenet --prescribe --balance nu", "--balance 'nu': use gamma or sigma"),
+        ("predict lenet --balance sigma", "--balance says what --prescribe makes equal: pass that too"),
         ("predict lenet --prescribe --compare", "pass one of them"),
         ("predict lenet --json nowhere/x.json", "there is no folder 'nowhere'"),
         ("predict lenet --input-size 3,8,8", "cannot trace"),
@@ -110,3 +112,14 @@ def test_layers_quickly(run, monkeypatch):
     assert out.count("\n") == 4
     assert "layers.svg" in err
     assert [row.row for row in layers.FIGURE.read(Path("layers.json")).blocks] == ["linear layer", "max pooling"]
+
+
+def test_a_prescription_can_balance_what_is_measured(run, tmp_path):
+    line = "predict mlp:20-60-5 --prescribe --balance sigma --setups 2 --batch-size 8 --resume kept.db"
+    status, out, _ = run(line)
+    assert status == 0
+    assert "σ² as it is" in out
+    assert "over 2 random set-ups that it was not found on" in out
+    assert run(line)[1] == out  # from the file
+    assert run(f"{line} --json out.json")[0] == 0
+    assert json.loads((tmp_path / "out.json").read_text())["balance"] == "sigma"

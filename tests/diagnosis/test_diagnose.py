@@ -1,5 +1,6 @@
 """The numbers of the report against closed forms, plain per-example gradients, and what must not change them."""
 
+import json
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import hessdiag
+from hessdiag import HessdiagError
 from hessdiag.derivatives.losses import RandomQuadratic
 from tests.networks import BUILDERS, Multiplier, build
 from tests.oracles import ggn_blocks, mean_over_examples
@@ -558,3 +560,19 @@ def test_the_dry_run_refuses_alike() -> None:
         hessdiag.describe(images(), torch.ones(3, 8, 8))
     with pytest.raises(hessdiag.HessdiagError, match="model is the class Linear"):
         hessdiag.describe(nn.Linear, X)
+
+
+def test_so_many_batches_of_a_loader_are_read() -> None:
+    model, x = build("mlp")
+    loader = [(part, None) for part in torch.cat([x, x + 1, x + 2]).chunk(3)]
+    some, two = hessdiag.diagnose(model, iter(loader), batches=2), hessdiag.diagnose(model, loader[:2])
+    assert some == two
+    assert some.batches == 2
+    with pytest.raises(HessdiagError, match="batches"):
+        hessdiag.diagnose(model, loader, batches=0)
+
+
+def test_a_report_as_plain_dicts() -> None:
+    model, x = build("mlp")
+    report = hessdiag.diagnose(model, x)
+    assert report.to_dict() == json.loads(report.to_json())

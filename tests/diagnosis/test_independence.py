@@ -400,3 +400,37 @@ def test_one_row_is_no_batch_of_rows() -> None:
 
     report = hessdiag.diagnose(OneByOne().double(), torch.randn(3, 3, dtype=torch.float64), method="exact")
     assert singular_values(report)["layer.weight"] == 0
+
+
+class Kink(nn.Module):
+    """Rounding that depends on the size of the batch, as that of a matrix product does, turns a ReLU on or off."""
+
+    def __init__(self, *, mixes: float = 0.0) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False)
+        self.mixes = mixes
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)  # (B, 2), the second of them 0
+        edge = F.relu(h[:, 1:] + 1e-10 + torch.finfo(x.dtype).eps * (len(x) - 2))
+        return self.last(torch.cat([h[:, :1], edge], dim=1) + self.mixes * h.mean(0, keepdim=True))
+
+
+def kinked(mixes: float) -> tuple[nn.Module, Tensor]:
+    model = Kink(mixes=mixes)
+    with torch.no_grad():
+        model.first.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -2.0]]))
+        model.last.weight.fill_(1.0)
+    return model, torch.tensor([[1.0, 0.5], [2.0, 1.0], [0.5, 0.25]])
+
+
+def test_a_relu_that_rounding_turns_is_no_mixing() -> None:
+    model, x = kinked(0.0)
+    with unchanged(model, x):
+        hessdiag.diagnose(model, x)
+
+
+def test_a_relu_that_rounding_turns_hides_no_mixing() -> None:
+    model, x = kinked(1e-3)
+    with pytest.raises(hessdiag.HessdiagError, match="the model runs over the first dimension"):
+        hessdiag.diagnose(model, x)

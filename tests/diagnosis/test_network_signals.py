@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
+from hessdiag.diagnosis.layer_sums import Moments
 from hessdiag.diagnosis.network_signals import network_signals
 from hessdiag.results.signals import LayerSignals, Signals
 from tests.kinds import KINDS
@@ -157,6 +158,138 @@ def test_unusual_networks_have_signals_and_nothing_is_said_against_them(name: st
     report = hessdiag.diagnose(kind.make().double(), kind.inputs(), noise_scale=False, max_products=2)
     assert not report.signals_missing
     assert report.verdict.level == "healthy", report.findings
+
+
+def numbers_of(signals: Signals) -> dict[str, object]:
+    """Every number by where it stands."""
+    rows = {f"{layer.path} {key}": value for layer in signals.layers for key, value in vars(layer).items()}
+    rows |= {f"{p.name} {key}": value for p in signals.parameters for key, value in vars(p).items()}
+    return rows | {key: value for key, value in vars(signals).items() if key not in ("layers", "parameters")}
+
+
+class SequencesFirst(nn.Module):
+    """A network whose layers have the examples in their second dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.sin(self.a(x.transpose(0, 1)))).mean(0)
+
+
+CHUNKED = {
+    "residual": (lambda: nn.Sequential(nn.Linear(4, 6), Block(), Block(), nn.Linear(6, 2)), (4,)),
+    "saturated": (lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)), (4,)),
+    "convolutional": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)), (3, 5, 5)),
+    "sequences first": (SequencesFirst, (5, 4)),
+}
+
+
+@pytest.mark.parametrize("name", CHUNKED)
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+def test_signals_do_not_depend_on_chunks(name: str, chunk: int) -> None:
+    make, shape = CHUNKED[name]
+    torch.manual_seed(0)
+    model, targets = make().double(), torch.randint(2, (7,))
+    x = torch.randn(7, *shape, dtype=torch.float64) + torch.arange(7).view(-1, *[1] * len(shape))
+    for loss in ("cross-entropy", "random-quadratic"):
+        resolved = resolve_loss(loss, y=model(x[:2]).detach(), targets=targets, seed=0)
+        whole, parts = (network_signals(model, Batch.of(x, targets), resolved, chunk=size) for size in (64, chunk))
+        expected, found = numbers_of(whole), numbers_of(parts)
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            close = pytest.approx(value, rel=1e-9, nan_ok=True) if isinstance(value, float) else value
+            assert found[key] == close, key
+
+
+def test_noise_in_place_of_a_loss_without_gradient_does_not_depend_on_chunks() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double(), torch.randn(5, 3).double()
+    nn.init.zeros_(model[2].weight)
+    nn.init.zeros_(model[2].bias)
+    resolved = resolve_loss("random-quadratic", y=model(x[:2]).detach(), targets=None, seed=0)
+    whole, parts = (network_signals(model, Batch.of(x, None), resolved, chunk=size) for size in (64, 2))
+    assert whole.sent_back == parts.sent_back == "noise"
+    for one, other in zip(whole.parameters, parts.parameters, strict=True):
+        assert one.gradient_sq == pytest.approx(other.gradient_sq, rel=1e-9)
+    assert whole.parameters[2].gradient_sq > 0
+
+
+def test_hardly_anything_that_varies_is_told_from_nothing_over_chunks() -> None:
+    """Deviations of 1e-5 from a mean of 1000: the squares of sums would lose them in float64."""
+    torch.manual_seed(0)
+    x = 1000 + 1e-5 * torch.randn(6, 50, dtype=torch.float64)
+    moments = Moments()
+    for part in x.split(2):
+        moments.add(part, 2)
+    assert moments.varies == pytest.approx(float(x.var(0).mean() / x.square().mean()), rel=1e-6)
+
+
+def test_findings_do_not_depend_on_the_memory() -> None:
+    """At 1 MiB this network goes through two examples at a time; whether they differ takes four (HD110)."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20000, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    x, targets = 1 + 1e-3 * torch.randn(12, 20000), torch.randint(3, (12,))
+    few, many = (
+        hessdiag.diagnose(model, x, targets, loss="cross-entropy", noise_scale=False, max_memory=memory)
+        for memory in ("1MiB", "1GiB")
+    )
+    assert few.signals is not None
+    assert few.signals.examples == 12
+    said = [[(f.rule, f.severity, f.blocks) for f in report.findings] for report in (few, many)]
+    assert said[0] == said[1]
+    assert "HD110" in {rule for rule, _, _ in said[0]}
+
+
+class Attention(nn.Module):
+    """Two heads of attention beside a router, whose softmax is none of attention's."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.norm, self.q, self.k, self.v = nn.LayerNorm(16), nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+        self.router, self.head, self.how = nn.Linear(16, 40), nn.Linear(16, 2), how
+        for layer in (self.q, self.k):
+            nn.init.normal_(layer.weight)
+        nn.init.normal_(self.router.weight, std=30)
+
+    def logits(self, x: Tensor) -> Tensor:
+        q, k = (f(self.norm(x)).unflatten(-1, (2, 8)).transpose(1, 2) for f in (self.q, self.k))
+        return q @ k.mT / math.sqrt(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (f(self.norm(x)).unflatten(-1, (2, 8)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        if self.how == "kernel":
+            y = F.scaled_dot_product_attention(q, k, v)
+        else:
+            y = torch.einsum("bhqk,bhkd->bhqd", F.dropout(self.logits(x).softmax(-1), 0.1, self.training), v)
+        y = y.transpose(1, 2).flatten(2)
+        return self.head(y) * F.softmax(self.router(x), -1).amax(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("how", ["kernel", "by hand"])
+def test_peaked_attention_is_that_of_its_rows_and_is_laid_to_queries_and_keys(how: str) -> None:
+    torch.manual_seed(0)
+    model, x = Attention(how).double().eval(), torch.randn(3, 40, 16, dtype=torch.float64)
+    report = hessdiag.diagnose(model, x, noise_scale=False, max_products=2, rtol=0.5)
+    assert report.signals is not None
+    peaked = {layer.path: layer.peaked for layer in report.signals.layers if not math.isnan(layer.peaked)}
+    expected = number((model.logits(x).softmax(-1).amax(-1) > 0.99).double().mean())
+    assert 0.1 < expected < 0.9
+    assert peaked == {"q": pytest.approx(expected), "k": pytest.approx(expected)}
+    (found,) = (finding for finding in report.findings if finding.rule == "HD112")
+    assert set(found.blocks) == {"q.weight", "k.weight"}
+
+
+def test_peaked_attention_of_a_packed_projection_is_laid_to_it() -> None:
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    with torch.no_grad():
+        encoder.self_attn.in_proj_weight.mul_(20)
+    model = nn.Sequential(nn.Linear(4, 16), encoder, nn.Linear(16, 2))
+    report = hessdiag.diagnose(model, torch.randn(2, 40, 4), noise_scale=False, max_products=2, rtol=0.5)
+    assert report.signals is not None
+    assert [layer.path for layer in report.signals.layers if layer.peaked > 0.1] == ["1.self_attn"]
 
 
 class Stubborn(nn.Module):

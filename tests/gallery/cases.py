@@ -12,7 +12,7 @@ GITHUB = "https://github.com/"
 CASES: tuple[Case, ...] = (
     Case(
         name="gpt2-cproj",
-        source=GITHUB + "huggingface/transformers/issues/17877",
+        source=GITHUB + "huggingface/transformers/issues/47458",
         story="The projections that end residual branches drew N(0, 0.02²), without GPT-2's factor 1/√(2L).",
         make=gpt2_cproj,
         draw=tokens,
@@ -28,7 +28,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         name="t5-head",
-        source=GITHUB + "huggingface/transformers/issues/26441",
+        source=GITHUB + "huggingface/transformers/pull/26441",
         story="The head that is not tied to the embedding drew N(0, 1); its logits are d times too large.",
         make=t5_head,
         draw=pairs,
@@ -45,7 +45,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         name="conv-xavier",
-        source=GITHUB + "LeelaChessZero/lczero-training/issues/43",
+        source=GITHUB + "LeelaChessZero/lczero-training/pull/43",
         story="Xavier's formula summed all four dimensions of a kernel, where k² multiplies the channels.",
         make=conv_xavier,
         draw=pictures,

@@ -77,11 +77,24 @@ def rare(seed: int, *, batch: int = 16, size: int = 32) -> tuple[Tensor, Tensor]
     return pictures, (torch.rand(batch, size, size, generator=draw) < 0.01).long()
 
 
+def number_words(words: list[str]) -> Tensor:
+    """Number words by their rank in the standard library; 1 stands for all that are rare there, 0 for a mask."""
+    number = {word: i + 2 for i, word in enumerate(_common())}
+    return torch.tensor([number.get(word, 1) for word in words])
+
+
 @cache
 def _tokens() -> Tensor:
-    """The standard library as numbers of its commonest words; 1 stands for all others, 0 for a mask."""
+    return number_words(_words())
+
+
+@cache
+def _common() -> list[str]:
+    return [word for word, _ in Counter(_words()).most_common(VOCABULARY - 2)]
+
+
+@cache
+def _words() -> list[str]:
+    """The standard library, word by word."""
     folder = Path(re.__file__).parent.parent
-    words = [w for name in SOURCES for w in re.findall(r"\w+|[^\w ]", (folder / name).read_text(encoding="utf-8"))]
-    common = [word for word, _ in Counter(words).most_common(VOCABULARY - 2)]
-    number = {word: i + 2 for i, word in enumerate(common)}
-    return torch.tensor([number.get(word, 1) for word in words])
+    return [w for name in SOURCES for w in re.findall(r"\w+|[^\w ]", (folder / name).read_text(encoding="utf-8"))]

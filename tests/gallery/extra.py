@@ -157,6 +157,31 @@ def scaled(variant: Variant, width: int) -> nn.Module:
     return Scaled(width, 30.0 if variant == "before" else 0.5)
 
 
+class Unscaled(nn.Module):
+    """A causal attention layer on embedded tokens, with or without the logits' factor 1/√d."""
+
+    def __init__(self, width: int, scale: float | None) -> None:
+        super().__init__()
+        self.embedding, self.norm = nn.Embedding(VOCABULARY, width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.head, self.scale = nn.Linear(width, VOCABULARY), scale
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        for layer in (self.query, self.key, self.value, self.out):
+            nn.init.xavier_uniform_(layer.weight)
+        nn.init.normal_(self.head.weight, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        h = self.norm(x)
+        q, k, v = (f(h).unflatten(-1, (2, -1)).transpose(1, 2) for f in (self.query, self.key, self.value))
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
+        return self.head(x + self.out(y.transpose(1, 2).flatten(2)))
+
+
+def unscaled(variant: Variant, width: int) -> nn.Module:
+    return Unscaled(width, 1.0 if variant == "before" else None)
+
+
 class Unused(nn.Module):
     """A layer that the forward pass forgets."""
 
@@ -279,6 +304,8 @@ EXTRA: tuple[Case, ...] = (
     Case(name="raw-inputs", source="", story="inputs 0 to 255", make=lambda variant, width: lenet_of(width),
          draw=raw_images, guilty=("0.weight", "0.bias")),
     Case(name="logit-scale", source="", story="logits times 30", make=scaled, draw=points, guilty=("head.weight",)),
+    Case(name="unscaled-attention", source="", story="logits without 1/√d", make=unscaled, draw=words,
+         guilty=("query.weight", "key.weight")),
     _extra("sigmoid-saturation", "weights 15 times too large before sigmoids", sigmoid_net, grow_sigmoid, points,
            "0.weight", "2.weight", "4.weight"),
     _extra("vanishing-tanh", "gain 0.3 in a deep tanh net", tanh_net, shrink_tanh, points, "*.weight"),

@@ -23,14 +23,14 @@ def dense(sizes: list[int], activation: type[nn.Module], *, variance: float) -> 
     return nn.Sequential(*layers[:-1])
 
 
-def selu_gain(variant: Variant, width: int) -> nn.Module:
+def selu_gain(variant: Variant, width: int, *, inputs: int = 32, classes: int = 10) -> nn.Module:
     """Gain 3/4 instead of 1."""
-    return dense([32] + [width] * 19 + [10], nn.SELU, variance=9 / 16 if variant == "before" else 1.0)
+    return dense([inputs] + [width] * 19 + [classes], nn.SELU, variance=9 / 16 if variant == "before" else 1.0)
 
 
-def linear_default(variant: Variant, width: int) -> nn.Module:
+def linear_default(variant: Variant, width: int, *, inputs: int = 32, classes: int = 10) -> nn.Module:
     """PyTorch's own initialisation, kaiming_uniform(a=√5), and He's."""
-    model = dense([32] + [width] * 12 + [10], nn.ReLU, variance=2.0)
+    model = dense([inputs] + [width] * 12 + [classes], nn.ReLU, variance=2.0)
     layers = [layer for layer in model if isinstance(layer, nn.Linear)]
     for layer in layers:
         layer.reset_parameters()

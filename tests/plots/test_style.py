@@ -68,6 +68,13 @@ def test_the_users_settings_do_not_change_a_figure(make_setups, tmp_path):
     assert plain.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.parametrize("name", ["lay.png", "lay.svg"])
+def test_a_name_with_an_ending_is_that_file_alone(name: str, make_setups, tmp_path):
+    (path,) = plots.save(plots.draw_ratios(make_setups(count=2)), tmp_path / name)
+    assert [*tmp_path.iterdir()] == [path] == [tmp_path / name]
+    assert path.read_bytes().startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+
+
 def test_save_writes_a_200_dpi_png_and_an_svg_and_nothing_else(make_setups, tmp_path):
     figure = plots.draw_heatmaps([make_setups()])
     png, svg = plots.save(figure, tmp_path / "map.v2")

@@ -14,12 +14,12 @@ from hessdiag.results.signals import Signals
 # At equal gravity the likelier cause comes first.
 ORDER = (
     "HD105", "HD402", "HD208", "HD401", "HD201", "HD203", "HD202", "HD205", "HD204", "HD207", "HD206", "HD106",
-    "HD107", "HD109", "HD104", "HD110", "HD103", "HD102", "HD101", "HD209", "HD108", "HD111", "HD301", "HD403",
+    "HD107", "HD109", "HD104", "HD110", "HD112", "HD103", "HD102", "HD101", "HD209", "HD108", "HD111", "HD301", "HD403",
 )  # fmt: skip
 CAUSES = {
     "HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207", "HD208", "HD109",
 }  # fmt: skip
-EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD401", "HD108", "HD209", "HD111"}
+EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD112", "HD401", "HD108", "HD209", "HD111"}
 DEPTH = {"HD103", "HD104"}  # themselves the cause of these:
 OF_DEPTH = {"HD101", "HD102", "HD110"}
 RULES = (*signal_rules.RULES, *weight_rules.RULES, *curvature_rules.RULES, *gradient_rules.RULES)

@@ -18,6 +18,7 @@ INPUT_SQ = 100.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 SATURATED, SATURATED_FAULT = 0.5, 0.9
+PEAKED, PEAKED_WARNING = 0.1, 0.5
 PHASE = math.pi / 2
 MAX_COORDINATES = 8  # inputs of a network of coordinates
 BRANCH = 3.0
@@ -244,6 +245,27 @@ def saturation(net: Net) -> Iterator[Finding]:
     )
 
 
+def peaked_attention(net: Net) -> Iterator[Finding]:
+    """HD112: attention puts nearly all of its weight on one key."""
+    shares = {path: layer.peaked for path, layer in net.layers.items() if layer.peaked > PEAKED}
+    named = {path: net.weight_of.get(path) or net.gain_of(path) for path in shares}
+    hit = {p.name: shares[path] for path, p in named.items() if p is not None}
+    if not hit:
+        return
+    blocks = worst_first(hit)
+    yield Finding(
+        rule="HD112",
+        severity="warning" if hit[blocks[0]] > PEAKED_WARNING else "note",
+        blocks=blocks,
+        message=f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention behind {blocks[0]} has more than .99 of the"
+        f" weight on one key (above {100 * PEAKED:.0f} % in {net.listed(blocks)}): hardly any gradient passes there.",
+        advice="Draw the weights of queries and keys smaller, divide the logits by the root of the width of a head, or"
+        " normalise queries and keys.",
+        value=hit[blocks[0]],
+        threshold=PEAKED,
+    )
+
+
 def first_phase(net: Net) -> tuple[ParameterSignals, float] | None:
     """Weight of the first layer of sines, and the rms of ω W x there, biases aside; None for other networks."""
     sines = [path for path in net.hidden if not math.isnan(net.layers[path].phase_rms)]
@@ -405,6 +427,6 @@ def backward_scheme(net: Net) -> Iterator[Finding]:
 
 
 RULES = (
-    initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, saturation, narrow_phase,
+    initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, saturation, peaked_attention, narrow_phase,
     drowning_branches, below_epsilon, drowned, backward_scheme,
 )  # fmt: skip

@@ -114,6 +114,7 @@ CASES: list[tuple[str, Make, float, float]] = [
     ("HD109", below_eps, 0.31, 0.29),
     ("HD110", lambda v: network(layers={"l2": {"x_varies": v}}), 0.0031, 0.0029),
     ("HD111", tapering, 1.48, 1.52),
+    ("HD112", lambda v: network(layers={"l1": {"peaked": v}}), 0.09, 0.11),
     ("HD201", lambda v: network(weights={"l2": {"kurtosis": v, "largest": 9.0}}), 9.8, 10.2),
     ("HD202", lambda v: network(weights={"l2": {"weight_sq": 0.2 * v}}), 3.95, 4.05),
     ("HD202", lambda v: network(weights={"l2": {"weight_sq": 0.2 / v}}), 3.95, 4.05),

@@ -1,0 +1,59 @@
+"""The size of signals: against what a plain loop over examples finds."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from hessdiag import diagnose
+from hessdiag.derivatives.losses import resolve_loss
+from hessdiag.diagnosis.check_init import _bias_balance
+from hessdiag.diagnosis.random_setups import CURVATURE_ALONE
+from tests.networks import build
+
+
+@pytest.mark.parametrize("name", ["mlp", "inplace relu", "conv groups", "conv transpose", "residual", "multiplier"])
+def test_moments_are_those_of_a_loop_over_examples(name: str) -> None:
+    model, x = build(name, batch=19)
+    report = diagnose(model, x, seed=3, max_memory="1MiB", **CURVATURE_ALONE)  # more than a chunk, of some
+    layers = {block.name.removesuffix(".weight"): block for block in report.weights if block.name.endswith(".weight")}
+    loss = resolve_loss("random-quadratic", y=model(x).detach(), targets=None, seed=3)
+    forward, backward, outputs = [], [], []
+    for i in range(len(x)):
+        seen = {}
+        handles = []
+        for path in layers:
+
+            def keep(module, args, y, path=path, seen=seen):
+                seen[path] = y
+                y.retain_grad()
+                return y.clone()  # what follows may write in place
+
+            handles.append(model.get_submodule(path).register_forward_hook(keep))
+        y = model(x[i : i + 1])
+        loss.value(y, None).sum().backward()
+        for handle in handles:
+            handle.remove()
+        forward.append([float(seen[path].detach().square().mean()) for path in layers])
+        backward.append([float(seen[path].grad.square().mean()) for path in layers])
+        outputs.append(y.detach())
+    found = [(block.out_sq, block.out_gradient_sq) for block in layers.values()]
+    assert [f for f, _ in found] == pytest.approx(torch.tensor(forward).double().mean(0).tolist(), rel=1e-6)
+    assert [b for _, b in found] == pytest.approx(torch.tensor(backward).double().mean(0).tolist(), rel=1e-6)
+    y = torch.cat(outputs)
+    assert report.output_sq == pytest.approx(float(y.square().mean()), rel=1e-10)
+    assert report.output_variance == pytest.approx(float(y.var(unbiased=False)), rel=1e-10)
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv padding"])
+def test_the_balance_at_the_input_is_that_of_the_gammas(name: str) -> None:
+    model, x = build(name)
+    report = diagnose(model, x)
+    weight, bias = report.blocks[:2]
+    assert _bias_balance(report.weights) == pytest.approx(weight.gamma / bias.gamma, rel=1e-9)
+
+
+def test_a_network_without_layers_has_no_balance() -> None:
+    report = diagnose(nn.Sequential(nn.PReLU()), torch.randn(3, 2))
+    assert math.isnan(_bias_balance(report.weights))
