@@ -141,6 +141,7 @@ class Monitor:
         return pd.DataFrame(self.history or {"step": []}).set_index("step")
 
     def _measure(self, batch: Batch, number: int) -> Record:
+        _check_whole_parameters(self.model)
         first = next(self.model.parameters(), torch.empty(0))
         if first.device.type == "cuda":
             torch.cuda.synchronize(first.device)
@@ -184,6 +185,14 @@ def _check_batch(inputs: Any, targets: Any) -> None:
         raise HessdiagError(f"inputs are {kind_of(inputs)}: {advice}")
     if targets is not None and not isinstance(targets, Tensor):
         raise HessdiagError(f"targets are {kind_of(targets)}: {to_tensor(targets, 'targets') or 'pass a tensor'}")
+
+
+def _check_whole_parameters(model: nn.Module) -> None:
+    """Refuse sharded parameters: this rank would wait for others, which are not measuring, for ever."""
+    sharded = [name for name, p in model.named_parameters() if hasattr(p, "device_mesh")]
+    sharded += [name for name, m in model.named_modules() if type(m).__name__ == "FullyShardedDataParallel"]
+    if sharded:
+        raise HessdiagError(f"{sharded[0] or 'the model'} is sharded among processes: watch a model that is not")
 
 
 def _is_first_rank() -> bool:

@@ -147,7 +147,17 @@ def test_all_random_generators_go_on_where_they_were() -> None:
     assert [a == b for a, b in zip(states(), before, strict=True)] == [False, False, False]
 
 
-def test_data_parallel_training_is_the_same(tmp_path: Path) -> None:
+@pytest.fixture
+def one_process(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    store = (tmp_path / "store").as_uri()
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_data_parallel_training_is_the_same() -> None:
     def run(monitored: bool) -> list[bytes]:
         torch.manual_seed(0)
         model = nn.parallel.DistributedDataParallel(convolutions())
@@ -163,12 +173,17 @@ def test_data_parallel_training_is_the_same(tmp_path: Path) -> None:
         assert monitor is None or [record["step"] for record in monitor.history] == [0, 2], monitor.stopped
         return losses
 
-    store = (tmp_path / "store").as_uri()
-    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
-    try:
-        assert run(True) == run(False)
-    finally:
-        torch.distributed.destroy_process_group()
+    assert run(True) == run(False)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_sharded_parameters_are_not_gathered_by_one_process_alone() -> None:
+    """The others, which are not measuring, would never answer."""
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    model, (x, t) = torch.distributed.fsdp.fully_shard(mlp(), mesh=mesh), images((6,))
+    monitor = Monitor(model, "cross-entropy")
+    with pytest.warns(UserWarning, match=r"0\.weight is sharded among processes"):
+        assert monitor.step(x, t) is None
 
 
 class Fails(nn.Module):
