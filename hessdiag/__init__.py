@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.compare import compare
     from hessdiag.diagnosis.describe import describe
     from hessdiag.diagnosis.diagnose import diagnose
+    from hessdiag.diagnosis.learning_rate_estimate import learning_rates
     from hessdiag.diagnosis.prescribe import prescribe
     from hessdiag.diagnosis.random_setups import measure_setups
     from hessdiag.diagnosis.recipe import Recipe
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hessdiag.results import verdict
     from hessdiag.results.comparison import Comparison
     from hessdiag.results.init_check import InitCheck
+    from hessdiag.results.learning_rate_report import LearningRates
     from hessdiag.results.report import BlockReport, Heatmap, Report
     from hessdiag.results.setups import Setups
     from hessdiag.training.monitor import Monitor
@@ -32,6 +34,7 @@ __all__ = [
     "Heatmap",
     "HessdiagError",
     "InitCheck",
+    "LearningRates",
     "Monitor",
     "Prediction",
     "Recipe",
@@ -43,6 +46,7 @@ __all__ = [
     "describe",
     "diagnose",
     "init",
+    "learning_rates",
     "measure_setups",
     "models",
     "plots",
@@ -59,6 +63,7 @@ _HOMES = {
     "HessdiagError": "errors",
     "Prediction": "calculus.prediction",
     "InitCheck": "results.init_check",
+    "LearningRates": "results.learning_rate_report",
     "Monitor": "training.monitor",
     "Report": "results.report",
     "Setups": "results.setups",
@@ -66,6 +71,7 @@ _HOMES = {
     "compare": "diagnosis.compare",
     "describe": "diagnosis.describe",
     "diagnose": "diagnosis.diagnose",
+    "learning_rates": "diagnosis.learning_rate_estimate",
     "measure_setups": "diagnosis.random_setups",
     "predict": "calculus.prediction",
     "prescribe": "diagnosis.prescribe",
@@ -119,6 +125,7 @@ register("table", "Report", "hessdiag.tables.report_table:render")
 register("table", "InitCheck", "hessdiag.tables.init_check_table:render")
 register("table", "Comparison", "hessdiag.tables.comparison_table:render")
 register("table", "Description", "hessdiag.tables.description_table:render")
+register("table", "LearningRates", "hessdiag.tables.learning_rate_table:render")
 register("table", "Prediction", "hessdiag.tables.prediction_table:render")
 register("table", "Beside", "hessdiag.tables.predicted_vs_measured_table:render")
 register("table", "Prescription", "hessdiag.tables.prescription_table:render")

@@ -9,6 +9,7 @@ from hessdiag.cli.compare_command import compare
 from hessdiag.cli.describe_command import describe
 from hessdiag.cli.diagnose_command import diagnose
 from hessdiag.cli.explain_command import explain
+from hessdiag.cli.lr_command import lr
 from hessdiag.cli.predict_command import predict
 from hessdiag.cli.prescribe_command import prescribe
 from hessdiag.cli.reproduce_command import HELP as FIGURES
@@ -48,6 +49,7 @@ app.command()(describe)
 app.command()(diagnose)
 app.command()(explain)
 app.command()(compare)
+app.command()(lr)
 app.command()(predict)
 app.command()(prescribe)
 app.command()(check_init)

@@ -105,7 +105,14 @@ def output_tangent(model: nn.Module, block: Block, batch: Batch) -> Tensor:
 def tangent(
     network: FunctionalModel, at: Mapping[str, Tensor], r: Mapping[str, Tensor], batch: Batch, *, forward_mode: bool
 ) -> Tensor:
-    """J r, (B, *out), for a tangent r of the named parameters.
+    """J r, (B, *out), for a tangent r of the named parameters; see `outputs_and_tangent`."""
+    return outputs_and_tangent(network, at, r, batch, forward_mode=forward_mode)[1]
+
+
+def outputs_and_tangent(
+    network: FunctionalModel, at: Mapping[str, Tensor], r: Mapping[str, Tensor], batch: Batch, *, forward_mode: bool
+) -> tuple[Tensor, Tensor]:
+    """Outputs y and J r, (B, *out) both, for a tangent r of the named parameters.
 
     Args:
         network: the model.
@@ -118,16 +125,17 @@ def tangent(
     if forward_mode:
         try:
             with torch.no_grad():  # only the tangent is wanted, no graph behind it
-                return cast(Tensor, jvp(lambda values: network(values, batch), (dict(at),), (dict(r),))[1])
+                y, moved, *_ = jvp(lambda values: network(values, batch), (dict(at),), (dict(r),))
+                return y, moved
         except (RuntimeError, NotImplementedError):
             pass
     leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
     y = network(leaves, batch)
     v = torch.zeros_like(y, requires_grad=True)
     if not y.requires_grad:
-        return v.detach()
+        return y, v.detach()
     back = torch.autograd.grad(y, list(leaves.values()), v, create_graph=True, materialize_grads=True)  # v^T ∂y/∂W
     along = torch.stack([(gradient * r[name]).sum() for name, gradient in zip(leaves, back, strict=True)]).sum()
     if not along.requires_grad:
-        return v.detach()
-    return torch.autograd.grad(along, v, materialize_grads=True)[0]
+        return y.detach(), v.detach()
+    return y.detach(), torch.autograd.grad(along, v, materialize_grads=True)[0]

@@ -132,19 +132,19 @@ def diagnose(
     )
     stream = _stream_of(inputs, targets, settings, most=batches)
     batch = next(stream)
-    device, dtype = _check_weights(model)
+    device, dtype = check_weights(model)
     check_tensors(model, batch)
-    found, skipped = _blocks_of(model)
+    found, skipped = blocks_of(model)
     ranks = all_ranks() if distributed else ALONE
     session = Session(settings, Memory.of(max_memory, device))
     identity: Mapping[str, str] = {}
     if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
         identity = _agreed(settings.identity | _identity_of(model, loss), ranks)
     with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
-        y, resolved = _try_loss(model, batch, loss, settings)
+        y, resolved = try_loss(model, batch, loss, settings)
         with called_alone(model, min(2, batch.size)):
             shape = measure_shapes(model, batch, found)
-        problem = Problem(model, batch, resolved, _in_execution_order(found, shape.order), skipped)
+        problem = Problem(model, batch, resolved, in_execution_order(found, shape.order), skipped)
         work = Work(ranks, progress=as_progress(progress))
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
@@ -165,7 +165,7 @@ def _check(model: Any, loss: Any, resume: Any, optimizer: str, batches: int | No
         check_whole("batches", batches, least=1)
 
 
-def _blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
+def blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
     """Find the blocks and what is none; refuse a model without any."""
     found, skipped = find_blocks(model)
     if not found:
@@ -182,7 +182,7 @@ def _stream_of(inputs: Any, targets: Tensor | None, settings: Settings, *, most:
     return (replace(each, output=settings.output) for each in stream)
 
 
-def _try_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Tensor, Loss]:
+def try_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Tensor, Loss]:
     """Call model and loss once on a few examples: their outputs, and the loss as it will be read."""
     with explained(model, batch):
         first = batch.narrow(0, TRIED[settings.per]).outputs(model)
@@ -265,7 +265,7 @@ def _agreed(identity: Mapping[str, str], ranks: Ranks) -> Mapping[str, str]:
     return ranks.gather(identity)[0]
 
 
-def _check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+def check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     """Device and dtype of the weights."""
     lazy = [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]
     if lazy:
@@ -279,7 +279,7 @@ def _check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     return tensors[0].device, tensors[0].dtype
 
 
-def _in_execution_order(blocks: Sequence[Block], order: Sequence[str]) -> tuple[Block, ...]:
+def in_execution_order(blocks: Sequence[Block], order: Sequence[str]) -> tuple[Block, ...]:
     """Blocks by the first call of their layers; those never called come last."""
     place = {owner: number for number, owner in enumerate(order)}
     return tuple(sorted(blocks, key=lambda block: min(place.get(owner, len(place)) for owner in block.owners)))

@@ -20,6 +20,7 @@ from hessdiag.data.batch import Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
+from hessdiag.diagnosis.learning_rate_estimate import learning_rates
 from hessdiag.diagnosis.recipe import RATE_POWERS, BlockRecipe, RateGroup, Recipe
 from hessdiag.diagnosis.scale_trial import Trial
 from hessdiag.errors import HessdiagError
@@ -117,6 +118,8 @@ def prescribe(
         output_change=trial.change(),
         learning_rate_before=_rate(before),
         learning_rate=_rate(after),
+        training_rate_before=_training_rate(model, batches, before, loss, options),
+        training_rate=_training_rate(trial.model, batches, before, loss, options),
         groups_before=_groups(before, model),
         groups=_groups(after, trial.model),
         findings=before.findings,
@@ -253,6 +256,18 @@ def _rate(report: Report) -> LearningRate | None:
     """The learning rate of the first step, where there is one to train with."""
     found = told_rates(report)
     return found if found is not None and math.isfinite(found.value) else None
+
+
+def _training_rate(
+    model: nn.Module, batches: list[Any], report: Report, loss: str | LossFunction, options: Mapping[str, Any]
+) -> LearningRate | None:
+    """The rate for training, along virtual steps; None where the loss is not trained with, or no rate can be told."""
+    if report.loss == UNTRAINED:
+        return None
+    asked: dict[str, Any] = {key: options[key] for key in ("class_dim", "output") if key in options}
+    asked |= {"loss": loss, "optimizers": [report.optimizer], "seed": report.seed}
+    found = learning_rates(model, batches, **asked)[report.optimizer]
+    return found if math.isfinite(found.value) else None
 
 
 def _groups(report: Report, model: nn.Module) -> tuple[RateGroup, ...]:

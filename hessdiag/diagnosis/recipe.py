@@ -20,6 +20,7 @@ from hessdiag.torch_arguments import check_model
 
 SCHEMA = "hessdiag.recipe/1"
 CAUTION = "# best for the first step alone, and several times off for what follows in many networks: try around it"
+ALONG = "# for training: along virtual steps, most often within a factor of 2"
 # How the learning rate of one weight would have to be multiplied to have the effect of a factor s on it: powers of s.
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
 RATE_POWERS = {"sgd": -2.0, "adam": -1.0}
@@ -98,6 +99,8 @@ class Recipe(Tabled, Record):
         output_change: relative difference that the change makes to the outputs: rounding.
         learning_rate_before, learning_rate: of the optimiser's first step, see `LearningRate`; None where the loss is
             not one that is trained with, or has no minimum along the step.
+        training_rate_before, training_rate: the constant rate that training is best with, along virtual steps; see
+            `hessdiag.learning_rates`. None where it cannot be told.
         groups_before, groups: parameter groups that these rates ask for; one where a single rate suits all.
         findings: what the rules say of the network as it was; `hessdiag.surgery.apply_finding` makes those repairs that
             are mechanical.
@@ -124,6 +127,8 @@ class Recipe(Tabled, Record):
     output_change: float
     learning_rate_before: LearningRate | None = None
     learning_rate: LearningRate | None = None
+    training_rate_before: LearningRate | None = None
+    training_rate: LearningRate | None = None
     groups_before: tuple[RateGroup, ...] = ()
     groups: tuple[RateGroup, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -151,12 +156,14 @@ class Recipe(Tabled, Record):
         return "\n".join(lines or ["# no weight needs another scale"]) + "\n"
 
     def _optimizer_code(self, rate: LearningRate) -> list[str]:
-        kind = OPTIMIZERS[self.optimizer]
+        kind, along = OPTIMIZERS[self.optimizer], self.training_rate
+        said, value = (CAUTION, rate.value) if along is None else (ALONG, along.value)
         if len(self.groups) < 2:
-            return [CAUTION, f"optimizer = torch.optim.{kind}(model.parameters(), lr={rate.value:.3g})"]
-        rows = [f"    ({group.lr:.3g}, {list(group.names)!r})," for group in self.groups]
+            return [said, f"optimizer = torch.optim.{kind}(model.parameters(), lr={value:.3g})"]
+        shared = value / rate.value  # from the first step to training, for all groups alike
+        rows = [f"    ({group.lr * shared:.3g}, {list(group.names)!r})," for group in self.groups]
         return [
-            CAUTION,
+            said,
             "named = dict(model.named_parameters())",
             "groups = [",
             *rows,

@@ -10,6 +10,7 @@ from hessdiag.plots.coverage import draw_coverage
 from hessdiag.plots.frame import save
 from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
 from hessdiag.plots.init_comparison import draw_init_check, draw_widths
+from hessdiag.plots.learning_rate_steps import draw_learning_rates
 from hessdiag.plots.operations import draw_scaling
 from hessdiag.plots.ratios import draw_ratios
 
@@ -21,6 +22,7 @@ __all__ = [
     "draw_heatmaps",
     "draw_init_check",
     "draw_layers",
+    "draw_learning_rates",
     "draw_ratios",
     "draw_scaling",
     "draw_widths",

@@ -81,7 +81,8 @@ def _rates(recipe: Recipe, optimizer: str) -> list[str]:
     if before is None or after is None:
         return []
     apart = [short(spreads["learning_rate"]) for spreads in (recipe.spread_before, recipe.spread)]
-    lines = [
+    lines = _training_rates(recipe, optimizer)
+    lines += [
         f"best learning rate of the first step of {optimizer}, now → then:  {_rate(before)} → {_rate(after)}",
         f"that of single weights (lr), max/min, now → then:  {apart[0]} → {apart[1]}",
     ]
@@ -91,6 +92,15 @@ def _rates(recipe: Recipe, optimizer: str) -> list[str]:
             ((f"lr {short(group.lr)}", _few(group.names)) for group in recipe.groups),
         )
     return lines
+
+
+def _training_rates(recipe: Recipe, optimizer: str) -> list[str]:
+    now, then = recipe.training_rate_before, recipe.training_rate
+    if now is None or then is None:
+        return []
+    return [
+        f"learning rate for training with {optimizer}, along virtual steps, now → then:  {_rate(now)} → {_rate(then)}"
+    ]
 
 
 def _rate(rate: LearningRate) -> str:

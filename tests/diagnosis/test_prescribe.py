@@ -211,9 +211,14 @@ def test_the_code_makes_an_optimiser_with_the_measured_rates(optimizer: str) -> 
     report = hessdiag.diagnose(model, x, y, loss="cross-entropy")
     expected = report.parameter_groups(model, optimizer)
     assert len(groups) == len(expected) > 1
+    assert recipe.training_rate is not None
+    along = hessdiag.learning_rates(model, x, y, optimizers=[optimizer])[optimizer]  # rescaled by the code
+    assert recipe.training_rate.value == pytest.approx(along.value, rel=1e-4)
+    assert recipe.learning_rate is not None
+    shared = recipe.training_rate.value / recipe.learning_rate.value
     for ours, theirs in zip(groups, expected, strict=True):
         assert [id(p) for p in ours["params"]] == [id(p) for p in theirs["params"]]
-        assert ours["lr"] == pytest.approx(theirs["lr"], rel=1e-2)
+        assert ours["lr"] == pytest.approx(theirs["lr"] * shared, rel=1e-2)
     assert sorted(id(p) for group in groups for p in group["params"]) == sorted(map(id, model.parameters()))
     assert f"best learning rate of the first step of {type(namespace['optimizer']).__name__}" in repr(recipe)
 
@@ -228,7 +233,7 @@ def test_where_all_rates_are_equal_one_is_a_line_of_code() -> None:
     assert len(recipe.groups_before) == 2
     assert len(recipe.groups) == 1
     assert recipe.learning_rate is not None
-    assert f"torch.optim.Adam(model.parameters(), lr={recipe.learning_rate.value:.3g})" in recipe.to_code()
+    assert f"torch.optim.Adam(model.parameters(), lr={recipe.training_rate.value:.3g})" in recipe.to_code()
 
 
 def test_findings_are_passed_on_and_mechanical_repairs_named() -> None:

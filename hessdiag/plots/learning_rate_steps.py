@@ -1,0 +1,60 @@
+"""The best rate before each virtual step of an optimiser, and what is made of them."""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from hessdiag.plots import style
+from hessdiag.plots.frame import frame
+from hessdiag.plots.ticks import label_decades
+from hessdiag.results.learning_rate_report import NAMES, LearningRates
+
+SIZE = (5.6, 2.8)  # inches
+MARGIN = 1.6  # factor between the data and the edge of the axis
+
+
+def draw_learning_rates(rates: LearningRates) -> Figure:
+    """Draw the best rate before each virtual step: a colour an optimiser, a dot a step, a line what is made of them.
+
+    Steps along which the fresh batch's loss does not fall have no dot.
+    """
+    colours = dict(zip(rates, style.shades(len(rates)), strict=True))
+    with style.context("whitegrid"):
+        figure = Figure(figsize=SIZE)
+        axes = figure.subplots()
+        for optimizer, colour in colours.items():
+            _draw_optimizer(axes, rates, optimizer, colour)
+        axes.set_yscale("log")
+        _set_limits(axes, rates)
+        axes.set_xlabel("virtual step")
+        axes.set_ylabel("learning rate")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        legend = [Line2D([], [], color=c, marker="o", markersize=4, label=NAMES[o]) for o, c in colours.items()]
+        batch = f"{'a fresh batch of' if rates.fresh else 'the same'} {rates.batch_size} examples"
+        measured = f"dots: where the quadratic model of {batch} is lowest along the step"
+        settings = (rates.loss, rates.init, *([rates.data] if rates.data else []))
+        note = " · ".join((measured, "lines: the learning rate that follows", *settings))
+        frame(figure, title=f"Learning rates of {rates.model} along virtual steps", note=note, legend=legend)
+    return figure
+
+
+def _draw_optimizer(axes: Axes, rates: LearningRates, optimizer: str, colour: str) -> None:
+    rate = rates[optimizer]
+    shown = [(number, each) for number, each in enumerate(rate.steps, 1) if each > 0]
+    axes.plot(*zip(*shown, strict=True), "o", color=colour, markersize=4, alpha=0.8) if shown else None
+    if math.isfinite(rate.value):
+        axes.axhline(rate.value, color=colour, linewidth=1.4)
+
+
+def _set_limits(axes: Axes, rates: LearningRates) -> None:
+    """Around all that is drawn."""
+    drawn = [each for rate in rates.values() for each in (*rate.steps, rate.value) if each > 0]
+    if drawn:
+        axes.set_ylim(min(drawn) / MARGIN, max(drawn) * MARGIN)
+    label_decades(axes.yaxis)
+    axes.set_xlim(0.5, max((1, *(len(rate.steps) for rate in rates.values()))) + 0.5)

@@ -1,0 +1,69 @@
+"""Learning rates as text: one row an optimiser, and what the rates are of."""
+
+from __future__ import annotations
+
+import math
+
+from rich.table import Table
+
+from hessdiag.results.learning_rate_report import NAMES, LearningRates
+from hessdiag.results.numbers import Z95, short
+from hessdiag.tables.text_table import make_table, plain_text
+
+TITLES = ("optimizer", "learning rate", "± by the steps", "along the steps", "first step alone")
+MAX_BLOCKS = 40  # in the table
+
+
+def render(rates: LearningRates) -> str:
+    """All of it, in at most 120 columns."""
+    steps = max((len(rate.steps) for rate in rates.values()), default=0)
+    parts: list[str | Table] = [
+        f"{rates.model}: learning rates before training, weights {rates.init}, loss {rates.loss}",
+        f"{steps} virtual steps on {_examples(rates)}" + (f" ({rates.data})" if rates.data else ""),
+        "",
+        make_table(TITLES, [_row(rates, optimizer) for optimizer in rates]),
+        "",
+        "Constant rates for the first hundreds of steps: the best one is often a factor 1.5 off, and now and then 4.",
+        "± by the steps: 1.96 standard errors, as the steps scatter. Along the steps: lowest to highest rate of one.",
+    ]
+    return plain_text([*parts, *warnings(rates), *_blocks(rates)])
+
+
+def _examples(rates: LearningRates) -> str:
+    if rates.fresh:
+        return f"batches of {rates.batch_size} examples, measured on fresh ones"
+    return f"the same {rates.batch_size} examples: eight batches or more are better"
+
+
+def _row(rates: LearningRates, optimizer: str) -> list[str]:
+    rate = rates[optimizer]
+    scatter = short(Z95 * rate.stderr)
+    falling = [each for each in rate.steps if each > 0]
+    seen = f"{short(min(falling))}–{short(max(falling))}" if falling else "–"
+    first = short(rates.first_step[optimizer].value) if optimizer in rates.first_step else "–"
+    return [NAMES[optimizer], short(rate.value), scatter, seen, first]
+
+
+def _blocks(rates: LearningRates) -> list[str | Table]:
+    """Rates of a first step of one block alone."""
+    if not rates.first_step:
+        return ["", f"first step: not measured ({rates.first_step_missing})"]
+    columns = [rate.blocks for rate in rates.first_step.values()]
+    names = list(columns[0])[:MAX_BLOCKS]
+    rows = [[name, *(short(column[name]) for column in columns)] for name in names]
+    more = [f"and {len(columns[0]) - len(names)} more"] if len(columns[0]) > len(names) else []
+    titles = ("block", *(NAMES[name] for name in rates.first_step))
+    return ["", "first step of one block alone, the others frozen:", make_table(titles, rows, fit=True), *more]
+
+
+def warnings(rates: LearningRates) -> list[str]:
+    """What a reader must know before using them."""
+    lines = []
+    if rates.random_data:
+        lines.append(f"! These rates are for random data ({rates.data}, random targets): measure them on yours.")
+    if dead := [NAMES[name] for name, rate in rates.items() if math.isnan(rate.value)]:
+        lines.append(
+            f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples does not fall, or has no"
+            " curvature."
+        )
+    return lines

@@ -1,0 +1,92 @@
+"""`hessdiag lr`: rates on random data and on a user's own, files, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hessdiag.__main__ import main
+from hessdiag.results.learning_rate_report import LearningRates
+
+OWN = """
+import torch
+
+
+def classes():
+    x = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
+    return x, x[:, :3].argmax(1)
+
+
+def values():
+    x = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
+    return [(x[:20], x[:20, :3]), (x[20:40], x[20:40, :3]), (x[40:], x[40:, :3])]
+"""
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Run a command line in a folder that holds a user's own data."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+
+    def run(line: str):
+        status = main(line.split())
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+def test_random_data_are_said_to_be_random(run) -> None:
+    status, out, err = run("lr mlp:6-8-3 --batch-size 16 --steps 4")
+    assert (status, err) == (0, "")
+    assert out.startswith("mlp:6-8-3: learning rates before training, weights as built, loss cross-entropy\n")
+    assert "4 virtual steps on the same 32 examples: eight batches or more are better (random normal)" in out
+    assert "! These rates are for random data (random normal, random targets): measure them on yours." in out
+    for name in ("SGD ", "SGD, momentum 0.9", "Adam"):
+        assert f"\n{name}" in out
+
+
+def test_ones_own_data(run) -> None:
+    status, out, _ = run("lr mlp:6-8-3 --data ./own.py:classes --steps 3 --batch-size 5")
+    assert status == 0
+    assert (
+        "loss cross-entropy\n3 virtual steps on batches of 5 examples, measured on fresh ones (./own.py:classes)" in out
+    )
+    assert "!" not in out
+
+
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [("mlp:6-8-3 --data ./own.py:values", "mse"), ("mlp:6-8-1", "mse"), ("mlp:6-8-3 --loss mse", "mse")],
+)
+def test_the_loss_is_one_that_is_trained_with(run, line: str, loss: str) -> None:
+    status, out, _ = run(f"lr {line} --steps 2 --json -")
+    assert status == 0
+    assert json.loads(out)["loss"] == loss
+
+
+def test_files(run, tmp_path: Path) -> None:
+    status, out, err = run("lr mlp:6-8-3 --data ./own.py:classes --optimizer adam --json rates.json --plots drawn")
+    assert status == 0
+    rates = LearningRates.from_json(tmp_path / "rates.json")
+    assert list(rates) == ["adam"]
+    assert out == repr(rates) + "\n"
+    assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == ["learning-rates.png", "learning-rates.svg"]
+    assert "wrote rates.json" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--optimizer lion", "optimizer 'lion'"),
+        ("--steps 0", "steps 0"),
+        ("--batch-size 0", "batch size 0"),
+        ("--json nowhere/rates.json", "no folder 'nowhere'"),
+        ("--loss random-quadratic", "random-quadratic"),
+    ],
+)
+def test_refusals(run, line: str, words: str) -> None:
+    status, out, err = run(f"lr mlp:6-8-3 {line}")
+    assert (status, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
