@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hessdiag.results.learning_rate_report import LearningRates
     from hessdiag.results.report import BlockReport, Heatmap, Report
     from hessdiag.results.setups import Setups
+    from hessdiag.training.monitor import Monitor
 
 __all__ = [
     "BlockReport",
@@ -34,6 +35,7 @@ __all__ = [
     "HessdiagError",
     "InitCheck",
     "LearningRates",
+    "Monitor",
     "Prediction",
     "Recipe",
     "Report",
@@ -62,6 +64,7 @@ _HOMES = {
     "Prediction": "calculus.prediction",
     "InitCheck": "results.init_check",
     "LearningRates": "results.learning_rate_report",
+    "Monitor": "training.monitor",
     "Report": "results.report",
     "Setups": "results.setups",
     "check_init": "diagnosis.check_init",

@@ -1,0 +1,209 @@
+"""A few lines in a training loop that log curvature, balance, learning rates and findings as training goes on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag.arguments import check_loss, check_number, check_whole, kind_of
+from hessdiag.data.batch import Batch, Inputs
+from hessdiag.derivatives.losses import LossFunction
+from hessdiag.diagnosis.diagnose import diagnose
+from hessdiag.errors import HessdiagError
+from hessdiag.results.report import Report
+from hessdiag.torch_arguments import check_model, to_tensor
+from hessdiag.training.evaluation_mode import evaluation_mode
+from hessdiag.training.monitor_cadence import Cadence
+from hessdiag.training.monitor_logs import Log, logs_of
+from hessdiag.training.monitor_record import Record, flat
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RTOL, MAX_PRODUCTS = 0.1, 40  # of networks with many outputs, where norms are sampled
+
+
+class Monitor:
+    """Measure γ, ν, σ², learning rates and findings on a few examples now and then, and log them.
+
+    Training is not disturbed: losses and weights are the same, bit for bit, with and without it. The model is measured
+    as `diagnose` does, in evaluation mode: without dropout, and with batch normalisation by the statistics of the
+    batch, held fixed. Forward hooks of your own are called as well. What cannot be measured ends in one warning, and
+    training goes on without measurements; so does a log that fails. Under `torch.distributed`, rank 0 measures its own
+    batch.
+
+    Args:
+        model: that is trained; compiled and data-parallel ones are unwrapped.
+        loss: that is trained with: `"cross-entropy"`, `"mse"`, or a callable `(outputs, targets)`; see `diagnose`.
+        every: fewest steps from one measurement to the next; the first one is at the first step.
+        overhead: share of the training time that measurements may take. They come less often where `every` would take
+            more, and on more examples (up to 32) where it takes less. The first measurement is paid off later.
+        examples: of each measurement, instead of a number that is adapted to the time.
+        log: path of a `.csv` file, a TensorBoard `SummaryWriter`, a function `(record, step)`, or a list of these. A
+            CSV file that is there is continued.
+        class_dim, output: as of `diagnose`.
+        seed: of random directions, the same at every measurement.
+
+    Attributes:
+        history: the records, dicts with the keys `step`, `verdict`, `sigma2/fc1.weight`, `lr/sgd` and so on.
+        report: the last measurement as a `Report`, or None.
+        stopped: why nothing is measured any more; empty while it is.
+
+    Raises:
+        HessdiagError: an argument cannot be used.
+
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> monitor = Monitor(model, loss="mse", every=10)
+    >>> for _ in range(3):
+    ...     _ = monitor.step(torch.ones(4, 2), torch.zeros(4, 1))
+    >>> [(record["step"], record["sigma2/weight"]) for record in monitor.history]
+    [(0, 8.0)]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: str | LossFunction,
+        *,
+        every: int = 100,
+        overhead: float = 0.05,
+        examples: int | None = None,
+        log: Any = (),
+        class_dim: int | None = None,
+        output: str | int | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_model(model)
+        check_loss(loss)
+        check_whole("every", every, least=1)
+        check_number("overhead", overhead, "pass a share of the training time above 0, such as 0.05", above=0)
+        if examples is not None:
+            check_whole("examples", examples, least=1)
+        check_whole("seed", seed)
+        self.model = unwrapped(model)
+        self.history: list[Record] = []
+        self.report: Report | None = None
+        self.stopped = ""
+        self._options: dict[str, Any] = {"loss": loss, "class_dim": class_dim, "output": output, "seed": seed}
+        self._logs: list[Log] = logs_of(log)
+        self._cadence = Cadence(every, float(overhead))
+        if examples is not None:
+            self._cadence.examples, self._cadence.fixed = examples, True
+        self._steps = 0
+
+    def step(self, inputs: Inputs, targets: Tensor | None = None, *, step: int | None = None) -> Record | None:
+        """Count a training step, and measure the model as it is now where one is due.
+
+        Args:
+            inputs, targets: the batch of the step, as `diagnose` takes them.
+            step: number of the step in the logs; by default, steps are counted from 0.
+
+        Returns:
+            The record of a measurement, or None.
+
+        Raises:
+            HessdiagError: `inputs` or `targets` are nothing that `diagnose` takes, at the first step.
+        """
+        _check_batch(inputs, targets)
+        number, self._steps = self._steps if step is None else step, self._steps + 1
+        if self.stopped or not _is_first_rank() or not self._cadence.due():
+            return None
+        batch = Batch.of(inputs, targets) if not self.history else None
+        try:
+            record = self._measure(batch or Batch.of(inputs, targets), number)
+        except Exception as error:  # of user code, or out of memory: training must go on
+            self.stopped = f"{type(error).__name__}: {error}" if not isinstance(error, HessdiagError) else str(error)
+            warnings.warn(
+                f"the monitor could not measure step {number} and measures no more: {self.stopped}", stacklevel=2
+            )
+            return None
+        self.history.append(record)
+        self._write(record, number)
+        return record
+
+    def pause(self) -> None:
+        """Leave the time until the next step out of the account: call it before a validation, say."""
+        self._cadence.pause()
+
+    @property
+    def share(self) -> float:
+        """Seconds of measurements for each second of training so far."""
+        return self._cadence.share
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return one row a measurement, by step."""
+        import pandas as pd
+
+        return pd.DataFrame(self.history or {"step": []}).set_index("step")
+
+    def _measure(self, batch: Batch, number: int) -> Record:
+        _check_whole_parameters(self.model)
+        first = next(self.model.parameters(), torch.empty(0))
+        if first.device.type == "cuda":
+            torch.cuda.synchronize(first.device)
+        self._cadence.begin()
+        batch = batch.detached().to(first.device, first.dtype)
+        few = batch.narrow(0, self._cadence.examples)
+        with evaluation_mode(self.model, batch):
+            how = {"noise_scale": False, "rtol": RTOL, "max_products": MAX_PRODUCTS, **self._options}
+            self.report = diagnose(self.model, few.inputs, few.targets, **how)
+        record: Record = {"step": number, **flat(self.report)}
+        cost = {"monitor/seconds": self._cadence.end(), "monitor/examples": float(few.size)}
+        return record | cost | {"monitor/share": self.share}
+
+    def _write(self, record: Mapping[str, float | str], number: int) -> None:
+        """Hand the record to every log; one that fails is left out from then on."""
+        entries = {key: value for key, value in record.items() if key != "step"}
+        failures = [(log, _failure(log, entries, number)) for log in self._logs]
+        self._logs = [log for log, error in failures if error is None]
+        for log, error in failures:
+            if error is not None:
+                name = getattr(log, "__name__", type(log).__name__)
+                warnings.warn(
+                    f"the log {name} failed and gets no more records: {type(error).__name__}: {error}", stacklevel=3
+                )
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module inside `torch.compile`'s and data-parallel wrappers, which has the plain names of blocks."""
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while True:
+        inner = getattr(model, "_orig_mod", model.module if isinstance(model, wrappers) else None)
+        if inner is None:
+            return model
+        model = inner
+
+
+def _check_batch(inputs: Any, targets: Any) -> None:
+    """Refuse what no batch is of; cheap enough for every step."""
+    if not isinstance(inputs, (Tensor, tuple, list, Mapping)):
+        advice = to_tensor(inputs, "inputs") or "pass a tensor, or a tuple or dict of tensors"
+        raise HessdiagError(f"inputs are {kind_of(inputs)}: {advice}")
+    if targets is not None and not isinstance(targets, Tensor):
+        raise HessdiagError(f"targets are {kind_of(targets)}: {to_tensor(targets, 'targets') or 'pass a tensor'}")
+
+
+def _check_whole_parameters(model: nn.Module) -> None:
+    """Refuse sharded parameters: this rank would wait for others, which are not measuring, for ever."""
+    sharded = [name for name, p in model.named_parameters() if hasattr(p, "device_mesh")]
+    sharded += [name for name, m in model.named_modules() if type(m).__name__ == "FullyShardedDataParallel"]
+    if sharded:
+        raise HessdiagError(f"{sharded[0] or 'the model'} is sharded among processes: watch a model that is not")
+
+
+def _is_first_rank() -> bool:
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return not distributed or torch.distributed.get_rank() == 0
+
+
+def _failure(log: Log, record: Record, number: int) -> Exception | None:
+    """Hand a copy of the record to a log, and return what went wrong."""
+    try:
+        log(dict(record), number)
+    except Exception as error:  # of user code, or a full disk: training must go on
+        return error
+    return None

@@ -1,0 +1,195 @@
+"""The monitor in a training loop: what it measures, when it stops, what it refuses."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hessdiag
+from hessdiag import HessdiagError, Monitor
+from hessdiag.training.monitor import unwrapped
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+
+
+def data(count: int = 8) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, 4, generator=generator).double(), torch.randint(3, (count,), generator=generator)
+
+
+def test_a_record_has_the_numbers_of_a_report_on_the_first_examples() -> None:
+    model, (x, t) = network(), data()
+    monitor = Monitor(model, "cross-entropy", examples=3)
+    record = monitor.step(x, t)
+    assert record is not None
+    report = hessdiag.diagnose(model, x[:3], t[:3], loss="cross-entropy")
+    for block in report:
+        assert record[f"sigma2/{block.name}"] == pytest.approx(block.avg_sq_singular_value, rel=1e-10)
+        assert record[f"gamma/{block.name}"] == pytest.approx(block.gamma, rel=1e-10)
+        assert record[f"nu/{block.name}"] == pytest.approx(block.nu, rel=1e-10)
+        assert record[f"lr/sgd/{block.name}"] == pytest.approx(report.learning_rates["sgd"].blocks[block.name])
+    for name, rate in report.learning_rates.items():
+        assert record[f"lr/{name}"] == pytest.approx(rate.value, rel=1e-10)
+    assert record["spread/sigma2"] == pytest.approx(report.spread["avg_sq_singular_value"], rel=1e-10)
+    assert record["verdict"] == report.verdict.level
+    assert record["balance"] == report.verdict.balance.level
+    assert record["monitor/examples"] == 3
+    assert monitor.report is not None
+    assert monitor.report.batch_size == 3
+
+
+def test_history_follows_the_weights() -> None:
+    model, (x, t) = network(), data()
+    monitor = Monitor(model, nn.CrossEntropyLoss(), every=2, overhead=1e9, examples=8)
+    for _ in range(5):
+        monitor.step(x, t)
+        with torch.no_grad():
+            model[2].weight.mul_(2.0)
+    frame = monitor.to_dataframe()
+    assert list(frame.index) == [0, 2, 4]
+    assert frame["nu/2.weight"].nunique() == 3
+    assert frame["verdict"].map(type).eq(str).all()
+
+
+def test_steps_can_be_numbered_by_the_caller() -> None:
+    monitor = Monitor(network(), "cross-entropy", every=1, overhead=1e9)
+    for step in (100, 110):
+        monitor.step(*data(), step=step)
+    assert [record["step"] for record in monitor.history] == [100, 110]
+
+
+def test_an_empty_history_is_an_empty_frame() -> None:
+    assert Monitor(network(), "mse").to_dataframe().empty
+
+
+class Mixes(nn.Module):
+    """Every example depends on the whole batch, in evaluation mode too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 3).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x - x.mean(dim=0))  # type: ignore[no-any-return]
+
+
+def test_a_model_that_cannot_be_measured_is_said_once_and_left_alone() -> None:
+    monitor = Monitor(Mixes(), "cross-entropy", every=1)
+    with pytest.warns(UserWarning, match="measures no more: an example on its own") as caught:
+        assert monitor.step(*data()) is None
+    assert caught[0].filename == __file__
+    assert monitor.stopped.startswith("an example on its own")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            assert monitor.step(*data()) is None
+    assert monitor.history == []
+
+
+def test_weights_that_diverge_end_it_and_not_the_training() -> None:
+    model, (x, t) = network(), data()
+    monitor = Monitor(model, "cross-entropy", every=1, overhead=1e9)
+    monitor.step(x, t)
+    with torch.no_grad():
+        model[0].weight.fill_(float("nan"))
+    with pytest.warns(UserWarning, match="could not measure step 1.*NaN"):
+        assert monitor.step(x, t) is None
+    assert len(monitor.history) == 1
+
+
+def test_so_do_batches_of_another_kind_later_on() -> None:
+    monitor = Monitor(network(), "cross-entropy", every=1, overhead=1e9)
+    x, t = data()
+    monitor.step(x, t)
+    with pytest.warns(UserWarning, match="first dimension must be the same"):
+        assert monitor.step(x, t[:3]) is None
+
+
+def test_a_log_that_fails_is_said_once_and_left_out() -> None:
+    def full(record: Any, step: int) -> None:
+        raise OSError("no space left on device")
+
+    seen: list[int] = []
+    log = [full, lambda record, step: seen.append(step)]
+    monitor = Monitor(network(), "cross-entropy", every=1, overhead=1e9, log=log)
+    with pytest.warns(UserWarning, match="the log full failed and gets no more records: OSError: no space left"):
+        monitor.step(*data())
+    monitor.step(*data())
+    assert seen == [0, 1]
+    assert len(monitor.history) == 2
+
+
+def test_a_log_cannot_change_the_history() -> None:
+    monitor = Monitor(network(), "cross-entropy", log=lambda record, step: record.clear())
+    assert monitor.step(*data())
+    assert "verdict" in monitor.history[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": nn.Linear}, "model is the class Linear"),
+        ({"loss": 3}, "loss 3: pass a name"),
+        ({"loss": nn.CrossEntropyLoss}, "loss is the class"),
+        ({"every": 0}, "every 0: pass at least 1"),
+        ({"every": 2.5}, "every 2.5: pass at least 1"),
+        ({"overhead": 0}, "overhead 0: pass a share"),
+        ({"overhead": "5%"}, "overhead '5%': pass a share"),
+        ({"examples": 0}, "examples 0: pass at least 1"),
+        ({"seed": "a"}, "seed 'a': pass a whole number"),
+        ({"log": 3}, "log is an int: pass the path of a .csv file"),
+        ({"log": "runs"}, "name a file that ends with .csv"),
+        ({"log": "nowhere/log.csv"}, "the folder 'nowhere' does not exist"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(HessdiagError) as caught:
+        Monitor(**{"model": network(), "loss": "mse"} | options)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"),
+    [
+        ([[1.0]], None, "inputs hold no tensor"),
+        (3, None, "inputs are an int"),
+        (torch.ones(2, 4), [1, 2], "targets are a list"),
+        (torch.ones(2, 4), torch.ones(3), "first dimension must be the same"),
+    ],
+    ids=["numbers", "int", "list", "sizes"],
+)
+def test_wrong_batches_are_refused_at_the_first_step(inputs: Any, targets: Any, message: str) -> None:
+    with pytest.raises(HessdiagError) as caught:
+        Monitor(network(), "cross-entropy").step(inputs, targets)
+    assert message in str(caught.value)
+
+
+def test_inputs_in_another_precision_are_converted() -> None:
+    x, t = data()
+    assert Monitor(network(), "cross-entropy").step(x.half(), t)
+
+
+def test_a_batch_of_one_is_measured() -> None:
+    record = Monitor(network(), "cross-entropy").step(*data(1))
+    assert record
+    assert record["monitor/examples"] == 1
+
+
+def test_wrappers_come_off() -> None:
+    model = network()
+    assert unwrapped(torch.compile(nn.DataParallel(model), backend="eager")) is model
+    assert unwrapped(model) is model
+
+
+def test_other_ranks_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    assert Monitor(network(), "cross-entropy").step(*data()) is None

@@ -1,0 +1,233 @@
+"""Training with a monitor is training without one, bit for bit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from hessdiag import Monitor
+from tests.unchanged import bits, state_of
+
+STEPS = 4
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+def convolutions() -> nn.Module:
+    layers = [nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(0.2), nn.Conv2d(4, 4, 3, bias=False)]
+    return nn.Sequential(*layers, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+
+
+class SmallGpt(nn.Module):
+    """Token indices (B, T) to logits (B, T, V)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+        self.gpt = GPT2LMHeadModel(config)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.gpt(tokens).logits  # type: ignore[no-any-return]
+
+
+def images(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(20, *shape, generator=generator), torch.randint(3, (20,), generator=generator)
+
+
+def texts(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    tokens = torch.randint(11, (20, *shape), generator=torch.Generator().manual_seed(1))
+    return tokens, tokens.roll(-1, 1)
+
+
+CASES: dict[
+    str, tuple[Callable[[], nn.Module], Callable[[Any], tuple[Tensor, Tensor]], tuple[int, ...], int | None]
+] = {
+    "dropout": (mlp, images, (6,), None),
+    "batch norm": (convolutions, images, (2, 6, 6), None),
+    "gpt": (SmallGpt, texts, (6,), -1),
+}
+
+
+def cross_entropy(y: Tensor, t: Tensor) -> Tensor:
+    return F.cross_entropy(y.flatten(0, -2), t.flatten())
+
+
+def batches(data: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    loader = DataLoader(TensorDataset(*data), batch_size=5, shuffle=True)  # its order is of torch's random state
+    while True:
+        for x, t in loader:
+            noisy = x + random.random() + np.random.rand() if x.is_floating_point() else x  # noqa: NPY002, as users do
+            yield noisy.float() if x.is_floating_point() else x, t
+
+
+def train(case: str, *, monitored: bool, where: str = "before", amp: bool = False) -> tuple[list[bytes], Any, Any]:
+    build, make, shape, class_dim = CASES[case]
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    model = build()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    options: dict[str, Any] = {"every": 3, "overhead": 1e9, "class_dim": class_dim}
+    monitor = Monitor(model, "cross-entropy", **options) if monitored else None
+    losses = []
+    for _, (x, t) in zip(range(STEPS), batches(make(shape)), strict=False):
+        if monitor and where == "before":
+            monitor.step(x, t)
+        with torch.autocast("cpu", enabled=amp):
+            loss = cross_entropy(model(x), t)
+            if monitor and where == "between":  # the graph of the backward pass holds weights and statistics
+                monitor.step(x, t)
+        loss.backward()  # `.grad` adds up over steps: it is as it was after a measurement
+        if monitor and where == "after":
+            monitor.step(x, t)
+        optimizer.step()
+        losses.append(bits(loss))
+    return losses, {name: bits(value) for name, value in model.state_dict().items()}, monitor
+
+
+@pytest.mark.parametrize("amp", [False, True], ids=["float32", "autocast"])
+@pytest.mark.parametrize("case", CASES)
+def test_losses_and_weights_are_the_same(case: str, amp: bool) -> None:
+    losses, state, _ = train(case, monitored=False, amp=amp)
+    for where in ("between",) if amp else ("before", "between", "after"):
+        found, weights, monitor = train(case, monitored=True, where=where, amp=amp)
+        assert monitor.stopped == ""
+        assert [record["step"] for record in monitor.history] == [0, 3]
+        assert found == losses
+        assert weights == state
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_measurement_leaves_nothing_behind(case: str) -> None:
+    build, make, shape, class_dim = CASES[case]
+    model = build()
+    x, t = make(shape)
+    cross_entropy(model(x), t).backward()
+    monitor = Monitor(model, "cross-entropy", class_dim=class_dim)
+    before = state_of(model, x, t)
+    assert monitor.step(x, t)
+    assert state_of(model, x, t) == before
+
+
+class Draws(nn.Module):
+    """Advances all random generators in each forward pass, also in evaluation mode, without using what comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = mlp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002, as users do
+        return self.body(x)  # type: ignore[no-any-return]
+
+
+def test_all_random_generators_go_on_where_they_were() -> None:
+    model, (x, t) = Draws(), images((6,))
+
+    def states() -> tuple[object, bytes, bytes]:
+        return random.getstate(), np.random.get_state()[1].tobytes(), bits(torch.get_rng_state())  # type: ignore[union-attr]  # noqa: NPY002
+
+    before = states()
+    assert Monitor(model, "cross-entropy").step(x, t)
+    assert states() == before
+    model(x)
+    assert [a == b for a, b in zip(states(), before, strict=True)] == [False, False, False]
+
+
+@pytest.fixture
+def one_process(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    store = (tmp_path / "store").as_uri()
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_data_parallel_training_is_the_same() -> None:
+    def run(monitored: bool) -> list[bytes]:
+        torch.manual_seed(0)
+        model = nn.parallel.DistributedDataParallel(convolutions())
+        monitor = Monitor(model, "cross-entropy", every=2, overhead=1e9) if monitored else None
+        optimizer, (x, t), losses = torch.optim.SGD(model.parameters(), lr=0.1), images((2, 6, 6)), []
+        for _ in range(4):
+            loss = cross_entropy(model(x), t)
+            if monitor:
+                monitor.step(x, t)
+            loss.backward()
+            optimizer.step()
+            losses.append(bits(loss))
+        assert monitor is None or [record["step"] for record in monitor.history] == [0, 2], monitor.stopped
+        return losses
+
+    assert run(True) == run(False)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_sharded_parameters_are_not_gathered_by_one_process_alone() -> None:
+    """The others, which are not measuring, would never answer."""
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    model, (x, t) = torch.distributed.fsdp.fully_shard(mlp(), mesh=mesh), images((6,))
+    monitor = Monitor(model, "cross-entropy")
+    with pytest.warns(UserWarning, match=r"0\.weight is sharded among processes"):
+        assert monitor.step(x, t) is None
+
+
+class Fails(nn.Module):
+    """Raises in the middle of a measurement: from the second call on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.calls = convolutions(), [0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls[0] += 1
+        if self.calls[0] > 2:
+            raise KeyError("no more")
+        return self.body(x)  # type: ignore[no-any-return]
+
+
+def test_nor_does_one_that_fails() -> None:
+    model = Fails()
+    x, t = images((2, 6, 6))
+    before = state_of(model, x, t)
+    with pytest.warns(UserWarning, match=r"could not measure step 0 and measures no more: .*no more"):
+        assert Monitor(model, "cross-entropy").step(x, t) is None
+    assert state_of(model, x, t) == before
+
+
+def test_a_compiled_model_is_neither_compiled_again_nor_changed() -> None:
+    def run(monitored: bool) -> tuple[list[bytes], int]:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        torch.manual_seed(0)
+        model = torch.compile(convolutions(), backend="eager")
+        monitor = Monitor(model, "cross-entropy", every=2, overhead=1e9) if monitored else None
+        x, t = images((2, 6, 6))
+        losses = []
+        for _ in range(4):
+            if monitor:
+                monitor.step(x, t)
+            loss = cross_entropy(model(x), t)
+            loss.backward()
+            losses.append(bits(loss))
+        if monitor:
+            assert [r["step"] for r in monitor.history] == [0, 2], monitor.stopped
+            assert "sigma2/0.weight" in monitor.history[0]
+        return losses, torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+    assert run(True) == run(False)
+    assert run(False)[1] > 0
