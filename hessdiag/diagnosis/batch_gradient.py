@@ -2,34 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis.moments import sum_of_squares
 from hessdiag.network.hooks import backpropagate
 
 
-def batch_gradient(problem: Problem, *, chunk: int) -> dict[str, Tensor]:
-    """Gradient of the batch-mean loss in every trainable parameter, by name, `chunk` examples at a time.
+@dataclass
+class GradientSum:
+    """The gradient of a batch, added up from chunks that are measured for something else.
 
-    It is no unit of work: every rank takes it, and a resumed run takes it again, as it is as large as the model.
+    It is no result of a unit of work, being as large as the model: what other ranks or an earlier run measured is
+    missing here.
     """
-    parameters = {n: p for n, p in problem.model.named_parameters() if p.requires_grad and p.is_floating_point()}
-    total = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+
+    total: dict[str, Tensor] = field(default_factory=dict)
+    examples: int = 0
+
+    def start(self, model: nn.Module) -> None:
+        """Forget what was added."""
+        self.total = {name: torch.zeros_like(p) for name, p in trainable(model).items()}
+        self.examples = 0
+
+    def add(self, gradients: Sequence[Tensor | None], *, examples: int) -> None:
+        """Add summed gradients (1, *shape) of some examples, in the order of the parameters."""
+        for sum_, gradient in zip(self.total.values(), gradients, strict=True):
+            if gradient is not None:
+                sum_ += gradient[0]
+        self.examples += examples
+
+    def mean(self, size: int) -> dict[str, Tensor] | None:
+        """The gradient of the batch-mean loss; None where not all of `size` examples were added."""
+        if self.examples != size:
+            return None
+        return {name: sum_.detach() / size for name, sum_ in self.total.items()}
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that training moves, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
+
+
+def batch_gradient(problem: Problem, *, chunk: int) -> dict[str, Tensor]:
+    """Gradient of the batch-mean loss in every trainable parameter, by name, `chunk` examples at a time."""
+    edges = [get_gradient_edge(parameter) for parameter in trainable(problem.model).values()]
+    sums = GradientSum()
+    sums.start(problem.model)
     for part in problem.batch.chunks(chunk):
         y = part.call(problem.model)
         own = problem.loss.gradient(y.detach(), part.targets)
-        edges = [get_gradient_edge(parameter) for parameter in parameters.values()]
-        for sum_, gradient in zip(total.values(), backpropagate(y, edges, own.unsqueeze(0)), strict=True):
-            if gradient is not None:
-                sum_ += gradient[0]
-    return {name: sum_.detach() / problem.batch.size for name, sum_ in total.items()}
+        sums.add(backpropagate(y, edges, own.unsqueeze(0)), examples=part.size)
+    found = sums.mean(problem.batch.size)
+    assert found is not None
+    return found
 
 
 def gradient_sq(problem: Problem, gradients: Mapping[str, Tensor]) -> dict[str, float]:
     """E[ΔW²] of the batch's gradient, by block name."""
-    return {block.name: sum_of_squares(gradients[block.name]) / block.numel for block in problem.blocks}
+    return {block.name: float(gradients[block.name].double().square().sum()) / block.numel for block in problem.blocks}

@@ -24,6 +24,7 @@ from torch.autograd.graph import get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import Jacobian, jacobians_of, rule_fits
 from hessdiag.derivatives.problem import Problem
+from hessdiag.diagnosis.batch_gradient import GradientSum, trainable
 from hessdiag.diagnosis.independence import (
     PAIRWISE,
     alone_in,
@@ -119,7 +120,9 @@ class Moments:
     undecided: frozenset[str]
 
 
-def sum_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HERE) -> Result:
+def sum_moments(
+    problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HERE, gradients: GradientSum | None = None
+) -> Result:
     """What `moments_of` makes moments of: sums over the examples of a batch, which add up over batches.
 
     Args:
@@ -127,12 +130,16 @@ def sum_moments(problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HER
         chunk: examples at a time.
         seed: of the random directions.
         work: carries it out.
+        gradients: is given the gradient of all trainable parameters by the way.
 
     Raises:
         HessdiagError: the model is random, or one example's loss depends on another example, as with batch
             normalisation in training mode.
     """
-    return work.total("moments", list(problem.batch.chunks(chunk)), lambda part: _sums(problem, part, seed))
+    if gradients is not None:
+        gradients.start(problem.model)
+    parts = list(problem.batch.chunks(chunk))
+    return work.total("moments", parts, lambda part: _sums(problem, part, seed, gradients))
 
 
 def moments_of(problem: Problem, sums: Result) -> Moments:
@@ -179,7 +186,7 @@ def _watched(problem: Problem) -> list[str]:
     return [*ruled, *(owner for owner in others if owner in matrices and owner not in ruled)]
 
 
-def _sums(problem: Problem, part: Batch, seed: int) -> Result:
+def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | None) -> Result:
     """Sums over the examples of one chunk."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = _watched(problem)
@@ -196,7 +203,9 @@ def _sums(problem: Problem, part: Batch, seed: int) -> Result:
     ends = [call.output_edge for call in seen.calls]
     starts = [call.input_edge for call in seen.calls]
     calls = len(seen.calls)
-    every = backpropagate(seen.y, [*starts, *ends], own)
+    moved = [] if gradients is None else [get_gradient_edge(p) for p in trainable(model).values()]
+    every = backpropagate(seen.y, [*starts, *ends, *moved], own)
+    every, of_parameters = every[: 2 * calls], every[2 * calls :]
     check = _check_sent_back(problem, seen, halves, _check_cotangent(own[0], part, seed))
     sent_to = zip(seen.calls, check.ends, strict=True)
     if now := {call.owner for call, sent in sent_to if mixes_rows(call, sent, halves, part.size)}:
@@ -206,10 +215,12 @@ def _sums(problem: Problem, part: Batch, seed: int) -> Result:
     directions = [loss.hessian_product(y, part.targets, v) for v in probes]
     curved = backpropagate(seen.y, ends, torch.stack(directions))
     layers = np.zeros((len(owners), len(_Layer)))
-    for call, *gradients in zip(seen.calls, every[:calls], every[calls:], curved, strict=True):
-        layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, gradients)
+    for call, *around in zip(seen.calls, every[:calls], every[calls:], curved, strict=True):
+        layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, around)
     both = [_joined(g, sent) for g, sent in zip(every[calls:], check.ends, strict=True)]
     compared = _compared(problem, part, seen, both, torch.cat([own, check.z.unsqueeze(0)]), check.truth, mixed)
+    if gradients is not None:
+        gradients.add(of_parameters, examples=part.size)
     return {
         "layers": layers,
         "gradients": np.array(compared).reshape(len(blocks), len(_Gradient)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
@@ -19,7 +19,7 @@ from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import check_targets
 from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis.batch_gradient import batch_gradient, gradient_sq
+from hessdiag.diagnosis.batch_gradient import GradientSum, batch_gradient, gradient_sq
 from hessdiag.diagnosis.float64 import told_in_float64
 from hessdiag.diagnosis.moments import READ_ELSEWHERE, moments_of, sum_moments
 from hessdiag.diagnosis.nearby import check_nearby
@@ -48,6 +48,7 @@ class Session:
 
     settings: Settings
     memory: Memory
+    gradients: GradientSum = field(default_factory=GradientSum)
 
     def measure(
         self, problem: Problem, shape: NetworkShape, like: Tensor, later: Iterator[Batch], work: Work
@@ -106,7 +107,9 @@ class Session:
         per_batch = self.settings.per == "batch"
         if not (self.settings.learning_rates or per_batch):
             return None, {}
-        gradients = batch_gradient(problem, chunk=self.gradient_chunk(shape))
+        gradients = self.gradients.mean(problem.batch.size)
+        if gradients is None:
+            gradients = batch_gradient(problem, chunk=self.gradient_chunk(shape))
         squares = gradient_sq(problem, gradients) if per_batch else {}
         return FirstStep.of(gradients) if self.settings.learning_rates else None, squares
 
@@ -142,7 +145,10 @@ class Session:
 
     def sum_moments(self, problem: Problem, shape: NetworkShape, work: Work) -> Result:
         """Moments of one batch."""
-        return sum_moments(problem, chunk=self.gradient_chunk(shape), seed=self.settings.seed, work=work)
+        wanted = self.settings.learning_rates or self.settings.per == "batch"
+        gradients = self.gradients if wanted else None
+        chunk = self.gradient_chunk(shape)
+        return sum_moments(problem, chunk=chunk, seed=self.settings.seed, work=work, gradients=gradients)
 
     def gradient_chunk(self, shape: NetworkShape) -> int:
         """Examples at once in a pass with few cotangents."""
