@@ -53,9 +53,9 @@ def _by_rate(axes: Axes, curves: TrainingCurves, colours: list[str]) -> None:
     for each, colour in zip(curves.sets, colours, strict=True):
         losses = np.median(each.sweep, axis=1)
         known = np.isfinite(losses)
-        rates = 2.0 ** np.array(each.powers)
-        axes.plot(rates[known], losses[known], color=colour, marker="o", markersize=3.5, linewidth=1.0)
-    axes.set_xscale("log", base=2)
+        axes.plot(np.array(each.powers)[known], losses[known], color=colour, marker="o", markersize=3.5, linewidth=1.0)
+    powers = sorted({power for each in curves.sets for power in each.powers})
+    axes.set_xticks(powers, [f"2^{power}" for power in powers])
     axes.set_xlabel("learning rate")
     finals = ", ".join(short(float(np.median(each.final))) for each in curves.sets)
     head(axes, "Loss in the last window of the sweep", f"at the best: {finals}")
