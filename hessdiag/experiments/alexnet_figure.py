@@ -29,6 +29,7 @@ from hessdiag.training.image_training import ImageTraining, standardised
 SCHEMES = ("arithmetic", "fan-in", "fan-out", "geometric")
 SEEDS = 40  # the paper's
 POWERS = tuple(range(-2, -10, -1))
+QUICK_POWERS = (-4, -5, -6, -7)
 QUICK_IMAGES, QUICK_WIDTH, QUICK_SEEDS, QUICK_EPOCHS = 6400, 0.25, 5, 24
 
 
@@ -66,7 +67,7 @@ def read_options(
         mixed_precision=mixed_precision,
     )
     runs = seeds or (QUICK_SEEDS if quick else SEEDS)
-    powers = POWERS[::2] if quick else POWERS
+    powers = QUICK_POWERS if quick else POWERS
     return AlexNetSettings(
         sweep=Sweep(training=training, powers=powers, sweep_seeds=min(runs, 1 if quick else 3), seeds=runs, window=400),
         images=QUICK_IMAGES if quick else 50_000,

@@ -36,7 +36,7 @@ def test_the_figure_its_numbers_and_what_is_printed(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(alexnet_figure, "QUICK_WIDTH", 0.05)
-    monkeypatch.setattr(alexnet_figure, "POWERS", (-3, -4, -5))
+    monkeypatch.setattr(alexnet_figure, "QUICK_POWERS", (-3, -4, -5))
     monkeypatch.setattr("hessdiag.experiments.learning_rate_sweep.MIN_POWER", -6)
     monkeypatch.setattr("hessdiag.experiments.learning_rate_sweep.MAX_POWER", -2)
     monkeypatch.chdir(tmp_path)
