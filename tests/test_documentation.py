@@ -135,7 +135,8 @@ def run_python(fence: Fence, namespace: dict[str, Any], folder: Path) -> str:
 def compared(fence: Fence, expected: list[str], printed: str) -> list[str]:
     """Where the page is wrong, or the page corrected."""
     problem = difference(expected, printed.splitlines())
-    if problem and OVERWRITE and not any(mark in line for line in expected for mark in ELLIPSES):
+    told = any(line.strip() for line in expected)  # an empty block could not be told from any other place in the page
+    if problem and OVERWRITE and told and not any(mark in line for line in expected for mark in ELLIPSES):
         path = ROOT / fence.page
         before, after = "\n".join(expected).strip("\n"), printed.strip("\n")
         path.write_text(path.read_text(encoding="utf-8").replace(before, after, 1), encoding="utf-8")
