@@ -165,7 +165,7 @@ def test_the_gate(run) -> None:
         (f"check-init fan-in {SMALL} --max-spread 0.5", "at least 1"),
         (f"check-init fan-in {SMALL} --json nowhere/c.json", "there is no folder 'nowhere'"),
         ("check-init fan-in --model lenett", "did you mean lenet"),
-        ("reproduce resnet --part training", "--part 'training': use conditioning"),
+        ("reproduce resnet --part inference", "--part 'inference': use conditioning"),
     ],
 )
 def test_what_cannot_be_is_one_line(run, line: str, message: str) -> None:

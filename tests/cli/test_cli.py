@@ -73,14 +73,14 @@ def test_help_of_reproduce_lists_the_figures_with_their_cost(run) -> None:
     assert (status, err) == (0, "")
     for name, entry in CATALOGUE.items():
         assert any(line.split()[:1] == [name] and entry.cost in line for line in out.splitlines())
-    assert "--part" not in out
+    assert all(f"--part {part}" in out for part in CATALOGUE["resnet"].others)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("ratio", "unknown figure 'ratio': did you mean ratios?"),
-        ("table9", "unknown figure 'table9': use ratios, heatmaps, layers, resnet, libsvm"),
+        ("table9", "unknown figure 'table9': use ratios, heatmaps, layers, resnet, libsvm, alexnet"),
         ("ratios --part conditioning", "--part 'conditioning': ratios has no parts, leave it out"),
     ],
 )
