@@ -115,7 +115,7 @@ def check_options(name: str, options: Iterable[str], *, part: str = "") -> None:
     entry = find_entry(name, part=part)
     for option in options:
         if option not in entry.options:
-            owners = " and ".join(title for title, other in titled_entries() if option in other.options)
+            owners = ", ".join(title for title, other in titled_entries() if option in other.options)
             raise HessdiagError(f"--{option.replace('_', '-')} is an option of {owners}: leave it out for {name}")
 
 

@@ -164,8 +164,11 @@ def test_the_budget_leaves_sets_out_and_says_so(folder: Path, monkeypatch, capsy
         ("libsvm --schemes fan-in,geo", "--schemes 'fan-in,geo': unknown initialisation 'geo'"),
         ("libsvm --data-dir nowhere", "--data-dir 'nowhere': there is no such folder"),
         ("libsvm --data-dir data --datasets glass", "--data-dir 'data' has no glass: it should hold glass.scale.bz2"),
-        ("ratios --epochs 2", "--epochs is an option of libsvm: leave it out for ratios"),
-        ("ratios --data-dir data", "--data-dir is an option of libsvm: leave it out for ratios"),
+        (
+            "ratios --epochs 2",
+            "--epochs is an option of resnet --part cifar, resnet --part training, libsvm, alexnet: leave it",
+        ),
+        ("ratios --schemes fan-in", "--schemes is an option of libsvm: leave it out for ratios"),
     ],
 )
 def test_what_is_asked_for_wrongly_is_one_line(words: str, said: str, folder: Path, capsys) -> None:
