@@ -11,7 +11,7 @@ from hessdiag.html.figures import report_pictures
 from hessdiag.html.text import embedded
 from hessdiag.results.balance import BALANCED, UNBALANCED, weigh
 from hessdiag.results.judgement import Balance
-from hessdiag.results.rate_balance import rate_sentence
+from hessdiag.results.rate_balance import balance_sentence, rate_sentence
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.report_table import columns, noise, sampling
 from hessdiag.tables.report_table import rows as texts_of
@@ -89,7 +89,7 @@ def render(report: Report) -> str:
             verdict=report.verdict,
             balance=balance,
             level=balance.level,
-            sentence=balance.sentence,
+            sentence=balance_sentence(report),
             gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
             thresholds=(BALANCED, UNBALANCED),
             columns=columns(report),

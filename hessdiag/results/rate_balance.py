@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from hessdiag.results.balance import weigh
 from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import short
 from hessdiag.results.report import Report
@@ -19,6 +20,12 @@ TITLES = {"sgd": "SGD", "adam": "Adam"}
 def told_rates(report: Report) -> LearningRate | None:
     """The rates of the report's optimiser; None where there are none, or the loss is not one that is trained with."""
     return report.learning_rates.get(report.optimizer) if report.loss != UNTRAINED else None
+
+
+def balance_sentence(report: Report) -> str:
+    """The balance of σ², which is SGD's: said so where another optimiser was asked about."""
+    sentence = weigh(report).sentence
+    return sentence if told_rates(report) is None or report.optimizer == "sgd" else f"For SGD: {sentence}"
 
 
 def rate_sentence(report: Report) -> str:

@@ -58,6 +58,9 @@ def test_the_sentence_speaks_of_the_optimiser_that_was_asked_about(report: Repor
     assert rate_sentence(replace(report, optimizer="sgd")).startswith("SGD: ")
     assert rate_sentence(report) in " ".join(repr(report).split())
     assert "lr Adam" in repr(report)
+    assert f"For SGD: {report.verdict.balance.sentence}" in " ".join(repr(report).split())
+    assert "For SGD: " in report.to_html()
+    assert "For SGD: " not in repr(replace(report, optimizer="sgd"))
     assert "lr SGD" in repr(replace(report, optimizer="sgd"))
     assert rate_sentence(report) in report.to_html()
 
