@@ -33,15 +33,15 @@ from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.layers import has_rule
 from hessdiag.results.numbers import geometric_mean, spread
-from hessdiag.results.records import Record
+from hessdiag.results.records import NumbersRecord, Record
 from hessdiag.results.rendering import Tabled
 from hessdiag.surgery import insert_scale
 
 SCHEMA = "hessdiag.prescription/1"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerPrescription(Record):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerPrescription(NumbersRecord):
     """What one layer should be.
 
     Attributes:
@@ -68,12 +68,6 @@ class LayerPrescription(Record):
     gamma: float
     curvature_before: float = math.nan
     curvature: float = math.nan
-
-    def __post_init__(self) -> None:
-        # One NaN object for all: tuples compare by identity first, so records with undefined numbers can be equal.
-        for key in ("curvature_before", "curvature"):
-            if math.isnan(getattr(self, key)):
-                object.__setattr__(self, key, math.nan)
 
 
 @dataclass(frozen=True, repr=False)

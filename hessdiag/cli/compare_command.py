@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hessdiag.cli import options
-from hessdiag.cli.diagnose_command import MaxMemory, MaxProducts, Rtol
 from hessdiag.cli.gates import FailOn, check_fail_on, gate
 from hessdiag.cli.progress_bar import progress_bar
 from hessdiag.cli.saving import save, show
@@ -45,9 +44,9 @@ def compare(
     matrix: options.Matrix = "ggn",
     per: options.Per = "example",
     method: options.Method = "auto",
-    rtol: Rtol = 0.05,
-    max_products: MaxProducts = 400,
-    max_memory: MaxMemory = "",
+    rtol: options.Rtol = 0.05,
+    max_products: options.MaxProducts = 400,
+    max_memory: options.MaxMemory = "",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     seed: options.Seed = 0,

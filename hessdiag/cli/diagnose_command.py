@@ -30,12 +30,6 @@ MaxSpread = Annotated[
 Baseline = Annotated[
     str, typer.Option(metavar="REPORT.json", help="also say what changed since that report, for --fail-on too")
 ]
-Rtol = Annotated[float, typer.Option(help="relative standard error at which probing stops")]
-MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that probing may spend on a block")]
-MaxMemory = Annotated[
-    str,
-    typer.Option(metavar="SIZE", help="memory to measure in, as 4GiB  [default: half of what is free]"),
-]
 
 
 def diagnose(
@@ -57,9 +51,9 @@ def diagnose(
     per: options.Per = "example",
     method: options.Method = "auto",
     optimizer: options.Optimizer = "sgd",
-    rtol: Rtol = 0.05,
-    max_products: MaxProducts = 400,
-    max_memory: MaxMemory = "",
+    rtol: options.Rtol = 0.05,
+    max_products: options.MaxProducts = 400,
+    max_memory: options.MaxMemory = "",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     seed: options.Seed = 0,

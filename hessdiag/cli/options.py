@@ -66,6 +66,12 @@ Output = Annotated[str, typer.Option(metavar="NAME|INDEX", help="which output, o
 Matrix = Annotated[str, typer.Option(help="ggn or hessian")]
 Per = Annotated[str, typer.Option(help="example: each example's own matrix, averaged; batch: that of the mean loss")]
 Method = Annotated[str, typer.Option(help="auto, exact, sketch or probe")]
+Rtol = Annotated[float, typer.Option(help="relative standard error at which probing stops")]
+MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that probing may spend on a block")]
+MaxMemory = Annotated[
+    str,
+    typer.Option(metavar="SIZE", help="memory to measure in, as 4GiB  [default: half of what is free]"),
+]
 Optimizer = Annotated[str, typer.Option(metavar="sgd|adam", help="whose learning rates the balance speaks of")]
 Batches = Annotated[
     str, typer.Option(metavar="N|all", help="how many batches of --data to read, whole and weighted by their examples")

@@ -22,8 +22,6 @@ Balance = Annotated[
 ]
 Target = Annotated[float, typer.Option(metavar="X", help="spread, largest over smallest, at which it is done")]
 Rounds = Annotated[int, typer.Option(help="corrections at most, each measured")]
-Rtol = Annotated[float, typer.Option(help="relative standard error at which probing stops")]
-MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that probing may spend on a block")]
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the page; - prints it in place of the text")]
 
 
@@ -47,8 +45,8 @@ def prescribe(
     class_dim: options.ClassDim = None,
     output: options.Output = "",
     method: options.Method = "auto",
-    rtol: Rtol = 0.05,
-    max_products: MaxProducts = 400,
+    rtol: options.Rtol = 0.05,
+    max_products: options.MaxProducts = 400,
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     seed: options.Seed = 0,

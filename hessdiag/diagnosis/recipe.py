@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import nn
@@ -13,7 +13,7 @@ from hessdiag.arguments import check_number
 from hessdiag.errors import HessdiagError
 from hessdiag.results.findings import Finding
 from hessdiag.results.learning_rates import LearningRate
-from hessdiag.results.records import Record
+from hessdiag.results.records import NumbersRecord, Record
 from hessdiag.results.rendering import Tabled
 from hessdiag.surgery import rescale_weight
 from hessdiag.torch_arguments import check_model
@@ -26,8 +26,8 @@ OPTIMIZERS = {"sgd": "SGD", "adam": "Adam"}
 RATE_POWERS = {"sgd": -2.0, "adam": -1.0}
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockRecipe(Record):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BlockRecipe(NumbersRecord):
     """The change of one weight, and what was measured of it before and after.
 
     Attributes:
@@ -57,13 +57,6 @@ class BlockRecipe(Record):
     nu: float
     rate_before: float = math.nan
     rate: float = math.nan
-
-    def __post_init__(self) -> None:
-        # One NaN object for all: tuples compare by identity first, so records with undefined numbers can be equal.
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, float) and math.isnan(value):
-                object.__setattr__(self, f.name, math.nan)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,7 +89,7 @@ def render(report: Report) -> str:
             verdict=report.verdict,
             balance=balance,
             level=balance.level,
-            sentence=balance_sentence(report),
+            sentence=balance_sentence(report, balance),
             gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
             thresholds=(BALANCED, UNBALANCED),
             columns=columns(report),

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import rankdata
 
 from hessdiag.results.numbers import Array
+from hessdiag.results.rank_correlation import rank_correlation
 from hessdiag.results.scheme_ranking import best_losses, normalised_losses
 from hessdiag.results.training_study import TrainingStudy
 
@@ -46,10 +46,10 @@ def correlate(study: TrainingStudy, quantity: Quantity, *, seed: int = 0) -> Cor
 
 
 def spearman(left: Array, right: Array) -> float:
-    """Rank correlation, ties at their mean rank.
+    """Rank correlation of numbers that are compared to `DIGITS`.
 
     >>> spearman(np.array([1.0, 10.0, 100.0]), np.array([0.1, 0.2, 0.3]))
     1.0
     """
-    ranks = [rankdata([float(f"{value:.{DIGITS}g}") for value in values]) for values in (left, right)]
-    return float(np.corrcoef(ranks)[0, 1])
+    rounded = [[float(f"{value:.{DIGITS}g}") for value in values] for values in (left, right)]
+    return rank_correlation(*rounded)

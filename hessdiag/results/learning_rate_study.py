@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import ClassVar
 
+from hessdiag.results.rank_correlation import rank_correlation
 from hessdiag.results.records import Record
 
 NEAR = 4.0  # factor
@@ -71,11 +72,7 @@ class BlockRow(Record):
     @property
     def spearman(self) -> float:
         """Rank correlation of the two."""
-        ones, others = _ranks(list(self.best.values())), _ranks([self.predicted[name] for name in self.best])
-        mean = (len(ones) - 1) / 2
-        product = sum((a - mean) * (b - mean) for a, b in zip(ones, others, strict=True))
-        squares = [sum((a - mean) ** 2 for a in each) for each in (ones, others)]
-        return product / math.sqrt(squares[0] * squares[1]) if all(squares) else math.nan
+        return rank_correlation(list(self.best.values()), [self.predicted[name] for name in self.best])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,10 +126,3 @@ def score(rows: Sequence[RateRow], kind: str, source: str) -> Score:
         offset=median(errors),
         count=len(rows),
     )
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 0, the mean of them where values are equal."""
-    ordered = sorted(values)
-    first = {value: ordered.index(value) for value in values}
-    return [first[value] + (ordered.count(value) - 1) / 2 for value in values]

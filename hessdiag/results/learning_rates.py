@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hessdiag.results.numbers import spread
-from hessdiag.results.records import Record
+from hessdiag.results.records import NumbersRecord
 
 OPTIMIZERS = ("sgd", "adam")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LearningRate(Record):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LearningRate(NumbersRecord):
     """Where the quadratic model of the loss is lowest along the first step u of an optimiser: g·u / (uᵀGu).
 
     g is the gradient of the batch and G its Gauss-Newton matrix. SGD moves along u = g, Adam along u = sign(g). A rate
@@ -43,20 +43,8 @@ class LearningRate(Record):
     examples: int = 0
     steps: tuple[float, ...] = ()
 
-    def __post_init__(self) -> None:
-        # One NaN object for all: containers compare by identity first, so that rates with undefined numbers are equal.
-        for name in ("value", "stderr", "together"):
-            object.__setattr__(self, name, _one_nan(getattr(self, name)))
-        for name in ("blocks", "block_stderr"):
-            object.__setattr__(self, name, {block: _one_nan(v) for block, v in getattr(self, name).items()})
-        object.__setattr__(self, "steps", tuple(_one_nan(rate) for rate in self.steps))
-
     @property
     def spread(self) -> float:
         """Largest over smallest rate of a block: how far one learning rate is from suiting all blocks."""
         known = [rate for rate in self.blocks.values() if math.isfinite(rate)]
         return spread(known) if known else math.nan
-
-
-def _one_nan(value: float) -> float:
-    return math.nan if math.isnan(value) else value

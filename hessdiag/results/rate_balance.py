@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from hessdiag.results.balance import weigh
+from hessdiag.results.judgement import Balance
 from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import short
 from hessdiag.results.report import Report
@@ -22,10 +22,10 @@ def told_rates(report: Report) -> LearningRate | None:
     return report.learning_rates.get(report.optimizer) if report.loss != UNTRAINED else None
 
 
-def balance_sentence(report: Report) -> str:
+def balance_sentence(report: Report, balance: Balance) -> str:
     """The balance of σ², which is SGD's: said so where another optimiser was asked about."""
-    sentence = weigh(report).sentence
-    return sentence if told_rates(report) is None or report.optimizer == "sgd" else f"For SGD: {sentence}"
+    whose = "" if told_rates(report) is None or report.optimizer == "sgd" else "For SGD: "
+    return whose + balance.sentence
 
 
 def rate_sentence(report: Report) -> str:

@@ -83,6 +83,37 @@ class Record:
             return cls(**{k: _typed(v, hints[k]) if k in known else v for k, v in given.items()})
 
 
+class NumbersRecord(Record):
+    """A record that is equal to another one with the same numbers, undefined ones included: for `eq=False` dataclasses.
+
+    Containers compare by identity first, so one NaN object serves for all; and records compare as tuples, because the
+    method that dataclasses generate compares field by field from Python 3.13 on.
+    """
+
+    def __post_init__(self) -> None:
+        for f in fields(self):  # type: ignore[arg-type]
+            object.__setattr__(self, f.name, _one_nan(getattr(self, f.name)))
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return tuple(vars(self).values()) == tuple(vars(other).values())
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+
+def _one_nan(value: Any) -> Any:
+    """The value with `math.nan` for every undefined number in it."""
+    if isinstance(value, float):
+        return math.nan if math.isnan(value) else value
+    if isinstance(value, tuple):
+        return tuple(map(_one_nan, value))
+    if isinstance(value, Mapping):
+        return {key: _one_nan(each) for key, each in value.items()}
+    return value
+
+
 @cache  # evaluating annotations takes longer than the rest of reading a block
 def _hints(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls)

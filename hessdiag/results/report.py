@@ -24,7 +24,7 @@ from hessdiag.results.judgement import Verdict
 from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import Array, normalize, spread
 from hessdiag.results.parameter_groups import FACTOR, parameter_groups
-from hessdiag.results.records import Record
+from hessdiag.results.records import NumbersRecord, Record
 from hessdiag.results.rendering import Paged, Tabled, render
 from hessdiag.results.signals import Signals
 
@@ -38,8 +38,8 @@ SCHEMA = "hessdiag.report/1"
 Ended = Literal["exact", "rtol", "budget"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockReport(BlockRecord, Record):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BlockReport(NumbersRecord, BlockRecord):
     """One block of parameters: what it is, what the theory says of it, and what was measured.
 
     Attributes:
@@ -96,19 +96,6 @@ class BlockReport(BlockRecord, Record):
     def relative_curvature(self) -> float:
         """P sigma^2 E[W^2]^2: squared curvature for a *relative* change, free of where between layers a scale sits."""
         return self.numel * self.avg_sq_singular_value * self.weight_sq**2
-
-    def __post_init__(self) -> None:
-        # One NaN object for all: tuples compare by identity first, so reports with undefined numbers can be equal.
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, float) and math.isnan(value):
-                object.__setattr__(self, f.name, math.nan)
-
-    def __eq__(self, other: object) -> bool:
-        # As tuples, for the above: the generated method compares field by field from Python 3.13 on.
-        if not isinstance(other, BlockReport):
-            return NotImplemented
-        return tuple(vars(self).values()) == tuple(vars(other).values())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

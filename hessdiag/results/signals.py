@@ -7,34 +7,16 @@ of the second moment which differs from one example to the other; it is NaN for 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
-from hessdiag.results.records import Record
+from hessdiag.results.records import NumbersRecord
 
 Gradient = Literal["some", "zero", "none"]
 
 
-class _Numbers(Record):
-    """A record that is equal to another one with the same numbers, undefined ones included."""
-
-    def __post_init__(self) -> None:
-        # One NaN object for all: tuples compare by identity first, so records with undefined numbers can be equal.
-        for f in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, f.name)
-            if isinstance(value, float) and math.isnan(value):
-                object.__setattr__(self, f.name, math.nan)
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return tuple(vars(self).values()) == tuple(vars(other).values())
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LayerSignals(_Numbers):
+class LayerSignals(NumbersRecord):
     """What one module with parameters of its own read and wrote in its first call.
 
     Attributes:
@@ -80,7 +62,7 @@ class LayerSignals(_Numbers):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ParameterSignals(_Numbers):
+class ParameterSignals(NumbersRecord):
     """One parameter: its statistics, and whether a gradient reaches it.
 
     Attributes:
@@ -126,7 +108,7 @@ class ParameterSignals(_Numbers):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Signals(_Numbers):
+class Signals(NumbersRecord):
     """Signals of a network on some examples of a batch.
 
     Attributes:

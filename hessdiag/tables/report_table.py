@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from hessdiag.results.balance import lost_in_noise, missed_rtol
+from hessdiag.results.balance import lost_in_noise, missed_rtol, weigh
 from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import short
 from hessdiag.results.rate_balance import balance_sentence, rate_sentence, told_rates
@@ -85,7 +85,7 @@ def footer(report: Report) -> list[str]:
         lines.append(sampling(report))
     if line := noise(report):
         lines.append(line)
-    lines += [balance_sentence(report), *filter(None, [rate_sentence(report)])]
+    lines += [balance_sentence(report, weigh(report)), *filter(None, [rate_sentence(report)])]
     return lines + listed("not measured:", report.skipped)
 
 
