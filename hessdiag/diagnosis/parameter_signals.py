@@ -72,7 +72,10 @@ def mean_sq(values: Tensor) -> float:
 
 
 def _top(values: Tensor) -> float:
-    return float(values.detach().abs().max()) if values.numel() else 0.0
+    if not values.numel():
+        return 0.0
+    low, high = torch.aminmax(values.detach())
+    return max(-float(low), float(high))
 
 
 def _state(gradient: Tensor | None) -> Gradient:
@@ -103,7 +106,7 @@ def _statistics(w: Tensor) -> _Statistics:
     return {
         "weight_sq": sq * top * top,
         "mean": mean * top,
-        "unlike": float(scaled.var(0, correction=0).mean()) / sq if several else 1.0,
+        "unlike": float((scaled - scaled.mean(0)).square_().mean()) / sq if several else 1.0,
         "kurtosis": float(squares.square_().mean()) / variance**2 if variance > 1e-15 * sq else math.nan,
         "largest": 1 / math.sqrt(sq),
         "zeros": float((w == 0).to(w.dtype).mean()),
