@@ -37,24 +37,27 @@ from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.first_step import KEYS, FirstStep, sent_back, sketched_sums, slope_of
+from hessdiag.curvature.range_finder import range_basis
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.functional import FunctionalModel, tangent
-from hessdiag.derivatives.jacobian import all_jacobians
+from hessdiag.derivatives.jacobian import sent_to_blocks, watch
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import block_parameter
+from hessdiag.network.hooks import Trace
 from hessdiag.results.numbers import Array
 
 PILOT = 12  # directions of a pilot
 PILOT_EXAMPLES = 16
-BASIS = 16  # of the range finder: what it leaves must be small, or the error bars have heavy tails
+PILOT_SHARE = 4  # a quarter of a small batch
+BASIS = (4, 16)  # of the range finder at first, at least and at most; then twice as many while that saves directions
 MAX_BASIS = 64
-LOW_RANK = 10.0  # effective rank under which deflation pays: a basis of 16 catches most of it
+CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave little
+LOW_RANK = 10.0  # effective rank under which deflation pays
 RANDOM = 12  # directions of a round, at least, where the budget has room for them
 MIN_DIRECTIONS = 6  # directions that still tell their own noise
-MARGIN = 1.3  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
+MARGIN = 1.5  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
 TAILS = 6.0  # how many times fewer degrees of freedom a variance of fourth powers of Gaussians has
 
 
@@ -83,7 +86,7 @@ def sketch_per_example(
         work: carries out each round.
     """
     size = problem.batch.size
-    few = min(PILOT_EXAMPLES, size)
+    few = min(PILOT_EXAMPLES, max(3, size // PILOT_SHARE), size)
     spread_out = problem.batch.select([number * size // few for number in range(few)])
     pilot = _Pilot(replace(problem, batch=spread_out), size, budget.rtol, chunk, seed, work)
     first = pilot.run(_Directions(PILOT, name="pilot"))
@@ -92,9 +95,9 @@ def sketch_per_example(
     deflated = rank < LOW_RANK
     room = max(budget.max_products - PILOT, MIN_DIRECTIONS)
     if deflated:
-        directions, spent = _deflated(
-            pilot, first.trace_scales(), min(room, budget.max_products), min(outputs, most // 2)
-        )
+        widest = min(outputs, most // 2)
+        basis = min(_first_basis(rank) if outputs > BASIS[1] else outputs, widest)
+        directions, spent = _deflated(pilot, first.trace_scales(), min(room, budget.max_products), basis, widest)
     else:
         directions, spent = _Directions(min(pilot.wanted(first, room), room)), 0
     rounds = _rounds(directions, most)
@@ -124,25 +127,30 @@ class _Pilot:
         return _round(self.problem, directions, self.chunk, self.seed, self.work)
 
     def wanted(self, found: _Round, room: int) -> int:
-        """Directions, from `RANDOM` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
+        """Directions, `MIN_DIRECTIONS` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
         own = _weights(self.problem)
         value, shared, apart = (np.diagonal(each)[own] for each in (found.value, found.shared, found.apart))
         share = self.problem.batch.size / self.size
         own_noise = widening(_dof(PILOT, self.problem.batch.size))
         target = (self.rtol * np.maximum(value, 0) / (MARGIN * own_noise)) ** 2
-        q = np.arange(min(RANDOM, room), room + 1, dtype=np.int64)[:, None]
+        q = np.arange(min(MIN_DIRECTIONS, room), room + 1, dtype=np.int64)[:, None]
         variance = (4 * (q - 2) * np.maximum(shared, 0) + 2 * np.maximum(apart, 0)) / (q * (q - 1)) * share
         enough = (variance * widening(_dof(q, self.size)) ** 2 <= target).all(axis=1)
         return int(q[enough.argmax() if enough.any() else -1, 0])
 
 
-def _deflated(pilot: _Pilot, scales: list[float], room: int, widest: int) -> tuple[_Directions, int]:
+def _first_basis(rank: float) -> int:
+    least, most = BASIS
+    return int(min(most, max(least, 2 ** math.ceil(math.log2(CATCHES * max(rank, 1.0))))))
+
+
+def _deflated(pilot: _Pilot, scales: list[float], room: int, basis: int, widest: int) -> tuple[_Directions, int]:
     """Basis and directions of the measurement, and the products that finding them took.
 
     The basis is doubled as long as that promises to save more directions than it costs. A budget that is too small for
     pilots of their own is spent at once.
     """
-    spent, basis = 0, min(BASIS, widest)
+    spent = 0
     while True:
         trial = _Directions(PILOT, basis, scales, name=f"pilot with a basis of {basis}")
         left = room - spent - trial.cost
@@ -308,11 +316,12 @@ class _Sent:
 
     @classmethod
     def of(cls, problem: Problem, part: Batch, directions: _Directions, seed: int, step: FirstStep | None) -> _Sent:
-        y = part.call(problem.model).detach()  # not under no_grad, where a model may take another path, or need its own
-        z = _draw(problem, part, y, directions, seed)
+        seen = watch(problem.model, part, problem.blocks)
+        y = seen.y.detach()
+        z = _draw(problem, part, seen, directions, seed)
         cotangents = sent_back(problem, part, y, z)
         slope = slope_of(problem, part, y) if step is not None else cotangents[:0]
-        both, moved = _jacobian_grams(problem, part, torch.cat([cotangents, slope]), step)
+        both, moved = _jacobian_grams(problem, part, seen, torch.cat([cotangents, slope]), step)
         both = both[:, :, : len(cotangents), : len(cotangents)]
         sums: Result = {}
         if step is not None:
@@ -322,9 +331,11 @@ class _Sent:
         return cls(both[:, :, : len(z), len(z) :], both[:, :, : len(z), : len(z)], sums)
 
 
-def _draw(problem: Problem, part: Batch, y: Tensor, directions: _Directions, seed: int) -> Tensor:
+def _draw(problem: Problem, part: Batch, seen: Trace, directions: _Directions, seed: int) -> Tensor:
     """The directions z, (m, B, *out): a basis, and random ones orthogonal to it."""
-    basis = _range(problem, part, y, directions, seed)  # (r, B, *out)
+    y, scales = seen.y.detach(), directions.scales or ()
+    generator = stream(seed, f"weight tangents, {directions.name}")
+    basis = range_basis(problem, part, seen, count=directions.fixed, scales=scales, generator=generator)
     omega = gaussians(seed, f"sketches, {directions.name},", part.numbers, (directions.random, *y.shape[1:])).to(y)
     if len(basis):
         flat = basis.flatten(2)  # (r, B, N)
@@ -334,11 +345,11 @@ def _draw(problem: Problem, part: Batch, y: Tensor, directions: _Directions, see
 
 
 def _jacobian_grams(
-    problem: Problem, part: Batch, cotangents: Tensor, step: FirstStep | None
+    problem: Problem, part: Batch, seen: Trace, cotangents: Tensor, step: FirstStep | None
 ) -> tuple[Tensor, list[Tensor]]:
     """Gram matrices of cotangent^T J_l of every block, (B, L, m, m), and cotangent^T J_l u_l where there is a step."""
     grams, moved = [], []
-    jacobians = all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents)
+    jacobians = sent_to_blocks(problem.model, part, problem.blocks, seen, cotangents)
     for block, jacobian in zip(problem.blocks, jacobians, strict=True):
         if jacobian is None:
             size = len(cotangents)
@@ -348,29 +359,3 @@ def _jacobian_grams(
         if step is not None:
             moved.append(step.of_block(block.name, jacobian, cotangents))
     return torch.stack(grams, dim=1).detach(), moved
-
-
-def _range(problem: Problem, part: Batch, y: Tensor, directions: _Directions, seed: int) -> Tensor:
-    """An orthonormal basis of where the blocks move the outputs, (r, B, *out); empty without deflation.
-
-    One weight tangent serves all examples: for each of them J r is a sample of N(0, Σ K_l).
-    """
-    if not directions.fixed:
-        return y.new_zeros(0, *y.shape)
-    assert directions.scales is not None
-    generator = stream(seed, f"weight tangents, {directions.name}")  # the same for all examples, in all chunks
-    network = FunctionalModel(problem.model)
-    at = {block.name: block_parameter(problem.model, block).detach() for block in problem.blocks}
-    samples = []
-    for _ in range(directions.fixed):
-        moved = {
-            block.name: torch.randn(block.shape, generator=generator).to(y) * scale
-            for block, scale in zip(problem.blocks, directions.scales, strict=True)
-        }
-        sample = tangent(network, at, moved, part, forward_mode=True)
-        if problem.loss.has_root:
-            sample = problem.loss.root_transposed_product(y, part.targets, sample)
-        samples.append(sample.flatten(1))  # (B, N)
-    Q = torch.linalg.qr(torch.stack(samples, dim=2)).Q  # (B, N, r)
-    basis: Tensor = Q.permute(2, 0, 1).reshape(Q.shape[2], *y.shape)
-    return basis

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import functional_jacobians, output_tangent
 from hessdiag.network.blocks import Block, owners_of
-from hessdiag.network.hooks import LayerCall, backpropagate, trace
+from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 from hessdiag.network.layers import CONVOLUTIONS
 
 
@@ -200,8 +200,19 @@ def all_jacobians(
         blocks: the blocks.
         cotangents_of: makes the cotangents (C, B, *out) from the outputs (B, *out).
     """
-    seen = trace(model, part, owners_of(block for block in blocks if block.structured))
-    cotangents = cotangents_of(seen.y.detach())
+    seen = watch(model, part, blocks)
+    yield from sent_to_blocks(model, part, blocks, seen, cotangents_of(seen.y.detach()))
+
+
+def watch(model: nn.Module, part: Batch, blocks: Sequence[Block]) -> Trace:
+    """One forward pass with the layers watched that have a structural rule."""
+    return trace(model, part, owners_of(block for block in blocks if block.structured))
+
+
+def sent_to_blocks(
+    model: nn.Module, part: Batch, blocks: Sequence[Block], seen: Trace, cotangents: Tensor
+) -> Iterator[Jacobian | None]:
+    """As `all_jacobians`, of cotangents (C, B, *out) and a forward pass that are at hand."""
     phis = backpropagate(seen.y, [call.output_edge for call in seen.calls], cotangents)
     yield from jacobians_of(model, part, blocks, seen.calls, phis, cotangents)
 
