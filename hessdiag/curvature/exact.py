@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hessdiag.curvature.first_step import KEYS, FirstStep, exact_sums
+from hessdiag.curvature.pair_groups import PAIRS, PairGroups, exact_means
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import Dense, Jacobian, Sites, all_jacobians, unit_cotangents
@@ -31,9 +33,19 @@ from hessdiag.results.numbers import Array
 
 
 def exact_per_example(
-    problem: Problem, *, chunk: int, step: FirstStep | None = None, work: Work = ALL_HERE
+    problem: Problem,
+    *,
+    chunk: int,
+    step: FirstStep | None = None,
+    groups: PairGroups | None = None,
+    work: Work = ALL_HERE,
 ) -> Curvature:
-    """Mean over examples of ‖G_ij^(b)‖_F² for all blocks, `chunk` examples at a time; and sums of the first step."""
+    """Mean over examples of ‖G_ij^(b)‖_F² for all blocks, `chunk` examples at a time.
+
+    By the way sums of the first step `step`, and pairs of examples within `groups`.
+    """
+    problem = problem if groups is None else replace(problem, batch=problem.batch.select(groups.order()))
+    chunk = chunk if groups is None else groups.chunk(chunk)
     batch, loss, blocks = problem.batch, problem.loss, problem.blocks
 
     def measure(part: Batch) -> Result:
@@ -44,12 +56,27 @@ def exact_per_example(
         SK = torch.stack([torch.matmul(S, K) for K in grams], dim=1)
         rows = SK.flatten(2)  # (B, L, N N)
         columns = SK.transpose(2, 3).flatten(2)
-        norms = {"norms": torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0).cpu().numpy()}
-        return norms if step is None else {**norms, **exact_sums(problem, part, y, step, jacobians, S)}
+        sums: dict[str, Any] = {"norms": torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0).cpu().numpy()}
+        if step is not None:
+            sums |= exact_sums(problem, part, y, step, jacobians, S)
+        if groups is not None:
+            pairs = groups.rows(part.offset - batch.offset, part.size)
+            for number, jacobian in enumerate(jacobians):
+                if jacobian is not None:
+                    pairs.add(number, partial(_between, jacobian, S))
+            sums |= pairs.result()
+        return sums
 
     total = work.total("exact blocks", list(batch.chunks(chunk)), measure)
     first_step = {key: total[key] for key in KEYS} if step is not None else None
-    return replace(_curvature(total["norms"] / batch.size, blocks), first_step=first_step)
+    pairs = {key: total[key] for key in PAIRS} if groups is not None else None
+    return replace(_curvature(total["norms"] / batch.size, blocks), first_step=first_step, pairs=pairs)
+
+
+def _between(jacobian: Jacobian, S: Tensor, start: int, stop: int) -> tuple[float, float]:
+    """Means over examples and pairs, from example `start` up to `stop`."""
+    few = jacobian.narrow(start, stop)
+    return exact_means(few.cross(few), S[start:stop])
 
 
 def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:

@@ -8,6 +8,7 @@ from functools import partial
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.first_step import FirstStep, sum_first_step
+from hessdiag.curvature.pair_groups import PairGroups, largest_group
 from hessdiag.curvature.plan import Plan
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.result import Curvature
@@ -41,19 +42,27 @@ def measure_curvature(
         step: of optimisers, whose slope and curvature are to be measured as well.
     """
     at_once = partial(shape.chunk, memory=memory.chunk)
+    most = shape.most_cotangents(memory.total)
     if how.method == "sketch":
         return sketch_per_example(
             problem,
             outputs=shape.outputs,
             budget=Budget(settings.rtol, settings.max_products),
             chunk=at_once,
-            most=shape.most_cotangents(memory.total),
+            most=most,
             seed=settings.seed,
             step=step,
+            pairs=settings.measures_pairs,
             work=work,
         )
     if how.in_output_space and settings.per == "example":
-        return exact_per_example(problem, chunk=at_once(shape.outputs), step=step, work=work)
+        groups = None
+        if settings.measures_pairs:
+            fitting = max(at_once(shape.outputs), min(2, most // shape.outputs))
+            groups = PairGroups.of(
+                problem.batch.size, largest=min(largest_group(shape.outputs), fitting), blocks=len(problem.blocks)
+            )
+        return exact_per_example(problem, chunk=at_once(shape.outputs), step=step, groups=groups, work=work)
     found = _without_step(problem, how, shape, settings, memory=memory, work=work)
     if step is None:
         return found

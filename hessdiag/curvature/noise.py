@@ -4,10 +4,10 @@ The matrix of a batch-mean loss is the mean of those of its examples, so that wi
 
     E‖mean_b G^(b)‖² = E‖G^(b)‖² / B + (1 − 1/B) E⟨G^(b), G^(c)⟩,
 
-and the two terms are equal near B = E‖G^(b)‖² / E⟨G^(b), G^(c)⟩. With J_b^T z and S z as in
-`hessdiag.curvature.sketch`, ⟨G^(b), G^(c)⟩ = tr(S_b K_bc S_c K_cb) with K_bc = J_b J_c^T. All pairs within a few groups
-of examples are taken, of a stream within each of its batches, which should be shuffled. It is the analogue for
-curvature of the gradient noise scale (arXiv 1812.06162).
+and the two terms are equal near B = E‖G^(b)‖² / E⟨G^(b), G^(c)⟩. All pairs within a few groups of examples are taken,
+of a stream within each of its batches, which should be shuffled: while the curvature of each example is measured
+(`hessdiag.curvature.pair_groups`), or in a pass of its own. It is the analogue for curvature of the gradient noise
+scale (arXiv 1812.06162).
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.estimators.student import t_quantile
+from hessdiag.curvature.first_step import sent_back
+from hessdiag.curvature.pair_groups import GROUPS, MAX_GROUP, MIN_GROUPS, SIDE, sketched_means
 from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.results.numbers import Z95, Array
 
-GROUPS = 16
-MIN_GROUPS = 4  # of a batch that is not one group, so that they tell an error
-SIDE = 64  # outputs of all examples of a group together, where there are so few that all are taken
-MAX_GROUP = 8
 DIRECTIONS = 8  # random ones, where there are more
 FORMED = 2**26  # numbers of the Jacobians of a group, which random directions may take
 LEVEL = 0.975  # of the upper end of a 95 % interval
@@ -76,11 +74,12 @@ def sum_pairs(
 
 
 def noise_scales(names: Sequence[str], sums: Sequence[Result]) -> dict[str, NoiseScale]:
-    """The noise scale of each block, from `sum_pairs` of one batch or of several."""
+    """The noise scale of each block, from the pairs of one batch or of several."""
     if not sums:
         return {}
-    own = np.concatenate([each["own"] for each in sums])  # (groups, L)
-    cross = np.concatenate([each["cross"] for each in sums])
+    told = [each["found"] > 0 for each in sums]
+    own = np.concatenate([each["own"][found] for each, found in zip(sums, told, strict=True)])  # (groups, L)
+    cross = np.concatenate([each["cross"][found] for each, found in zip(sums, told, strict=True)])
     return {name: _ratio(own[:, i], cross[:, i]) for i, name in enumerate(names)}
 
 
@@ -102,7 +101,7 @@ def _pairs(problem: Problem, groups: Sequence[Sequence[int]], drawn: int | None,
     def cotangents_of(y: Tensor) -> Tensor:
         which = f"examples from {batch.offset + groups[0][0]}"
         z = unit_cotangents(y) if drawn is None else _drawn(y, drawn, which, seed)  # (q, B, *out)
-        return torch.cat([z, torch.stack([loss.hessian_product(y, part.targets, v) for v in z])])
+        return sent_back(problem, part, y, z)
 
     own = np.zeros((len(groups), len(problem.blocks)))
     cross = np.zeros_like(own)
@@ -112,28 +111,13 @@ def _pairs(problem: Problem, groups: Sequence[Sequence[int]], drawn: int | None,
             stop = start + len(group)
             if jacobian is not None:
                 few = jacobian.narrow(start, stop)
-                own[number, i], cross[number, i] = _means(few.cross(few).double(), exact=drawn is None)
+                K = few.cross(few)
+                q = K.shape[1] if loss.has_root else K.shape[1] // 2
+                own[number, i], cross[number, i] = sketched_means(
+                    K, fixed=q if drawn is None else 0, root=loss.has_root
+                )
             start = stop
-    return {"own": own, "cross": cross}
-
-
-def _means(K: Tensor, *, exact: bool) -> tuple[float, float]:
-    """Means over examples of ‖G^(b)‖² and over pairs of ⟨G^(b), G^(c)⟩.
-
-    Args:
-        K: (B, 2q, B, 2q), Gram matrix of the Jacobians along the z and the S z of all examples.
-        exact: whether the q directions of each example are a basis; otherwise they are Gaussian.
-    """
-    q = K.shape[1] // 2
-    terms = K[:, :q, :, q:] * K[:, q:, :, :q]  # (B, q, B, q)
-    B = len(terms)
-    pairs = terms.sum(dim=(1, 3))  # (B, B)
-    off = (pairs.sum() - pairs.diagonal().sum()) / (B * (B - 1))
-    mine = terms.diagonal(dim1=0, dim2=2)  # (q, q, B)
-    if exact:
-        return float(pairs.diagonal().mean()), float(off)
-    same = mine.diagonal(dim1=0, dim2=1).sum(dim=1)  # (B,), k = m: not independent
-    return float(((pairs.diagonal() - same) / (q * (q - 1))).mean()), float(off) / q**2
+    return {"own": own, "cross": cross, "found": np.ones(len(groups))}
 
 
 def _ratio(own: Array, cross: Array) -> NoiseScale:

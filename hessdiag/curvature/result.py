@@ -38,6 +38,8 @@ class Curvature:
         frobenius_sq, stderr: (L, L) arrays over the weight blocks, in the order they were asked for.
         how: a clause on what the algorithm chose on its way, for the report.
         first_step: what `hessdiag.curvature.first_step.step_sums` returns, where it was asked for.
+        pairs: of examples, as `hessdiag.curvature.pair_groups.PairGroups.measure` returns them, where they were asked
+            for and fit into memory.
     """
 
     diagonal: Mapping[str, Diagonal]
@@ -45,6 +47,7 @@ class Curvature:
     stderr: Array
     how: str = ""
     first_step: Result | None = None
+    pairs: Result | None = None
 
 
 def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float) -> Curvature:

@@ -9,7 +9,7 @@ from hessdiag.arguments import check_number, check_whole
 from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, Plan, check_choice, plan
 from hessdiag.derivatives.products import Matrix
 
-UNITS = "3"  # version of what units of work hold: files of another one are refused
+UNITS = "4"  # version of what units of work hold: files of another one are refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +43,17 @@ class Settings:
     def identity(self) -> dict[str, str]:
         """Return what the numbers depend on, as texts: a file of finished work is of one identity."""
         given = {key: value for key, value in asdict(self).items() if value is not None}
-        del given["noise_scale"]  # it adds numbers and changes none
         return {key: str(value) for key, value in given.items()} | {"units": UNITS}
 
     def plan(self, *, outputs: int, batch_size: int) -> Plan:
         """Pick the algorithm for a network with `outputs` outputs per example."""
         how = {"method": self.method, "matrix": self.matrix, "per": self.per}
         return plan(**how, outputs=outputs, batch_size=batch_size)
+
+    @property
+    def measures_pairs(self) -> bool:
+        """Whether pairs of examples are asked for, and have a meaning."""
+        return self.noise_scale and self.matrix == "ggn"
 
     @property
     def kind(self) -> Matrix:

@@ -26,6 +26,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,10 +39,12 @@ from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.first_step import KEYS, FirstStep, sent_back, sketched_sums, slope_of
+from hessdiag.curvature.pair_groups import MAX_GROUP, PAIRS, PairGroups, sketched_means
 from hessdiag.curvature.range_finder import range_basis
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import sent_to_blocks, watch
+from hessdiag.derivatives.jacobian import Jacobian, sent_to_blocks, watch
+from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
@@ -70,6 +74,7 @@ def sketch_per_example(
     most: int,
     seed: int,
     step: FirstStep | None = None,
+    pairs: bool = False,
     work: Work = ALL_HERE,
 ) -> Curvature:
     """Mean over examples of ‖G_ij^(b)‖_F² for all blocks.
@@ -83,6 +88,7 @@ def sketch_per_example(
         most: cotangents of one example that fit into memory.
         seed: of the directions.
         step: of optimisers, whose slope and curvature the first round measures as well.
+        pairs: also measure pairs of examples, in the first round, where they fit into memory.
         work: carries out each round.
     """
     size = problem.batch.size
@@ -101,12 +107,33 @@ def sketch_per_example(
     else:
         directions, spent = _Directions(min(pilot.wanted(first, room), room)), 0
     rounds = _rounds(directions, most)
-    measured = [_round(problem, each, chunk, seed, work, step if each is rounds[0] else None) for each in rounds]
+    groups = _pair_groups(problem, rounds[0], chunk, most) if pairs else None
+    beside = _Beside(step, groups)
+    if groups is not None:
+        problem = replace(problem, batch=problem.batch.select(groups.order()))
+    measured = [_round(problem, each, chunk, seed, work, beside if each is rounds[0] else _Beside()) for each in rounds]
     total = _combine(measured, _eps(problem))
     spent += PILOT + sum(each.cost for each in rounds)
     how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
-    return replace(total.curvature(problem, spent, budget.rtol), how=how, first_step=measured[0].first_step)
+    found = total.curvature(problem, spent, budget.rtol)
+    return replace(found, how=how, first_step=measured[0].first_step, pairs=measured[0].pairs)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What a round measures beside the blocks: the first step of optimisers, and pairs of examples."""
+
+    step: FirstStep | None = None
+    groups: PairGroups | None = None
+
+
+def _pair_groups(
+    problem: Problem, directions: _Directions, chunk: Callable[[int], int], most: int
+) -> PairGroups | None:
+    cotangents = directions.sent_back(problem.loss)
+    largest = min(MAX_GROUP, max(chunk(cotangents), min(2, most // cotangents)))
+    return PairGroups.of(problem.batch.size, largest=largest, blocks=len(problem.blocks))
 
 
 @dataclass(frozen=True)
@@ -198,6 +225,10 @@ class _Directions:
     scales: list[float] | None = None
     name: str = ""
 
+    def sent_back(self, loss: Loss) -> int:
+        """Cotangents of an example."""
+        return (self.random + self.fixed) * (1 if loss.has_root else 2)
+
     @property
     def cost(self) -> int:
         """Passes through the network, forward-mode ones included."""
@@ -222,6 +253,7 @@ class _Round:
     traces_sq: Array
     norms_sq: Array
     first_step: Result | None = None
+    pairs: Result | None = None
 
     def effective_ranks(self) -> Array:
         """(tr K)² / ‖K‖² of every block, both estimated without bias from pairs of directions."""
@@ -273,18 +305,19 @@ def _round(
     chunk: Callable[[int], int],
     seed: int,
     work: Work,
-    step: FirstStep | None = None,
+    beside: _Beside = _Beside(),
 ) -> _Round:
     """One independent set of directions for every example of a batch."""
+    batch, q = problem.batch, directions.random
 
     def measure(part: Batch) -> Result:
-        sent = _Sent.of(problem, part, directions, seed, step)
-        return {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.first_step}
+        sent = _Sent.of(problem, part, directions, seed, beside, part.offset - batch.offset)
+        return {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.beside}
 
-    batch, q = problem.batch, directions.random
-    cotangents = (q + directions.fixed) * (1 if problem.loss.has_root else 2) + (step is not None)
+    cotangents = directions.sent_back(problem.loss) + (beside.step is not None)
+    at_once = max(1, chunk(cotangents)) if beside.groups is None else beside.groups.chunk(chunk(cotangents))
     name = f"sketches, {directions.name}, {q} + {directions.fixed} directions"
-    sums = work.total(name, list(batch.chunks(max(1, chunk(cotangents)))), measure)
+    sums = work.total(name, list(batch.chunks(at_once)), measure)
     mean = {key: total / batch.size for key, total in sums.items()}
     return _Round(
         value=mean["value"],
@@ -297,7 +330,8 @@ def _round(
         traces=mean["trace"],
         traces_sq=mean["trace_sq"],
         norms_sq=mean["norm_sq"],
-        first_step={key: sums[key] for key in KEYS} if step is not None else None,
+        first_step={key: sums[key] for key in KEYS} if beside.step is not None else None,
+        pairs={key: sums[key] for key in PAIRS} if beside.groups is not None else None,
     )
 
 
@@ -307,28 +341,64 @@ class _Sent:
 
     Attributes:
         curved, grams: z_k^T K_l S z_m and z_k^T K_l z_m, (B, L, m, m).
-        first_step: sums of it, or none.
+        beside: sums of what else was asked for.
     """
 
     curved: Tensor
     grams: Tensor
-    first_step: Result
+    beside: Result
 
     @classmethod
-    def of(cls, problem: Problem, part: Batch, directions: _Directions, seed: int, step: FirstStep | None) -> _Sent:
+    def of(
+        cls, problem: Problem, part: Batch, directions: _Directions, seed: int, beside: _Beside, start: int
+    ) -> _Sent:
+        """Of a part of the batch, from example `start`."""
         seen = watch(problem.model, part, problem.blocks)
         y = seen.y.detach()
         z = _draw(problem, part, seen, directions, seed)
         cotangents = sent_back(problem, part, y, z)
-        slope = slope_of(problem, part, y) if step is not None else cotangents[:0]
-        both, moved = _jacobian_grams(problem, part, seen, torch.cat([cotangents, slope]), step)
-        both = both[:, :, : len(cotangents), : len(cotangents)]
-        sums: Result = {}
-        if step is not None:
-            sums = sketched_sums(problem, part, step, torch.cat([cotangents, slope]), moved, directions.fixed)
+        slope = slope_of(problem, part, y) if beside.step is not None else cotangents[:0]
+        every, count = torch.cat([cotangents, slope]), len(cotangents)
+        means = partial(sketched_means, fixed=directions.fixed, root=problem.loss.has_root)
+        rows = beside.groups.rows(start, part.size) if beside.groups is not None else None
+        grams, moved = [], []
+        jacobians = sent_to_blocks(problem.model, part, problem.blocks, seen, every)
+        for number, (block, jacobian) in enumerate(zip(problem.blocks, jacobians, strict=True)):
+            gram = cotangents.new_zeros(part.size, count, count, dtype=torch.float64)
+            if jacobian is not None:
+                gram = _gram(jacobian, count, partial(rows.add, number) if rows is not None else None, means)
+            grams.append(gram)
+            if beside.step is not None:
+                moved.append(beside.step.of_block(block.name, jacobian, every))
+        sums: dict[str, Any] = dict(rows.result()) if rows is not None else {}
+        if beside.step is not None:
+            sums |= sketched_sums(problem, part, beside.step, every, moved, directions.fixed)
+        both = torch.stack(grams, dim=1).detach()
         if problem.loss.has_root:
             return cls(both, both, sums)
         return cls(both[:, :, : len(z), len(z) :], both[:, :, : len(z), : len(z)], sums)
+
+
+def _gram(
+    jacobian: Jacobian,
+    count: int,
+    add: Callable[[Callable[[int, int], tuple[float, float]]], None] | None,
+    means: Callable[[Tensor], tuple[float, float]],
+) -> Tensor:
+    """Gram matrices of every example along the first `count` cotangents, (B, count, count), and means of pairs."""
+    if add is None:
+        return jacobian.gram()[:, :count, :count].double()
+    if jacobian.examples <= MAX_GROUP:  # the Jacobian is formed once for both
+        K = jacobian.cross(jacobian)[:, :count, :, :count].double()
+        add(lambda start, stop: means(K[start:stop, :, start:stop]))
+        return K.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+
+    def of_group(start: int, stop: int) -> tuple[float, float]:
+        few = jacobian.narrow(start, stop)
+        return means(few.cross(few)[:, :count, :, :count])
+
+    add(of_group)
+    return jacobian.gram()[:, :count, :count].double()
 
 
 def _draw(problem: Problem, part: Batch, seen: Trace, directions: _Directions, seed: int) -> Tensor:
@@ -342,20 +412,3 @@ def _draw(problem: Problem, part: Batch, seen: Trace, directions: _Directions, s
         along = torch.einsum("rbn,qbn->qrb", flat, omega.flatten(2))
         omega = omega - torch.einsum("qrb,rbn->qbn", along, flat).view_as(omega)
     return torch.cat([basis, omega])
-
-
-def _jacobian_grams(
-    problem: Problem, part: Batch, seen: Trace, cotangents: Tensor, step: FirstStep | None
-) -> tuple[Tensor, list[Tensor]]:
-    """Gram matrices of cotangent^T J_l of every block, (B, L, m, m), and cotangent^T J_l u_l where there is a step."""
-    grams, moved = [], []
-    jacobians = sent_to_blocks(problem.model, part, problem.blocks, seen, cotangents)
-    for block, jacobian in zip(problem.blocks, jacobians, strict=True):
-        if jacobian is None:
-            size = len(cotangents)
-            grams.append(cotangents.new_zeros(part.size, size, size, dtype=torch.float64))
-        else:
-            grams.append(jacobian.gram().double())
-        if step is not None:
-            moved.append(step.of_block(block.name, jacobian, cotangents))
-    return torch.stack(grams, dim=1).detach(), moved

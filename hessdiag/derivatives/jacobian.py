@@ -44,6 +44,18 @@ class Sites:
         (u, u_size), (phi, phi_size) = fitting(u), fitting(phi)
         return cls(u, phi, transposed, u_size * phi_size)
 
+    @property
+    def examples(self) -> int:
+        """B."""
+        return len(self.phi)
+
+    @property
+    def is_cheaper_formed(self) -> bool:
+        """Whether the Gram matrix takes fewer operations from J itself than from its factors."""
+        _, C, n, T = self.phi.shape
+        d = self.u.shape[1]
+        return T > 1 and (C * T) ** 2 * n + T * T * d > C * n * d * T + C * C * n * d
+
     def gram(self) -> Tensor:
         """J J^T of every example, (B, C, C), by the cheaper of two ways; J is never held whole."""
         return _enlarged(self._gram(), self.size**2)
@@ -54,7 +66,7 @@ class Sites:
         if T == 1:
             rows = self.phi.squeeze(3)
             return torch.bmm(rows, rows.transpose(1, 2)) * self.u.square().sum(dim=(1, 2)).view(B, 1, 1)
-        if (C * T) ** 2 * n + T * T * d <= C * n * d * T + C * C * n * d:
+        if not self.is_cheaper_formed:
             rows = self.phi.transpose(2, 3).reshape(B, C * T, n)
             phi = torch.bmm(rows, rows.transpose(1, 2)).view(B, C, T, C, T)
             u = torch.bmm(self.u.transpose(1, 2), self.u)  # (B, T, T)
@@ -68,18 +80,37 @@ class Sites:
 
     def cross(self, other: Sites | Dense) -> Tensor:
         """J of every example here with J of every example there, (B, C, B', C')."""
-        if not isinstance(other, Sites) or self.phi.shape[3] > 1:
+        if not isinstance(other, Sites):
             return self.dense().cross(other)
+        if self.phi.shape[3] > 1:
+            return self._formed_cross(other)
         size = self.size * other.size
         u = self.u.squeeze(2) @ other.u.squeeze(2).T  # (B, B')
         phi = self.phi.squeeze(3).flatten(0, 1) @ other.phi.squeeze(3).flatten(0, 1).T  # (B C, B' C')
         shape = (len(self.phi), self.phi.shape[1], len(other.phi), other.phi.shape[1])
         return _enlarged(phi.view(shape) * u.view(shape[0], 1, shape[2], 1), size)
 
+    def _formed_cross(self, other: Sites) -> Tensor:
+        """The same by forming J, some channels at a time."""
+        B, C, n, _ = self.phi.shape
+        E, D = other.phi.shape[:2]
+        product = self.phi.new_zeros(B * C, E * D)
+        channels = max(1, FORMED // max((B * C + E * D) * self.u.shape[1], 1))
+        for start in range(0, n, channels):
+            rows = self._of_channels(start, start + channels).flatten(0, 1)
+            product += rows @ (rows if other is self else other._of_channels(start, start + channels).flatten(0, 1)).T
+        return _enlarged(product.view(B, C, E, D), self.size * other.size)
+
+    def _of_channels(self, start: int, stop: int) -> Tensor:
+        """Rows of J of some channels, (B, C, channels d)."""
+        return Sites(self.u, self.phi[:, :, start:stop], self.transposed).dense().J
+
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""
-        order = "bcnt,bdt->cdn" if self.transposed else "bcnt,bdt->cnd"
-        return torch.einsum(order, self.phi, self.u).flatten(1) * self.size
+        B, C, n, T = self.phi.shape
+        rows = self.phi.permute(1, 2, 0, 3).reshape(C * n, B * T)
+        J = (rows @ self.u.transpose(1, 2).reshape(B * T, -1)).view(C, n, -1)
+        return (J.transpose(1, 2) if self.transposed else J).flatten(1) * self.size
 
     def along(self, u: Tensor) -> Tensor:
         """J u of every example for O directions (O, P) of the weight, (B, C, O)."""
@@ -126,6 +157,16 @@ class Dense:
     def of(cls, J: Tensor) -> Dense:
         """With entries whose squares fit their dtype."""
         return cls(*fitting(J))
+
+    @property
+    def examples(self) -> int:
+        """B."""
+        return len(self.J)
+
+    @property
+    def is_cheaper_formed(self) -> bool:
+        """It is formed."""
+        return False
 
     def gram(self) -> Tensor:
         """J J^T of every example, (B, C, C)."""

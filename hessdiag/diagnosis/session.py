@@ -97,7 +97,9 @@ class Session:
         step, squares = self.first_step(problem, shape)
         curvature = measure_curvature(problem, how, shape, self.settings, memory=self.memory, work=work, step=step)
         pairs: Sequence[Result] = ()
-        if self.settings.noise_scale and self.settings.matrix == "ggn":
+        if curvature.pairs is not None:
+            pairs = [curvature.pairs]
+        elif self.settings.measures_pairs and size > 1:
             at_once = partial(shape.chunk, memory=self.memory.chunk)
             pairs = sum_pairs(problem, outputs=outputs, chunk=at_once, seed=self.settings.seed, work=work)
         return Measured(size, how, sums, squares, curvature, pairs)

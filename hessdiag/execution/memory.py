@@ -19,7 +19,7 @@ import torch
 from hessdiag.errors import HessdiagError
 
 SHARE = 2  # of the free memory, by default: half
-CACHED = 48 * 2**20  # bytes of activations that a processor works through fastest
+CACHED = 20 * 2**20  # bytes of activations that a processor works through fastest
 OVERHEAD = 4  # what a chunk takes in all, over its activations and cotangents
 MIN_MEMORY = 2**20
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -1,0 +1,140 @@
+"""Inner products of the matrices of pairs of examples, from Jacobians that are at hand.
+
+With J_b^T z and S z as in `hessdiag.curvature.sketch`, ⟨G^(b), G^(c)⟩ = tr(S_b K_bc S_c K_cb) with K_bc = J_b J_c^T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessdiag.curvature.estimators.pairs import pair_statistics
+from hessdiag.execution.work import Result
+
+GROUPS = 16
+MIN_GROUPS = 4  # of a batch that is not one group, so that they tell an error
+SIDE = 64  # outputs of all examples of a group together, where there are so few that all are taken
+MAX_GROUP = 8
+
+
+@dataclass(frozen=True)
+class PairGroups:
+    """Groups of examples that follow one another, of which some are measured while their Jacobians are at hand.
+
+    Attributes:
+        examples: of the batch.
+        size: examples of a group.
+        count: groups that are measured, spread over the batch.
+        blocks: L.
+    """
+
+    examples: int
+    size: int
+    count: int
+    blocks: int
+
+    @classmethod
+    def of(cls, examples: int, *, largest: int, blocks: int) -> PairGroups | None:
+        """Groups of at most `largest` examples; None where there is no pair."""
+        if min(examples, largest) < 2:
+            return None
+        size = examples if examples <= largest else min(largest, max(2, examples // MIN_GROUPS))
+        return cls(examples, size, min(GROUPS, examples // size), blocks)
+
+    def order(self) -> list[int]:
+        """Numbers of the examples such that each group is spread over the whole batch, which may be sorted."""
+        groups = self.examples // self.size
+        spread = [place * groups + group for group in range(groups) for place in range(self.size)]
+        return [*spread, *range(groups * self.size, self.examples)]
+
+    def chunk(self, examples: int) -> int:
+        """As many examples at once as make whole groups."""
+        return max(1, examples // self.size) * self.size
+
+    def rows(self, start: int, size: int) -> PairRows:
+        """Rows of the groups that lie in a part of the batch, from example `start` in this order."""
+        every = self.examples // self.size // self.count
+        firsts = {row: row * every * self.size - start for row in range(self.count)}
+        inside = {row: first for row, first in firsts.items() if first >= 0 and first + self.size <= size}
+        return PairRows(self, inside)
+
+
+@dataclass(frozen=True)
+class PairRows:
+    """Means of the groups of one part, filled in block by block.
+
+    Attributes:
+        groups: all of them.
+        firsts: by row, the first example of a group among those of the part.
+        means: own and cross by row and block.
+    """
+
+    groups: PairGroups
+    firsts: Mapping[int, int]
+    means: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, block: int, means_of: Callable[[int, int], tuple[float, float]]) -> None:
+        """Add the means of one block over the examples from one place to another."""
+        for row, first in self.firsts.items():
+            self.means[row, block] = means_of(first, first + self.groups.size)
+
+    def result(self) -> Result:
+        """`own` and `cross`, (count, L), and `found`, (count,): 1 where a group was measured; zero elsewhere.
+
+        Results of parts add up.
+        """
+        own, cross = np.zeros((2, self.groups.count, self.groups.blocks))
+        for place, both in self.means.items():
+            own[place], cross[place] = both
+        found = np.zeros(self.groups.count)
+        found[list(self.firsts)] = 1
+        return {"own": own, "cross": cross, "found": found}
+
+
+PAIRS = ("own", "cross", "found")
+
+
+def largest_group(outputs: int) -> int:
+    """Examples of a group of which the Gram matrix of all outputs is small."""
+    return min(max(2, SIDE // outputs), MAX_GROUP)
+
+
+def exact_means(K: Tensor, S: Tensor) -> tuple[float, float]:
+    """Means over examples of ‖G^(b)‖² and over pairs of ⟨G^(b), G^(c)⟩.
+
+    Args:
+        K: (B, N, B, N), Gram matrix of the Jacobians of all outputs of all examples.
+        S: (B, N, N), the loss's Hessian in them.
+    """
+    SK = torch.einsum("bij,bjck->bick", S, K.to(S))
+    return _own_and_cross(torch.einsum("bick,ckbi->bc", SK, SK))
+
+
+def sketched_means(K: Tensor, *, fixed: int, root: bool) -> tuple[float, float]:
+    """The same, without bias, from a basis and random directions.
+
+    Args:
+        K: (B, m, B, m), Gram matrix along A z of m directions of each example, or (B, 2m, B, 2m) along z and S z.
+        fixed: the first so many are a basis of weight 1.
+        root: which of the two.
+    """
+    m = K.shape[1] if root else K.shape[1] // 2
+    X = K.double() if root else K[:, :m, :, m:].double()
+    weight = X.new_ones(m)
+    weight[fixed:] /= max(m - fixed, 1)
+    terms = X * X.permute(2, 3, 0, 1)
+    own, cross = _own_and_cross((terms * weight.view(-1, 1, 1) * weight).sum(dim=(1, 3)))
+    if m > fixed:  # a direction is not independent of itself
+        each = X.diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # (B, m, m)
+        own = float(pair_statistics(each, each, fixed).estimate.mean())
+    return own, cross
+
+
+def _own_and_cross(pairs: Tensor) -> tuple[float, float]:
+    B = len(pairs)
+    own = pairs.diagonal().sum()
+    return float(own / B), float((pairs.sum() - own) / (B * (B - 1)))
