@@ -69,7 +69,7 @@ def test_sampled_blocks_of_a_stream_are_within_their_error_bars() -> None:
     model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 40)).double()
     x = torch.randn(9, 20, dtype=torch.float64)
     exact = hessdiag.diagnose(model, x)
-    for options in ({"method": "sketch", "rtol": 0.1}, {"method": "probe", "rtol": 0.2}):
+    for options in ({"method": "sketch", "rtol": 0.1, "seed": 1}, {"method": "probe", "rtol": 0.2}):
         streamed = hessdiag.diagnose(model, iter(x.split([5, 1, 3])), **options)
         error = np.abs(streamed.heatmap.frobenius_sq - exact.heatmap.frobenius_sq)
         assert (error <= 4 * streamed.heatmap.stderr).all()
