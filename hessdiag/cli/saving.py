@@ -37,7 +37,13 @@ def save(result: Any, *, json: str = "", csv: str = "", html: str = "") -> None:
 
 
 def save_findings(
-    report: Report, changes: Sequence[Finding] | None, *, sarif: str = "", junit: str = "", model: str, fail_on: str = ""
+    report: Report,
+    changes: Sequence[Finding] | None,
+    *,
+    sarif: str = "",
+    junit: str = "",
+    model: str,
+    fail_on: str = "",
 ) -> None:
     """Write the findings for other programs, where that was asked for.
 

@@ -41,8 +41,8 @@ def render(report: Report, changes: Sequence[Finding] | None = None, *, fail_on:
             _tell(case, of_rule, fail_on)
     counts = {"tests": "testcase", "failures": "testcase/failure", "errors": "testcase/error"}
     numbers = {key: str(len(suite.findall(path))) for key, path in counts.items()}
-    suite.attrib |= numbers | {"skipped": "0", "time": TIME}
-    suites = ET.Element("testsuites", name="hessdiag", time=TIME, **numbers)
+    suite.attrib.update(numbers, skipped="0", time=TIME)
+    suites = ET.Element("testsuites", {"name": "hessdiag", **numbers, "time": TIME})
     suites.append(suite)
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'

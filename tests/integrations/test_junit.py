@@ -70,7 +70,10 @@ def test_a_healthy_network_passes_all_tests() -> None:
 
 
 def test_with_a_baseline_its_rules_are_tests_too() -> None:
-    assert main(["diagnose", "./nets.py:network", "--batch-size", "16", "--loss", "cross-entropy", "--json", "b.json"]) == 0
+    assert (
+        main(["diagnose", "./nets.py:network", "--batch-size", "16", "--loss", "cross-entropy", "--json", "b.json"])
+        == 0
+    )
     status, suite = diagnose("./nets.py:network", "--arg", "fill=5.0", "--baseline", "b.json", "--fail-on", "warning")
     assert (status, rules(suite)) == (1, list(CATALOGUE))
     assert "HD601" in rules(suite, "failure")

@@ -21,7 +21,13 @@ from tests.reports import build_report
 
 SCHEMA = json.loads((ROOT / "tests" / "schemas" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
 ODD = Finding(
-    rule="HD301", severity="note", blocks=('a"\n<b>.weight', "é\x00"), message="m", advice="a", value=math.inf, threshold=0
+    rule="HD301",
+    severity="note",
+    blocks=('a"\n<b>.weight', "é\x00"),
+    message="m",
+    advice="a",
+    value=math.inf,
+    threshold=0,
 )
 
 
