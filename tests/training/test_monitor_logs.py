@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from hessdiag.training.monitor_logs import CsvLog, TensorBoardLog, logs_of
+from tests.training.offline_runs import read_offline_run
 
 
 def test_a_csv_file_has_a_row_a_measurement(tmp_path: Path) -> None:
@@ -65,7 +66,6 @@ def test_the_log_method_of_a_run_of_weights_and_biases_is_a_log(
         assert run.step == 3
         log({"verdict": "faulty", "sigma2/fc1.weight": 0.25}, 7)
         assert run.step == 7
-    (kept,) = tmp_path.rglob("run-*.wandb")
-    content = kept.read_bytes()
+    content = read_offline_run(tmp_path, last=b"0.25")
     for entry in (b"sigma2/fc1.weight", b'"healthy"', b'"faulty"', b"0.5", b"0.25"):
         assert entry in content

@@ -12,6 +12,7 @@ from torch import nn
 
 import hessdiag
 from tests.pages import Fence, fences
+from tests.training.offline_runs import read_offline_run
 
 RUN_HERE = re.compile(r"tests/training/test_recipes\.py runs it with (\w+)$")
 RECIPES = {match[1]: fence for fence in fences("docs/how-to.md") if (match := RUN_HERE.search(fence.reason))}
@@ -63,8 +64,7 @@ def test_weights_and_biases(tmp_path: Path) -> None:
     names = run(RECIPES["wandb"], model=model, loss=nn.CrossEntropyLoss())
     train(names["monitor"], model)
     names["run"].finish()
-    (kept,) = tmp_path.rglob("run-*.wandb")
-    assert b"sigma2/weight" in kept.read_bytes()
+    assert b"sigma2/weight" in read_offline_run(tmp_path, last=b"sigma2/weight")
 
 
 @pytest.mark.filterwarnings("ignore")
