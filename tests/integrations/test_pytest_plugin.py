@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,11 @@ from _pytest.pytester import SysModulesSnapshot
 from hessdiag.integrations.findings_baseline import is_known, read_baseline, to_line, update_baseline
 from hessdiag.results.findings import Finding
 from tests.integrations.models import write_models
+from tests.integrations.plugin import INSTALLED, LOADED, PLUGIN
 from tests.pages import ROOT
 from tests.reports import build_block, build_report
 
 pytest_plugins = ["pytester"]
-PLUGIN = "hessdiag.integrations.pytest_plugin"
-INSTALLED = any(entry.value == PLUGIN for entry in entry_points(group="pytest11"))
-LOADED = [] if INSTALLED else ["-p", PLUGIN]
 
 TESTS = """
 import pytest, torch
