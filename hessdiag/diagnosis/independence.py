@@ -71,7 +71,7 @@ def mixes_rows(call: LayerCall, gradient: Tensor | None, sides: Sequence[Tensor]
         sides: (B,) booleans each.
         examples: B.
     """
-    shapes = (call.output_shape, call.x.shape)
+    shapes = (call.output_shape,) if call.input_edge is None else (call.output_shape, call.x.shape)
     if any(len(shape) < 2 or shape[0] == 0 or shape[0] % examples for shape in shapes):  # (F,) is one row
         return True
     return reaches_others(gradient, sides)

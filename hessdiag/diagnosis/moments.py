@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import Jacobian, jacobians_of, rule_fits
+from hessdiag.derivatives.jacobian import jacobians_of, rule_fits
+from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, trainable
 from hessdiag.diagnosis.independence import (
@@ -201,7 +202,7 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
         check_outputs(model, part, y, halves)
     own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
     ends = [call.output_edge for call in seen.calls]
-    starts = [call.input_edge for call in seen.calls]
+    starts = [call.input_edge or call.output_edge for call in seen.calls]  # what an embedding reads has no gradient
     calls = len(seen.calls)
     moved = [] if gradients is None else [get_gradient_edge(p) for p in trainable(model).values()]
     every = backpropagate(seen.y, [*starts, *ends, *moved], own)
@@ -216,7 +217,8 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
     curved = backpropagate(seen.y, ends, torch.stack(directions))
     layers = np.zeros((len(owners), len(_Layer)))
     for call, *around in zip(seen.calls, every[:calls], every[calls:], curved, strict=True):
-        layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, around)
+        if call.input_edge is not None:
+            layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, around)
     both = [_joined(g, sent) for g, sent in zip(every[calls:], check.ends, strict=True)]
     compared = _compared(problem, part, seen, both, torch.cat([own, check.z.unsqueeze(0)]), check.truth, mixed)
     if gradients is not None:
@@ -316,7 +318,11 @@ def _fits(model: nn.Module, block: Block, calls: Sequence[LayerCall], mixed: Col
 
 def _terms(block: Block, call: LayerCall, phi: Tensor) -> float:
     """Σ ‖φ_t‖² ‖u_t‖² over the sites of a call, φ of the check, with the mean of ‖u_t‖² for each."""
-    read = 1.0 if block.kind == "bias" else sum_of_squares(call.x) / max(call.x.numel(), 1) * block.fan_in
+    read = (
+        1.0
+        if block.kind == "bias" or call.input_edge is None
+        else sum_of_squares(call.x) / max(call.x.numel(), 1) * block.fan_in
+    )
     if block.kind == "weight" and call.x.dim() > 1 and block.kernel:
         read *= math.prod(block.kernel)
     return sum_of_squares(phi[1]) * read
