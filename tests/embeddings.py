@@ -111,16 +111,6 @@ class OwnForward(Words):
         self.embed = Scaled(WORDS, 3)
 
 
-class WritesOver(Words):
-    """The numbers are overwritten after they were read."""
-
-    def forward(self, words: Tensor) -> Tensor:
-        words = words.clone()
-        h = self.embed(words)
-        words.zero_()
-        return self.last(self.mix(h).tanh().mean(1))
-
-
 class Conditional(Words):
     """One class an example."""
 
@@ -140,8 +130,6 @@ Made = tuple[Callable[[], nn.Module], Callable[[], Any]]
 
 EMBEDDINGS: dict[str, Made] = {
     "words": (Words, tokens()),
-    "words, padding": (lambda: Words(padding_idx=1), tokens(5)),
-    "words, sparse": (lambda: Words(sparse=True), tokens(5)),
     "positions": (Positions, tokens()),
     "positions in one row": (lambda: Positions(rows=False), tokens(4)),
     "positions in one row, as many as examples": (lambda: Positions(rows=False), tokens()),
@@ -152,12 +140,17 @@ EMBEDDINGS: dict[str, Made] = {
     "positions, mean over rows": (lambda: Positions(lambda p, _: p.mean(0)), tokens()),
     "distances": (Distances, tokens()),
     "tied": (Tied, tokens()),
-    "tied, padding": (lambda: Tied(padding_idx=1), tokens()),
     "tied, recurrent": (Recurrent, tokens(2)),
     "tied to two embeddings": (Shared, tokens()),
     "words read twice": (ReadTwice, tokens()),
     "words, own forward": (OwnForward, tokens()),
-    "words written over": (WritesOver, tokens()),
     "one class an example": (Conditional, tokens()),
     "words in one row": (Flattened, tokens()),
+}
+
+# Of which torch has no Hessian (sparse gradients), or one of which the padding's row is seen in forward mode alone.
+GAUSS_NEWTON_ONLY: dict[str, Made] = {
+    "words, padding": (lambda: Words(padding_idx=1), tokens(5)),
+    "words, sparse": (lambda: Words(sparse=True), tokens(5)),
+    "tied, padding": (lambda: Tied(padding_idx=1), tokens()),
 }

@@ -28,7 +28,7 @@ class LayerCall:
 
     Attributes:
         owner: path of the module in the model.
-        x: input of the layer, detached; of an embedding a copy of the numbers of the rows that it looks up.
+        x: input of the layer, detached; of an embedding the numbers of the rows that it looks up.
         output: output of the layer, detached; a copy when outputs were asked for, else None.
         output_shape: its shape.
         input_edge, output_edge: where to differentiate; nothing flows to the input of an embedding.
@@ -139,8 +139,7 @@ class _Watch:
         if is_functorch_wrapped_tensor(x):  # the layer is called by torch.vmap: no edge to differentiate at
             return None
         if looks_up(module):
-            handed = self._numbers(x)
-            self.entered = handed.clone()  # the model may write to them later
+            self.entered = handed = self._numbers(x)
         elif x.is_floating_point():
             handed = x.view_as(x) if x.requires_grad else x.detach().requires_grad_().view_as(x)
             self.entered, self.edge = handed, get_gradient_edge(handed)

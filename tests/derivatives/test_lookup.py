@@ -43,7 +43,7 @@ FORMS = {
 }
 
 
-def J_of(jacobian: Jacobian) -> Tensor:
+def formed(jacobian: Jacobian) -> Tensor:
     """(B, C, P)."""
     whole = jacobian.dense()
     return whole.J * whole.size
@@ -75,14 +75,14 @@ def test_rows_are_held_once() -> None:
 def test_all_forms_tell_the_same_as_the_formed_jacobian(name: str) -> None:
     torch.manual_seed(1)
     here = FORMS[name]()
-    J = J_of(here)
+    J = formed(here)
     assert here.shape == (B, C)
     torch.testing.assert_close(here.gram(), torch.einsum("bcp,bep->bce", J, J), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(here.total(), J.sum(0))
     u = random(3, V * n)
     torch.testing.assert_close(here.along(u), torch.einsum("bcp,op->bco", J, u), rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(J_of(here.narrow(1, 3)), J[1:3])
-    torch.testing.assert_close(J_of(here.of_cotangent(1)), J[:, 1:2])
+    torch.testing.assert_close(formed(here.narrow(1, 3)), J[1:3])
+    torch.testing.assert_close(formed(here.of_cotangent(1)), J[:, 1:2])
     numbers = torch.randint(V, (B, 4))
     picked = torch.stack([matrix[:, chosen] for matrix, chosen in zip(J.view(B, C, V, n), numbers, strict=True)])
     torch.testing.assert_close(here.rows(numbers, V) * here.size, picked)
@@ -92,34 +92,34 @@ def test_all_forms_tell_the_same_as_the_formed_jacobian(name: str) -> None:
 @pytest.mark.parametrize("name", FORMS)
 def test_inner_products_of_any_two_forms(name: str, other: str) -> None:
     here, there, more = FORMS[name](), FORMS[other](B, 4, 3), FORMS[other](2, 4, 3)
-    torch.testing.assert_close(here.paired(there), torch.einsum("bcp,bep->bce", J_of(here), J_of(there)))
-    torch.testing.assert_close(here.cross(more), torch.einsum("bcp,dep->bcde", J_of(here), J_of(more)))
+    torch.testing.assert_close(here.paired(there), torch.einsum("bcp,bep->bce", formed(here), formed(there)))
+    torch.testing.assert_close(here.cross(more), torch.einsum("bcp,dep->bcde", formed(here), formed(more)))
 
 
 @pytest.mark.parametrize("other", FORMS)
 @pytest.mark.parametrize("name", FORMS)
 def test_sums_of_any_two_forms(name: str, other: str) -> None:
     here, there = FORMS[name](), FORMS[other]()
-    torch.testing.assert_close(J_of(merge([here, there])), J_of(here) + J_of(there))
-    torch.testing.assert_close(J_of(merge([here, there, here])), 2 * J_of(here) + J_of(there))
+    torch.testing.assert_close(formed(merge([here, there])), formed(here) + formed(there))
+    torch.testing.assert_close(formed(merge([here, there, here])), 2 * formed(here) + formed(there))
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_more_examples_of_one_form(name: str) -> None:
     parts = [FORMS[name](examples) for examples in (1, 3)]
-    torch.testing.assert_close(J_of(concatenate(parts)), torch.cat([J_of(part) for part in parts]))
+    torch.testing.assert_close(formed(concatenate(parts)), torch.cat([formed(part) for part in parts]))
 
 
 def test_examples_of_different_lengths_and_forms() -> None:
     parts = [lookup(2, 3), lookup(1, 6)]
-    torch.testing.assert_close(J_of(concatenate(parts)), torch.cat([J_of(part) for part in parts]))
+    torch.testing.assert_close(formed(concatenate(parts)), torch.cat([formed(part) for part in parts]))
     mixed = [lookup(2, 3), merge([lookup(1, 6), sites(1)])]
-    torch.testing.assert_close(J_of(concatenate(mixed)), torch.cat([J_of(part) for part in mixed]))
+    torch.testing.assert_close(formed(concatenate(mixed)), torch.cat([formed(part) for part in mixed]))
 
 
 def test_a_tied_weight_is_never_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     tied = merge([sites(), lookup()])
-    want = torch.einsum("bcp,bep->bce", J_of(tied), J_of(tied))
+    want = torch.einsum("bcp,bep->bce", formed(tied), formed(tied))
     for form in (Lookup, Sites):
         monkeypatch.setattr(form, "dense", lambda _: pytest.fail("formed"))
     torch.testing.assert_close(tied.gram(), want)
@@ -139,4 +139,4 @@ def test_small_and_large_gradients_fit_float32() -> None:
 def test_a_few_examples_at_a_time_give_the_same(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hessdiag.derivatives.lookup.FORMED", held)
     here, there = lookup(), sites(4)
-    torch.testing.assert_close(here.cross(there), torch.einsum("bcp,dep->bcde", J_of(here), J_of(there)))
+    torch.testing.assert_close(here.cross(there), torch.einsum("bcp,dep->bcde", formed(here), formed(there)))
