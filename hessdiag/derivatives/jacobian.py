@@ -18,7 +18,7 @@ from hessdiag.derivatives.jacobian_form import Dense, Jacobian
 from hessdiag.derivatives.lookup import Lookup
 from hessdiag.derivatives.sites import Sites
 from hessdiag.derivatives.summed import merge
-from hessdiag.network.blocks import Block, owners_of
+from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
 from hessdiag.network.hooks import LayerCall, backpropagate, trace
 from hessdiag.network.layers import CONVOLUTIONS
 
@@ -37,7 +37,8 @@ def all_jacobians(
         blocks: the blocks.
         cotangents_of: makes the cotangents (C, B, *out) from the outputs (B, *out).
     """
-    seen = trace(model, part, owners_of(block for block in blocks if block.structured))
+    structured = [block for block in blocks if block.structured]
+    seen = trace(model, part, owners_of(structured), in_common=looked_up_in_common(structured))
     cotangents = cotangents_of(seen.y.detach())
     phis = backpropagate(seen.y, [call.output_edge for call in seen.calls], cotangents)
     yield from jacobians_of(model, part, blocks, seen.calls, phis, cotangents)

@@ -40,7 +40,7 @@ from hessdiag.diagnosis.independence import (
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.network.blocks import Block, block_parameter, owners_of
+from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 from hessdiag.network.layers import initialised_layers
 
@@ -192,9 +192,10 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = _watched(problem)
     few = problem.batch.narrow(0, max(2, min(part.size, PAIRWISE)))  # where one fits, two do for the moment
-    mixed = _check_few(model, few, owners, seed) if part.offset == few.offset else set()
+    in_common = looked_up_in_common(blocks)
+    mixed = _check_few(model, few, owners, seed, in_common) if part.offset == few.offset else set()
     watched, inputs = differentiable(part)
-    seen = trace(model, watched, owners, keep_outputs=True)
+    seen = trace(model, watched, owners, keep_outputs=True, in_common=in_common)
     y = seen.y.detach()
     _check_finite(y)
     halves = halves_of(part, seed)
@@ -378,13 +379,13 @@ def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tenso
     return drawn.to(y) / math.sqrt(wanted)
 
 
-def _check_few(model: nn.Module, few: Batch, owners: Sequence[str], seed: int) -> set[str]:
+def _check_few(model: nn.Module, few: Batch, owners: Sequence[str], seed: int, in_common: Collection[str]) -> set[str]:
     """Check that a few examples give the same again, and which layers mix their rows."""
     with called_alone(model, few.size):
         y = few.call(model).detach()
     _check_finite(y)
     _check_repeatable(model, few, y)
-    return check_pairs(model, few, owners, seed) if few.size > 1 else set()
+    return check_pairs(model, few, owners, seed, in_common) if few.size > 1 else set()
 
 
 def _check_finite(y: Tensor) -> None:

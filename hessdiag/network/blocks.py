@@ -29,12 +29,14 @@ class Block(BlockRecord):
         structured: whether a rule gives its Jacobian from the layer's input and output gradients; the others are
             differentiated as they are, and the theory has no γ for them.
         looked_up: whether one of the owners is an embedding, which multiplies nothing; no γ for these either.
+        in_common: owners that look (T,) rows up for all examples together, as positions.
     """
 
     owners: tuple[str, ...]
     attribute: str
     structured: bool = True
     looked_up: bool = False
+    in_common: tuple[str, ...] = ()
 
     @property
     def multiplies(self) -> bool:
@@ -89,6 +91,11 @@ def owners_of(blocks: Iterable[Block]) -> list[str]:
     return list(dict.fromkeys(owner for block in blocks for owner in block.owners))
 
 
+def looked_up_in_common(blocks: Iterable[Block]) -> frozenset[str]:
+    """Paths of all embeddings that look rows up for all examples together."""
+    return frozenset(owner for block in blocks for owner in block.in_common)
+
+
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:
     """The parameter itself."""
     parameter = model.get_submodule(block.owners[0])._parameters[block.attribute]
@@ -110,11 +117,14 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
     if nn.parameter.is_lazy(parameter):
         return f"not initialised yet in {layer}: run the model once before measuring it"
     kind = _kind(module, attribute, parameter)
+    if kind == "bias" and (applied := [(p, a) for p, a in slots if has_rule(model.get_submodule(p))]):
+        slots, module = applied, model.get_submodule(applied[0][0])  # others hold it too, as BERT's head does
     if kind is None:
         shape = tuple(parameter.shape)
         what = f"vector of {shape[0]}" if len(shape) == 1 else f"{'x'.join(map(str, shape))} tensor"
         return f"{what} in {layer}: neither a weight matrix, a bias nor a scalar"
     holders = [model.get_submodule(p) for p, _ in slots]
+    attribute = slots[0][1]
     same_name = all(a == attribute for _, a in slots)
     fan_in, fan_out, kernel = fans_of(module, attribute, parameter)
     return Block(
@@ -122,7 +132,7 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
         kind=kind,
         owners=tuple(p for p, _ in slots),
         attribute=attribute,
-        layer=layer,
+        layer=type(module).__name__,
         shape=tuple(parameter.shape),
         numel=parameter.numel(),
         fan_in=fan_in,

@@ -52,14 +52,29 @@ class Trace:
     calls: tuple[LayerCall, ...]
 
 
-def trace(model: nn.Module, batch: Batch, owners: Collection[str], *, keep_outputs: bool = False) -> Trace:
+def trace(
+    model: nn.Module,
+    batch: Batch,
+    owners: Collection[str],
+    *,
+    keep_outputs: bool = False,
+    in_common: Collection[str] = (),
+) -> Trace:
     """Run the model forward on a batch, watching the modules at the paths `owners`.
+
+    Args:
+        model: the model.
+        batch: the examples.
+        owners: paths of layers.
+        keep_outputs: copy what they write.
+        in_common: those of them that are embeddings and look (T,) rows up for all examples together.
 
     Raises:
         HessdiagError: the model writes over the input of a layer after the layer has read it.
     """
     calls: list[LayerCall] = []
-    with _watching(model, owners, calls.append, keep_outputs, examples=batch.size):
+    watches = [_Watch(owner, calls.append, keep_outputs, batch.size, owner in in_common) for owner in owners]
+    with _watching(model, watches):
         y = batch.call(model)
     for call in calls:
         if call.x._version != call.version:
@@ -101,14 +116,11 @@ def _strided(gradient: Tensor) -> Tensor:
 
 
 @contextmanager
-def _watching(
-    model: nn.Module, owners: Collection[str], record: Callable[[LayerCall], None], keep_outputs: bool, *, examples: int
-) -> Iterator[None]:
+def _watching(model: nn.Module, watches: Sequence[_Watch]) -> Iterator[None]:
     handles = []
     try:
-        for owner in owners:
-            module = model.get_submodule(owner)
-            watch = _Watch(owner, record, keep_outputs, examples=examples)
+        for watch in watches:
+            module = model.get_submodule(watch.owner)
             handles.append(module.register_forward_pre_hook(watch.before, with_kwargs=True))
             # First of all hooks: one of the user's, such as a multiplier, may change what the layer itself wrote.
             handles.append(module.register_forward_hook(watch.after, with_kwargs=True, prepend=True))
@@ -121,11 +133,14 @@ def _watching(
 class _Watch:
     """The pair of hooks of one module; the first hands the aliased input over to the second."""
 
-    def __init__(self, owner: str, record: Callable[[LayerCall], None], keep_outputs: bool, *, examples: int) -> None:
+    def __init__(
+        self, owner: str, record: Callable[[LayerCall], None], keep_outputs: bool, examples: int, in_common: bool
+    ) -> None:
         self.owner = owner
         self.record = record
         self.keep_outputs = keep_outputs
         self.examples = examples
+        self.in_common = in_common
         self.entered: Tensor | None = None
         self.edge: GradientEdge | None = None
 
@@ -154,6 +169,8 @@ class _Watch:
         """
         if numbers.dim() > 1 and len(numbers) == 1:
             return numbers.expand(self.examples, *numbers.shape[1:])
+        if numbers.dim() == 1 and self.in_common:
+            return numbers.expand(self.examples, -1)
         return numbers
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:

@@ -229,3 +229,12 @@ def test_the_fans_of_a_parametrized_layers_bias_are_read_without_computing_its_w
     found = blocks_of(model)
     assert (found["bias"].fan_in, found["bias"].fan_out) == (4, 30)
     assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())
+
+
+def test_a_bias_that_a_container_holds_too_is_that_of_the_layer_that_adds_it() -> None:
+    """As in the head of BERT's masked language models."""
+    model = nn.Module()
+    model.last = nn.Linear(3, 5)
+    model.bias = model.last.bias
+    block = blocks_of(model)["bias"]
+    assert (block.layer, block.owners, block.fan_in, block.structured) == ("Linear", ("last",), 3, True)
