@@ -12,6 +12,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from tests.embeddings import EMBEDDINGS
 from tests.layouts import MIXING, WITHOUT_RULES
 from tests.networks import BUILDERS, Multiplier
 
@@ -370,6 +371,7 @@ Pair = namedtuple("Pair", ["logits", "state"])
 KINDS: dict[str, Kind] = {
     **{name: _of_network(name) for name in BUILDERS},
     **{name: Kind(*made) for name, made in WITHOUT_RULES.items()},
+    **{name: Kind(*made) for name, made in EMBEDDINGS.items()},
     "checkpointed": Kind(Checkpointed),
     "checkpointed reentrant": Kind(CheckpointedReentrant),
     "own function": Kind(OwnFunction),

@@ -78,7 +78,7 @@ def predict_block(
         weight_sq=weight_sq,
     )
     known = [use for use in applied if use.step.x is not None and isinstance(use.step.out, Activation)]
-    if not block.structured or len(block.owners) != 1 or len(known) != 1:
+    if not block.multiplies or len(block.owners) != 1 or len(known) != 1:
         return bare
     (use,) = known
     layer = _Layer.of(block, use.step, found.graph.batch)

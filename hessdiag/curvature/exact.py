@@ -24,9 +24,11 @@ from hessdiag.curvature.first_step import KEYS, FirstStep, exact_sums
 from hessdiag.curvature.pair_groups import PAIRS, PairGroups, exact_means
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import Dense, Jacobian, Sites, all_jacobians, unit_cotangents
+from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
+from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.losses import hessian_matrix
 from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.summed import concatenate
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import Block
 from hessdiag.results.numbers import Array
@@ -125,9 +127,8 @@ def output_jacobians(problem: Problem, part: Batch) -> tuple[Tensor, list[Jacobi
 
 
 def _concatenate(parts: Sequence[Jacobian | None]) -> Jacobian | None:
-    sites = [part for part in parts if isinstance(part, Sites)]
-    dense = [part for part in parts if isinstance(part, Dense)]
-    return Sites.concatenate(sites) if sites else Dense.concatenate(dense) if dense else None
+    present = [part for part in parts if part is not None]
+    return concatenate(present) if present else None
 
 
 def _curvature(frobenius_sq: Array, blocks: Sequence[Block]) -> Curvature:

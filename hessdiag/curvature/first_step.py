@@ -19,7 +19,8 @@ from torch import Tensor
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel, tangent
-from hessdiag.derivatives.jacobian import Jacobian, all_jacobians, unit_cotangents
+from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
+from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.losses import hessian_matrix
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians

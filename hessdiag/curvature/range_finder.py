@@ -25,7 +25,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.memory import is_out_of_memory
 from hessdiag.network.blocks import Block, block_parameter
 from hessdiag.network.hooks import LayerCall, Trace
-from hessdiag.network.layers import CONVOLUTIONS, stores_inputs_first
+from hessdiag.network.layers import CONVOLUTIONS, looks_up, stores_inputs_first
 
 TOGETHER = 4  # displacements that share a forward pass, and are in memory at once
 
@@ -66,22 +66,22 @@ def _samples(
     problem: Problem, part: Batch, seen: Trace, count: int, scales: Sequence[float], generator: torch.Generator
 ) -> Iterator[Tensor]:
     """What the outputs (B, *out) move by, `count` times."""
-    weighted = list(zip(problem.blocks, scales, strict=True))
-    ruled = [(block, scale) for block, scale in weighted if block.structured and block.kind != "scalar"]
-    factors = {block.name: _factors(block, scale, count, generator, like=seen.y) for block, scale in ruled}
-    displaced = _displaced(problem.model, seen, [block for block, _ in ruled], factors)
-    moved = _moved_outputs(problem, part, seen.calls, displaced, count)
-    others = weighted if moved is None else [pair for pair in weighted if pair[0].name not in factors]
+    weighted = zip(problem.blocks, scales, strict=True)
+    factors = {block.name: _factors(block, scale, count, generator, like=seen.y) for block, scale in weighted}
+    ruled = [block for block in problem.blocks if block.structured and block.kind != "scalar"]
+    moved = _moved_outputs(problem, part, seen.calls, _displaced(problem.model, seen, ruled, factors), count)
+    others = [block for block in problem.blocks if moved is None or block not in ruled]
     for number in range(count):
         sample = torch.zeros_like(seen.y) if moved is None else moved[number]
         if others:
-            sample = sample + _by_tangent(problem.model, part, others, generator)
+            sample = sample + _by_tangent(problem.model, part, others, factors, number)
         yield sample.detach()
 
 
 def _factors(block: Block, scale: float, count: int, generator: torch.Generator, like: Tensor) -> Factors:
     """Rows of vectors whose outer products displace a weight: along its first dimension, and along the others."""
-    first, others = block.shape[0], block.numel // block.shape[0]
+    first = block.shape[0] if block.shape else 1
+    others = block.numel // first
     one = torch.randn(count, first, generator=generator).to(like) * scale
     return one, torch.randn(count, others, generator=generator).to(like)
 
@@ -102,6 +102,8 @@ def _displaced(
 
 def _moved(module: nn.Module, block: Block, call: LayerCall, one: Tensor, other: Tensor) -> Displacement:
     """What a call writes more where its weight moves by the outer product of two rows, or its bias by the first."""
+    if looks_up(module):
+        return lambda k: one[k][call.x].unsqueeze(-1) * other[k]
     if not isinstance(module, CONVOLUTIONS):
         if block.kind == "bias":
             return lambda k: one[k]
@@ -189,9 +191,12 @@ class _Moving:
 
 
 def _by_tangent(
-    model: nn.Module, part: Batch, weighted: Sequence[tuple[Block, float]], generator: torch.Generator
+    model: nn.Module, part: Batch, blocks: Sequence[Block], factors: Mapping[str, Factors], number: int
 ) -> Tensor:
-    """What the outputs move by along a random displacement of all entries of some blocks, in forward mode."""
-    at = {block.name: block_parameter(model, block).detach() for block, _ in weighted}
-    along = {block.name: torch.randn(block.shape, generator=generator).to(at[block.name]) * s for block, s in weighted}
+    """What the outputs move by along a displacement of some blocks, by a pass with the weights' tangents."""
+    at = {block.name: block_parameter(model, block).detach() for block in blocks}
+    along = {}
+    for name, value in at.items():
+        one, other = factors[name]
+        along[name] = torch.outer(one[number], other[number]).view(value.shape).to(value)
     return tangent(FunctionalModel(model), at, along, part, forward_mode=True)

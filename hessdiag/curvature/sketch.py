@@ -43,7 +43,8 @@ from hessdiag.curvature.pair_groups import MAX_GROUP, PAIRS, PairGroups, sketche
 from hessdiag.curvature.range_finder import range_basis
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import Jacobian, sent_to_blocks, watch
+from hessdiag.derivatives.jacobian import sent_to_blocks, watch
+from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians, stream
@@ -388,7 +389,7 @@ def _gram(
     """Gram matrices of every example along the first `count` cotangents, (B, count, count), and means of pairs."""
     if add is None:
         return jacobian.gram()[:, :count, :count].double()
-    if jacobian.examples <= MAX_GROUP:  # the Jacobian is formed once for both
+    if jacobian.shape[0] <= MAX_GROUP:  # the Jacobian is formed once for both
         K = jacobian.cross(jacobian)[:, :count, :, :count].double()
         add(lambda start, stop: means(K[start:stop, :, start:stop]))
         return K.diagonal(dim1=0, dim2=2).permute(2, 0, 1)

@@ -84,7 +84,7 @@ class _Scales:
             return cls()
         layer = layers[0]
         around = {key: getattr(layer, key) for key in MOMENTS}
-        if not block.structured:
+        if not block.multiplies:
             return cls(moments=around)
         sizes = next(shape.layers[owner] for owner in block.owners if owner in moments.layers)
         varsigma = scaling.activation_scaling(sizes.inputs, layer.x_gradient_sq, layer.x_sq)

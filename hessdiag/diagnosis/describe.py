@@ -82,5 +82,6 @@ def cost(shape: NetworkShape, blocks: Sequence[Block], how: Plan, batch_size: in
         for layer in (shape.layers[owner] for owner in block.owners if owner in shape.layers):
             if block.kind == "weight":
                 T, n, d = layer.sites, block.fan_out, block.numel // block.fan_out
-                gram += min((N * T) ** 2 * n + T * T * d, N * block.numel * T + N * N * block.numel)
+                few = min(T, d)  # coordinates of what it reads
+                gram += T * T * d * (few < d) + N * n * few * T + N * N * n * few
     return 1 / 3 + N / 3 + gram / max(3 * forward, 1)

@@ -144,7 +144,7 @@ def diagnose(
         y, resolved = try_loss(model, batch, loss, settings)
         with called_alone(model, min(2, batch.size)):
             shape = measure_shapes(model, batch, found)
-        problem = Problem(model, batch, resolved, in_execution_order(found, shape.order), skipped)
+        problem = Problem(model, batch, resolved, in_execution_order(shape.readable(found), shape.order), skipped)
         work = Work(ranks, progress=as_progress(progress))
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))

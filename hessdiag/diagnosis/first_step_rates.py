@@ -38,7 +38,7 @@ def first_step_rates(model: nn.Module, batch: Batch, loss: Loss, settings: Setti
         shape = measure_shapes(model, batch, found)
     memory = Memory.of(None, next(model.parameters()).device)
     session = Session(settings, memory)
-    problem = Problem(model, batch, loss, in_execution_order(found, shape.order), skipped)
+    problem = Problem(model, batch, loss, in_execution_order(shape.readable(found), shape.order), skipped)
     problem, shape, _ = session.read_right(problem, shape, Work())
     step, _ = session.first_step(problem, shape)
     assert step is not None

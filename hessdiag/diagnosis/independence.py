@@ -10,7 +10,7 @@ hence layouts, which concern them all, as good as surely; the first few examples
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -71,7 +71,7 @@ def mixes_rows(call: LayerCall, gradient: Tensor | None, sides: Sequence[Tensor]
         sides: (B,) booleans each.
         examples: B.
     """
-    shapes = (call.output_shape, call.x.shape)
+    shapes = (call.output_shape,) if call.input_edge is None else (call.output_shape, call.x.shape)
     if any(len(shape) < 2 or shape[0] == 0 or shape[0] % examples for shape in shapes):  # (F,) is one row
         return True
     return reaches_others(gradient, sides)
@@ -93,17 +93,19 @@ def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
     return replace(part, args=args, kwargs=kwargs), edges
 
 
-def check_pairs(model: nn.Module, few: Batch, owners: Sequence[str], seed: int) -> set[str]:
+def check_pairs(
+    model: nn.Module, few: Batch, owners: Sequence[str], seed: int, in_common: Collection[str] = ()
+) -> set[str]:
     """Layers whose rows are not those of one example after the other, from all pairs of a few examples.
 
     Also the gradients of each example's outputs are the same without the others: where outputs are zero, as of a last
-    layer that starts there, only those show a mixing.
+    layer that starts there, only those show a mixing. `in_common` as in `hessdiag.network.hooks.trace`.
 
     Raises:
         HessdiagError: the model mixes examples.
     """
     watched, inputs = differentiable(few)
-    seen = trace(model, watched, owners)
+    seen = trace(model, watched, owners, in_common=in_common)
     y = seen.y.detach()
     sides = list(torch.eye(few.size, dtype=torch.bool))
     check_outputs(model, few, y, sides)

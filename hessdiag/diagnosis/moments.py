@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import Jacobian, jacobians_of, rule_fits
+from hessdiag.derivatives.jacobian import jacobians_of, rule_fits
+from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, trainable
 from hessdiag.diagnosis.independence import (
@@ -39,7 +40,7 @@ from hessdiag.diagnosis.independence import (
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.network.blocks import Block, block_parameter, owners_of
+from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 from hessdiag.network.layers import initialised_layers
 
@@ -192,9 +193,10 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = _watched(problem)
     few = problem.batch.narrow(0, max(2, min(part.size, PAIRWISE)))  # where one fits, two do for the moment
-    mixed = _check_few(model, few, owners, seed) if part.offset == few.offset else set()
+    in_common = looked_up_in_common(blocks)
+    mixed = _check_few(model, few, owners, seed, in_common) if part.offset == few.offset else set()
     watched, inputs = differentiable(part)
-    seen = trace(model, watched, owners, keep_outputs=True)
+    seen = trace(model, watched, owners, keep_outputs=True, in_common=in_common)
     y = seen.y.detach()
     _check_finite(y)
     # One half tells what reaches the other, and autograd's gradient of the loss tells the rest; else both are sent.
@@ -203,7 +205,7 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
         check_outputs(model, part, y, halves)
     own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
     ends = [call.output_edge for call in seen.calls]
-    starts = [call.input_edge for call in seen.calls]
+    starts = [call.input_edge or call.output_edge for call in seen.calls]  # what an embedding reads has no gradient
     calls = len(seen.calls)
     moved = {} if gradients is None else trainable(model)
     arriving = [get_gradient_edge(p) for p in moved.values()]
@@ -219,7 +221,8 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
     curved = backpropagate(seen.y, ends, torch.stack(directions))
     layers = np.zeros((len(owners), len(_Layer)))
     for call, *around in zip(seen.calls, every[:calls], every[calls:], curved, strict=True):
-        layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, around)
+        if call.input_edge is not None:
+            layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, around)
     both = [_joined(g, sent) for g, sent in zip(every[calls:], check.ends, strict=True)]
     of_loss = dict(zip(moved, of_parameters, strict=True))
     truth = [(of_loss.get(block.name), sent) for block, sent in zip(blocks, check.truth, strict=True)]
@@ -322,7 +325,11 @@ def _fits(model: nn.Module, block: Block, calls: Sequence[LayerCall], mixed: Col
 
 def _terms(block: Block, call: LayerCall, phi: Tensor) -> float:
     """Σ ‖φ_t‖² ‖u_t‖² over the sites of a call, φ of the loss and of the check, with the mean of ‖u_t‖² for each."""
-    read = 1.0 if block.kind == "bias" else sum_of_squares(call.x) / max(call.x.numel(), 1) * block.fan_in
+    read = (
+        1.0
+        if block.kind == "bias" or call.input_edge is None
+        else sum_of_squares(call.x) / max(call.x.numel(), 1) * block.fan_in
+    )
     if block.kind == "weight" and call.x.dim() > 1 and block.kernel:
         read *= math.prod(block.kernel)
     return sum_of_squares(phi) * read
@@ -393,13 +400,13 @@ def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tenso
     return drawn.to(y) / math.sqrt(wanted)
 
 
-def _check_few(model: nn.Module, few: Batch, owners: Sequence[str], seed: int) -> set[str]:
+def _check_few(model: nn.Module, few: Batch, owners: Sequence[str], seed: int, in_common: Collection[str]) -> set[str]:
     """Check that a few examples give the same again, and which layers mix their rows."""
     with called_alone(model, few.size):
         y = few.call(model).detach()
     _check_finite(y)
     _check_repeatable(model, few, y)
-    return check_pairs(model, few, owners, seed) if few.size > 1 else set()
+    return check_pairs(model, few, owners, seed, in_common) if few.size > 1 else set()
 
 
 def _check_finite(y: Tensor) -> None:

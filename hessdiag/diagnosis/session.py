@@ -130,7 +130,15 @@ class Session:
         self, problem: Problem, shape: NetworkShape, work: Work
     ) -> tuple[Problem, NetworkShape, Result]:
         """The same by first derivatives at the weights as they are."""
-        sums = self.sum_moments(problem, shape, work)
+        try:
+            sums = self.sum_moments(problem, shape, work)
+        except HessdiagError:  # perhaps because what an embedding looks up for all examples was written for each
+            blocks = [replace(b, structured=b.structured and not b.looked_up) for b in problem.blocks]
+            if blocks == list(problem.blocks):
+                raise
+            problem = replace(problem, blocks=blocks)
+            shape = measure_shapes(problem.model, problem.batch, blocks)
+            sums = self.sum_moments(problem, shape, work.within("without lookups"))
         misread = moments_of(problem, sums).misread
         if not misread:
             return problem, shape, sums

@@ -7,7 +7,7 @@ is one block with several owners. Everything else is listed with the reason why 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,7 @@ from torch import nn
 
 from hessdiag.errors import HessdiagError
 from hessdiag.network.block_record import BlockRecord, Kind
-from hessdiag.network.layers import fans_of, has_rule
+from hessdiag.network.layers import fans_of, has_rule, is_linear, looks_up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +28,20 @@ class Block(BlockRecord):
         attribute: the parameter's name inside its owners.
         structured: whether a rule gives its Jacobian from the layer's input and output gradients; the others are
             differentiated as they are, and the theory has no γ for them.
+        looked_up: whether one of the owners is an embedding, which multiplies nothing; no γ for these either.
+        in_common: owners that look (T,) rows up for all examples together, as positions.
     """
 
     owners: tuple[str, ...]
     attribute: str
     structured: bool = True
+    looked_up: bool = False
+    in_common: tuple[str, ...] = ()
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether the theory of layers that multiply by their parameter, or add it, speaks of this one."""
+        return self.structured and not self.looked_up
 
 
 def find_blocks(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
@@ -82,6 +91,11 @@ def owners_of(blocks: Iterable[Block]) -> list[str]:
     return list(dict.fromkeys(owner for block in blocks for owner in block.owners))
 
 
+def looked_up_in_common(blocks: Iterable[Block]) -> frozenset[str]:
+    """Paths of all embeddings that look rows up for all examples together."""
+    return frozenset(owner for block in blocks for owner in block.in_common)
+
+
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:
     """The parameter itself."""
     parameter = model.get_submodule(block.owners[0])._parameters[block.attribute]
@@ -103,27 +117,39 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
     if nn.parameter.is_lazy(parameter):
         return f"not initialised yet in {layer}: run the model once before measuring it"
     kind = _kind(module, attribute, parameter)
+    if kind == "bias" and (applied := [(p, a) for p, a in slots if has_rule(model.get_submodule(p))]):
+        slots, module = applied, model.get_submodule(applied[0][0])  # others hold it too, as BERT's head does
     if kind is None:
         shape = tuple(parameter.shape)
         what = f"vector of {shape[0]}" if len(shape) == 1 else f"{'x'.join(map(str, shape))} tensor"
         return f"{what} in {layer}: neither a weight matrix, a bias nor a scalar"
-    others = [(model.get_submodule(p), a) for p, a in slots[1:]]
-    alike = all(type(other) is type(module) and a == attribute for other, a in others)
+    holders = [model.get_submodule(p) for p, _ in slots]
+    attribute = slots[0][1]
+    same_name = all(a == attribute for _, a in slots)
     fan_in, fan_out, kernel = fans_of(module, attribute, parameter)
     return Block(
         name=name,
         kind=kind,
         owners=tuple(p for p, _ in slots),
         attribute=attribute,
-        layer=layer,
+        layer=type(module).__name__,
         shape=tuple(parameter.shape),
         numel=parameter.numel(),
         fan_in=fan_in,
         fan_out=fan_out,
         kernel=kernel,
         groups=int(getattr(module, "groups", 1)) if hasattr(module, "kernel_size") else 1,
-        structured=kind == "scalar" or (alike and has_rule(module) and attribute in ("weight", "bias")),
+        structured=kind == "scalar" or (same_name and attribute in ("weight", "bias") and _share_rule(holders)),
+        looked_up=kind == "weight" and any(map(looks_up, holders)),
     )
+
+
+def _share_rule(holders: Sequence[nn.Module]) -> bool:
+    """Whether there is a rule for every module that holds a parameter, and for its sharing."""
+    others = [module for module in holders if not looks_up(module)]
+    if len({type(module) for module in others}) > 1 or not all(map(has_rule, others)):
+        return False
+    return len(others) in (0, len(holders)) or is_linear(others[0])  # an embedding's may be tied to a head
 
 
 def _kind(module: nn.Module, attribute: str, parameter: nn.Parameter) -> Kind | None:

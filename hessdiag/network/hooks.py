@@ -19,6 +19,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
+from hessdiag.network.layers import looks_up
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,10 @@ class LayerCall:
 
     Attributes:
         owner: path of the module in the model.
-        x: input of the layer, detached.
+        x: input of the layer, detached; of an embedding the numbers of the rows that it looks up.
         output: output of the layer, detached; a copy when outputs were asked for, else None.
         output_shape: its shape.
-        input_edge, output_edge: where to differentiate.
+        input_edge, output_edge: where to differentiate; nothing flows to the input of an embedding.
         version: version counter of `x` when it was read.
     """
 
@@ -38,7 +39,7 @@ class LayerCall:
     x: Tensor
     output: Tensor | None
     output_shape: torch.Size
-    input_edge: GradientEdge
+    input_edge: GradientEdge | None
     output_edge: GradientEdge
     version: int
 
@@ -51,14 +52,29 @@ class Trace:
     calls: tuple[LayerCall, ...]
 
 
-def trace(model: nn.Module, batch: Batch, owners: Collection[str], *, keep_outputs: bool = False) -> Trace:
+def trace(
+    model: nn.Module,
+    batch: Batch,
+    owners: Collection[str],
+    *,
+    keep_outputs: bool = False,
+    in_common: Collection[str] = (),
+) -> Trace:
     """Run the model forward on a batch, watching the modules at the paths `owners`.
+
+    Args:
+        model: the model.
+        batch: the examples.
+        owners: paths of layers.
+        keep_outputs: copy what they write.
+        in_common: those of them that are embeddings and look (T,) rows up for all examples together.
 
     Raises:
         HessdiagError: the model writes over the input of a layer after the layer has read it.
     """
     calls: list[LayerCall] = []
-    with _watching(model, owners, calls.append, keep_outputs):
+    watches = [_Watch(owner, calls.append, keep_outputs, batch.size, owner in in_common) for owner in owners]
+    with _watching(model, watches):
         y = batch.call(model)
     for call in calls:
         if call.x._version != call.version:
@@ -100,14 +116,11 @@ def _strided(gradient: Tensor) -> Tensor:
 
 
 @contextmanager
-def _watching(
-    model: nn.Module, owners: Collection[str], record: Callable[[LayerCall], None], keep_outputs: bool
-) -> Iterator[None]:
+def _watching(model: nn.Module, watches: Sequence[_Watch]) -> Iterator[None]:
     handles = []
     try:
-        for owner in owners:
-            module = model.get_submodule(owner)
-            watch = _Watch(owner, record, keep_outputs)
+        for watch in watches:
+            module = model.get_submodule(watch.owner)
             handles.append(module.register_forward_pre_hook(watch.before, with_kwargs=True))
             # First of all hooks: one of the user's, such as a multiplier, may change what the layer itself wrote.
             handles.append(module.register_forward_hook(watch.after, with_kwargs=True, prepend=True))
@@ -120,10 +133,14 @@ def _watching(
 class _Watch:
     """The pair of hooks of one module; the first hands the aliased input over to the second."""
 
-    def __init__(self, owner: str, record: Callable[[LayerCall], None], keep_outputs: bool) -> None:
+    def __init__(
+        self, owner: str, record: Callable[[LayerCall], None], keep_outputs: bool, examples: int, in_common: bool
+    ) -> None:
         self.owner = owner
         self.record = record
         self.keep_outputs = keep_outputs
+        self.examples = examples
+        self.in_common = in_common
         self.entered: Tensor | None = None
         self.edge: GradientEdge | None = None
 
@@ -131,20 +148,35 @@ class _Watch:
         """Hand the layer an alias of its input, whose gradient is that of this call alone."""
         key = 0 if args else next(iter(kwargs), None)
         x = args[0] if args else kwargs.get(str(key))
-        self.entered = None
-        if not torch.is_grad_enabled() or not isinstance(x, Tensor) or not x.is_floating_point():
+        self.entered = self.edge = None
+        if not torch.is_grad_enabled() or not isinstance(x, Tensor):
             return None
         if is_functorch_wrapped_tensor(x):  # the layer is called by torch.vmap: no edge to differentiate at
             return None
-        alias = x.view_as(x) if x.requires_grad else x.detach().requires_grad_().view_as(x)
-        self.entered, self.edge = alias, get_gradient_edge(alias)
-        return ((alias, *args[1:]), kwargs) if args else (args, kwargs | {str(key): alias})
+        if looks_up(module):
+            self.entered = handed = self._numbers(x)
+        elif x.is_floating_point():
+            handed = x.view_as(x) if x.requires_grad else x.detach().requires_grad_().view_as(x)
+            self.entered, self.edge = handed, get_gradient_edge(handed)
+        else:
+            return None
+        return ((handed, *args[1:]), kwargs) if args else (args, kwargs | {str(key): handed})
+
+    def _numbers(self, numbers: Tensor) -> Tensor:
+        """Those that an embedding looks up; what it looks up once for all examples, as positions, for each of them.
+
+        Else its gradient would be the sum over the examples. That the model computes the same is checked with all else.
+        """
+        if numbers.dim() > 1 and len(numbers) == 1:
+            return numbers.expand(self.examples, *numbers.shape[1:])
+        if numbers.dim() == 1 and self.in_common:
+            return numbers.expand(self.examples, -1)
+        return numbers
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Record the call, if gradients flow through it."""
         if self.entered is None or not isinstance(output, Tensor) or not output.requires_grad:
             return
-        assert self.edge is not None
         call = LayerCall(
             owner=self.owner,
             x=self.entered.detach(),

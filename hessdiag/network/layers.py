@@ -30,6 +30,18 @@ def has_rule(module: nn.Module) -> bool:
     return is_linear(module) or isinstance(module, CONVOLUTIONS)
 
 
+def looks_up(module: nn.Module) -> bool:
+    """An embedding: rows of its weight, by number; one that weighs its gradient otherwise is none here."""
+    return (
+        isinstance(module, nn.Embedding)
+        and type(module).forward is nn.Embedding.forward
+        and module.max_norm is None
+        and not module.scale_grad_by_freq
+        and "weight" in module._parameters
+        and module.weight.numel() > 1
+    )
+
+
 def initialised_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
     """Path and module of every layer whose weight an initialisation sets: linear and convolutional, transposed or not.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 from hessdiag.data.batch import Batch
-from hessdiag.network.blocks import Block, owners_of
-from hessdiag.network.hooks import trace
+from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
+from hessdiag.network.hooks import Trace, trace
 from hessdiag.network.layers import CONVOLUTIONS, is_linear
 
 
@@ -59,6 +59,10 @@ class NetworkShape:
         element_size: bytes of one number.
         order: all owners of blocks, in execution order.
         dense: entries of the blocks whose Jacobians are formed whole.
+        looked_up: elements that embeddings write, per example.
+        unread: names of the blocks that were taken to have a rule, but that an embedding reads in some other way than
+            row by row of an example.
+        in_common: paths of embeddings that look (T,) rows up for all examples together.
     """
 
     layers: dict[str, LayerShape]
@@ -66,17 +70,25 @@ class NetworkShape:
     element_size: int
     order: tuple[str, ...]
     dense: int = 0
+    looked_up: int = 0
+    unread: frozenset[str] = frozenset()
+    in_common: frozenset[str] = frozenset()
 
     def bytes_per_example(self, cotangents: int) -> int:
         """Memory of one example when `cotangents` are back-propagated at once to every layer."""
         layers = sum(layer.inputs + layer.patches for layer in self.layers.values())
-        written = sum(layer.outputs for layer in self.layers.values()) + self.outputs
+        written = sum(layer.outputs for layer in self.layers.values()) + self.looked_up + self.outputs
         return self.element_size * (layers + (2 * cotangents + 2) * written + cotangents * self.dense)
 
     def most_cotangents(self, memory: int) -> int:
         """Cotangents of one example that can be back-propagated at once in `memory` bytes."""
         more = self.bytes_per_example(1) - self.bytes_per_example(0)
         return max(0, memory * 3 // 4 - self.bytes_per_example(0)) // max(more, 1)  # the rest is for what is passing
+
+    def readable(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
+        """The blocks as they can be read: some without a rule, some looked up for all examples together."""
+        unread = [replace(block, structured=False) if block.name in self.unread else block for block in blocks]
+        return tuple(replace(block, in_common=tuple(self.in_common & {*block.owners})) for block in unread)
 
     def chunk(self, cotangents: int, *, memory: int) -> int:
         """Examples that fit into `memory` bytes at once, at least 1."""
@@ -87,9 +99,14 @@ def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> N
     """Run two examples forward and note what every layer reads and writes."""
     few = batch.narrow(0, 2)  # two, because batch normalisation in training mode refuses one
     with _noting_order(model, owners_of(blocks)) as order:
-        seen = trace(model, few, owners_of(block for block in blocks if block.structured))
+        watched = _Watched.of(model, few, blocks)
+    seen = watched.seen
     layers: dict[str, LayerShape] = {}
+    looked_up = 0
     for call in seen.calls:
+        if call.input_edge is None:
+            looked_up += math.prod(call.output_shape) // few.size
+            continue
         module = model.get_submodule(call.owner)
         reads, writes = call.x.numel() // few.size, math.prod(call.output_shape) // few.size
         channels_in, channels = _channels(module, call.x.shape), _channels(module, call.output_shape)
@@ -104,8 +121,51 @@ def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> N
         new = LayerShape(reads, writes, reads // max(channels_in, 1), sites, patch * sites, macs, channels_in)
         old = layers.get(call.owner)
         layers[call.owner] = new if old is None else old + new
-    dense = sum(block.numel for block in blocks if not block.structured)
-    return NetworkShape(layers, math.prod(seen.y.shape[1:]), seen.y.element_size(), tuple(dict.fromkeys(order)), dense)
+    dense = sum(block.numel for block in blocks if not block.structured or block.name in watched.unread)
+    return NetworkShape(
+        layers,
+        math.prod(seen.y.shape[1:]),
+        seen.y.element_size(),
+        tuple(dict.fromkeys(order)),
+        dense,
+        looked_up,
+        watched.unread,
+        watched.in_common,
+    )
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A watched pass of a few examples, and how embeddings are read: see `NetworkShape`."""
+
+    seen: Trace
+    unread: frozenset[str] = frozenset()
+    in_common: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, model: nn.Module, few: Batch, blocks: Sequence[Block]) -> _Watched:
+        """What an embedding writes for all examples together is written for each of them as long as they are watched.
+
+        A model that cannot take that is watched without embeddings.
+        """
+        ruled = [block for block in blocks if block.structured]
+        lookups = [block for block in ruled if block.looked_up]
+        others = owners_of(block for block in ruled if not block.looked_up)
+        if not lookups:
+            return cls(trace(model, few, others))
+        in_common = looked_up_in_common(lookups)
+        for _ in range(2):
+            try:
+                seen = trace(model, few, owners_of(ruled), in_common=in_common)
+            except Exception:
+                break
+            strange = [call for call in seen.calls if call.input_edge is None and len(call.x) != few.size]
+            rows = {call.owner for call in strange if call.x.dim() == 1}
+            if not rows or in_common:
+                owners = {call.owner for call in strange}
+                return cls(seen, frozenset(block.name for block in lookups if owners & {*block.owners}), in_common)
+            in_common = frozenset(rows)
+        return cls(trace(model, few, others), frozenset(block.name for block in lookups))
 
 
 @contextmanager

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hessdiag.derivatives.jacobian import Sites, unfold, weight_jacobian
+from hessdiag.derivatives.jacobian import unfold, weight_jacobian
+from hessdiag.derivatives.sites import Sites
 
 LAYERS = {
     "conv1d": (nn.Conv1d(2, 4, 3, stride=2, padding=1), (2, 9)),
@@ -45,7 +46,7 @@ def test_both_forms_agree(sites: int) -> None:
 
 @pytest.mark.parametrize("held", [1, 40, 10**6])
 def test_forming_a_part_at_a_time_gives_the_same_gram_matrix(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.derivatives.jacobian.FORMED", held)
+    monkeypatch.setattr("hessdiag.derivatives.sites.FORMED", held)
     J = Sites(torch.randn(3, 5, 60).double(), torch.randn(3, 2, 7, 60).double())
     torch.testing.assert_close(J.gram(), J.dense().gram())
 

@@ -121,10 +121,19 @@ def test_a_submodule_under_two_names_counts_once() -> None:
     assert parameter_slots(model)["layer.weight"] == [("layer", "weight")]
 
 
+class Doubled(nn.Embedding):
+    """An embedding with a forward pass of its own."""
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(numbers)
+
+
 @pytest.mark.parametrize(
     ("layer", "fans"),
     [
-        (nn.Embedding(5, 3), (3, 5, ())),
+        (nn.EmbeddingBag(5, 3), (3, 5, ())),
+        (nn.Embedding(5, 3, scale_grad_by_freq=True), (3, 5, ())),
+        (Doubled(5, 3), (3, 5, ())),
         (nn.Bilinear(2, 3, 4, bias=False), (2, 4, (3,))),
         (nn.ConvTranspose2d(4, 6, 2, groups=2, bias=False), (2, 6, (2, 2))),
     ],
@@ -146,12 +155,26 @@ def test_recurrent_weights_and_biases_are_blocks() -> None:
     assert not any(block.structured for block in found.values())
 
 
-def test_a_weight_tied_to_an_embedding_is_one_block_without_a_rule() -> None:
-    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+@pytest.mark.parametrize(
+    ("other", "structured"),
+    [(nn.Linear(3, 5, bias=False), True), (nn.Embedding(5, 3), True), (nn.Bilinear(3, 1, 5, bias=False), False)],
+    ids=["head", "embedding", "no rule"],
+)
+def test_a_weight_tied_to_an_embedding_is_one_block(other: nn.Module, structured: bool) -> None:
+    model = nn.Sequential(nn.Embedding(5, 3), other)
     model[1].weight = model[0].weight
     (block,) = blocks_of(model).values()
     assert block.owners == ("0", "1")
-    assert not block.structured
+    assert block.looked_up
+    assert not block.multiplies
+    assert block.structured == structured
+
+
+def test_an_embedding_has_a_rule_and_no_gamma() -> None:
+    (block,) = blocks_of(nn.Embedding(5, 3)).values()
+    assert (block.kind, block.fan_in, block.fan_out, block.kernel) == ("weight", 3, 5, ())
+    assert block.structured
+    assert not block.multiplies
 
 
 class EveryKind(nn.Module):
@@ -206,3 +229,12 @@ def test_the_fans_of_a_parametrized_layers_bias_are_read_without_computing_its_w
     found = blocks_of(model)
     assert (found["bias"].fan_in, found["bias"].fan_out) == (4, 30)
     assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())
+
+
+def test_a_bias_that_a_container_holds_too_is_that_of_the_layer_that_adds_it() -> None:
+    """As in the head of BERT's masked language models."""
+    model = nn.Module()
+    model.last = nn.Linear(3, 5)
+    model.bias = model.last.bias
+    block = blocks_of(model)["bias"]
+    assert (block.layer, block.owners, block.fan_in, block.structured) == ("Linear", ("last",), 3, True)

@@ -1,0 +1,139 @@
+"""Embeddings and weights tied to them are measured by a rule, to the same numbers as by autograd."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+
+import hessdiag
+from tests.embeddings import EMBEDDINGS, EXAMPLES, GAUSS_NEWTON_ONLY, Made
+
+SIZES = {"vocab_size": 7, "bos_token_id": 0, "eos_token_id": 0}
+GPT2 = {
+    "n_positions": 5,
+    "n_embd": 6,
+    "n_layer": 1,
+    "n_head": 2,
+    "attn_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "resid_pdrop": 0.0,
+}
+BERT = {
+    "hidden_size": 6,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 5,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+
+
+INFINITE = 1e15
+
+
+def words() -> dict[str, Any]:
+    return {"input_ids": torch.randint(7, (EXAMPLES, 4))}
+
+
+RULED: dict[str, Made] = {
+    **{name: made for name, made in EMBEDDINGS.items() if name in ("words", "positions", "positions in one row")},
+    **{name: made for name, made in EMBEDDINGS.items() if "tied" in name or "class" in name},
+    **GAUSS_NEWTON_ONLY,
+    "bert": (lambda: BertForMaskedLM(BertConfig(**SIZES, **BERT)), words),
+    **{
+        f"gpt2 {how}": (
+            lambda tied=how == "tied": GPT2LMHeadModel(GPT2Config(tie_word_embeddings=tied, **SIZES, **GPT2)),
+            words,
+        )
+        for how in ("tied", "untied")
+    },
+}
+OTHERS: dict[str, Made] = {name: made for name, made in EMBEDDINGS.items() if name not in RULED}
+
+
+def diagnosed(made: Made, **options: Any) -> hessdiag.Report:
+    torch.manual_seed(0)
+    model, inputs = made[0]().double().eval(), made[1]()
+    return hessdiag.diagnose(model, inputs, signals=False, **options)
+
+
+def forbid_the_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessdiag.derivatives.jacobian.functional_jacobians", lambda *_: pytest.fail("without a rule"))
+
+
+@pytest.mark.parametrize("name", RULED)
+def test_no_jacobian_of_an_embedding_is_differentiated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    forbid_the_slow_way(monkeypatch)
+    assert not diagnosed(RULED[name]).skipped or name.startswith(("gpt2", "bert"))
+
+
+@pytest.mark.parametrize("options", [{}, {"per": "batch"}, {"method": "sketch", "max_products": 40}], ids=str)
+@pytest.mark.parametrize("name", RULED | OTHERS)
+def test_a_report_is_the_same_with_and_without_the_rule(
+    name: str, options: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = diagnosed((RULED | OTHERS)[name], **options)
+    monkeypatch.setattr("hessdiag.network.blocks.looks_up", lambda _: False)
+    expected = diagnosed((RULED | OTHERS)[name], **options)
+    compare(json.loads(found.to_json()), json.loads(expected.to_json()))
+
+
+def compare(found: Any, expected: Any, *, least: float = 1e-18) -> None:
+    """Numbers to 1e-8, but for ratios to what is zero or cancels, and for errors that are rounding."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected.keys() - {
+            "peak_memory",
+            "noise_scale",
+            "noise_scale_stderr",
+            "ratio",
+            "relative_ratio",
+            "spread",
+            "together",
+        }:
+            compare(found[key], expected[key], least=1e-8 if key == "stderr" else least)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            compare(one, other, least=least)
+    elif any(isinstance(value, float) and value > INFINITE for value in (found, expected)):
+        assert all(value is None or value > INFINITE for value in (found, expected))  # divided by zero, or nearly
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-8, abs=least)
+    else:
+        assert found == expected
+
+
+def test_what_a_layer_looks_up_for_all_examples_is_left_as_it_is() -> None:
+    """Its forward pass is changed only while it is watched."""
+    model = EMBEDDINGS["positions"][0]()
+    shapes: list[torch.Size] = []
+    model.positions.register_forward_hook(lambda _, args, __: shapes.append(args[0].shape))
+    hessdiag.diagnose(model, torch.randint(6, (EXAMPLES, 3)), signals=False)
+    assert (1, 3) in shapes
+    shapes.clear()
+    model(torch.randint(6, (EXAMPLES, 3)))
+    assert shapes == [(1, 3)]
+    assert not model.positions._forward_pre_hooks
+
+
+def test_planned_memory_has_no_dense_jacobian_of_a_vocabulary() -> None:
+    from hessdiag.data.batch import Batch
+    from hessdiag.network.blocks import find_blocks
+    from hessdiag.network.shapes import measure_shapes
+
+    model = nn.Sequential(nn.Embedding(1000, 8), nn.Linear(8, 1000, bias=False))
+    model[1].weight = model[0].weight
+    blocks, _ = find_blocks(model)
+    shape = measure_shapes(model, Batch.of(torch.randint(1000, (3, 5)), None), blocks)
+    assert shape.dense == 0
+    assert shape.looked_up == 5 * 8
+    assert shape.unread == frozenset()
+    assert shape.layers.keys() == {"1"}
+    more = shape.bytes_per_example(1) - shape.bytes_per_example(0)
+    assert more == 2 * 4 * (5 * 8 + 5 * 1000 + 5 * 1000)
