@@ -80,7 +80,7 @@ def test_a_report_is_the_same_with_and_without_the_rule(
     found = diagnosed((RULED | OTHERS)[name], **options)
     monkeypatch.setattr("hessdiag.network.blocks.looks_up", lambda _: False)
     expected = diagnosed((RULED | OTHERS)[name], **options)
-    rtol = 1e-6 if options.get("method") == "sketch" else 1e-8  # the basis of sketches is a matter of rounding
+    rtol = 1e-5 if options.get("method") == "sketch" else 1e-8  # the basis of sketches is a matter of rounding
     compare(json.loads(found.to_json()), json.loads(expected.to_json()), rtol=rtol)
 
 
