@@ -40,9 +40,8 @@ from hessdiag.diagnosis.independence import (
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of
+from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, measured_layers
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
-from hessdiag.network.layers import initialised_layers
 
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
@@ -148,7 +147,7 @@ def moments_of(problem: Problem, sums: Result) -> Moments:
     """Moments from sums over examples."""
     examples, count, output_sum, output_sq = (float(value) for value in sums["outputs"])
     layers = {}
-    for owner, row in zip(_watched(problem), sums["layers"], strict=True):
+    for owner, row in zip(measured_layers(problem.model, problem.blocks), sums["layers"], strict=True):
         if row[_Layer.X_COUNT]:
             layers[owner] = LayerMoments(
                 x_sq=_mean(row[_Layer.X_SQ], row[_Layer.X_COUNT]),
@@ -180,23 +179,14 @@ def _mean(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
 
 
-def _watched(problem: Problem) -> list[str]:
-    """Paths of the layers whose surroundings are measured: also of those whose weight has no rule but is a matrix."""
-    ruled = owners_of(block for block in problem.blocks if block.structured)
-    matrices = {path for path, _ in initialised_layers(problem.model)}
-    others = owners_of(block for block in problem.blocks if not block.structured and block.kind == "weight")
-    return [*ruled, *(owner for owner in others if owner in matrices and owner not in ruled)]
-
-
 def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | None) -> Result:
     """Sums over the examples of one chunk."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
-    owners = _watched(problem)
+    owners = measured_layers(problem.model, problem.blocks)
     few = problem.batch.narrow(0, max(2, min(part.size, PAIRWISE)))  # where one fits, two do for the moment
-    in_common = looked_up_in_common(blocks)
-    mixed = _check_few(model, few, owners, seed, in_common) if part.offset == few.offset else set()
+    mixed = _check_few(problem, few, owners, seed) if part.offset == few.offset else set()
     watched, inputs = differentiable(part)
-    seen = trace(model, watched, owners, keep_outputs=True, in_common=in_common)
+    seen = trace(model, watched, owners, keep_outputs=True, in_common=looked_up_in_common(blocks))
     y = seen.y.detach()
     _check_finite(y)
     # One half tells what reaches the other, and autograd's gradient of the loss tells the rest; else both are sent.
@@ -400,8 +390,9 @@ def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tenso
     return drawn.to(y) / math.sqrt(wanted)
 
 
-def _check_few(model: nn.Module, few: Batch, owners: Sequence[str], seed: int, in_common: Collection[str]) -> set[str]:
+def _check_few(problem: Problem, few: Batch, owners: Sequence[str], seed: int) -> set[str]:
     """Check that a few examples give the same again, and which layers mix their rows."""
+    model, in_common = problem.model, looked_up_in_common(problem.blocks)
     with called_alone(model, few.size):
         y = few.call(model).detach()
     _check_finite(y)

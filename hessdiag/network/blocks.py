@@ -15,7 +15,7 @@ from torch import nn
 
 from hessdiag.errors import HessdiagError
 from hessdiag.network.block_record import BlockRecord, Kind
-from hessdiag.network.layers import fans_of, has_rule, is_linear, looks_up
+from hessdiag.network.layers import fans_of, has_rule, initialised_layers, is_linear, looks_up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +89,14 @@ def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
 def owners_of(blocks: Iterable[Block]) -> list[str]:
     """Paths of all modules that own one of the blocks, each once."""
     return list(dict.fromkeys(owner for block in blocks for owner in block.owners))
+
+
+def measured_layers(model: nn.Module, blocks: Sequence[Block]) -> list[str]:
+    """Paths of the layers whose surroundings are measured: also of those whose weight has no rule but is a matrix."""
+    ruled = owners_of(block for block in blocks if block.structured)
+    matrices = {path for path, _ in initialised_layers(model)}
+    others = owners_of(block for block in blocks if not block.structured and block.kind == "weight")
+    return [*ruled, *(owner for owner in others if owner in matrices and owner not in ruled)]
 
 
 def looked_up_in_common(blocks: Iterable[Block]) -> frozenset[str]:
