@@ -42,11 +42,8 @@ def plan(*, method: str, matrix: str, per: str, outputs: int, batch_size: int) -
     if method == "probe":
         return Plan("probe", False, "asked for")
     if method == "sketch":
-        if matrix == "hessian" or per == "batch":
-            raise HessdiagError(
-                f"method 'sketch' is for the Gauss-Newton matrix of each example, not matrix {matrix!r}, per {per!r}:"
-                " use method 'probe'"
-            )
+        if matrix == "hessian":
+            raise HessdiagError("method 'sketch' is for the Gauss-Newton matrix, not matrix 'hessian': use 'probe'")
         return Plan("sketch", True, "asked for")
     if matrix == "hessian":
         if method == "exact":

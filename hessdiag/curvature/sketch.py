@@ -181,6 +181,7 @@ def _rounds(directions: _Directions, most: int) -> list[_Directions]:
 
 
 def weight_places(problem: Problem) -> list[int]:
+    """Places of the weight blocks among all."""
     return [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
 
 
@@ -190,6 +191,7 @@ def _dof(q: npt.NDArray[np.int64] | int, parts: Array | float) -> Array:
 
 
 def rounding_of(problem: Problem) -> float:
+    """Rounding of the dtype that the model is in."""
     dtype = block_parameter(problem.model, problem.blocks[0]).dtype
     return float(torch.finfo(dtype).eps)
 
