@@ -63,7 +63,7 @@ def sketch_per_batch(
         budget: the relative standard error of the weight blocks' diagonal that the number of directions is chosen
             for, and how many passes there may be in all.
         chunk: examples that are sent through the network at once.
-        most: directions whose gradients fit into memory, see `directions_that_fit`.
+        most: directions whose gradients fit into memory, see `batch_cost.directions_that_fit`.
         seed: of the directions.
         work: carries out pilots and rounds, each a unit.
     """
@@ -86,19 +86,6 @@ def _told(first: Round, basis: int, directions: int) -> str:
     if not np.isfinite(ranks).any():
         return "sketches of blocks without any curvature"
     return f"a basis of {basis} and {directions} directions, median effective rank {np.nanmedian(ranks):.1f}"
-
-
-def directions_that_fit(problem: Problem, *, outputs: int, memory: int) -> int:
-    """Directions whose gradients and cotangents fit `memory` bytes at once.
-
-    A gradient stands there as it came and joined to those of the basis; a direction also in float64, to be made
-    orthogonal to the basis.
-    """
-    size = block_parameter(problem.model, problem.blocks[0]).element_size()
-    sides = 1 if problem.loss.has_root else 2
-    gradients = 2 * sides * size * sum(block.numel for block in problem.blocks)
-    cotangents = (16 + (1 + sides) * size) * problem.batch.size * outputs
-    return memory // (gradients + cotangents)
 
 
 def _grow(basis: _Basis, problem: Problem, budget: Budget, most: int, work: Work) -> tuple[list[Round], int]:

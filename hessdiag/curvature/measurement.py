@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from hessdiag.curvature.batch_sketch import directions_that_fit, sketch_per_batch
+from hessdiag.curvature.batch_cost import directions_that_fit
+from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.first_step import FirstStep, sum_first_step

@@ -126,7 +126,7 @@ class _Pilot:
     def wanted(self, found: Round, room: int) -> int:
         """Directions, from `RANDOM` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
         own = weight_places(self.problem)
-        own_noise = widening(_dof(PILOT, self.problem.batch.size))
+        own_noise = float(widening(_dof(PILOT, self.problem.batch.size)))
         share = self.problem.batch.size / self.size
         return directions_wanted(found, own, self.rtol / own_noise, room, parts=self.size, share=share)
 

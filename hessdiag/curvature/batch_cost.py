@@ -1,0 +1,91 @@
+"""What each algorithm of the batch view costs, in gradients of the same batch, from the sizes of a network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hessdiag.derivatives.problem import Problem
+from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.shapes import NetworkShape
+
+PANELS = 1.5  # seconds of a multiply-add of an exact panel, over that of a gradient: measured on LeNet
+BACKWARD = 2 / 3  # of a gradient, per direction of a sketch
+DIRECTIONS = 48  # of pilots and basis of a sketch
+PER_RTOL = 3.0  # over `rtol`: directions of the estimate where the effective rank is high
+PRODUCTS = 32  # that a block takes
+PRODUCT = 2.3  # gradients
+
+
+@dataclass(frozen=True)
+class BatchCost:
+    """Estimates, in gradients; infinite where an algorithm does not fit into memory."""
+
+    exact: float
+    sketch: float
+    probe: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the estimates depend on beside the network.
+
+    Attributes:
+        rtol, max_products: of the settings.
+        has_root: whether the loss is such that a direction takes one backward pass and not two.
+        directions: whose gradients fit into memory at once.
+        memory: bytes; None where all fits.
+    """
+
+    rtol: float = 0.05
+    max_products: int = 400
+    has_root: bool = True
+    directions: int | None = None
+    memory: int | None = None
+
+
+def batch_cost(shape: NetworkShape, blocks: Sequence[Block], batch_size: int, limits: Limits) -> BatchCost:
+    """Estimate all three for a batch."""
+    passes = (1 if limits.has_root else 2) * (DIRECTIONS + PER_RTOL / limits.rtol)
+    fits = limits.directions is None or limits.directions >= DIRECTIONS
+    products = sum(min(PRODUCTS, limits.max_products, block.numel) for block in blocks)
+    return BatchCost(
+        exact=_exact(shape, blocks, batch_size, limits.memory),
+        sketch=BACKWARD * min(passes, limits.max_products) if fits else math.inf,
+        probe=PRODUCT * products,
+    )
+
+
+def _exact(shape: NetworkShape, blocks: Sequence[Block], batch_size: int, memory: int | None) -> float:
+    """Of Gram matrices of all outputs of a batch: Hadamard products for linear layers of one site, else of rows."""
+    N, L = shape.outputs, len(blocks)
+    held = 2 * batch_size * (shape.bytes_per_example(N) + 8 * N * N)
+    if memory is not None and held > memory:
+        return math.inf
+    side = (batch_size * N) ** 2
+    gram = sum(side * _rows(shape, block, N) for block in blocks)
+    curved = 2 * L * side * N + L * L * side  # S K and K S, and the inner products of all pairs
+    gradient = 3 * batch_size * max(sum(layer.forward_macs for layer in shape.layers.values()), 1)
+    return PANELS * (gram + curved) / gradient + N * BACKWARD
+
+
+def _rows(shape: NetworkShape, block: Block, outputs: int) -> float:
+    """Multiply-adds of an entry of a block's Gram matrix."""
+    layers = [shape.layers[owner] for owner in block.owners if owner in shape.layers]
+    if block.structured and block.kind == "weight" and len(layers) == 1 and layers[0].sites == 1:
+        return block.fan_out + block.numel / block.fan_out / outputs**2
+    return block.numel
+
+
+def directions_that_fit(problem: Problem, *, outputs: int, memory: int) -> int:
+    """Directions whose gradients and cotangents fit `memory` bytes at once.
+
+    A gradient stands there as it came and joined to those of the basis; a direction also in float64, to be made
+    orthogonal to the basis.
+    """
+    size = block_parameter(problem.model, problem.blocks[0]).element_size()
+    sides = 1 if problem.loss.has_root else 2
+    gradients = 2 * sides * size * sum(block.numel for block in problem.blocks)
+    cotangents = (16 + (1 + sides) * size) * problem.batch.size * outputs
+    return memory // (gradients + cotangents)
