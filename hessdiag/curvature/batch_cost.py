@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hessdiag.derivatives.problem import Problem
+from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, block_parameter
 from hessdiag.network.shapes import NetworkShape
 
@@ -14,6 +15,8 @@ PANELS = 1.5  # seconds of a multiply-add of an exact panel, over that of a grad
 BACKWARD = 2 / 3  # of a gradient, per direction of a sketch
 DIRECTIONS = 48  # of pilots and basis of a sketch
 PER_RTOL = 3.0  # over `rtol`: directions of the estimate where the effective rank is high
+CANCELLED = 4.0  # times as many where S is indefinite and its two signs nearly cancel: random quadratic on LeNet
+LEAST = 12  # directions whose gradients must fit into memory at once
 PRODUCTS = 32  # that a block takes
 PRODUCT = 2.3  # gradients
 
@@ -47,8 +50,9 @@ class Limits:
 
 def batch_cost(shape: NetworkShape, blocks: Sequence[Block], batch_size: int, limits: Limits) -> BatchCost:
     """Estimate all three for a batch."""
-    passes = (1 if limits.has_root else 2) * (DIRECTIONS + PER_RTOL / limits.rtol)
-    fits = limits.directions is None or limits.directions >= DIRECTIONS
+    apart = PER_RTOL / limits.rtol
+    passes = DIRECTIONS + apart if limits.has_root else 2 * (DIRECTIONS + CANCELLED * apart)
+    fits = limits.directions is None or limits.directions >= 2 * LEAST
     products = sum(min(PRODUCTS, limits.max_products, block.numel) for block in blocks)
     return BatchCost(
         exact=_exact(shape, blocks, batch_size, limits.memory),
@@ -81,11 +85,31 @@ def _rows(shape: NetworkShape, block: Block, outputs: int) -> float:
 def directions_that_fit(problem: Problem, *, outputs: int, memory: int) -> int:
     """Directions whose gradients and cotangents fit `memory` bytes at once.
 
-    A gradient stands there as it came and joined to those of the basis; a direction also in float64, to be made
-    orthogonal to the basis.
+    Gradients may take half of it: activations take a quarter, and a basis that grows stands there twice for a while. A
+    direction also stands there in float64, to be made orthogonal to the basis.
     """
+    return memory // _bytes_of_direction(problem, outputs)
+
+
+def check_directions_fit(problem: Problem, *, outputs: int, memory: int) -> int:
+    """`directions_that_fit`, at least `LEAST`.
+
+    Raises:
+        HessdiagError: it is less.
+    """
+    fitting = directions_that_fit(problem, outputs=outputs, memory=memory)
+    if fitting < LEAST:
+        least = LEAST * _bytes_of_direction(problem, outputs)
+        raise HessdiagError(
+            f"max_memory {memory} bytes: method 'sketch' per batch needs at least {least}, for the gradients of"
+            f" {LEAST} directions at once: use method 'probe'"
+        )
+    return fitting
+
+
+def _bytes_of_direction(problem: Problem, outputs: int) -> int:
     size = block_parameter(problem.model, problem.blocks[0]).element_size()
     sides = 1 if problem.loss.has_root else 2
     gradients = 2 * sides * size * sum(block.numel for block in problem.blocks)
     cotangents = (16 + (1 + sides) * size) * problem.batch.size * outputs
-    return memory // (gradients + cotangents)
+    return gradients + cotangents

@@ -51,6 +51,9 @@ from hessdiag.network.hooks import backpropagate
 
 PILOT = 12  # directions of a pilot, and what one adds to the basis
 MAX_BASIS = 48
+MANY = 2000  # directions, more than anyone waits for
+HELPED = 0.7  # times as many directions, at most, after an extension that helped
+PIECE = 2**13  # entries of a block whose inner products are taken at once, in float64
 
 
 def sketch_per_batch(
@@ -93,7 +96,7 @@ def _grow(basis: _Basis, problem: Problem, budget: Budget, most: int, work: Work
 
     A budget with no room for a pilot is spent at once.
     """
-    own, sides = weight_places(problem), basis.passes.sides
+    sides = basis.passes.sides
     extension = PILOT * (1 + 2 * sides)  # forth and back, and another pilot
     pilots: list[Round] = []
     spent = 0
@@ -101,19 +104,31 @@ def _grow(basis: _Basis, problem: Problem, budget: Budget, most: int, work: Work
         name = f"pilot {len(pilots) + 1}"
         pilots += _measure(basis, [name], PILOT, work)
         spent += PILOT * sides
-        last, room = pilots[-1], (budget.max_products - spent - extension) // sides
         fits = basis.size + PILOT <= min(MAX_BASIS, most - RANDOM)
-        if room < RANDOM or not fits or not np.isfinite(last.value).all():
+        within = budget.max_products >= spent + extension + RANDOM * sides
+        if not (fits and within and _pays(pilots, weight_places(problem), budget.rtol, extension / sides)):
             break
-        # A basis can do nothing about pairs without a common direction, the noise of a high effective rank.
-        needed, least = (
-            directions_wanted(each, own, budget.rtol, room) for each in (last, replace(last, shared=0 * last.shared))
-        )
-        if (needed - least) * sides <= extension:
-            break
-        basis.extend(name, last.trace_scales())
+        basis.extend(name, pilots[-1].trace_scales())
         spent += PILOT * (1 + sides)
     return pilots, spent
+
+
+def _pays(pilots: Sequence[Round], own: list[int], rtol: float, extension: float) -> bool:
+    """Whether more of a basis may save some block more directions than it costs.
+
+    At best the rest has a flat spectrum, whose pairs have ζ₁ = 0 and ζ₂ = 2 θ². A block that the last extension hardly
+    helped is not asked again: its rank is high, or signs cancel in it.
+    """
+    last = pilots[-1]
+    if not np.isfinite(last.value).all():
+        return False
+    flat = replace(last, shared=0 * last.shared, apart=np.minimum(last.apart, 2 * last.value**2))
+    for place in own:
+        needed, least = (directions_wanted(each, [place], rtol, MANY) for each in (last, flat))
+        before = directions_wanted(pilots[-2], [place], rtol, MANY) if len(pilots) > 1 else math.inf
+        if needed - least > extension and needed <= HELPED * before:
+            return True
+    return False
 
 
 def _measure(basis: _Basis, names: Sequence[str], count: int, work: Work) -> list[Round]:
@@ -141,14 +156,21 @@ class _Gradients:
             return _Gradients(plain, plain)
         return _Gradients(plain, [torch.cat(both) for both in zip(self.curved, other.curved, strict=True)])
 
-    def sums(self, fixed: int) -> Result:
-        """What all pairs of directions tell; the first `fixed` are the basis."""
+    def sums(self, basis: _Gradients | None) -> Result:
+        """What all pairs of these directions tell, beside those of a basis."""
         X, K = [], []
-        for plain, curved in zip(self.plain, self.curved, strict=True):
+        for number, (plain, curved) in enumerate(zip(self.plain, self.curved, strict=True)):
             same = curved is plain
-            grams = Grams.of(plain, plain[:0] if same else curved)
-            K.append(grams.ZZ)
-            X.append(grams.ZZ if same else grams.ZY)
+            grams = torch.zeros(2, 1, 1, dtype=torch.float64, device=plain.device)
+            for start in range(0, plain.shape[1], PIECE):  # joined a piece at a time: they may fill the memory
+                place = slice(start, start + PIECE)
+                rows = [plain[:, place]] if basis is None else [basis.plain[number][:, place], plain[:, place]]
+                images = [curved[:, place]] if basis is None else [basis.curved[number][:, place], curved[:, place]]
+                found = Grams.of(torch.cat(rows), plain[:0, place] if same else torch.cat(images))
+                grams = grams + torch.stack([found.ZZ, found.ZZ if same else found.ZY])
+            K.append(grams[0])
+            X.append(grams[1])
+        fixed = 0 if basis is None else len(basis.plain[0])
         return pair_sums(torch.stack(X).unsqueeze(0), torch.stack(K).unsqueeze(0), fixed=fixed)
 
 
@@ -178,9 +200,7 @@ class _Basis:
         self._catch_up()
         found = self._random(name, count)
         self.last = (name, found)
-        if self.gradients is None:
-            return found.sums(fixed=0)
-        return self.gradients.joined(found).sums(fixed=self.directions.shape[1])
+        return found.sums(self.gradients)
 
     def _random(self, name: str, count: int) -> _Gradients:
         z = self.passes.random(count, self.seed, f"sketches of the batch, {name},")
@@ -193,9 +213,7 @@ class _Basis:
         for pilot, scales in self.pending:
             at_hand = self.last is not None and self.last[0] == pilot
             found = self.last[1] if self.last is not None and at_hand else self._random(pilot, PILOT)
-            moved = self.passes.forth([w * scale**2 for w, scale in zip(found.plain, scales, strict=True)])
-            del found
-            self._add(moved)
+            self._add(self.passes.forth(found.plain, [scale**2 for scale in scales]))
         self.pending.clear()
         self.last = None
 
@@ -258,12 +276,12 @@ class _Passes:
                 if gradient is not None:
                     total[row] += gradient.detach().flatten()
 
-    def forth(self, tangents: Sequence[Tensor]) -> Tensor:
-        """J u, or A^T J u where the loss has a root, for tangents u of all blocks, (m, P) each; the result (m, B N)."""
-        shapes = {name: value.shape for name, value in self.at.items()}
+    def forth(self, tangents: Sequence[Tensor], scales: Sequence[float]) -> Tensor:
+        """J u, or A^T J u where the loss has a root, for scaled tangents u of all blocks, (m, P); as (m, B N)."""
 
         def moved(part: Batch, row: int) -> Tensor:
-            u = {name: along[row].view(shapes[name]) for name, along in zip(shapes, tangents, strict=True)}
+            along = zip(self.at.items(), tangents, scales, strict=True)
+            u = {name: each[row].view_as(value) * scale for (name, value), each, scale in along}
             y, tangent = outputs_and_tangent(self.network, self.at, u, part, forward_mode=True)
             if self.problem.loss.has_root:
                 tangent = self.problem.loss.root_transposed_product(y.detach(), part.targets, tangent.detach())

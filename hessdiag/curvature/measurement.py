@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from hessdiag.curvature.batch_cost import directions_that_fit
+from hessdiag.curvature.batch_cost import check_directions_fit
 from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
@@ -72,7 +72,7 @@ def _without_step(
             problem,
             budget=Budget(settings.rtol, settings.max_products),
             chunk=shape.chunk(2, memory=memory.chunk),
-            most=directions_that_fit(problem, outputs=shape.outputs, memory=memory.total),
+            most=check_directions_fit(problem, outputs=shape.outputs, memory=memory.total),
             seed=settings.seed,
             work=work,
         )

@@ -48,7 +48,9 @@ def plan(*, method: str, matrix: str, per: str, outputs: int, batch_size: int, c
         return Plan("probe", False, "asked for")
     if method == "sketch":
         if matrix == "hessian":
-            raise HessdiagError("method 'sketch' is for the Gauss-Newton matrix, not matrix 'hessian': use 'probe'")
+            raise HessdiagError(
+                "method 'sketch' is for the Gauss-Newton matrix, not matrix 'hessian': use method 'probe'"
+            )
         return Plan("sketch", True, "asked for")
     if matrix == "hessian":
         if method == "exact":

@@ -1,6 +1,9 @@
 """Sketches of the matrix of a whole batch against dense ones: no bias, error bars that hold, and no more memory."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +19,15 @@ from hessdiag.curvature.plan import plan
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import RandomQuadratic, resolve_loss
 from hessdiag.derivatives.problem import Problem
+from hessdiag.execution.journal import Journal
+from hessdiag.execution.work import ALL_HERE, Work
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.shapes import measure_shapes
 from tests.networks import BUILDERS, CalledTwice, Tied, build
 from tests.oracles import frobenius_sq, ggn_blocks
+
+SEEDS = 60
+MIN_AT_ONCE = 6  # directions of a round
 
 
 def mlp(inputs: int = 6, outputs: int = 4) -> nn.Module:
@@ -57,29 +65,34 @@ def sketched(problem: Problem, seed: int, **changed):
     return sketch_per_batch(problem, **options)
 
 
-@pytest.mark.parametrize("basis_of", [0, 1, 2])
 @pytest.mark.parametrize(
-    ("network", "loss"),
-    [("mlp", "cross-entropy"), ("mlp", "random-quadratic"), ("cnn", "mse"), ("cnn", "cross-entropy")],
+    ("network", "loss", "basis_of"),
+    [
+        ("mlp", "cross-entropy", 0),
+        ("mlp", "cross-entropy", 2),
+        ("mlp", "random-quadratic", 1),
+        ("cnn", "cross-entropy", 1),
+        ("cnn", "mse", 0),
+    ],
 )
 def test_the_mean_over_many_seeds_is_the_dense_norm(network: str, loss: str, basis_of: int) -> None:
     """Without a basis, and with one that one or two pilots have found."""
     torch.manual_seed(0)
-    model, x = (mlp(), data(14, 6)) if network == "mlp" else (cnn(), data(14, 2, 8, 8))
+    model, x = (mlp(), data(8, 6)) if network == "mlp" else (cnn(), data(8, 2, 8, 8))
     problem, dense = problem_of(model, x, loss)
     passes = _Passes(problem, 64)
     values, variances = [], []
-    for seed in range(120):
+    for seed in range(SEEDS):
         basis = _Basis(passes, seed)
         for number in range(basis_of):
             name = f"pilot {number}"
-            (found,) = _measure(basis, [name], PILOT, hessdiag.curvature.batch_sketch.ALL_HERE)
+            (found,) = _measure(basis, [name], PILOT, ALL_HERE)
             basis.extend(name, found.trace_scales())
-        (found,) = _measure(basis, ["round"], 8, hessdiag.curvature.batch_sketch.ALL_HERE)
+        (found,) = _measure(basis, ["round"], 8, ALL_HERE)
         values.append(found.value)
         variances.append(found.variance)
     mean, spread = np.mean(values, axis=0), np.std(values, axis=0, ddof=1)
-    assert (np.abs(mean - dense.numpy()) <= 4 * spread / np.sqrt(120) + 1e-9 * float(dense.max())).all()
+    assert (np.abs(mean - dense.numpy()) <= 4 * spread / np.sqrt(SEEDS) + 1e-9 * float(dense.max())).all()
     own = np.diag(spread) > 1e-6 * np.diag(mean)
     told = np.sqrt(np.diag(np.mean(variances, axis=0)))
     assert (told[own] > 0.6 * np.diag(spread)[own]).all()
@@ -109,7 +122,8 @@ def test_a_weight_that_is_used_twice_has_one_gradient(model_class: type[nn.Modul
 
 
 @pytest.mark.parametrize(
-    ("examples", "outputs", "loss"), [(1, 4, "cross-entropy"), (1, 1, "mse"), (9, 1, "mse"), (1, 3, "random-quadratic")]
+    ("examples", "outputs", "loss"),
+    [(1, 4, "cross-entropy"), (1, 1, "mse"), (9, 1, "mse"), (1, 3, "random-quadratic")],
 )
 def test_a_range_that_the_pilot_finds_whole_leaves_no_noise(examples: int, outputs: int, loss: str) -> None:
     """At most nine outputs in all: rank one, one output, one example."""
@@ -118,15 +132,15 @@ def test_a_range_that_the_pilot_finds_whole_leaves_no_noise(examples: int, outpu
     found = sketched(problem, 0)
     own = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
     np.testing.assert_allclose(found.frobenius_sq, dense.numpy()[np.ix_(own, own)], rtol=1e-9)
-    assert (found.stderr <= 1e-9 * np.abs(found.frobenius_sq)).all()
+    assert (found.stderr <= 1e-6 * np.abs(found.frobenius_sq)).all()  # the root of what rounding leaves of a variance
     assert {d.ended for name, d in found.diagonal.items() if name.endswith("weight")} == {"rtol"}
 
 
 def test_a_basis_pays_where_the_effective_rank_is_low() -> None:
     torch.manual_seed(0)
-    layers = [layer for _ in range(6) for layer in (nn.Linear(30, 30), nn.ReLU())]
+    layers = [layer for _ in range(4) for layer in (nn.Linear(30, 30), nn.ReLU())]
     model = hessdiag.init.apply(nn.Sequential(*layers, nn.Linear(30, 8)).double(), "fan-in")
-    problem, _ = problem_of(model, data(60, 30), "cross-entropy")
+    problem, _ = problem_of(model, data(40, 30), "cross-entropy")
     found = sketched(problem, 0)
     basis = int(found.how.split("basis of ")[1].split()[0])
     assert basis >= PILOT
@@ -168,15 +182,15 @@ def test_95_percent_intervals_cover(loss: str) -> None:
         torch.manual_seed(0)
         layers = [nn.Linear(12, 10), nn.ReLU(), nn.Linear(10, 10), nn.ReLU()]
         model = nn.Sequential(*([] if wide else layers), nn.Linear(12 if wide else 10, 5)).double()
-        problem, dense = problem_of(hessdiag.init.apply(model, "fan-in"), data(40, 12), loss)
+        problem, dense = problem_of(hessdiag.init.apply(model, "fan-in"), data(20, 12), loss)
         own = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
-        for seed in range(60):
+        for seed in range(30):
             found = sketched(problem, seed)
             gap = np.abs(found.frobenius_sq - dense.numpy()[np.ix_(own, own)])
             inside = gap <= 1.96 * found.stderr + 1e-9 * np.abs(found.frobenius_sq)
             covered += inside.diagonal().sum()
             trials += len(own)
-    assert trials == 240
+    assert trials == 120
     assert covered / trials >= 0.9
 
 
@@ -236,9 +250,6 @@ def test_little_memory_means_several_rounds() -> None:
     assert gap <= 4 * found.diagonal["0.weight"].stderr
 
 
-MIN_AT_ONCE = 6
-
-
 @pytest.mark.parametrize("products", [2, 30, 60])
 def test_a_small_budget_is_kept(products: int) -> None:
     torch.manual_seed(0)
@@ -281,3 +292,68 @@ def test_directions_that_fit_are_counted_from_gradients_and_outputs() -> None:
     assert directions_that_fit(problem, outputs=4, memory=10 * each) == 10
     no_root = replace(problem, loss=RandomQuadratic.draw(4, seed=0, like=data(1)))
     assert directions_that_fit(no_root, outputs=4, memory=10 * each) < 10
+
+
+class KilledError(Exception):
+    """Stands for a signal."""
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "random-quadratic"])
+def test_a_run_that_is_killed_after_any_unit_ends_with_the_same_bits(loss: str, tmp_path: Path, monkeypatch) -> None:
+    """The basis is of pilots whose gradients are in no file: they are computed again, and only where needed."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (nn.Linear(20, 20), nn.ReLU())]
+    model = hessdiag.init.apply(nn.Sequential(*layers, nn.Linear(20, 6)).double(), "fan-in")
+    problem, _ = problem_of(model, data(30, 20), loss)
+    expected = sketched(problem, 0, most=40)
+    put = Journal.put
+
+    def dying(self, *unit):
+        put(self, *unit)
+        raise KilledError
+
+    kills = 0
+    while True:
+        journal = Journal(tmp_path / "run", {})
+        monkeypatch.setattr(Journal, "put", dying)
+        try:
+            resumed = sketched(problem, 0, most=40, work=Work(journal=journal))
+            break
+        except KilledError:
+            kills += 1
+        finally:
+            journal.close()
+    assert kills >= 3  # two pilots, and a round or more
+    assert np.array_equal(resumed.frobenius_sq, expected.frobenius_sq)
+    assert np.array_equal(resumed.stderr, expected.stderr)
+    assert resumed.how == expected.how
+    journal = Journal(tmp_path / "run", {})
+    monkeypatch.setattr(_Passes, "back", lambda *_: pytest.fail("measured again"))
+    assert np.array_equal(sketched(problem, 0, most=40, work=Work(journal=journal)).stderr, expected.stderr)
+    journal.close()
+
+
+PEAK = """
+import sys, torch, hessdiag
+from torch import nn
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model, x = nn.Sequential(nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 10)), torch.randn(200, 800)
+t = torch.randint(10, (200,))
+options = {"loss": "cross-entropy", "noise_scale": False, "signals": False, "learning_rates": False}
+hessdiag.diagnose(model, x[:2], t[:2], **options)
+report = hessdiag.diagnose(model, x, t, per="batch", method="sketch", max_memory=sys.argv[1], **options)
+print(report.peak_memory, report.blocks[0].avg_sq_singular_value, report.blocks[0].stderr)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process's peak as Linux tells it")
+def test_the_memory_is_kept() -> None:
+    """2.6 MB a gradient: 12 directions of a round in one case, all of them in the other."""
+    found = {}
+    for memory in ("160MiB", "2GiB"):
+        ran = subprocess.run([sys.executable, "-c", PEAK, memory], check=True, capture_output=True, text=True)
+        found[memory] = [float(number) for number in ran.stdout.split()]
+    (small, value, error), (large, other, other_error) = found.values()
+    assert small <= 160 * 2**20 < large
+    assert abs(value - other) <= 4 * (error**2 + other_error**2) ** 0.5
