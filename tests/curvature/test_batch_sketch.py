@@ -334,26 +334,27 @@ def test_a_run_that_is_killed_after_any_unit_ends_with_the_same_bits(loss: str, 
 
 
 PEAK = """
-import sys, torch, hessdiag
+import torch, hessdiag
 from torch import nn
 torch.manual_seed(0)
 torch.set_num_threads(1)
-model, x = nn.Sequential(nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 10)), torch.randn(200, 800)
-t = torch.randint(10, (200,))
-options = {"loss": "cross-entropy", "noise_scale": False, "signals": False, "learning_rates": False}
+model, x = nn.Sequential(nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 10)), torch.randn(100, 800)
+t = torch.randint(10, (100,))
+options = {"loss": "cross-entropy", "noise_scale": False, "signals": False, "learning_rates": False, "rtol": 0.04}
 hessdiag.diagnose(model, x[:2], t[:2], **options)
-report = hessdiag.diagnose(model, x, t, per="batch", method="sketch", max_memory=sys.argv[1], **options)
-print(report.peak_memory, report.blocks[0].avg_sq_singular_value, report.blocks[0].stderr)
+for memory in ("160MiB", "2GiB"):
+    report = hessdiag.diagnose(model, x, t, per="batch", method="sketch", max_memory=memory, **options)
+    block = report.blocks[0]
+    print(report.peak_memory, block.avg_sq_singular_value, block.stderr)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a process's peak as Linux tells it")
 def test_the_memory_is_kept() -> None:
-    """2.6 MB a gradient: 12 directions of a round in one case, all of them in the other."""
-    found = {}
-    for memory in ("160MiB", "2GiB"):
-        ran = subprocess.run([sys.executable, "-c", PEAK, memory], check=True, capture_output=True, text=True)
-        found[memory] = [float(number) for number in ran.stdout.split()]
-    (small, value, error), (large, other, other_error) = found.values()
+    """2.6 MB a gradient: some 30 directions of a round in one case, all of them in the other."""
+    ran = subprocess.run([sys.executable, "-c", PEAK], check=True, capture_output=True, text=True)
+    (small, value, error), (large, other, other_error) = (
+        [float(number) for number in line.split()] for line in ran.stdout.splitlines()
+    )
     assert small <= 160 * 2**20 < large
     assert abs(value - other) <= 4 * (error**2 + other_error**2) ** 0.5
