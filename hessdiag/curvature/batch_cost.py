@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hessdiag.derivatives.losses import Loss, RandomQuadratic
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, block_parameter
@@ -16,6 +17,7 @@ BACKWARD = 2 / 3  # of a gradient, per direction of a sketch
 DIRECTIONS = 48  # of pilots and basis of a sketch
 PER_RTOL = 3.0  # over `rtol`: directions of the estimate where the effective rank is high
 CANCELLED = 4.0  # times as many where S is indefinite and its two signs nearly cancel: random quadratic on LeNet
+MAX_SIGNED = 2048  # outputs, of a matrix whose eigenvalues are wanted
 LEAST = 12  # directions whose gradients must fit into memory at once
 PRODUCTS = 32  # that a block takes
 PRODUCT = 2.3  # gradients
@@ -107,9 +109,19 @@ def check_directions_fit(problem: Problem, *, outputs: int, memory: int) -> int:
     return fitting
 
 
+def has_signed_root(loss: Loss, outputs: int) -> bool:
+    """Whether S = A D Aᵀ with signs D is the same for all examples, and soon found."""
+    return isinstance(loss, RandomQuadratic) and outputs <= MAX_SIGNED
+
+
+def sides_of(loss: Loss, outputs: int) -> int:
+    """Backward passes of a direction."""
+    return 1 if loss.has_root or has_signed_root(loss, outputs) else 2
+
+
 def _bytes_of_direction(problem: Problem, outputs: int) -> int:
     size = block_parameter(problem.model, problem.blocks[0]).element_size()
-    sides = 1 if problem.loss.has_root else 2
+    sides = sides_of(problem.loss, outputs)
     gradients = 2 * sides * size * sum(block.numel for block in problem.blocks)
     cotangents = (16 + (1 + sides) * size) * problem.batch.size * outputs
     return gradients + cotangents

@@ -12,6 +12,10 @@ samples K z of the range of K = J J^T / B, one power of K more than tangents tha
 LeNet a third to a tenth of what 12 random tangents do. For as long as the basis promises to save more directions than
 it costs, the pilot with that basis finds another part of the range (Halko, Martinsson & Tropp, arXiv 0909.4061,
 section 4.5: power iteration). The estimate itself is of directions that no pilot has seen.
+
+An indefinite S = A D A^T with signs D that all examples share, as of a random quadratic, is the difference of two
+matrices, and each direction is of one of them, drawn with probabilities p: with w = J^T A z / √p, z on the outputs of
+that sign alone, ± w w^T has mean G, and one backward pass does for two.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
+from hessdiag.curvature.batch_cost import has_signed_root, sides_of
 from hessdiag.curvature.estimators.epperly2025 import Grams, new_directions
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
@@ -41,16 +46,17 @@ from hessdiag.curvature.sketch import (
 )
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
+from hessdiag.derivatives.losses import Loss, RandomQuadratic
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.memory import is_out_of_memory, release
-from hessdiag.execution.seeds import gaussians
+from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import block_parameter
 from hessdiag.network.hooks import backpropagate
 
 PILOT = 12  # directions of a pilot, and what one adds to the basis
-MAX_BASIS = 48
+MAX_BASIS = 72
 MANY = 2000  # directions, more than anyone waits for
 HELPED = 0.7  # times as many directions, at most, after an extension that helped
 PIECE = 2**13  # entries of a block whose inner products are taken at once, in float64
@@ -97,19 +103,19 @@ def _grow(basis: _Basis, problem: Problem, budget: Budget, most: int, work: Work
     A budget with no room for a pilot is spent at once.
     """
     sides = basis.passes.sides
-    extension = PILOT * (1 + 2 * sides)  # forth and back, and another pilot
+    extension = PILOT * (1 + sides) + basis.growth * sides  # forth and back, and another pilot
     pilots: list[Round] = []
     spent = 0
     while budget.max_products >= spent + (PILOT + RANDOM) * sides:
         name = f"pilot {len(pilots) + 1}"
         pilots += _measure(basis, [name], PILOT, work)
         spent += PILOT * sides
-        fits = basis.size + PILOT <= min(MAX_BASIS, most - RANDOM)
+        fits = basis.size + basis.growth <= min(MAX_BASIS, most - RANDOM)
         within = budget.max_products >= spent + extension + RANDOM * sides
         if not (fits and within and _pays(pilots, weight_places(problem), budget.rtol, extension / sides)):
             break
         basis.extend(name, pilots[-1].trace_scales())
-        spent += PILOT * (1 + sides)
+        spent += extension - PILOT * sides
     return pilots, spent
 
 
@@ -144,21 +150,24 @@ def _measure(basis: _Basis, names: Sequence[str], count: int, work: Work) -> lis
 
 @dataclass(frozen=True)
 class _Gradients:
-    """w(z) and w(S z) of every block, (m, P) each; the same where S = A A^T and w(A z) stands for both."""
+    """w(z) and w(S z) of every block, (m, P) each; the same where w(A z) stands for both, times `signs` (m,)."""
 
     plain: list[Tensor]
     curved: list[Tensor]
+    signs: Tensor
 
     def joined(self, other: _Gradients) -> _Gradients:
         """With those of more directions."""
         plain = [torch.cat(both) for both in zip(self.plain, other.plain, strict=True)]
+        signs = torch.cat([self.signs, other.signs])
         if self.curved is self.plain:
-            return _Gradients(plain, plain)
-        return _Gradients(plain, [torch.cat(both) for both in zip(self.curved, other.curved, strict=True)])
+            return _Gradients(plain, plain, signs)
+        return _Gradients(plain, [torch.cat(both) for both in zip(self.curved, other.curved, strict=True)], signs)
 
     def sums(self, basis: _Gradients | None) -> Result:
         """What all pairs of these directions tell, beside those of a basis."""
         X, K = [], []
+        signs = self.signs if basis is None else torch.cat([basis.signs, self.signs])
         for number, (plain, curved) in enumerate(zip(self.plain, self.curved, strict=True)):
             same = curved is plain
             grams = torch.zeros(2, 1, 1, dtype=torch.float64, device=plain.device)
@@ -169,7 +178,7 @@ class _Gradients:
                 found = Grams.of(torch.cat(rows), plain[:0, place] if same else torch.cat(images))
                 grams = grams + torch.stack([found.ZZ, found.ZZ if same else found.ZY])
             K.append(grams[0])
-            X.append(grams[1])
+            X.append(grams[1] * signs)
         fixed = 0 if basis is None else len(basis.plain[0])
         return pair_sums(torch.stack(X).unsqueeze(0), torch.stack(K).unsqueeze(0), fixed=fixed)
 
@@ -193,7 +202,12 @@ class _Basis:
     def extend(self, pilot: str, scales: list[float]) -> None:
         """Add what the pilot of that name found; `scales` give every block equal weight."""
         self.pending.append((pilot, scales))
-        self.size += PILOT
+        self.size += self.growth
+
+    @property
+    def growth(self) -> int:
+        """Directions that a pilot adds: one of each sign for each of its own."""
+        return PILOT * len(self.passes.root.shares)
 
     def sums(self, name: str, count: int) -> Result:
         """What the basis and so many random directions tell, those of the stream of that name."""
@@ -203,11 +217,13 @@ class _Basis:
         return found.sums(self.gradients)
 
     def _random(self, name: str, count: int) -> _Gradients:
-        z = self.passes.random(count, self.seed, f"sketches of the batch, {name},")
+        purpose = f"sketches of the batch, {name},"
+        z = self.passes.random(count, self.seed, purpose)
+        signs, weights = self.passes.root.drawn(count, stream(self.seed, f"{purpose} signs"))
         if self.gradients is not None:
             exactly = z.double()
             z = (exactly - (exactly @ self.directions) @ self.directions.T).to(z)
-        return self.passes.back(z)
+        return self.passes.back(z * weights.to(z)[:, None], signs)
 
     def _catch_up(self) -> None:
         for pilot, scales in self.pending:
@@ -223,11 +239,61 @@ class _Basis:
         scale = float(torch.linalg.matrix_norm(samples))
         if not 0 < scale < math.inf:
             return
-        basis = self.directions if self.gradients is not None else samples[:, :0]
-        new = new_directions(basis, samples, scale=scale)
-        self.directions = torch.cat([basis, new], dim=1)
-        gradients = self.passes.back(new.T.to(moved.dtype))
-        self.gradients = gradients if self.gradients is None else self.gradients.joined(gradients)
+        for sign in self.passes.root.shares:
+            basis = self.directions if self.gradients is not None else samples[:, :0]
+            new = new_directions(basis, self.passes.root.only(sign, samples), scale=scale)
+            self.directions = torch.cat([basis, new], dim=1)
+            gradients = self.passes.back(new.T.to(moved.dtype), torch.full((new.shape[1],), sign))
+            self.gradients = gradients if self.gradients is None else self.gradients.joined(gradients)
+
+
+class _Root:
+    """How a direction z of the outputs becomes cotangents that stand for A z.
+
+    Attributes:
+        sides: backward passes of a direction.
+        shares: for each sign in S, the probability with which a direction is of that sign.
+    """
+
+    def __init__(self, loss: Loss, outputs: int) -> None:
+        self.loss = loss
+        self.sides = sides_of(loss, outputs)
+        self.shares: dict[float, float] = {1.0: 1.0}
+        self.signed: tuple[Tensor, Tensor] | None = None
+        if isinstance(loss, RandomQuadratic) and has_signed_root(loss, outputs):
+            A, signs = self.signed = loss.signed_root()
+            sizes = {sign: float(A[:, signs == sign].square().sum()) for sign in (1.0, -1.0)}
+            total = sum(sizes.values())
+            self.shares = {sign: size / total for sign, size in sizes.items() if size > 0} or self.shares
+
+    def drawn(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Signs of so many random directions, and their weights 1/√p, (count,) each, in float64."""
+        positive = torch.rand(count, generator=generator, dtype=torch.float64) < self.shares.get(1.0, 0.0)
+        signs = torch.where(positive, 1.0, -1.0).double()
+        return signs, torch.tensor([1 / math.sqrt(self.shares[float(sign)]) for sign in signs], dtype=torch.float64)
+
+    def only(self, sign: float, samples: Tensor) -> Tensor:
+        """The part of samples (B N, m) on outputs of a sign."""
+        if self.signed is None:
+            return samples
+        own = (self.signed[1] == sign).to(samples)
+        return (samples.view(-1, len(own), samples.shape[1]) * own[:, None]).view_as(samples)
+
+    def back(self, problem: Problem, part: Batch, y: Tensor, z: Tensor, signs: Tensor) -> Tensor:
+        """Cotangents (m, b, *out) of directions z (m, b, N), or two of each: z and S z."""
+        if self.signed is None:
+            return sent_back(problem, part, y, z.reshape(len(z), *y.shape))
+        A, own = (each.to(y) for each in self.signed)
+        mask = own == signs.to(y)[:, None]  # (m, N)
+        return ((z * mask[:, None]) @ A.T).reshape(len(z), *y.shape)
+
+    def forth(self, part: Batch, y: Tensor, moved: Tensor) -> Tensor:
+        """A^T of tangents (b, *out) of the outputs, or these where there is no root; (b, N)."""
+        if self.signed is not None:
+            return moved.flatten(1) @ self.signed[0].to(moved)
+        if self.loss.has_root:
+            moved = self.loss.root_transposed_product(y, part.targets, moved)
+        return moved.flatten(1)
 
 
 class _Passes:
@@ -238,19 +304,21 @@ class _Passes:
         self.chunk = chunk
         self.network = FunctionalModel(problem.model)
         self.at = {block.name: block_parameter(problem.model, block).detach() for block in problem.blocks}
+        self.like = problem.batch.narrow(0, 1).call(problem.model).detach()[0]  # outputs of an example
+        self.root = _Root(problem.loss, self.like.numel())
 
     @property
     def sides(self) -> int:
         """Backward passes of a direction."""
-        return 1 if self.problem.loss.has_root else 2
+        return self.root.sides
 
     def random(self, count: int, seed: int, purpose: str) -> Tensor:
         """Directions (count, B N), of which each example's part is from a stream of its own."""
-        one = self.problem.batch.narrow(0, 1).call(self.problem.model).detach()
-        return gaussians(seed, purpose, self.problem.batch.numbers, (count, *one.shape[1:])).to(one).flatten(1)
+        shape = (count, *self.like.shape)
+        return gaussians(seed, purpose, self.problem.batch.numbers, shape).to(self.like).flatten(1)
 
-    def back(self, z: Tensor) -> _Gradients:
-        """Gradients of the directions (m, B N)."""
+    def back(self, z: Tensor, signs: Tensor) -> _Gradients:
+        """Gradients of the directions (m, B N), of such signs (m,)."""
         m, size = len(z), self.problem.batch.size
         outputs = z.view(m, size, -1)
 
@@ -258,19 +326,20 @@ class _Passes:
             sums = [w.new_zeros(m * self.sides, w.numel()) for w in self.at.values()]
             for part in self.problem.batch.chunks(chunk):
                 start = part.offset - self.problem.batch.offset
-                self._add_gradients(sums, part, outputs[:, start : start + part.size])
+                self._add_gradients(sums, part, outputs[:, start : start + part.size], signs)
             return sums
 
         scaled = [total.div_(math.sqrt(size)) for total in self._fitting(measure)]
         plain = [total[:m] for total in scaled]
-        return _Gradients(plain, plain if self.sides == 1 else [total[m:] for total in scaled])
+        curved = plain if self.sides == 1 else [total[m:] for total in scaled]
+        return _Gradients(plain, curved, signs.to(self.like.device, torch.float64))
 
-    def _add_gradients(self, sums: Sequence[Tensor], part: Batch, z: Tensor) -> None:
+    def _add_gradients(self, sums: Sequence[Tensor], part: Batch, z: Tensor, signs: Tensor) -> None:
         """Add J^T A z, or J^T z and J^T S z, of some examples to the rows of `sums`; `z` is (m, b, N)."""
         leaves = {name: value.clone().requires_grad_() for name, value in self.at.items()}
         y = self.network(leaves, part)
         edges = [get_gradient_edge(leaf) for leaf in leaves.values()]
-        for row, cotangent in enumerate(sent_back(self.problem, part, y.detach(), z.reshape(len(z), *y.shape))):
+        for row, cotangent in enumerate(self.root.back(self.problem, part, y.detach(), z, signs)):
             found = backpropagate(y, edges, cotangent.unsqueeze(0))
             for total, gradient in zip(sums, found, strict=True):
                 if gradient is not None:
@@ -283,9 +352,7 @@ class _Passes:
             along = zip(self.at.items(), tangents, scales, strict=True)
             u = {name: each[row].view_as(value) * scale for (name, value), each, scale in along}
             y, tangent = outputs_and_tangent(self.network, self.at, u, part, forward_mode=True)
-            if self.problem.loss.has_root:
-                tangent = self.problem.loss.root_transposed_product(y.detach(), part.targets, tangent.detach())
-            return tangent.detach().flatten(1)
+            return self.root.forth(part, y.detach(), tangent.detach())
 
         def measure(chunk: int) -> list[Tensor]:
             parts = list(self.problem.batch.chunks(chunk))
