@@ -16,7 +16,7 @@ PANELS = 1.5  # seconds of a multiply-add of an exact panel, over that of a grad
 BACKWARD = 2 / 3  # of a gradient, per direction of a sketch
 DIRECTIONS = 48  # of pilots and basis of a sketch
 PER_RTOL = 3.0  # over `rtol`: directions of the estimate where the effective rank is high
-CANCELLED = 4.0  # times as many where S is indefinite and its two signs nearly cancel: random quadratic on LeNet
+CANCELLED = 8.0  # times as many where S is indefinite and its signs nearly cancel: random quadratic on LeNet, at least
 MAX_SIGNED = 2048  # outputs, of a matrix whose eigenvalues are wanted
 LEAST = 12  # directions whose gradients must fit into memory at once
 PRODUCTS = 32  # that a block takes
@@ -38,7 +38,7 @@ class Limits:
 
     Attributes:
         rtol, max_products: of the settings.
-        has_root: whether the loss is such that a direction takes one backward pass and not two.
+        has_root: whether S = A Aᵀ, so that nothing cancels.
         directions: whose gradients fit into memory at once.
         memory: bytes; None where all fits.
     """
@@ -53,12 +53,12 @@ class Limits:
 def batch_cost(shape: NetworkShape, blocks: Sequence[Block], batch_size: int, limits: Limits) -> BatchCost:
     """Estimate all three for a batch."""
     apart = PER_RTOL / limits.rtol
-    passes = DIRECTIONS + apart if limits.has_root else 2 * (DIRECTIONS + CANCELLED * apart)
+    passes = DIRECTIONS + apart if limits.has_root else 2 * DIRECTIONS + CANCELLED * apart
     fits = limits.directions is None or limits.directions >= 2 * LEAST
     products = sum(min(PRODUCTS, limits.max_products, block.numel) for block in blocks)
     return BatchCost(
         exact=_exact(shape, blocks, batch_size, limits.memory),
-        sketch=BACKWARD * min(passes, limits.max_products) if fits else math.inf,
+        sketch=BACKWARD * passes if fits else math.inf,
         probe=PRODUCT * products,
     )
 

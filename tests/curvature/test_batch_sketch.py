@@ -280,6 +280,8 @@ def test_the_cheapest_algorithm_is_chosen_and_the_report_says_why() -> None:
     assert 500 < batch_cost(shape, blocks, 1024, Limits()).exact < 1100  # 751 were measured
     for word in ("Gram matrices", "sketches of the whole batch", "products in weight space"):
         assert word in methods[1024].reason
+    indefinite = batch_cost(shape, blocks, 1024, Limits(has_root=False))  # the first layer would miss `rtol` by far
+    assert plan(method="auto", batch_size=1024, cost=indefinite, **options).method == "probe"
     tight = batch_cost(shape, blocks, 1024, Limits(directions=10, memory=2**20))
     assert plan(method="auto", batch_size=1024, cost=tight, **options).method == "probe"
     assert "too many for the memory" in plan(method="auto", batch_size=1024, cost=tight, **options).reason
