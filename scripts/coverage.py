@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag import init, plots
+from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.noise import noise_scales, sum_pairs
@@ -190,6 +191,16 @@ def sketches(network: str, *, max_products: int = 400) -> tuple[Measure, Array]:
     return measure, truth
 
 
+def batch_sketches(network: str, *, max_products: int = 400) -> tuple[Measure, Array]:
+    problem = problem_of(network)
+
+    def measure(seed: int) -> Curvature:
+        budget = Budget(0.05, max_products)
+        return sketch_per_batch(problem, budget=budget, chunk=EXAMPLES, most=10**6, seed=seed)
+
+    return measure, exact_per_batch(problem, chunk=EXAMPLES).frobenius_sq
+
+
 def exact(network: str, *, per: str) -> tuple[Measure, Array]:
     problem = problem_of(network)
     run = exact_per_example if per == "example" else exact_per_batch
@@ -200,6 +211,8 @@ METHODS: dict[str, Callable[[str], tuple[Measure, Array]]] = {
     "exact, per example": partial(exact, per="example"),
     "sketch": sketches,
     "sketch, 60 products": partial(sketches, max_products=60),
+    "sketch, per batch": batch_sketches,
+    "sketch, per batch, 60 products": partial(batch_sketches, max_products=60),
     "probe, per example": partial(probes, matrix="hessian", per="example"),
     "probe, per batch": partial(probes, matrix="hessian", per="batch"),
     "probe, per example, 24 products": partial(probes, matrix="hessian", per="example", max_products=24),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from hessdiag.curvature.batch_cost import check_directions_fit
+from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.first_step import FirstStep, sum_first_step
@@ -43,7 +45,7 @@ def measure_curvature(
     """
     at_once = partial(shape.chunk, memory=memory.chunk)
     most = shape.most_cotangents(memory.total)
-    if how.method == "sketch":
+    if how.method == "sketch" and settings.per == "example":
         return sketch_per_example(
             problem,
             outputs=shape.outputs,
@@ -74,6 +76,15 @@ def _without_step(
     problem: Problem, how: Plan, shape: NetworkShape, settings: Settings, *, memory: Memory, work: Work
 ) -> Curvature:
     """The algorithms in which no cotangents are sent back example by example."""
+    if how.method == "sketch":
+        return sketch_per_batch(
+            problem,
+            budget=Budget(settings.rtol, settings.max_products),
+            chunk=shape.chunk(2, memory=memory.chunk),
+            most=check_directions_fit(problem, outputs=shape.outputs, memory=memory.total),
+            seed=settings.seed,
+            work=work,
+        )
     if how.in_output_space:
         return exact_per_batch(problem, chunk=shape.chunk(shape.outputs, memory=memory.chunk), work=work)
     return probe(

@@ -6,8 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import cast
 
 from hessdiag.arguments import check_number, check_whole
+from hessdiag.curvature.batch_cost import Limits, batch_cost, directions_that_fit
 from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, Plan, check_choice, plan
+from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
+from hessdiag.network.shapes import NetworkShape
 
 UNITS = "4"  # version of what units of work hold: files of another one are refused
 
@@ -45,10 +48,15 @@ class Settings:
         given = {key: value for key, value in asdict(self).items() if value is not None}
         return {key: str(value) for key, value in given.items()} | {"units": UNITS}
 
-    def plan(self, *, outputs: int, batch_size: int) -> Plan:
-        """Pick the algorithm for a network with `outputs` outputs per example."""
+    def plan(self, problem: Problem, shape: NetworkShape, *, memory: int) -> Plan:
+        """Pick the algorithm; in the batch view by the costs that are estimated with so many bytes of memory."""
         how = {"method": self.method, "matrix": self.matrix, "per": self.per}
-        return plan(**how, outputs=outputs, batch_size=batch_size)
+        size, cost = problem.batch.size, None
+        if self.per == "batch":
+            directions = directions_that_fit(problem, outputs=shape.outputs, memory=memory)
+            limits = Limits(self.rtol, self.max_products, problem.loss.has_root, directions, memory)
+            cost = batch_cost(shape, problem.blocks, size, limits)
+        return plan(**how, outputs=shape.outputs, batch_size=size, cost=cost)
 
     @property
     def measures_pairs(self) -> bool:

@@ -113,7 +113,7 @@ def sketch_per_example(
     if groups is not None:
         problem = replace(problem, batch=problem.batch.select(groups.order()))
     measured = [_round(problem, each, chunk, seed, work, beside if each is rounds[0] else _Beside()) for each in rounds]
-    total = _combine(measured, _eps(problem))
+    total = combine(measured, rounding_of(problem))
     spent += PILOT + sum(each.cost for each in rounds)
     how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
@@ -151,20 +151,36 @@ class _Pilot:
     seed: int
     work: Work
 
-    def run(self, directions: _Directions) -> _Round:
+    def run(self, directions: _Directions) -> Round:
         return _round(self.problem, directions, self.chunk, self.seed, self.work)
 
-    def wanted(self, found: _Round, room: int) -> int:
+    def wanted(self, found: Round, room: int) -> int:
         """Directions, `MIN_DIRECTIONS` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
-        own = _weights(self.problem)
-        value, shared, apart = (np.diagonal(each)[own] for each in (found.value, found.shared, found.apart))
+        own = weight_places(self.problem)
+        own_noise = float(widening(_dof(PILOT, self.problem.batch.size)))
         share = self.problem.batch.size / self.size
-        own_noise = widening(_dof(PILOT, self.problem.batch.size))
-        target = (self.rtol * np.maximum(value, 0) / (MARGIN * own_noise)) ** 2
-        q = np.arange(min(MIN_DIRECTIONS, room), room + 1, dtype=np.int64)[:, None]
-        variance = (4 * (q - 2) * np.maximum(shared, 0) + 2 * np.maximum(apart, 0)) / (q * (q - 1)) * share
-        enough = (variance * widening(_dof(q, self.size)) ** 2 <= target).all(axis=1)
-        return int(q[enough.argmax() if enough.any() else -1, 0])
+        return directions_wanted(found, own, self.rtol / own_noise, room, parts=self.size, share=share)
+
+
+def directions_wanted(
+    found: Round, own: list[int], rtol: float, room: int, *, parts: int = 1, share: float = 1.0
+) -> int:
+    """Directions, `MIN_DIRECTIONS` to `room`, that should bring the diagonal blocks `own` to `rtol`.
+
+    Args:
+        found: of a pilot.
+        own: places of the blocks.
+        rtol: relative standard error.
+        room: that there is for directions.
+        parts: examples that have directions of their own.
+        share: of the pilot's variance that is left with the directions of all of them.
+    """
+    value, shared, apart = (np.diagonal(each)[own] for each in (found.value, found.shared, found.apart))
+    target = (rtol * np.maximum(value, 0) / MARGIN) ** 2
+    q = np.arange(min(MIN_DIRECTIONS, room), room + 1, dtype=np.int64)[:, None]
+    variance = (4 * (q - 2) * np.maximum(shared, 0) + 2 * np.maximum(apart, 0)) / (q * (q - 1)) * share
+    enough = (variance * widening(_dof(q, parts)) ** 2 <= target).all(axis=1)
+    return int(q[enough.argmax() if enough.any() else -1, 0])
 
 
 def _first_basis(rank: float) -> int:
@@ -200,7 +216,8 @@ def _rounds(directions: _Directions, most: int) -> list[_Directions]:
     return [replace(directions, random=random, name=f"round {number + 1}") for number in range(count)]
 
 
-def _weights(problem: Problem) -> list[int]:
+def weight_places(problem: Problem) -> list[int]:
+    """Places of the weight blocks among all."""
     return [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
 
 
@@ -209,7 +226,8 @@ def _dof(q: npt.NDArray[np.int64] | int, parts: Array | float) -> Array:
     return np.asarray(np.maximum((q + 1) * parts - 2, q - 1) / TAILS)
 
 
-def _eps(problem: Problem) -> float:
+def rounding_of(problem: Problem) -> float:
+    """Rounding of the dtype that the model is in."""
     dtype = block_parameter(problem.model, problem.blocks[0]).dtype
     return float(torch.finfo(dtype).eps)
 
@@ -237,7 +255,7 @@ class _Directions:
 
 
 @dataclass(frozen=True)
-class _Round:
+class Round:
     """Means over examples of what `hessdiag.curvature.estimators.pairs.pair_sums` tells of all blocks.
 
     `variance` and `fourth` are those of the mean: Σ V_b / B² and Σ V_b² / B⁴.
@@ -255,6 +273,23 @@ class _Round:
     norms_sq: Array
     first_step: Result | None = None
     pairs: Result | None = None
+
+    @classmethod
+    def of(cls, sums: Result, size: int, random: int) -> Round:
+        """From the sums of `pair_sums` over `size` examples, with so many random directions each."""
+        mean = {key: total / size for key, total in sums.items()}
+        return cls(
+            value=mean["value"],
+            variance=mean["variance"] / size,
+            fourth=mean["fourth"] / size**3,
+            shared=mean["shared"] / size,
+            apart=mean["apart"] / size,
+            size=mean["size"],
+            random=random,
+            traces=mean["trace"],
+            traces_sq=mean["trace_sq"],
+            norms_sq=mean["norm_sq"],
+        )
 
     def effective_ranks(self) -> Array:
         """(tr K)² / ‖K‖² of every block, both estimated without bias from pairs of directions."""
@@ -279,11 +314,11 @@ class _Total:
         for i, block in enumerate(problem.blocks):
             value, stderr = float(self.value[i, i]), float(self.stderr[i, i])
             diagonal[block.name] = Diagonal(value, stderr, products, "rtol" if stderr <= rtol * value else "budget")
-        own = _weights(problem)
+        own = weight_places(problem)
         return Curvature(diagonal, self.value[own][:, own], self.stderr[own][:, own])
 
 
-def _combine(rounds: list[_Round], eps: float) -> _Total:
+def combine(rounds: list[Round], eps: float) -> _Total:
     """The mean of independent rounds of the same size.
 
     The variance is itself estimated. As in `curvature.estimators.hutchinson`, its degrees of freedom are those of
@@ -307,7 +342,7 @@ def _round(
     seed: int,
     work: Work,
     beside: _Beside = _Beside(),
-) -> _Round:
+) -> Round:
     """One independent set of directions for every example of a batch."""
     batch, q = problem.batch, directions.random
 
@@ -319,18 +354,8 @@ def _round(
     at_once = max(1, chunk(cotangents)) if beside.groups is None else beside.groups.chunk(chunk(cotangents))
     name = f"sketches, {directions.name}, {q} + {directions.fixed} directions"
     sums = work.total(name, list(batch.chunks(at_once)), measure)
-    mean = {key: total / batch.size for key, total in sums.items()}
-    return _Round(
-        value=mean["value"],
-        variance=mean["variance"] / batch.size,
-        fourth=mean["fourth"] / batch.size**3,
-        shared=mean["shared"] / batch.size,
-        apart=mean["apart"] / batch.size,
-        size=mean["size"],
-        random=q,
-        traces=mean["trace"],
-        traces_sq=mean["trace_sq"],
-        norms_sq=mean["norm_sq"],
+    return replace(
+        Round.of(sums, batch.size, q),
         first_step={key: sums[key] for key in KEYS} if beside.step is not None else None,
         pairs={key: sums[key] for key in PAIRS} if beside.groups is not None else None,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from hessdiag.curvature.batch_cost import Limits, batch_cost
 from hessdiag.curvature.plan import Plan, plan
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.network.blocks import Block, find_blocks
@@ -65,13 +66,16 @@ def describe(
         with explained(model, batch):
             batch.narrow(0, 2).call(model)
         shape = measure_shapes(model, batch, blocks)
-    how = plan(method=method, matrix=matrix, per=per, outputs=shape.outputs, batch_size=batch.size)
+    estimated = batch_cost(shape, blocks, batch.size, Limits()) if per == "batch" else None
+    how = plan(method=method, matrix=matrix, per=per, outputs=shape.outputs, batch_size=batch.size, cost=estimated)
     sites = tuple(max((shape.layers[o].sites for o in b.owners if o in shape.layers), default=0) for b in blocks)
     return Description(blocks, skipped, how, shape.outputs, batch.size, cost(shape, blocks, how, batch.size), sites)
 
 
 def cost(shape: NetworkShape, blocks: Sequence[Block], how: Plan, batch_size: int) -> float:
     """Multiply-adds of a measurement over those of one gradient (three forward passes)."""
+    if how.gradients is not None:
+        return how.gradients
     forward = sum(layer.forward_macs for layer in shape.layers.values())
     if not how.in_output_space:
         columns = sum(block.numel if how.method == "exact" else max(2, -(-64 // batch_size)) for block in blocks)

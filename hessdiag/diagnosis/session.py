@@ -93,7 +93,7 @@ class Session:
     def measure_batch(self, problem: Problem, shape: NetworkShape, sums: Result, work: Work) -> Measured:
         """Curvature, and all that goes with it, of one batch."""
         size, outputs = problem.batch.size, shape.outputs
-        how = self.settings.plan(outputs=outputs, batch_size=size)
+        how = self.settings.plan(problem, shape, memory=self.memory.total)
         step, squares = self.first_step(problem, shape)
         curvature = measure_curvature(problem, how, shape, self.settings, memory=self.memory, work=work, step=step)
         pairs: Sequence[Result] = ()

@@ -67,6 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "--method sketch --batch-size 5 --resume run",
         "--matrix hessian --batch-size 5",
         "--per batch --method exact --batch-size 6",
+        "--per batch --method sketch --batch-size 30 --rtol 0.1 --max-memory 1MiB",
         "--data ./nets.py:data --batches all --loss cross-entropy",
     ],
 )
