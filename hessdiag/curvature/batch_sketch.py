@@ -35,15 +35,15 @@ from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.first_step import sent_back
 from hessdiag.curvature.result import Curvature
-from hessdiag.curvature.sketch import (
+from hessdiag.curvature.rounds import (
     MIN_DIRECTIONS,
-    RANDOM,
     Round,
     combine,
     directions_wanted,
     rounding_of,
     weight_places,
 )
+from hessdiag.curvature.sketch import RANDOM
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, RandomQuadratic

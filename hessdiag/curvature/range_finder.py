@@ -79,11 +79,11 @@ def _samples(
 
 
 def _factors(block: Block, scale: float, count: int, generator: torch.Generator, like: Tensor) -> Factors:
-    """Rows of vectors whose outer products displace a weight: along its first dimension, and along the others."""
+    """Rows of vectors whose outer products displace a block: along its first dimension, and 1 or along the others."""
     first = block.shape[0] if block.shape else 1
     others = block.numel // first
     one = torch.randn(count, first, generator=generator).to(like) * scale
-    return one, torch.randn(count, others, generator=generator).to(like)
+    return one, (torch.randn(count, others, generator=generator) if others > 1 else torch.ones(count, 1)).to(like)
 
 
 def _displaced(

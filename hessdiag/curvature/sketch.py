@@ -30,18 +30,25 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.estimators.estimate import ROUNDING
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.first_step import KEYS, FirstStep, sent_back, sketched_sums, slope_of
 from hessdiag.curvature.pair_groups import MAX_GROUP, PAIRS, PairGroups, sketched_means
 from hessdiag.curvature.range_finder import range_basis
-from hessdiag.curvature.result import Curvature, Diagonal
+from hessdiag.curvature.result import Curvature
+from hessdiag.curvature.rounds import (
+    MIN_DIRECTIONS,
+    Round,
+    combine,
+    degrees_of_freedom,
+    directions_wanted,
+    rounding_of,
+    weight_places,
+)
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import sent_to_blocks, watch
 from hessdiag.derivatives.jacobian_form import Jacobian
@@ -49,9 +56,7 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.network.blocks import block_parameter
 from hessdiag.network.hooks import Trace
-from hessdiag.results.numbers import Array
 
 PILOT = 12  # directions of a pilot
 PILOT_EXAMPLES = 16
@@ -61,9 +66,6 @@ MAX_BASIS = 64
 CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave little
 LOW_RANK = 10.0  # effective rank under which deflation pays
 RANDOM = 12  # directions of a round, at least, where the budget has room for them
-MIN_DIRECTIONS = 6  # directions that still tell their own noise
-MARGIN = 1.5  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
-TAILS = 6.0  # how many times fewer degrees of freedom a variance of fourth powers of Gaussians has
 
 
 def sketch_per_example(
@@ -157,30 +159,9 @@ class _Pilot:
     def wanted(self, found: Round, room: int) -> int:
         """Directions, `MIN_DIRECTIONS` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
         own = weight_places(self.problem)
-        own_noise = float(widening(_dof(PILOT, self.problem.batch.size)))
+        own_noise = float(widening(degrees_of_freedom(PILOT, self.problem.batch.size)))
         share = self.problem.batch.size / self.size
         return directions_wanted(found, own, self.rtol / own_noise, room, parts=self.size, share=share)
-
-
-def directions_wanted(
-    found: Round, own: list[int], rtol: float, room: int, *, parts: int = 1, share: float = 1.0
-) -> int:
-    """Directions, `MIN_DIRECTIONS` to `room`, that should bring the diagonal blocks `own` to `rtol`.
-
-    Args:
-        found: of a pilot.
-        own: places of the blocks.
-        rtol: relative standard error.
-        room: that there is for directions.
-        parts: examples that have directions of their own.
-        share: of the pilot's variance that is left with the directions of all of them.
-    """
-    value, shared, apart = (np.diagonal(each)[own] for each in (found.value, found.shared, found.apart))
-    target = (rtol * np.maximum(value, 0) / MARGIN) ** 2
-    q = np.arange(min(MIN_DIRECTIONS, room), room + 1, dtype=np.int64)[:, None]
-    variance = (4 * (q - 2) * np.maximum(shared, 0) + 2 * np.maximum(apart, 0)) / (q * (q - 1)) * share
-    enough = (variance * widening(_dof(q, parts)) ** 2 <= target).all(axis=1)
-    return int(q[enough.argmax() if enough.any() else -1, 0])
 
 
 def _first_basis(rank: float) -> int:
@@ -216,22 +197,6 @@ def _rounds(directions: _Directions, most: int) -> list[_Directions]:
     return [replace(directions, random=random, name=f"round {number + 1}") for number in range(count)]
 
 
-def weight_places(problem: Problem) -> list[int]:
-    """Places of the weight blocks among all."""
-    return [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
-
-
-def _dof(q: npt.NDArray[np.int64] | int, parts: Array | float) -> Array:
-    """Degrees of freedom of a variance that was estimated from q directions for each of so many equal parts."""
-    return np.asarray(np.maximum((q + 1) * parts - 2, q - 1) / TAILS)
-
-
-def rounding_of(problem: Problem) -> float:
-    """Rounding of the dtype that the model is in."""
-    dtype = block_parameter(problem.model, problem.blocks[0]).dtype
-    return float(torch.finfo(dtype).eps)
-
-
 @dataclass(frozen=True)
 class _Directions:
     """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones.
@@ -252,87 +217,6 @@ class _Directions:
     def cost(self) -> int:
         """Passes through the network, forward-mode ones included."""
         return self.random + 2 * self.fixed
-
-
-@dataclass(frozen=True)
-class Round:
-    """Means over examples of what `hessdiag.curvature.estimators.pairs.pair_sums` tells of all blocks.
-
-    `variance` and `fourth` are those of the mean: Σ V_b / B² and Σ V_b² / B⁴.
-    """
-
-    value: Array
-    variance: Array
-    fourth: Array
-    shared: Array
-    apart: Array
-    size: Array
-    random: int
-    traces: Array
-    traces_sq: Array
-    norms_sq: Array
-    first_step: Result | None = None
-    pairs: Result | None = None
-
-    @classmethod
-    def of(cls, sums: Result, size: int, random: int) -> Round:
-        """From the sums of `pair_sums` over `size` examples, with so many random directions each."""
-        mean = {key: total / size for key, total in sums.items()}
-        return cls(
-            value=mean["value"],
-            variance=mean["variance"] / size,
-            fourth=mean["fourth"] / size**3,
-            shared=mean["shared"] / size,
-            apart=mean["apart"] / size,
-            size=mean["size"],
-            random=random,
-            traces=mean["trace"],
-            traces_sq=mean["trace_sq"],
-            norms_sq=mean["norm_sq"],
-        )
-
-    def effective_ranks(self) -> Array:
-        """(tr K)² / ‖K‖² of every block, both estimated without bias from pairs of directions."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.norms_sq > 0, self.traces_sq / self.norms_sq, np.nan)
-
-    def trace_scales(self) -> list[float]:
-        """1 / √tr(K_l): gives every block equal weight in the range finder."""
-        return [1 / math.sqrt(t) if t > 0 else 0.0 for t in self.traces]
-
-
-@dataclass(frozen=True)
-class _Total:
-    """Estimates of all L x L norms, and standard errors of which 1.96 reach to either end of a 95 % interval."""
-
-    value: Array
-    stderr: Array
-
-    def curvature(self, problem: Problem, products: int, rtol: float) -> Curvature:
-        """Diagonal of all blocks, map of the weights."""
-        diagonal = {}
-        for i, block in enumerate(problem.blocks):
-            value, stderr = float(self.value[i, i]), float(self.stderr[i, i])
-            diagonal[block.name] = Diagonal(value, stderr, products, "rtol" if stderr <= rtol * value else "budget")
-        own = weight_places(problem)
-        return Curvature(diagonal, self.value[own][:, own], self.stderr[own][:, own])
-
-
-def combine(rounds: list[Round], eps: float) -> _Total:
-    """The mean of independent rounds of the same size.
-
-    The variance is itself estimated. As in `curvature.estimators.hutchinson`, its degrees of freedom are those of
-    Welch and Satterthwaite over examples and rounds, divided by `TAILS`. Rounding, which does not average out, is a
-    floor to the standard error.
-    """
-    count, q = len(rounds), rounds[0].random
-    variance = sum((r.variance for r in rounds), np.zeros(())) / count**2
-    fourth = sum((r.fourth for r in rounds), np.zeros(())) / count**4
-    parts = np.divide(variance**2, fourth, out=np.ones_like(variance), where=fourth > 0)
-    dof = _dof(q, parts)
-    floor = ROUNDING * eps * np.mean([r.size for r in rounds], axis=0)
-    value = np.mean([r.value for r in rounds], axis=0)
-    return _Total(value, np.maximum(widening(dof) * np.sqrt(np.maximum(variance, 0)), floor))
 
 
 def _round(

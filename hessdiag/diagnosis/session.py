@@ -21,7 +21,8 @@ from hessdiag.derivatives.losses import check_targets
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, batch_gradient, gradient_sq
 from hessdiag.diagnosis.float64 import told_in_float64
-from hessdiag.diagnosis.moments import READ_ELSEWHERE, moments_of, sum_moments
+from hessdiag.diagnosis.gradient_check import READ_ELSEWHERE
+from hessdiag.diagnosis.moments import moments_of, sum_moments
 from hessdiag.diagnosis.nearby import check_nearby
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_batch, digest_of_outputs

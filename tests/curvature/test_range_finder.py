@@ -1,0 +1,76 @@
+"""Displacements of rank one: what they move, by hooks and by the weights' tangents, and the basis that is made."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hessdiag.curvature import range_finder
+from hessdiag.curvature.range_finder import range_basis
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.jacobian import watch
+from hessdiag.derivatives.losses import MeanSquaredError
+from hessdiag.derivatives.problem import Problem
+from hessdiag.network.blocks import find_blocks
+from hessdiag.network.preserve import preserve_state
+from tests.networks import BUILDERS, build
+
+
+def grouped() -> tuple[nn.Module, Tensor]:
+    layers = (nn.Conv2d(4, 6, 3, groups=2, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3, stride=2), nn.Flatten())
+    return nn.Sequential(*layers).double(), torch.randn(3, 4, 5, 5, dtype=torch.float64)
+
+
+def tied() -> tuple[nn.Module, Tensor]:
+    model = nn.Sequential(nn.Embedding(11, 4), nn.Tanh(), nn.Linear(4, 11, bias=False)).double()
+    model[2].weight = model[0].weight
+    return model, torch.randint(11, (3, 5))
+
+
+NETWORKS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {"grouped": grouped, "tied": tied}
+
+
+def samples(model: nn.Module, x: Tensor, count: int) -> Tensor:
+    torch.manual_seed(0)
+    batch = Batch.of(x, None)
+    blocks = find_blocks(model)[0]
+    problem = Problem(model, batch, MeanSquaredError(), blocks)
+    scales = [1.0 + i for i in range(len(blocks))]
+    generator = torch.Generator().manual_seed(0)
+    with preserve_state(model, seed=0):
+        moved = range_finder._samples(problem, batch, watch(model, batch, blocks), count, scales, generator)
+        return torch.stack(list(moved))
+
+
+@pytest.mark.parametrize("name", [*BUILDERS, *NETWORKS])
+def test_what_layers_write_more_moves_the_outputs_as_their_weights_do(name: str, monkeypatch) -> None:
+    model, x = NETWORKS[name]() if name in NETWORKS else build(name)
+    found = samples(model, x, 5)
+    monkeypatch.setattr(range_finder, "_moved_outputs", lambda *_: None)
+    expected = samples(model, x, 5)
+    assert float(expected.abs().max()) > 0
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
+
+
+def test_the_hooks_are_gone_afterwards() -> None:
+    model, x = grouped()
+    samples(model, x, 2)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_the_basis_is_orthonormal_for_every_example_and_spans_a_small_range() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 20, bias=False)).double()  # of the first layer, rank 3
+    for parameter in model[1].parameters():
+        parameter.requires_grad_(False)
+    batch = Batch.of(torch.randn(4, 6, dtype=torch.float64), None)
+    blocks = find_blocks(model)[0]
+    problem = Problem(model, batch, MeanSquaredError(), blocks)
+    seen = watch(model, batch, blocks)
+    basis = range_basis(problem, batch, seen, count=3, scales=[1.0, 1.0], generator=torch.Generator().manual_seed(0))
+    Q = basis.permute(1, 2, 0)  # (B, N, 3)
+    torch.testing.assert_close(Q.mT @ Q, torch.eye(3, dtype=torch.float64).expand(4, 3, 3))
+    W = model[1].weight.detach()
+    torch.testing.assert_close(Q @ (Q.mT @ W), W.expand(4, 20, 3))
+    assert range_basis(problem, batch, seen, count=0, scales=[], generator=torch.Generator()).shape == (0, 4, 20)
