@@ -16,6 +16,7 @@ from hessdiag.plots import style
 from hessdiag.plots.captions import caption
 from hessdiag.plots.frame import frame
 from hessdiag.plots.labels import number, printable, short_labels, text_width
+from hessdiag.plots.row_places import LAYERS, mark_rows
 from hessdiag.plots.style import QUANTITIES, SIGMA_SQ, Quantity
 from hessdiag.plots.ticks import label_decades
 from hessdiag.results.numbers import Z95
@@ -34,13 +35,14 @@ def draw_layers(report: Report) -> Figure:
     is not drawn, and is named at the right of its row.
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or draw Setups with draw_conditioning")
-    rows = _rows(report.blocks)
+    rows = row_names(report.blocks)
     names = list(dict.fromkeys(rows))
     with style.context("whitegrid"):
         labels = short_labels(names)
         pitch = 0.34 if len(names) <= 12 else 0.2
         figure = Figure(figsize=(max(7.3, 6.0 + text_width(labels, style.SMALL)), pitch * len(names) + 0.6))
         axes = figure.subplots()
+        mark_rows(axes, LAYERS)
         axes.set_xscale("log")
         axes.set_xlim(*_limits(report.blocks))
         for series in QUANTITIES:
@@ -57,7 +59,7 @@ def draw_layers(report: Report) -> Figure:
     return figure
 
 
-def _rows(blocks: Sequence[BlockReport]) -> list[str]:
+def row_names(blocks: Sequence[BlockReport]) -> list[str]:
     """Name the row of each block: biases and scalars join the weight of their module if it has just one."""
     weights = {_owner(b.name): b.name for b in blocks if b.kind == "weight"}
     alone = Counter(_owner(b.name) for b in blocks if b.kind == "weight")

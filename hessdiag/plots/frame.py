@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from matplotlib.artist import Artist
@@ -104,7 +105,7 @@ def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, ...]:
 def to_png(figure: Figure) -> bytes:
     """Return the figure as PNG of 200 dpi; the same figure gives the same bytes."""
     stream = io.BytesIO()
-    with style.context():
+    with style.context(), _laid_out(figure):
         figure.savefig(stream, format="png", dpi=200, metadata={"Software": None})
     return stream.getvalue()
 
@@ -112,9 +113,26 @@ def to_png(figure: Figure) -> bytes:
 def to_svg(figure: Figure) -> bytes:
     """Return the figure as SVG that needs no font and no other file; the same figure gives the same bytes."""
     stream = io.BytesIO()
-    with style.context():
+    with style.context(), _laid_out(figure):
         figure.savefig(stream, format="svg", dpi=200, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     return stream.getvalue()
+
+
+@contextmanager
+def _laid_out(figure: Figure) -> Iterator[None]:
+    """Lay the axes out and round their places: the solver's last digits, and so the bytes, differ from run to run."""
+    engine = figure.get_layout_engine()
+    if engine is None:
+        yield
+        return
+    engine.execute(figure)
+    for axes in figure.axes:
+        axes.set_position([round(side, 6) for side in axes.get_position(original=True).bounds])
+    figure.set_layout_engine("none")
+    try:
+        yield
+    finally:
+        figure.set_layout_engine(engine)
 
 
 def _wrapped(text: str, width: float, size: float) -> str:

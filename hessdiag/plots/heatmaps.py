@@ -20,6 +20,7 @@ from hessdiag.plots import style
 from hessdiag.plots.captions import agree, caption
 from hessdiag.plots.frame import frame, head
 from hessdiag.plots.labels import number, plural, printable, short_labels, text_width
+from hessdiag.plots.row_places import MAP, mark_rows
 from hessdiag.plots.ticks import label_decades
 from hessdiag.results.numbers import Array, spread
 from hessdiag.results.report import Report
@@ -190,6 +191,7 @@ def draw_panel(axes: Axes, panel: Panel, norm: LogNorm, labels: Labels) -> None:
         yticklabels=False,
         ax=axes,
     )
+    mark_rows(axes, MAP)
     axes.set_facecolor(style.theme().neutral)
     head(axes, panel.init, f"diagonal max/min {number(panel.spread)}")
     if blocks <= MAX_ANNOTATED:

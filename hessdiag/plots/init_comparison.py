@@ -17,6 +17,7 @@ from hessdiag.plots.captions import caption
 from hessdiag.plots.frame import frame
 from hessdiag.plots.heatmaps import Labels, Panel, draw_colourbar, draw_panel, label_outside, shared_norm
 from hessdiag.plots.labels import number, short_labels
+from hessdiag.plots.row_places import INITIALISATIONS, mark_rows
 from hessdiag.plots.ticks import label_decades
 from hessdiag.results.balance import BALANCED, UNBALANCED
 from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
@@ -33,8 +34,8 @@ def draw_init_check(check: InitCheck) -> Figure:
     initialisations only the first five and the one asked about have a map.
     """
     check_kind("check", check, InitCheck, "pass what hessdiag.check_init returns")
-    shown = _shown(check)
-    panels = [Panel.of_setups(scheme.setups) for scheme in shown]
+    schemes = shown(check)
+    panels = [Panel.of_setups(scheme.setups) for scheme in schemes]
     labels = Labels.of(panels[0].names, columns=len(panels))
     norm = shared_norm(panels)
     with style.context("white"):
@@ -48,7 +49,7 @@ def draw_init_check(check: InitCheck) -> Figure:
         label_outside([maps], dict(zip(maps, panels, strict=True)), labels)
         draw_colourbar(figure, norm, maps)
         _draw_spreads(figure.add_subplot(grid[1, :]), check)
-        note = caption(*(scheme.setups for scheme in shown))
+        note = caption(*(scheme.setups for scheme in schemes))
         title = f"Initialisation {check.init} among others: are the layers equally curved?"
         frame(figure, title=title, note=note, legend=_legend())
     return figure
@@ -90,8 +91,8 @@ def draw_widths(sweep: WidthSweep) -> Figure:
     return figure
 
 
-def _shown(check: InitCheck) -> Sequence[SchemeCheck]:
-    """Choose those that have a map."""
+def shown(check: InitCheck) -> Sequence[SchemeCheck]:
+    """Choose the initialisations that have a map, in the order of the maps."""
     if len(check.schemes) <= MAX_MAPS:
         return check.schemes
     first = list(check.schemes[:MAX_MAPS])
@@ -99,6 +100,7 @@ def _shown(check: InitCheck) -> Sequence[SchemeCheck]:
 
 
 def _draw_spreads(axes: Axes, check: InitCheck) -> None:
+    mark_rows(axes, INITIALISATIONS)
     axes.set_xscale("log")
     axes.grid(axis="x")
     for row, scheme in enumerate(check.schemes):

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from hessdiag import HessdiagError, plots
+from hessdiag.plots.frame import to_svg
 from hessdiag.plots.labels import number, short_labels
 from hessdiag.plots.style import DARK, LIGHT, QUANTITIES, theme, themed
 from tests.plots.test_init_comparison import build_check
@@ -89,6 +90,26 @@ def test_the_same_figure_gives_the_same_bytes(make_setups, tmp_path):
         plots.save(plots.draw_heatmaps([make_setups()]), tmp_path / name)
     for suffix in ("png", "svg"):
         assert (tmp_path / f"one.{suffix}").read_bytes() == (tmp_path / f"two.{suffix}").read_bytes()
+
+
+def test_the_last_digits_of_the_layout_do_not_change_the_bytes(make_setups):
+    """The solver's differ with the addresses of objects."""
+    drawn = []
+    for shift in (0.0, 1e-12):
+        figure = plots.draw_heatmaps([make_setups()])
+        engine = figure.get_layout_engine()
+        lay_out = engine.execute
+
+        def shifted(target, lay_out=lay_out, shift=shift):
+            lay_out(target)
+            for axes in target.axes:
+                left, *rest = axes.get_position(original=True).bounds
+                axes._set_position([left + shift, *rest])
+
+        engine.execute = shifted
+        drawn.append(to_svg(figure))
+        assert figure.get_layout_engine() is engine
+    assert drawn[0] == drawn[1]
 
 
 def test_a_missing_folder_is_an_error_that_names_it(tmp_path):
