@@ -12,6 +12,7 @@ from pathlib import Path
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from hessdiag.arguments import check_kind
 from hessdiag.plots import style
@@ -127,7 +128,8 @@ def _laid_out(figure: Figure) -> Iterator[None]:
         return
     engine.execute(figure)
     for axes in figure.axes:
-        axes.set_position([round(side, 6) for side in axes.get_position(original=True).bounds])
+        sides = (round(side, 6) for side in axes.get_position(original=True).bounds)
+        axes.set_position(Bbox.from_bounds(*sides))
     figure.set_layout_engine("none")
     try:
         yield

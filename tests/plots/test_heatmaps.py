@@ -83,16 +83,16 @@ def test_a_panel_says_its_spread_and_its_row_the_estimator_error(study, texts_of
     figure = draw_heatmaps(study)
     texts = texts_of(figure)
     assert [t for t in texts if t.startswith("diagonal")] == [
-        f"diagonal max/min {value}" for value in ("7.9", "501", "25", "1.2") * 2
+        f"diagonal max/min {value}" for value in ("7.94", "501", "25.1", "1.17") * 2
     ]
-    assert "Hessian\nestimator error ≤ 3.1 %" in texts
+    assert "Hessian\nestimator error ≤ 3.10 %" in texts
     assert "Gauss-Newton (GGN)\nexact" in texts
 
 
 def test_a_row_says_its_largest_error(make_setups, texts_of):
     errors = {"fan-in": 0.02, "geometric": 0.05, "arithmetic": 0.0}
     figure = draw_heatmaps([make_setups(init=init, relative_error=error) for init, error in errors.items()])
-    assert "Gauss-Newton (GGN)\nestimator error ≤ 5.0 %" in texts_of(figure)
+    assert "Gauss-Newton (GGN)\nestimator error ≤ 5.00 %" in texts_of(figure)
 
 
 def test_an_undefined_error_is_not_called_exact(make_setups, texts_of):
@@ -103,9 +103,9 @@ def test_an_undefined_error_is_not_called_exact(make_setups, texts_of):
 def test_cells_print_their_values_in_a_contrasting_colour(make_setups):
     values = np.array([[3.21, 0.0142], [0.00142, 472.6]])
     (axes,) = maps(draw_heatmaps([make_setups(names=["a", "b"], normalized=values)]))
-    assert cells(axes) == {(0, 0): "3.2", (0, 1): "0.014", (1, 0): "1.4e-3", (1, 1): "473"}
+    assert cells(axes) == {(0, 0): "3.21", (0, 1): "0.0142", (1, 0): "1.42e-3", (1, 1): "473"}
     colours = {t.get_text(): to_rgb(t.get_color()) for t in axes.texts}
-    assert colours["1.4e-3"] == (1, 1, 1)  # on dark blue
+    assert colours["1.42e-3"] == (1, 1, 1)  # on dark blue
     assert colours["473"] == (0, 0, 0)  # on yellow
 
 
@@ -166,7 +166,7 @@ def test_a_report_is_drawn_as_setups_are(make_block, make_report, readable, text
     (axes,) = maps(figure)
     np.testing.assert_allclose(mesh(axes).get_array(), report.heatmap.normalized(), rtol=1e-12)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-    assert "diagonal max/min 4.0" in texts_of(figure)
+    assert "diagonal max/min 4.00" in texts_of(figure)
     readable(figure)
 
 
