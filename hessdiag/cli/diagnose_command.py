@@ -61,6 +61,7 @@ def diagnose(
     csv: Csv = "",
     html: Html = "",
     plots: Plots = "",
+    relative: options.Relative = False,
     resume: options.Resume = "",
     max_spread: MaxSpread = None,
     baseline: Baseline = "",
@@ -69,7 +70,7 @@ def diagnose(
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
     for path in (json if json != "-" else "", csv, html, resume):
         options.check_file(path)
-    options.check_plots(plots)
+    options.check_plots(plots, relative=relative)
     check_max_spread(max_spread)
     check_fail_on(fail_on)
     earlier = _read_baseline(baseline, loss=loss, matrix=matrix, per=per) if baseline else None
@@ -122,7 +123,7 @@ def diagnose(
     comparison = _compare(earlier, report)
     save(report, json=json, csv=csv, html=html)
     if plots:
-        draw(_figures(report), plots)
+        draw(_figures(report, relative=relative), plots)
     show(report, json=json)
     if comparison is not None:
         _print_comparison(comparison, baseline, to=sys.stderr if json == "-" else sys.stdout)
@@ -162,8 +163,8 @@ def _print_comparison(comparison: Comparison, baseline: str, *, to: TextIO) -> N
     print(plain_text(["", f"since {baseline}:", *differences, *sentences(comparison)]), file=to)
 
 
-def _figures(report: Report) -> dict[str, Figure]:
+def _figures(report: Report, *, relative: bool) -> dict[str, Figure]:
     from hessdiag import plots
 
-    maps = {"heatmap": plots.draw_heatmap(report)} if report.weights else {}
+    maps = {"heatmap": plots.draw_heatmap(report, relative=relative)} if report.weights else {}
     return maps | {"layers": plots.draw_layers(report)}

@@ -138,10 +138,11 @@ def _laid_out(figure: Figure) -> Iterator[None]:
 
 
 def _wrapped(text: str, width: float, size: float) -> str:
-    room = (width - 2 * _MARGIN) / text_width(text, size, weight="bold") * len(text)  # characters of average width
+    room = max(20, int((width - 2 * _MARGIN) / text_width(text, size, weight="bold") * len(text)))  # characters
     # Settings are kept whole where they fit: a line ends with the dot after one.
-    tied = text if "·" not in text else "\u00a0· ".join(part.replace(" ", "\u00a0") for part in text.split(" · "))
-    return textwrap.fill(tied, max(20, int(room)), break_on_hyphens=False).replace("\u00a0", " ")
+    parts = [part.replace(" ", "\u00a0") if len(part) < room else part for part in text.split(" · ")]
+    tied = text if len(parts) == 1 else "\u00a0· ".join(parts)
+    return textwrap.fill(tied, room, break_on_hyphens=False).replace("\u00a0", " ")
 
 
 def _text_height(text: str, size: float) -> float:

@@ -245,6 +245,7 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     ((*GOOD, "--json", "folder"), "it is a folder"),
     ((*GOOD, "--json", "/proc/report.json"), "/proc"),
     ((*GOOD, "--plots", "good.pt/plots"), "good.pt"),
+    ((*GOOD, "--relative"), "name a folder for them with --plots"),
     # the command line itself
     ((*GOOD, "--jsn", "x"), "No such option"),
     ((), "MODEL"),

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from hessdiag import HessdiagError, plots
-from hessdiag.plots.frame import to_svg
+from hessdiag.plots.frame import frame, to_svg
 from hessdiag.plots.labels import number, short_labels
 from hessdiag.plots.style import DARK, LIGHT, QUANTITIES, theme, themed
 from tests.plots.test_init_comparison import build_check
@@ -52,6 +52,15 @@ def draw_all(make_setups, make_block, make_report) -> list[tuple[Figure, str]]:
 def test_every_figure_carries_its_caption(make_setups, make_block, make_report, texts_of):
     for figure, caption in draw_all(make_setups, make_block, make_report):
         assert caption in [text.replace("\n", " ") for text in texts_of(figure)]
+
+
+def test_a_setting_that_is_longer_than_a_line_is_broken_between_words():
+    figure = Figure(figsize=(3, 1))
+    words = " ".join(f"word{number}" for number in range(30))
+    frame(figure, title="t", note=f"short one · {words} · short two")
+    lines = next(text.get_text() for text in figure.texts if text.get_gid() == "caption").split("\n")
+    assert " ".join(lines) == f"short one · {words} · short two"
+    assert all(line.split(" ")[0] in ("short", *words.split(), "·") for line in lines)
 
 
 def test_drawing_and_saving_leave_the_users_settings_alone(make_setups, make_block, make_report, tmp_path):
