@@ -273,7 +273,11 @@ def test_diagnose_refuses_in_one_line(
     check_refusal(("diagnose", *arguments), message, capsys)
 
 
-SHARED = [case for case in REFUSED if not {"--json", "--csv", "--plots", "--loss", "--jsn"} & set(case[0]) and case[0]]
+SHARED = [
+    case
+    for case in REFUSED
+    if not {"--json", "--csv", "--plots", "--relative", "--loss", "--jsn"} & set(case[0]) and case[0]
+]
 
 
 @pytest.mark.parametrize(("arguments", "message"), SHARED[::4], ids=[" ".join(a)[:60] for a, _ in SHARED[::4]])
