@@ -10,11 +10,11 @@ from hessdiag.plots.coverage import draw_coverage
 from hessdiag.plots.frame import save
 from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
 from hessdiag.plots.init_comparison import draw_init_check, draw_widths
+from hessdiag.plots.learning_curves import draw_accuracy_curves, draw_training_curves
 from hessdiag.plots.learning_rate_steps import draw_learning_rates
 from hessdiag.plots.operations import draw_scaling
 from hessdiag.plots.ratios import draw_ratios
 from hessdiag.plots.scheme_losses import draw_scheme_losses
-from hessdiag.plots.training_curves import draw_accuracy_curves, draw_training_curves
 
 __all__ = [
     "caption",
