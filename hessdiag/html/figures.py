@@ -18,6 +18,7 @@ from hessdiag.results.numbers import short
 from hessdiag.results.report import Report
 
 PIXELS = 96  # an inch
+LEGIBLE = 0.65  # of its natural size, down to which a picture shrinks with its page; below, it scrolls
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,11 @@ class Picture:
     dark: str
     spots: tuple[Spot, ...] = ()
 
+    @property
+    def least(self) -> int:
+        """The least width at which it is legible, in pixels."""
+        return round(LEGIBLE * self.width)
+
 
 def report_pictures(report: Report) -> list[Picture]:
     """Draw what has something to show: the map of weight blocks, and the layers' numbers side by side."""
@@ -77,13 +83,16 @@ def report_pictures(report: Report) -> list[Picture]:
 
 
 def check_pictures(check: InitCheck) -> list[Picture]:
-    """Draw the initialisations side by side, and the layers over widths where these were measured."""
+    """Draw the initialisations side by side, and the layers over widths where these were measured.
+
+    The page asks which of them is balanced: each map is over its own level, which stands above it.
+    """
     described, widths = "The tables of this page hold the numbers.", check.widths
     title = "Block maps, and spreads of each initialisation"
     layers = [(f"layer-{number}", name) for number, name in enumerate(check.checked.setups.names)]
     schemes = [(f"scheme-{number}", scheme.init) for number, scheme in enumerate(check.schemes)]
     rows = {MAP: layers, INITIALISATIONS: schemes}
-    pictures = [picture("maps", title, described, lambda: draw_init_check(check), rows)]
+    pictures = [picture("maps", title, described, lambda: draw_init_check(check, relative=True), rows)]
     if widths is not None:
         pictures.append(picture("widths", "σ² of every layer by width", described, lambda: draw_widths(widths), {}))
     return pictures

@@ -80,6 +80,14 @@ def test_a_link_marks_the_block_in_table_and_figures(browser: Browser, page: Pat
     assert browser.evaluate(f"new Promise(done => setTimeout(() => done({marked}[0]), 50))") == "block-0"
 
 
+def test_links_have_names_for_those_who_cannot_see(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1280)
+    root = browser.call("DOM.getDocument")["root"]["nodeId"]
+    links = browser.call("Accessibility.queryAXTree", nodeId=root, role="link")["nodes"]
+    names = [link["name"]["value"].replace(" ", "") for link in links]  # a place to break the line reads as a space
+    assert names.count("b.weight") == 3  # in the table, the map and the layers
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_figures_follow_the_page(browser: Browser, page: Path, dark: bool) -> None:
     browser.open(page, width=1280, dark=dark)
@@ -93,6 +101,15 @@ def test_a_phone_shows_the_measured_values_and_nothing_sticks_out(browser: Brows
     browser.open(page, width=390)
     assert browser.evaluate(IN_SIGHT)
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_figures_stay_legible_on_a_phone(browser: Browser, page: Path) -> None:
+    """They scroll in their frame rather than shrink to less than two thirds."""
+    browser.open(page, width=390)
+    widths = "[...document.images].map(one => one.getBoundingClientRect().width / one.getAttribute('width'))"
+    assert min(browser.evaluate(widths)) >= 0.64
+    browser.open(page, width=1280)
+    assert browser.evaluate(widths) == pytest.approx([1, 1], abs=0.01)
 
 
 def test_links_on_a_figure_cover_the_rows_of_the_picture(browser: Browser, page: Path) -> None:

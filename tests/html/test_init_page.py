@@ -11,6 +11,9 @@ import pytest
 import torch
 
 from hessdiag import InitCheck, check_init
+from hessdiag.plots import draw_init_check
+from hessdiag.plots.frame import to_svg
+from hessdiag.plots.style import LIGHT, themed
 from tests.html.test_report_page import SVG, Page
 
 
@@ -85,6 +88,13 @@ def test_names_cannot_become_markup(pages: dict[str, str]) -> None:
         "<script>",
         '<script type="application/json" id="init-check">',
     ]
+
+
+def test_the_maps_are_over_their_own_level(checks: dict[str, InitCheck], pages: dict[str, str]) -> None:
+    with themed(LIGHT):
+        drawn = to_svg(draw_init_check(checks["geometric"], relative=True))
+    (light, *_) = [a["src"] for tag, a in Page(pages["geometric"]).elements if tag == "img"]
+    assert base64.b64decode(light.removeprefix(SVG)) == drawn
 
 
 def test_values_are_exact_and_rows_lead_to_figures(checks: dict[str, InitCheck], pages: dict[str, str]) -> None:
