@@ -1,4 +1,4 @@
-"""What a measurement needs at least, counted from the shapes of a network's layers, and what the machine can do at most.
+"""What a measurement needs at least, counted from the shapes of layers, and what the machine can do at most.
 
 A multiplication with its addition is two floating-point operations. A layer multiplies n × d weights by inputs at T
 sites; C cotangents of every one of B examples are sent back. Numbers are float32.
@@ -6,19 +6,19 @@ sites; C cotangents of every one of B examples are sent back. Numbers are float3
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from alternating import seconds
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from hessdiag.network.hooks import trace
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import owners_of
+from hessdiag.network.hooks import trace
 
 BYTES = 4  # of a number
 
@@ -148,6 +148,24 @@ def batch_sketch(layers: Sequence[Layer], *, examples: int, directions: int) -> 
     return Floor(examples * each + pairs, _moved(layers, examples, q) + 2 * BYTES * q * weights)
 
 
+def exact_batch_map(layers: Sequence[Layer], *, examples: int, outputs: int) -> Floor:
+    """All L × L blocks of a batch exactly: ‖G_ij‖² = ⟨K_i, K_j⟩ with K_l the (B C, B C) Gram matrix of Aᵀ J_l.
+
+    With N = B C, a layer with one site takes N (N + 1)/2 (2 n + 1) + 2 d B (B + 1)/2, others 2 N n d T to form J and
+    2 n d N (N + 1)/2; a pair of blocks takes 2 N (N + 1)/2. Bytes are those of `exact_map`: panels stay in the cache.
+    """
+    B, N = examples, examples * outputs
+    half = N * (N + 1) // 2
+    operations = B * (forward_operations(layers) + outputs * backward_operations(layers))
+    for layer in layers:
+        if layer.sites == 1:
+            operations += half * (2 * layer.n + 1) + layer.d * B * (B + 1)
+        else:
+            operations += 2 * N * layer.multiplications + 2 * layer.n * layer.d * half
+    pairs = len(layers) * (len(layers) + 1) // 2
+    return Floor(operations + 2 * half * pairs, _moved(layers, examples, outputs))
+
+
 def example_sketch(layers: Sequence[Layer], other: float, *, examples: int, directions: int) -> Floor:
     """All L × L blocks of each example from q directions, as `exact_map` with C = q.
 
@@ -194,17 +212,7 @@ def measure_peak(device: torch.device, *, side: int = 1536, megabytes: int = 256
     a, b = torch.randn(2, side, side, device=device)
     source = torch.zeros(megabytes * 2**18, device=device)
     target = torch.empty_like(source)
-    product = min(_times(lambda: torch.mm(a, b), device, repeats))
-    copy = min(_times(lambda: target.copy_(source), device, repeats))
+    torch.mm(a, b), target.copy_(source)
+    product = min(seconds(lambda: torch.mm(a, b), device) for _ in range(repeats))
+    copy = min(seconds(lambda: target.copy_(source), device) for _ in range(repeats))
     return Peak(2 * side**3 / product, 2 * megabytes * 2**20 / copy)
-
-
-def _times(run: Callable[[], Tensor], device: torch.device, repeats: int) -> list[float]:
-    times = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return times[1:]

@@ -1,4 +1,4 @@
-"""One whole diagnosis of a network as users have them, built from its configuration: time and memory in a fresh process.
+"""One whole diagnosis of a network built from its configuration: time and memory in a fresh process.
 
     python scripts/whole_diagnosis.py resnet18 diagnose [--turns 1] [--quick] [--device cpu]
 

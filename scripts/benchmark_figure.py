@@ -1,0 +1,121 @@
+"""Figures of the benchmarks, from what their files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from hessdiag.plots import style
+from hessdiag.plots.frame import frame
+from hessdiag.plots.ticks import label_decades
+
+ROW = 0.2  # inches
+OWN = "hessdiag"
+
+
+def draw_peers(items: Mapping[str, Any]) -> Figure:
+    """Times in gradients, a row a method under the title of its item; a line is the floor."""
+    lines = [(key, name) for key, item in items.items() for name in ("", *_measured(item))]
+    with style.context("ticks"):
+        figure = Figure(figsize=(7.2, 0.6 + ROW * len(lines)))
+        axes = figure.subplots()
+        for place, (key, name) in enumerate(lines):
+            if name:
+                _draw_method(axes, place, items[key], name)
+            else:
+                _draw_head(axes, place, items[key])
+        axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        axes.set_xlim(low / 1.5, high * 6)  # room for what stands beside the dots
+        axes.set_ylim(len(lines) - 0.4, -0.7)
+        label_decades(axes.xaxis)
+        axes.set_yticks([n for n, (_, name) in enumerate(lines) if name], [name for _, name in lines if name])
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel("gradients of the same model and batch")
+        axes.grid(axis="x", alpha=0.5)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        frame(figure, title=title_of(items), note=note_of(items), legend=_legend())
+    return figure
+
+
+def title_of(items: Mapping[str, Any]) -> str:
+    """Say what the peers' times come to."""
+    found = []
+    for key, item in items.items():
+        ratios = [spread["median"] for spread in item["times hessdiag's"].values()]
+        if ratios and not key.startswith("whole"):
+            found.append(f"{min(ratios):.3g}× ({item['title'].split(', ')[0]})")
+    return f"The fastest peer takes {', '.join(found)} as long as hessdiag" if found else "What a diagnosis takes"
+
+
+def note_of(items: Mapping[str, Any]) -> str:
+    """Say on what machine, and what dots and numbers are."""
+    machines = [item["machine"] for item in items.values()]
+    on = sorted({f"{m['device']}, {m['threads']} of {m['cores']} threads, torch {m['torch']}" for m in machines})
+    peaks = [m["peak operations"] / 1e9 for m in machines]
+    return (
+        f"{'; '.join(on)} · {machines[0]['clock']} time · medians and ranges of turns that alternate with gradients"
+        f" · peak {min(peaks):.0f}-{max(peaks):.0f} GFLOP/s, measured · % is the median error of the norms"
+        " · GiB is the most that the process held, in multiples of one that takes gradients alone"
+    )
+
+
+def _measured(item: Mapping[str, Any]) -> list[str]:
+    return [name for name, method in item["methods"].items() if "gradients" in method and name != "gradient"]
+
+
+def _draw_head(axes: Axes, place: int, item: Mapping[str, Any]) -> None:
+    """The item's title, and its floor across the rows of its methods."""
+    text = axes.annotate(item["title"], (0, place), xycoords=("axes fraction", "data"), va="center")
+    text.set(fontsize=style.SMALL, fontweight="bold", annotation_clip=False)
+    floor = item["floor"]["seconds"] / item["methods"]["gradient"]["seconds"]["median"]
+    ends = [place + 0.6, place + len(_measured(item)) + 0.4]
+    axes.plot([floor] * 2, ends, color=style.theme().ink, linewidth=1.6, solid_capstyle="butt")
+
+
+def _draw_method(axes: Axes, place: int, item: Mapping[str, Any], name: str) -> None:
+    method = item["methods"][name]
+    spread = method["gradients"]
+    colour, marker = (style.theme().lines[0], "o") if name == OWN else (style.theme().lines[1], "D")
+    axes.plot([spread["least"], spread["most"]], [place] * 2, color=colour, linewidth=1.4)
+    axes.plot(spread["median"], place, color=colour, marker=marker, markersize=5, linestyle="")
+    axes.annotate(beside(item, name), (spread["most"], place), (7, 0), textcoords="offset points", va="center").set(
+        fontsize=style.SMALL, color=style.theme().muted
+    )
+
+
+def beside(item: Mapping[str, Any], name: str) -> str:
+    """What stands beside a dot: gradients, how many floors or hessdiags that is, error and memory."""
+    method = item["methods"][name]
+    parts = [f"{method['gradients']['median']:.3g}"]
+    if name == OWN:
+        parts.append(f"{method['seconds']['median'] / item['floor']['seconds']:.2g} floors")
+    else:
+        ratio = item["times hessdiag's"][name]["median"]
+        parts.append(f"{ratio:.3g}× hessdiag's")
+    if "error" in method and "products" in method:
+        parts.append(f"{100 * method['error']['median']:.1f} %")
+    if name == OWN and "memory" in item:
+        memory = item["memory"]
+        parts.append(f"{memory[OWN] / 2**30:.2g} GiB, {memory[OWN] / memory['gradient']:.2g}×")
+    return " · ".join(parts)
+
+
+def _legend() -> list[Line2D]:
+    blue, orange = style.theme().lines[:2]
+    return [
+        Line2D([], [], color=blue, marker="o", markersize=5, label="hessdiag"),
+        Line2D([], [], color=orange, marker="D", markersize=5, label="peers"),
+        Line2D(
+            [],
+            [],
+            color=style.theme().ink,
+            linewidth=1.6,
+            label="floor: the arithmetic at the machine's peak",
+        ),
+    ]
