@@ -143,9 +143,10 @@ def batch_item(what: str, size: int, options: Options) -> Item:
         methods[name] |= {"error": error_of(found)}
         methods[name] |= {"rtol": rtol, "products": spent} if name == "hessdiag" else {"products": products}
     layers = subject.layers
-    sketch = batch_sketch(layers, examples=size, directions=max(spent, 2))
-    whole = exact_batch_map(layers, examples=size, outputs=10)
-    cheaper = min((("sketch of the batch", sketch), ("exact map", whole)), key=lambda each: each[1].operations)
+    floors = {"exact map": exact_batch_map(layers, examples=size, outputs=10)}
+    if spent:
+        floors[f"sketch, {spent} cotangents"] = batch_sketch(layers, examples=size, directions=spent)
+    cheaper = min(floors.items(), key=lambda each: each[1].operations)
     return _item(f"batch {what}, {subject.name}", methods | left_out, times, cheaper, options)
 
 
