@@ -87,13 +87,12 @@ def alternate(
             its time in a turn is the median of these, since it is the shortest and the unit of all.
         turns: how many.
         device: on which they run.
-        warm_up: call each once before the first turn.
+        warm_up: call each once before the first turn; the gradient always is.
     """
     others = {name: function for name, function in functions.items() if name != GRADIENT}
     gradient = functions[GRADIENT]
-    if warm_up:
-        for function in functions.values():
-            function()
+    for function in functions.values() if warm_up else [gradient]:
+        function()
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(turns):
         units = []

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from hessdiag.plots import style
-from hessdiag.plots.frame import frame
+from hessdiag.plots.frame import frame, head
 from hessdiag.plots.ticks import label_decades
 
 ROW = 0.2  # inches
@@ -125,3 +125,45 @@ def _legend() -> list[Line2D]:
             label="floor: the arithmetic at the machine's peak",
         ),
     ]
+
+
+def draw_growth(items: Mapping[str, Any], line: str) -> Figure:
+    """Gradients against size, a panel a family; slopes and their standard errors stand above it."""
+    columns = min(4, len(items))
+    rows = -(-len(items) // columns)
+    with style.context("whitegrid"):
+        figure = Figure(figsize=(2.3 * columns, 2.1 * rows))
+        panels = figure.subplots(rows, columns, squeeze=False).flatten()
+        for axes, item in zip(panels, items.values(), strict=False):
+            _draw_family(axes, item)
+        for axes in panels[len(items) :]:
+            axes.set_visible(False)
+        handles = [
+            Line2D([], [], color=style.theme().lines[n], marker=marker, markersize=4, label=label)
+            for n, (marker, label) in enumerate((("o", "map of all blocks"), ("s", "whole diagnosis")))
+        ]
+        machine = next(iter(items.values()))["machine"]
+        note = (
+            f"{machine['device']}, {machine['threads']} of {machine['cores']} threads · {machine['clock']} time"
+            " · medians of turns over all sizes · slope of log cost in gradients on log size, ± standard error"
+        )
+        frame(figure, title=line, note=note, legend=handles)
+    return figure
+
+
+def _draw_family(axes: Axes, item: Mapping[str, Any]) -> None:
+    slopes = []
+    for n, (name, marker) in enumerate((("map", "o"), ("whole", "s"))):
+        values = item["gradients"]["medians"][name]
+        fitted = item["gradients"]["exponents"][name]
+        axes.plot(item["sizes"], values, color=style.theme().lines[n], marker=marker, markersize=4, linewidth=1.2)
+        slopes.append(f"{fitted['value']:+.2f}±{fitted['stderr']:.2f}")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, high / 12), high * 1.2)
+    label_decades(axes.yaxis)
+    axes.set_xticks(item["sizes"], [str(size) for size in item["sizes"]])
+    axes.minorticks_off()
+    head(axes, item["title"], f"slopes {slopes[0]}, {slopes[1]}")
+    axes.set_ylabel("gradients")

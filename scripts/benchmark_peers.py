@@ -106,7 +106,7 @@ def exact_item(make: Callable[[int, torch.device], Subject], size: int, options:
 def batch_item(what: str, size: int, options: Options) -> Item:
     """Blocks of the matrix of the batch, at an equal measured error: the diagonal, or all pairs."""
     subject = lenet(size, options.device)
-    exact = torch.from_numpy(subject.batch_map(rtol=ERROR, seed=0, method="exact").frobenius_sq)
+    exact = torch.from_numpy(subject.map(per="batch", rtol=ERROR, seed=0, method="exact").frobenius_sq)
     products = products_needed(pool_of(subject) / exact, diagonal=what == "diagonal")
     rtol = tolerance_needed(subject, exact, diagonal=what == "diagonal")
     ratios: dict[str, list[Tensor]] = {}
@@ -119,7 +119,7 @@ def batch_item(what: str, size: int, options: Options) -> Item:
 
     def ours() -> None:
         nonlocal spent
-        found = subject.batch_map(rtol=rtol, seed=100 + len(ratios.get("hessdiag", ())))
+        found = subject.map(per="batch", rtol=rtol, seed=100 + len(ratios.get("hessdiag", ())))
         spent = max(block.products for block in found.diagonal.values())
         keep("hessdiag", torch.from_numpy(found.frobenius_sq))
 
@@ -175,7 +175,9 @@ def products_needed(ratios: Tensor, *, diagonal: bool) -> int:
 def tolerance_needed(subject: Subject, exact: Tensor, *, diagonal: bool) -> float:
     """The coarsest `rtol` at which hessdiag has the asked median error."""
     for rtol in TOLERANCES:
-        found = [torch.from_numpy(subject.batch_map(rtol=rtol, seed=s).frobenius_sq) / exact for s in range(SEEDS)]
+        found = [
+            torch.from_numpy(subject.map(per="batch", rtol=rtol, seed=s).frobenius_sq) / exact for s in range(SEEDS)
+        ]
         if error_of([each.diagonal() if diagonal else each for each in found])["median"] <= ERROR:
             return rtol
     return TOLERANCES[-1]

@@ -53,9 +53,9 @@ class Subject:
         chunk = shape.chunk(shape.outputs, memory=Memory.of(None, self.task.x.device).chunk)
         return torch.from_numpy(exact_per_example(self.problem, chunk=chunk).frobenius_sq)
 
-    def batch_map(self, *, rtol: float, seed: int, method: str = "auto") -> Curvature:
-        """hessdiag's map of the matrix of the batch, without what a whole diagnosis measures beside it."""
-        settings = Settings(per="batch", method=method, rtol=rtol, seed=seed, noise_scale=False, learning_rates=False)
+    def map(self, *, per: str, rtol: float = 0.05, seed: int = 0, method: str = "auto") -> Curvature:
+        """hessdiag's map of all blocks, without what a whole diagnosis measures beside it."""
+        settings = Settings(per=per, method=method, rtol=rtol, seed=seed, noise_scale=False, learning_rates=False)
         shape = measure_shapes(self.problem.model, self.problem.batch, self.problem.blocks)
         how = settings.plan(outputs=shape.outputs, batch_size=self.problem.batch.size)
         memory = Memory.of(None, self.task.x.device)
