@@ -22,6 +22,7 @@ import argparse
 import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -262,6 +263,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("figures"))
     asked = parser.parse_args()
+    warnings.simplefilter("ignore")  # of the libraries
     device = torch.device(asked.device)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     options = Options(asked.quick, asked.turns or (3 if asked.quick else 5), device)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from alternating import seconds
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hessdiag.data.batch import Batch
@@ -71,9 +72,12 @@ class Peak:
 
 
 def layers_of(problem: Problem) -> list[Layer]:
-    """Linear and convolutional layers in the order of their calls, from one watched forward pass of one example."""
+    """Linear and convolutional layers in the order of their calls, from one watched forward pass of one example.
+
+    Embeddings multiply nothing; what else does counts as `other_operations`.
+    """
     part = problem.batch.narrow(0, 1)
-    seen = trace(problem.model, part, owners_of(b for b in problem.blocks if b.kind == "weight"))
+    seen = trace(problem.model, part, owners_of(b for b in problem.blocks if b.structured and b.kind == "weight"))
     found = []
     for call in seen.calls:
         weight, written = problem.model.get_submodule(call.owner).weight, call.output_shape.numel()
@@ -187,7 +191,8 @@ def _moved(layers: Sequence[Layer], examples: int, cotangents: int) -> float:
 
 def counted_operations(run: Callable[[], object]) -> int:
     """Operations of the matrix products and convolutions that a call executes."""
-    with FlopCounterMode(display=False) as counter:
+    # Attention as the products that it is: the counter does not know the processor's fused kernel.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()
     return int(counter.get_total_flops())
 

@@ -46,7 +46,13 @@ def test_a_cotangent_takes_what_torch_counts(subject: Subject) -> None:
     assert backward_operations(subject.layers) == counted_operations(lambda: backpropagate(seen.y, edges, cotangent))
 
 
-def test_groups_and_attention_are_counted() -> None:
+def test_attention_is_counted_beside_the_layers() -> None:
+    x = torch.randn(2, 1, 5, 4)  # one head of width 4, five tokens
+    attention = nn.functional.scaled_dot_product_attention
+    assert counted_operations(lambda: attention(x, x, x)) == 2 * (2 * 2 * 5 * 5 * 4)  # q kᵀ, then times v, of two
+
+
+def test_groups_are_counted() -> None:
     x, targets = torch.randn(2, 4, 6, 6), torch.zeros(2, dtype=torch.long)
     model = nn.Sequential(nn.Conv2d(4, 6, 3, groups=2, bias=False), nn.Flatten(), nn.Linear(96, 3, bias=False))
     subject = Subject.of("groups", model, x, targets)
