@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,9 +124,16 @@ def _memory_table(items: Mapping[str, Item]) -> list[str | Table]:
 def run_items(
     journal: BenchmarkJournal, items: Mapping[str, Callable[[], Item]], say: Callable[[str], None]
 ) -> dict[str, Item]:
-    """Measure what the journal does not hold, keep each as it comes, and return all that were asked for."""
+    """Measure what the journal does not hold, keep each as it comes, and return all that were asked for and came out.
+
+    One whose process fails, as for want of memory, is said and left out.
+    """
     for name in journal.missing(list(items)):
         say(name)
-        journal.keep(name, items[name]())
+        try:
+            journal.keep(name, items[name]())
+        except subprocess.CalledProcessError as error:
+            last = (error.stderr or "").strip().splitlines()[-1:] or ["it said nothing"]
+            say(f"{name} failed with exit status {error.returncode}: {last[0]}")
     held = journal.items()
-    return {name: held[name] for name in items}
+    return {name: held[name] for name in items if name in held}

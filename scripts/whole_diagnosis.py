@@ -112,11 +112,13 @@ CASES: dict[str, tuple[str, Callable[[], Case], Callable[[], Case]]] = {
 }
 
 
-def peak_memory() -> int:
-    """Most bytes that this process has held so far.
+def peak_memory(device: torch.device) -> int:
+    """Most bytes that this process has held so far, of a GPU where it runs on one.
 
     Linux counts the parent's in `ru_maxrss` of a process that it has just started; its status file does not.
     """
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return 1024 * int(status.split("VmHWM:")[1].split()[0])
@@ -130,7 +132,7 @@ def measure(name: str, *, turns: int, quick: bool, device: torch.device) -> dict
     torch.manual_seed(0)
     title, full, small = CASES[name]
     case = (small if quick else full)().to(device)
-    record: dict[str, Any] = {"title": title, "batch": case.batch.size, "memory at rest": peak_memory()}
+    record: dict[str, Any] = {"title": title, "batch": case.batch.size, "memory at rest": peak_memory(device)}
     if not turns:
         record["times"] = alternate({GRADIENT: case.gradient}, turns=3, device=device).record()
     else:
@@ -153,9 +155,7 @@ def measure(name: str, *, turns: int, quick: bool, device: torch.device) -> dict
             "outputs": report.outputs,
             "largest relative stderr": max(errors, default=0.0),
         }
-    on_gpu = device.type == "cuda"
-    record["memory"] = torch.cuda.max_memory_allocated(device) if on_gpu else peak_memory()
-    return record | {"clock": clock_of(device)[0]}
+    return record | {"memory": peak_memory(device), "clock": clock_of(device)[0]}
 
 
 def main() -> None:

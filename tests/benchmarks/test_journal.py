@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,17 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert asked == ["a", "b", "b", "c"]
     journal.forget(["b", "unknown"])
     assert journal.missing(list("abc")) == ["b"]
+
+
+def test_an_item_whose_process_fails_is_said_and_left_out(tmp_path: Path) -> None:
+    def fail() -> dict[str, Any]:
+        subprocess.run([sys.executable, "-c", "raise SystemExit('no memory')"], check=True, stderr=-1, text=True)
+        return {}
+
+    journal, said = BenchmarkJournal(tmp_path / "kept.json", "a schema"), []
+    assert run_items(journal, {"a": fail, "b": lambda: {"of": "b"}}, said.append) == {"b": {"of": "b"}}
+    assert said == ["a", "a failed with exit status 1: no memory", "b"]
+    assert journal.missing(["a", "b"]) == ["a"]
 
 
 def test_functions_take_turns_between_gradients() -> None:
