@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
 
 import torch
 from floors import Layer, layers_of
@@ -13,6 +14,7 @@ from torch.func import functional_call, jacrev, vmap
 from hessdiag import init
 from hessdiag.curvature.exact import exact_per_example
 from hessdiag.curvature.measurement import measure_curvature
+from hessdiag.curvature.plan import Plan
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch
@@ -23,7 +25,7 @@ from hessdiag.execution.work import ALL_HERE
 from hessdiag.models import StridedLeNet
 from hessdiag.models.mlp import mlp
 from hessdiag.network.blocks import find_blocks
-from hessdiag.network.shapes import measure_shapes
+from hessdiag.network.shapes import NetworkShape, measure_shapes
 
 AT_ONCE = 16  # examples of the reference
 
@@ -57,8 +59,8 @@ class Subject:
         """hessdiag's map of all blocks, without what a whole diagnosis measures beside it."""
         settings = Settings(per=per, method=method, rtol=rtol, seed=seed, noise_scale=False, learning_rates=False)
         shape = measure_shapes(self.problem.model, self.problem.batch, self.problem.blocks)
-        how = settings.plan(outputs=shape.outputs, batch_size=self.problem.batch.size)
         memory = Memory.of(None, self.task.x.device)
+        how = _planned(settings, self.problem, shape, memory)
         return measure_curvature(self.problem, how, shape, settings, memory=memory, work=ALL_HERE)
 
     def reference(self) -> Tensor:
@@ -79,6 +81,13 @@ class Subject:
             for i, left in enumerate(SK):
                 total[i] += torch.stack([(left * right.transpose(1, 2)).sum() for right in SK])
         return (total / len(self.task.x)).cpu()
+
+
+def _planned(settings: Settings, problem: Problem, shape: NetworkShape, memory: Memory) -> Plan:
+    """By the sizes alone, or by estimated costs: versions that are compared know one or the other."""
+    if "problem" in signature(settings.plan).parameters:
+        return settings.plan(problem, shape, memory=memory.total)  # type: ignore[call-arg,misc,no-any-return]
+    return settings.plan(outputs=shape.outputs, batch_size=problem.batch.size)
 
 
 def lenet(size: int, device: torch.device) -> Subject:
