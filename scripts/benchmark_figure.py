@@ -66,7 +66,8 @@ def note_of(items: Mapping[str, Any]) -> str:
     peaks = [m["peak operations"] / 1e9 for m in machines]
     return (
         f"{'; '.join(on)} · {machines[0]['clock']} time · medians and ranges of turns that alternate with gradients"
-        f" · peak {min(peaks):.0f}-{max(peaks):.0f} GFLOP/s, measured · % is the median error of the norms"
+        f" · peak {min(peaks):.0f}-{max(peaks):.0f} GFLOP/s, measured"
+        " · % are errors of the norms: median, and RMS of the worst"
         " · GiB is the most that the process held, in multiples of one that takes gradients alone"
     )
 
@@ -105,7 +106,7 @@ def beside(item: Mapping[str, Any], name: str) -> str:
         ratio = item["times hessdiag's"][name]["median"]
         parts.append(f"{ratio:.3g}× hessdiag's")
     if "error" in method and "products" in method:
-        parts.append(f"{100 * method['error']['median']:.1f} %")
+        parts.append(f"{100 * method['error']['median']:.1f} %, worst {100 * method['error']['worst']:.0f} %")
     if name == OWN and "memory" in item:
         memory = item["memory"]
         parts.append(f"{memory[OWN] / 2**30:.2g} GiB, {memory[OWN] / memory['gradient']:.2g}×")

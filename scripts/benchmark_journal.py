@@ -88,18 +88,18 @@ def table_of(items: Mapping[str, Item]) -> str:
 def _times_table(items: Mapping[str, Item]) -> Table:
     rows = []
     for item in items.values():
-        rows.append((item["title"], "", "", "", "", ""))
+        rows.append((item["title"], *[""] * 6))
         own, unit = (item["methods"][name]["seconds"]["median"] for name in ("hessdiag", "gradient"))
         rows += [(f"  {name}", *_cells(method, own)) for name, method in item["methods"].items()]
         floor = item["floor"]["seconds"]
-        cells = (f"{floor:.3g}", f"{floor / unit:.3g}", "", f"{floor / own:.2g}×", "")
+        cells = (f"{floor:.3g}", f"{floor / unit:.3g}", "", f"{floor / own:.2g}×", "", "")
         rows.append((f"  floor: {item['floor']['of']}", *cells))
-    return make_table(("work, by", "seconds", "gradients", "range", "hessdiag's", "error"), rows)
+    return make_table(("work, by", "seconds", "gradients", "range", "hessdiag's", "error", "worst"), rows)
 
 
 def _cells(method: Item, own: float) -> tuple[str, ...]:
     if reason := method.get("skipped"):
-        return (reason.split(" (")[0], "", "", "", "")
+        return (reason.split(" (")[0], *[""] * 5)
     gradients, error = method["gradients"], method.get("error")
     times = method["seconds"]["median"]
     return (
@@ -107,7 +107,7 @@ def _cells(method: Item, own: float) -> tuple[str, ...]:
         f"{gradients['median']:.3g}",
         f"{gradients['least']:.3g}-{gradients['most']:.3g}",
         f"{times / own:.3g}×",
-        "" if error is None else f"{100 * error['median']:.2g} %",
+        *("" if error is None else f"{100 * error[kind]:.2g} %" for kind in ("median", "worst")),
     )
 
 

@@ -53,7 +53,7 @@ class Task:
         return torch.autograd.grad(self.loss(), self.weights)
 
 
-Estimate = Callable[[Task, int, int, int], Tensor]
+Estimate = Callable[[Task, Sequence[int], int, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Peer:
     Attributes:
         name: as printed.
         package: that it needs, beside torch.
-        estimate: (task, products a block, seed, products at once) to (L,) or (L, L) squared norms.
+        estimate: (task, products of each block, seed, products at once) to (L,) or (L, L) squared norms.
     """
 
     name: str
@@ -97,23 +97,23 @@ def backpack_map(extended: nn.Module, loss: nn.Module, x: Tensor, targets: Tenso
 def curvlinops_diagonal(operator: str) -> Estimate:
     """`hutchinson_squared_fro` of the operator of that name on one weight after the other."""
 
-    def estimate(task: Task, products: int, seed: int, at_once: int) -> Tensor:
+    def estimate(task: Task, products: Sequence[int], seed: int, at_once: int) -> Tensor:
         import curvlinops
 
         torch.manual_seed(seed)
         make = getattr(curvlinops, operator)
         values = []
-        for weight in task.weights:
+        for weight, count in zip(task.weights, products, strict=True):
             data = [(task.x, task.targets)]
             block = make(task.model, nn.CrossEntropyLoss(), [weight], data, check_deterministic=False)
-            parts = _parts(products, at_once)
-            values.append(sum(curvlinops.hutchinson_squared_fro(block, part) * part for part in parts) / products)
+            parts = _parts(count, at_once)
+            values.append(sum(curvlinops.hutchinson_squared_fro(block, part) * part for part in parts) / count)
         return torch.stack(values).double().detach()
 
     return estimate
 
 
-def curvlinops_map(task: Task, products: int, seed: int, at_once: int) -> Tensor:
+def curvlinops_map(task: Task, products: Sequence[int], seed: int, at_once: int) -> Tensor:
     """(L, L): one operator on all weights, times vectors that are zero but for one block."""
     import curvlinops
 
@@ -125,10 +125,10 @@ def curvlinops_map(task: Task, products: int, seed: int, at_once: int) -> Tensor
         zeros[number] = r.movedim(0, -1)
         return [part.movedim(-1, 0) for part in whole @ zeros]
 
-    return _columns(task, (products, at_once), seed, column)
+    return _columns(task, products, (seed, at_once), column)
 
 
-def pyhessian_diagonal(task: Task, products: int, seed: int, at_once: int) -> Tensor:
+def pyhessian_diagonal(task: Task, products: Sequence[int], seed: int, at_once: int) -> Tensor:
     """A gradient with its graph, differentiated again along r; block by block.
 
     A block of the Hessian is that of the Gauss-Newton matrix where the network is linear in its weight, piece by piece,
@@ -137,17 +137,17 @@ def pyhessian_diagonal(task: Task, products: int, seed: int, at_once: int) -> Te
     from pyhessian.utils import hessian_vector_product
 
     generator, values = _generator(task, seed), []
-    for weight in task.weights:
+    for weight, count in zip(task.weights, products, strict=True):
         gradient = torch.autograd.grad(task.loss(), [weight], create_graph=True)
         total = torch.zeros((), dtype=torch.float64, device=weight.device)
-        for _ in range(products):
+        for _ in range(count):
             (product,) = hessian_vector_product(gradient, [weight], [_signs((), weight, generator)])
             total += product.double().square().sum()
-        values.append(total / products)
+        values.append(total / count)
     return torch.stack(values)
 
 
-def double_backward_map(task: Task, products: int, seed: int, at_once: int) -> Tensor:
+def double_backward_map(task: Task, products: Sequence[int], seed: int, at_once: int) -> Tensor:
     """J r as the derivative of Jᵀ u in u, then S, then Jᵀ; no forward mode, one product at a time."""
     weights = task.weights
     y = task.model(task.x)
@@ -162,10 +162,10 @@ def double_backward_map(task: Task, products: int, seed: int, at_once: int) -> T
             rows.append(torch.autograd.grad(y, weights, S(moved), retain_graph=True))
         return [torch.stack(part) for part in zip(*rows, strict=True)]
 
-    return _columns(task, (products, at_once), seed, column)
+    return _columns(task, products, (seed, at_once), column)
 
 
-def torch_func_map(task: Task, products: int, seed: int, at_once: int) -> Tensor:
+def torch_func_map(task: Task, products: Sequence[int], seed: int, at_once: int) -> Tensor:
     """Forward mode, S, reverse mode, by torch.func; vmapped over some products."""
     weights, outputs = _functional(task)
     y, back = vjp(lambda *now: outputs(now), *weights)
@@ -180,10 +180,10 @@ def torch_func_map(task: Task, products: int, seed: int, at_once: int) -> Tensor
 
         return list(vmap(product)(r))
 
-    return _columns(task, (products, at_once), seed, column)
+    return _columns(task, products, (seed, at_once), column)
 
 
-def torch_func_diagonal(task: Task, products: int, seed: int, at_once: int) -> Tensor:
+def torch_func_diagonal(task: Task, products: Sequence[int], seed: int, at_once: int) -> Tensor:
     """As `torch_func_map`, with one weight alone."""
     weights, outputs = _functional(task)
     generator, values = _generator(task, seed), []
@@ -200,27 +200,32 @@ def torch_func_diagonal(task: Task, products: int, seed: int, at_once: int) -> T
             return found.double().square().sum()
 
         total = torch.zeros((), dtype=torch.float64, device=weight.device)
-        for part in _parts(products, at_once):
+        for part in _parts(products[number], at_once):
             total += vmap(product)(_signs((part,), weight, generator)).sum()
-        values.append(total / products)
+        values.append(total / products[number])
     return torch.stack(values)
 
 
 def _columns(
-    task: Task, products: tuple[int, int], seed: int, column: Callable[[int, Tensor], Sequence[Tensor]]
+    task: Task, products: Sequence[int], drawn: tuple[int, int], column: Callable[[int, Tensor], Sequence[Tensor]]
 ) -> Tensor:
     """(L, L) from `column(j, r)`, the products G_ij r of every block i with some r of block j; both of a pair count.
 
     Args:
-        products: in all, and at once.
+        task: has the blocks.
+        products: of each block; the mean over a pair weighs them alike.
+        drawn: the seed, and how many products are taken at once.
+        column: as above.
     """
+    seed, at_once = drawn
     generator = _generator(task, seed)
     values = torch.zeros(len(task.weights), len(task.weights), dtype=torch.float64)
     for number, weight in enumerate(task.weights):
-        for part in _parts(*products):
+        for part in _parts(products[number], at_once):
             found = column(number, _signs((part,), weight, generator))
             values[:, number] += torch.stack([each.double().square().sum() for each in found]).detach().cpu()
-    return (values + values.T) / (2 * products[0])
+    counts = torch.tensor(products, dtype=torch.float64)
+    return (values + values.T) / (counts + counts.unsqueeze(1))
 
 
 def _parts(products: int, at_once: int) -> list[int]:

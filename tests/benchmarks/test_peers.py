@@ -44,13 +44,13 @@ def test_products_are_those_of_the_dense_matrix(task: Task, estimate: peers.Esti
             expected[i, j] = (G[i][j] @ r.flatten(1).T).square().sum() / 4
     expected = (expected + expected.T) / 2
     if at_once == 1:  # random signs are drawn one vector after the other, which is the same stream
-        torch.testing.assert_close(estimate(task, 4, 7, 4), expected, rtol=1e-10, atol=0)
-    torch.testing.assert_close(estimate(task, 4, 7, at_once), expected, rtol=1e-10, atol=0)
+        torch.testing.assert_close(estimate(task, [4, 4, 4, 4], 7, 4), expected, rtol=1e-10, atol=0)
+    torch.testing.assert_close(estimate(task, [4, 4, 4, 4], 7, at_once), expected, rtol=1e-10, atol=0)
 
 
 def test_the_diagonal_alone_is_that_of_the_map(task: Task) -> None:
-    whole = torch_func_map(task, 6, 1, 2)
-    torch.testing.assert_close(torch_func_diagonal(task, 6, 1, 2), whole.diagonal(), rtol=1e-10, atol=0)
+    whole = torch_func_map(task, [6] * 4, 1, 2)
+    torch.testing.assert_close(torch_func_diagonal(task, [6] * 4, 1, 2), whole.diagonal(), rtol=1e-10, atol=0)
 
 
 def test_the_reference_is_what_hessdiag_finds() -> None:
@@ -65,16 +65,35 @@ def test_a_peer_that_is_not_there_is_skipped_with_a_word() -> None:
     assert peers.skipped(None) == peers.skipped("torch") == ""
 
 
-def test_products_follow_from_the_spread_of_single_ones() -> None:
+def test_each_block_has_products_of_its_own(task: Task) -> None:
+    counts = [3, 1, 2, 5]
+    whole = torch_func_map(task, counts, 1, 8)
+    torch.testing.assert_close(torch_func_diagonal(task, counts, 1, 8), whole.diagonal(), rtol=1e-10, atol=0)
+
+
+def test_products_for_the_median_follow_from_the_spread_of_single_ones() -> None:
     torch.manual_seed(0)
-    ratios = 1 + 0.3 * torch.randn(4000, 2, 2)
+    pool = 1 + 0.3 * torch.randn(4000, 2, 2)
     expected = (0.6745 * 0.3 / 0.05) ** 2  # median of |N(0, σ²/M)| is 0.05
-    assert abs(products_needed(ratios, diagonal=False) - expected) <= 0.2 * expected
-    assert products_needed(torch.ones(10, 2, 2), diagonal=True) == 2
-    assert products_needed(3 * ratios, diagonal=False) == products_needed(ratios, diagonal=False)  # noise, no bias
+    found = products_needed(pool.flatten(1), pool, worst=False)
+    assert found == [found[0]] * 2
+    assert abs(found[0] - expected) <= 0.2 * expected
+    assert products_needed(3 * pool.flatten(1), pool, worst=False) == found  # noise, no bias
+    assert products_needed(torch.ones(10, 4), pool, worst=False) == [2, 2]
+
+
+def test_products_for_the_worst_follow_from_variances_block_by_block() -> None:
+    torch.manual_seed(0)
+    spread = torch.tensor([[0.5, 0.1], [0.1, 0.2]], dtype=torch.float64)
+    pool = 1 + spread * torch.randn(4000, 2, 2, dtype=torch.float64)
+    for asked in (pool.flatten(1), pool.diagonal(dim1=1, dim2=2)):  # σ²/0.05²
+        assert products_needed(asked, pool, worst=True) == pytest.approx([100, 16], rel=0.1)
+    pool[:, 0, 1] = pool[:, 1, 0] = 1 + 0.4 * torch.randn(4000, dtype=torch.float64)
+    assert products_needed(pool.flatten(1), pool, worst=True) == pytest.approx([100, 64], rel=0.1)
 
 
 def test_errors_are_over_all_entries() -> None:
     found = error_of([torch.tensor([1.1, 0.8]), torch.tensor([1.0, 1.3])])
     assert math.isclose(found["median"], 0.1, rel_tol=1e-5)
     assert math.isclose(found["most"], 0.3, rel_tol=1e-5)
+    assert math.isclose(found["worst"], math.sqrt((0.2**2 + 0.3**2) / 2), rel_tol=1e-5)
