@@ -115,10 +115,13 @@ def line_of(items: Mapping[str, Item]) -> str:
         return "Growth with the number of blocks was not measured."
     parts = ", ".join(f"{Exponent(**e)} ({title})" for title, e in found.items())
     over = [title for title, e in found.items() if e["value"] - 2 * e["stderr"] > ALLOWED]
-    verdict = (
-        f"more than {ALLOWED} for {' and '.join(over)}" if over else f"at most {ALLOWED} within two standard errors"
+    unsure = [title for title, e in found.items() if e["value"] > ALLOWED and title not in over]
+    verdict = "; ".join(
+        [f"more than {ALLOWED}: {' and '.join(over)}"] * bool(over)
+        + [f"undecided: {' and '.join(unsure)}"] * bool(unsure)
+        + [f"at most {ALLOWED}"] * (not over and not unsure)
     )
-    return f"Beyond the gradient's own cost the map of all L x L blocks grows with L as L to the {parts}: {verdict}."
+    return f"Beyond the gradient's own cost the map of all L × L blocks grows with L to the power {parts}; {verdict}"
 
 
 def main() -> None:

@@ -82,7 +82,11 @@ def test_figures_are_drawn() -> None:
 
 def test_growth_is_said_in_one_line() -> None:
     line = line_of({"blocks": family()})
-    assert line.endswith("L to the +0.41 ± 0.02 (blocks): more than 0.2 for blocks.")
+    assert line.endswith("L to the power +0.41 ± 0.02 (blocks); more than 0.2: blocks")
+    for value, stderr, said in ((0.1, 0.3, "at most 0.2"), (0.3, 0.1, "undecided: blocks")):
+        item = family()
+        item["gradients"]["exponents"]["map"] = {"value": value, "stderr": stderr}
+        assert line_of({"blocks": item}).endswith(f"; {said}")
     assert line_of({}) == "Growth with the number of blocks was not measured."
     assert "+0.41 ± 0.02" in growth_table({"blocks": family()}).splitlines()[1]
 
