@@ -86,7 +86,7 @@ class Subject:
 def _planned(settings: Settings, problem: Problem, shape: NetworkShape, memory: Memory) -> Plan:
     """By the sizes alone, or by estimated costs: versions that are compared know one or the other."""
     if "problem" in signature(settings.plan).parameters:
-        return settings.plan(problem, shape, memory=memory.total)  # type: ignore[call-arg,misc,no-any-return]
+        return settings.plan(problem, shape, memory=memory.total)
     return settings.plan(outputs=shape.outputs, batch_size=problem.batch.size)
 
 
