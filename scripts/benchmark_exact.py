@@ -9,10 +9,12 @@ is then ‖G_ij‖² = tr(V_i^T V_i V_j^T V_j). Runs alternate, so that a change
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
+from copy import deepcopy
 
 import torch
+from alternating import seconds
+from peers import backpack_map
 from torch import Tensor, nn
 
 from hessdiag import init
@@ -24,33 +26,6 @@ from hessdiag.execution.memory import Memory
 from hessdiag.models import StridedLeNet
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.shapes import measure_shapes
-
-
-def seconds(function: Callable[[], object], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    function()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
-def backpack_map(model: nn.Module, loss: nn.Module, x: Tensor, targets: Tensor) -> Tensor:
-    """(L, L) mean over examples of ‖G_ij‖², from BackPACK's square roots."""
-    from backpack import backpack, extensions
-
-    value = loss(model(x), targets)
-    with backpack(extensions.SqrtGGNExact()):
-        value.backward()
-    grams = []
-    for parameter in model.parameters():
-        V = parameter.sqrt_ggn_exact.flatten(2).transpose(0, 1)  # (B, C, P)
-        grams.append(torch.bmm(V, V.transpose(1, 2)).flatten(1))  # (B, C C)
-        del parameter.sqrt_ggn_exact, V
-    stacked = torch.stack(grams, dim=1)  # (B, L, C C)
-    model.zero_grad(set_to_none=True)
-    return torch.bmm(stacked, stacked.transpose(1, 2)).double().mean(dim=0)
 
 
 def sequential_lenet(source: StridedLeNet) -> nn.Module:
@@ -89,7 +64,8 @@ def main() -> None:
     if not options.without_backpack:
         from backpack import extend
 
-        extended, loss = extend(sequential_lenet(model)), extend(nn.CrossEntropyLoss(reduction="sum"))
+        copied = deepcopy(model)  # BackPACK's hooks would slow down everybody's gradients
+        extended, loss = extend(sequential_lenet(copied)), extend(nn.CrossEntropyLoss(reduction="sum"))
 
         def theirs() -> Tensor:
             return backpack_map(extended, loss, x, targets)

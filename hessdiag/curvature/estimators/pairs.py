@@ -19,6 +19,8 @@ from torch import Tensor
 
 from hessdiag.execution.work import Result
 
+AT_ONCE = 2**24  # numbers of a factor, some of which are held at once
+
 
 @dataclass(frozen=True)
 class PairStatistics:
@@ -51,55 +53,84 @@ def pair_sums(X: Tensor, K: Tensor, *, fixed: int) -> Result:
         `value`, `variance`, `shared`, `apart` and `size`, (L, L), of `PairStatistics`, and `fourth`, Σ variance²;
         `trace`, `trace_sq` and `norm_sq`, (L,): tr K, (tr K)² and ‖K‖².
     """
+    parts = [_sums(x, k, fixed) for x, k in zip(_split(X), _split(K), strict=True)]
+    return {key: sum(part[key] for part in parts).cpu().numpy() for key in parts[0]}  # type: ignore[union-attr]
+
+
+def _split(X: Tensor) -> tuple[Tensor, ...]:
+    """Some examples at a time of (B, L, m, m), of which a few copies are made, and numbers of every row of m pairs."""
+    _, L, m, _ = X.shape
+    return torch.split(X, max(1, AT_ONCE // (m * L * max(m, L))))
+
+
+def _sums(X: Tensor, K: Tensor, fixed: int) -> dict[str, Tensor]:
     X, K = X.double(), K.double()
-    pairs = [pair_statistics(X[:, i : i + 1], X, fixed) for i in range(X.shape[1])]  # (B, L) each
+    pairs = pair_statistics(X, X, fixed)
     K = K[..., fixed:, fixed:]
     diagonal = torch.diagonal(K, dim1=2, dim2=3)  # (B, L, q)
     count = diagonal.shape[2]
     total, squares = diagonal.sum(dim=2), diagonal.square().sum(dim=2)  # (B, L)
-    variance = torch.stack([each.variance for each in pairs], dim=1)
     sums = {
-        "value": torch.stack([each.estimate for each in pairs], dim=1),
-        "variance": variance,
-        "fourth": variance.square(),
-        "shared": torch.stack([each.shared for each in pairs], dim=1),
-        "apart": torch.stack([each.apart for each in pairs], dim=1),
-        "size": torch.stack([each.size for each in pairs], dim=1),
+        "value": pairs.estimate,
+        "variance": pairs.variance,
+        "fourth": pairs.variance.square(),
+        "shared": pairs.shared,
+        "apart": pairs.apart,
+        "size": pairs.size,
         "trace": total / count,
         "trace_sq": (total.square() - squares) / (count * (count - 1)),
         "norm_sq": (K.square().sum(dim=(2, 3)) - squares) / (count * (count - 1)),
     }
-    return {key: each.sum(dim=0).cpu().numpy() for key, each in sums.items()}
+    return {key: each.sum(dim=0) for key, each in sums.items()}
 
 
 def pair_statistics(X: Tensor, Y: Tensor, fixed: int) -> PairStatistics:
-    """Estimate Σ_{k, m} X[k, m] Y[m, k] over all directions, from a basis and a sample.
+    """Estimate Σ_{k, m} X_i[k, m] Y_j[m, k] over all directions, from a basis and a sample, for all i and j.
+
+    With a_km = X_i[k, m] Y_j[m, k], c its sum over the basis and b_k = Σ_{f of the basis} a_kf + a_fk, the kernel is
+    h_km = (a_km + a_mk)/2 + (b_k + b_m)/2 + c for k ≠ m. What is needed of it are Σ h, Σ_k (Σ_m h_km)² and Σ h², all of
+    which are matrix products over i and j: no h is formed for a pair. c varies nothing and is left out of squares,
+    where it would drown small variances in rounding.
 
     Args:
-        X, Y: (..., m, m); directions `fixed` and later are the random ones, q ≥ 4 of them.
+        X: (B, I, m, m); directions `fixed` and later are the random ones, q ≥ 4 of them.
+        Y: (B, J, m, m).
         fixed: number of directions of weight 1 and no noise.
+
+    Returns:
+        (B, I, J) each.
     """
-    H = X * Y.transpose(-1, -2)  # (..., m, m)
-    kernel = _kernel(H, fixed)
-    q = kernel.shape[-1]
-    rows = kernel.sum(dim=-1)
-    total, by_row, by_pair = rows.sum(dim=-1), rows.square().sum(dim=-1), kernel.square().sum(dim=(-1, -2))
-    estimate = total / (q * (q - 1))
+    q, Z = X.shape[-1] - fixed, Y.transpose(-1, -2)
+    weights = X.new_ones(q + fixed, q + fixed)  # of a_km in q (q − 1) means of h
+    weights[:fixed] = weights[:, :fixed] = q - 1
+    weights[:fixed, :fixed] = q * (q - 1)
+    weights.diagonal()[fixed:] = 0
+    estimate = _products(X * weights, Z) / (q * (q - 1))
+    size = _products(X.abs() * weights, Z.abs()) / (q * (q - 1))
+    mixed = _by_direction(X[..., fixed:, :fixed], Z[..., fixed:, :fixed])
+    mixed = mixed + _by_direction(X[..., :fixed, fixed:].mT, Z[..., :fixed, fixed:].mT)  # b, (B, q, I, J)
+    off = 1 - torch.eye(q, dtype=X.dtype, device=X.device)
+    X, Z = X[..., fixed:, fixed:] * off, Z[..., fixed:, fixed:] * off
+    pairs = (_by_direction(X, Z) + _by_direction(X.mT, Z.mT)) / 2  # Σ_m (a_km + a_mk)/2
+    both = mixed.sum(dim=1)
+    rows = pairs + ((q - 2) * mixed + both.unsqueeze(1)) / 2  # Σ_m h_km, without c
+    total, by_row = rows.sum(dim=1), rows.square().sum(dim=1)
+    by_pair = (_products(X.square(), Z.square()) + _products(X * X.mT, Z * Z.mT)) / 2 + 2 * (mixed * pairs).sum(dim=1)
+    by_pair = by_pair + ((q - 2) * mixed.square().sum(dim=1) + both.square()) / 2  # of Σ_{k≠m} ((b_k + b_m)/2)²
+    mean = total / (q * (q - 1))
     truth_sq = (total.square() - 4 * by_row + 2 * by_pair) / (q * (q - 1) * (q - 2) * (q - 3))
     shared = (by_row - by_pair) / (q * (q - 1) * (q - 2)) - truth_sq
     apart = by_pair / (q * (q - 1)) - truth_sq
-    spread = by_pair / (q * (q - 1)) - estimate.square()  # of the kernel over pairs
-    variance = torch.maximum(estimate.square() - truth_sq, spread.clamp(min=0) * 2 / (q * (q - 1)))
-    size = _kernel(H.abs(), fixed).sum(dim=(-1, -2)) / (q * (q - 1))
+    spread = by_pair / (q * (q - 1)) - mean.square()  # of the kernel over pairs
+    variance = torch.maximum(mean.square() - truth_sq, spread.clamp(min=0) * 2 / (q * (q - 1)))
     return PairStatistics(estimate, variance, shared, apart, size)
 
 
-def _kernel(H: Tensor, fixed: int) -> Tensor:
-    """h_km of the random directions, (..., q, q), 0 on the diagonal: terms of the basis are shared out to all pairs."""
-    q = H.shape[-1] - fixed
-    certain = H[..., :fixed, :fixed].sum(dim=(-1, -2))
-    mixed = H[..., :fixed, fixed:].sum(dim=-2) + H[..., fixed:, :fixed].sum(dim=-1)  # (..., q)
-    pairs = H[..., fixed:, fixed:]
-    pairs = (pairs + pairs.transpose(-1, -2)) / 2
-    kernel = pairs + (mixed.unsqueeze(-1) + mixed.unsqueeze(-2)) / 2 + certain[..., None, None]
-    return kernel * (1 - torch.eye(q, dtype=H.dtype, device=H.device))
+def _products(X: Tensor, Z: Tensor) -> Tensor:
+    """Σ_{k, m} X_i[k, m] Z_j[k, m], (B, I, J)."""
+    return torch.bmm(X.flatten(2), Z.flatten(2).transpose(1, 2))
+
+
+def _by_direction(X: Tensor, Z: Tensor) -> Tensor:
+    """Σ_m X_i[k, m] Z_j[k, m] for every k, (B, q, I, J)."""
+    return torch.matmul(X.transpose(1, 2), Z.permute(0, 2, 3, 1))

@@ -1,8 +1,11 @@
 """The estimate over pairs of directions and its variance have the right means."""
 
+from itertools import permutations, product
+
 import pytest
 import torch
 
+from hessdiag.curvature.estimators import pairs
 from hessdiag.curvature.estimators.pairs import pair_statistics, pair_sums
 
 
@@ -21,7 +24,7 @@ def test_the_estimate_is_unbiased_and_its_variance_nearly(rank: int, fixed: int)
     for _ in range(4000):
         omega = torch.randn(30, 8, dtype=torch.float64)
         z = torch.cat([Q, omega - Q @ (Q.T @ omega)], dim=1)
-        found = pair_statistics(z.T @ K @ z, z.T @ L @ z, fixed)
+        found = pair_statistics((z.T @ K @ z)[None, None], (z.T @ L @ z)[None, None], fixed)
         values.append(found.estimate)
         variances.append(found.variance)
     value, variance = torch.stack(values), torch.stack(variances)
@@ -36,7 +39,7 @@ def test_a_basis_of_the_range_leaves_no_noise() -> None:
     Q = torch.linalg.qr(torch.cat([K[:, :4], L[:, :4]], dim=1)).Q
     omega = torch.randn(30, 8, dtype=torch.float64)
     z = torch.cat([Q, omega - Q @ (Q.T @ omega)], dim=1)
-    found = pair_statistics(z.T @ K @ z, z.T @ L @ z, Q.shape[1])
+    found = pair_statistics((z.T @ K @ z)[None, None], (z.T @ L @ z)[None, None], Q.shape[1])
     assert float(found.estimate) == pytest.approx(float((K * L).sum()), rel=1e-9)
     assert abs(float(found.variance)) < 1e-12 * float(found.estimate) ** 2
 
@@ -54,8 +57,58 @@ def test_the_variance_of_more_directions_is_foretold() -> None:
     """ζ₁ and ζ₂ from 8 directions give the variance of 20."""
     K, _ = matrices(6)
     z = torch.randn(6000, 28, 30, dtype=torch.float64)
-    few, many = (pair_statistics(part @ K @ part.mT, part @ K @ part.mT, 0) for part in (z[:, :8], z[:, 8:]))
+    grams = [(part @ K @ part.mT).unsqueeze(1) for part in (z[:, :8], z[:, 8:])]
+    few, many = (pair_statistics(gram, gram, 0) for gram in grams)
     shared, apart = float(few.shared.mean()), float(few.apart.mean())
     foretold = (4 * 18 * shared + 2 * apart) / (20 * 19)
     assert foretold == pytest.approx(float(many.estimate.var()), rel=0.25)
     assert torch.allclose(few.size, few.estimate)  # squares have no sign
+
+
+def kernel_of(H: torch.Tensor, fixed: int) -> torch.Tensor:
+    """h_km of the random directions, pair by pair: terms of the basis are shared out to all pairs."""
+    q = len(H) - fixed
+    kernel = torch.zeros(q, q, dtype=H.dtype)
+    for k in range(q):
+        for m in range(q):
+            if k != m:
+                mixed = sum(H[f, fixed + n] + H[fixed + n, f] for f in range(fixed) for n in (k, m))
+                pair = H[fixed + k, fixed + m] + H[fixed + m, fixed + k]
+                kernel[k, m] = (pair + mixed) / 2 + H[:fixed, :fixed].sum()
+    return kernel
+
+
+@pytest.mark.parametrize("fixed", [0, 1, 3])
+def test_matrix_products_are_sums_over_tuples_of_directions(fixed: int) -> None:
+    """Means over pairs, over pairs of pairs that share a direction, and over those that share none."""
+    generator = torch.Generator().manual_seed(1)
+    q = 5
+    X, Y = (torch.randn(2, n, q + fixed, q + fixed, generator=generator, dtype=torch.float64) for n in (3, 2))
+    found = pair_statistics(X, Y, fixed)
+    ordered = list(permutations(range(q), 2))
+    for b, i, j in product(range(2), range(3), range(2)):
+        H = X[b, i] * Y[b, j].T
+        h = kernel_of(H, fixed)
+        theta = sum(h[p] for p in ordered) / len(ordered)
+        apart = [h[p] * h[o] for p in ordered for o in ordered if not set(p) & set(o)]
+        shared = [h[k, m] * h[k, n] for k, m, n in permutations(range(q), 3)]
+        truth_sq = sum(apart) / len(apart)
+        squares = sum(h[p] ** 2 for p in ordered) / len(ordered)
+        expected = {
+            "estimate": theta,
+            "shared": sum(shared) / len(shared) - truth_sq,
+            "apart": squares - truth_sq,
+            "variance": max(theta**2 - truth_sq, (squares - theta**2) * 2 / (q * (q - 1))),
+            "size": kernel_of(H.abs(), fixed).sum() / (q * (q - 1)),
+        }
+        for name, value in expected.items():
+            assert float(getattr(found, name)[b, i, j]) == pytest.approx(float(value), rel=1e-10, abs=1e-12), name
+
+
+def test_examples_are_summed_whatever_is_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gram = torch.randn(5, 3, 6, 6, dtype=torch.float64)
+    whole = pair_sums(gram, gram, fixed=1)
+    monkeypatch.setattr(pairs, "AT_ONCE", 2 * 3 * 6 * 6)
+    few = pair_sums(gram, gram, fixed=1)
+    for key, value in whole.items():
+        assert few[key] == pytest.approx(value, rel=1e-12), key
