@@ -1,6 +1,7 @@
 """Displacements of rank one: what they move, by hooks and by the weights' tangents, and the basis that is made."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hessdiag.derivatives.jacobian import watch
 from hessdiag.derivatives.losses import MeanSquaredError
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
+from hessdiag.network.hooks import trace
 from hessdiag.network.preserve import preserve_state
 from tests.networks import BUILDERS, build
 
@@ -34,7 +36,9 @@ NETWORKS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {"grouped": groupe
 def samples(model: nn.Module, x: Tensor, count: int) -> Tensor:
     torch.manual_seed(0)
     batch = Batch.of(x, None)
-    blocks = find_blocks(model)[0]
+    called = {call.owner for call in trace(model, batch, [path for path, _ in model.named_modules()]).calls}
+    ruled = [replace(b, structured=b.structured and called.issuperset(b.owners)) for b in find_blocks(model)[0]]
+    blocks = [replace(b, structured=True) if b.kind == "scalar" else b for b in ruled]  # attention calls no projection
     problem = Problem(model, batch, MeanSquaredError(), blocks)
     scales = [1.0 + i for i in range(len(blocks))]
     generator = torch.Generator().manual_seed(0)
