@@ -129,7 +129,7 @@ def sketched_means(K: Tensor, *, fixed: int, root: bool) -> tuple[float, float]:
     terms = X * X.permute(2, 3, 0, 1)
     own, cross = _own_and_cross((terms * weight.view(-1, 1, 1) * weight).sum(dim=(1, 3)))
     if m > fixed:  # a direction is not independent of itself
-        each = X.diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # (B, m, m)
+        each = X.diagonal(dim1=0, dim2=2).permute(2, 0, 1).unsqueeze(1)  # (B, 1, m, m)
         own = float(pair_statistics(each, each, fixed).estimate.mean())
     return own, cross
 
