@@ -129,8 +129,9 @@ def _pays(pilots: Sequence[Round], own: list[int], rtol: float, extension: float
     if not np.isfinite(last.value).all():
         return False
     flat = replace(last, shared=0 * last.shared, apart=np.minimum(last.apart, 2 * last.value**2))
+    least = directions_wanted(flat, own, rtol, MANY)  # some block takes these whatever the basis
     for place in own:
-        needed, least = (directions_wanted(each, [place], rtol, MANY) for each in (last, flat))
+        needed = directions_wanted(last, [place], rtol, MANY)
         before = directions_wanted(pilots[-2], [place], rtol, MANY) if len(pilots) > 1 else math.inf
         if needed - least > extension and needed <= HELPED * before:
             return True

@@ -190,13 +190,13 @@ def test_95_percent_intervals_cover(loss: str) -> None:
         model = nn.Sequential(*([] if wide else layers), nn.Linear(12 if wide else 10, 5)).double()
         problem, dense = problem_of(hessdiag.init.apply(model, "fan-in"), data(20, 12), loss)
         own = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
-        for seed in range(30):
+        for seed in range(20):
             found = sketched(problem, seed)
             gap = np.abs(found.frobenius_sq - dense.numpy()[np.ix_(own, own)])
             inside = gap <= 1.96 * found.stderr + 1e-9 * np.abs(found.frobenius_sq)
             covered += inside.diagonal().sum()
             trials += len(own)
-    assert trials == 120
+    assert trials == 80
     assert covered / trials >= 0.9
 
 
@@ -346,8 +346,8 @@ import torch, hessdiag
 from torch import nn
 torch.manual_seed(0)
 torch.set_num_threads(1)
-model, x = nn.Sequential(nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 10)), torch.randn(100, 800)
-t = torch.randint(10, (100,))
+model, x = nn.Sequential(nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 10)), torch.randn(40, 800)
+t = torch.randint(10, (40,))
 options = {"loss": "cross-entropy", "noise_scale": False, "signals": False, "learning_rates": False, "rtol": 0.04}
 hessdiag.diagnose(model, x[:2], t[:2], **options)
 for memory in ("160MiB", "2GiB"):
