@@ -6,6 +6,7 @@ repository; `LINKS` leads them to pages.
 
 from __future__ import annotations
 
+import os
 import sys
 import zlib
 from importlib.metadata import version as installed_version
@@ -20,9 +21,9 @@ from sphinx.ext.intersphinx import resolve_reference_any_inventory
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the plots are of small networks: threads would wait for one another
 
 import docstrings  # noqa: E402  # beside this file
-import figure_scraper  # noqa: E402
 
 project = "hessdiag"
 author = "The hessdiag authors"
@@ -41,9 +42,11 @@ nitpick_ignore_regex = [  # types of arguments that callers do not make, and a t
     ("py:class", r"hessdiag\.(execution|curvature|network)\..*"),
     ("py:class", r"hessdiag\.calculus\.(call|graph)\..*"),
     ("py:class", r"hessdiag\.results\.records\.R"),
-    ("py:class", "LossFunction"),  # a callable, see `hessdiag.diagnose`
+    ("py:class", "LossFunction|Pair"),  # aliases: a callable, see `hessdiag.diagnose`; inputs and targets
 ]
 default_role = "code"  # docstrings mark code as Markdown does
+
+smartquotes = False  # quotes are code, more often than not
 
 html_theme = "furo"
 html_title = "hessdiag"
@@ -68,7 +71,8 @@ sphinx_gallery_conf: dict[str, Any] = {
     "examples_dirs": "plots",
     "gallery_dirs": "auto_plots",
     "filename_pattern": "/plot_",
-    "image_scrapers": (figure_scraper.scrape,),
+    "within_subsection_order": "FileNameSortKey",
+    "image_scrapers": ("figure_scraper",),  # a module, by name
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -21,3 +22,8 @@ def scrape(block: tuple[Any, ...], found: dict[str, Any], settings: dict[str, An
             save(figure, path)
             paths.append(path)
     return figure_rst(paths, settings["src_dir"])
+
+
+def _get_sg_image_scraper() -> Callable[..., str]:
+    """What Sphinx-Gallery asks a module for."""
+    return scrape

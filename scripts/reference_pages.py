@@ -71,8 +71,8 @@ WRITTEN: Mapping[type[Record], Mapping[str, str]] = {  # keys that are no fields
         "verdict": "",
         "rank": "",
         "spread": "",
-        "ranking": "for each initialisation, the most balanced first, its summary: spreads with their intervals, medians"
-        " of γ/σ², sizes of outputs.",
+        "ranking": "for each initialisation, the most balanced first, its summary: spreads with their intervals,"
+        " medians of γ/σ², sizes of outputs.",
         "fixes": "",
         "order": "names of the initialisations, the most balanced first.",
         "names": "the weight blocks.",
