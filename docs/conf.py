@@ -7,6 +7,7 @@ repository; `LINKS` leads them to pages.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import zlib
 from importlib.metadata import version as installed_version
@@ -86,6 +87,7 @@ LINKS = {  # from what the repository has to where it stands on the site
     "(../CONTRIBUTING.md)": "(contributing.rst)",
     "(../CHANGELOG.md)": "(changelog.rst)",
 }
+PLOTS = re.compile(r"\(plots/(plot_\w+)\.py\)")  # the scripts' own pages are made while the site is built
 TYPES = {  # how annotations name a class, and how its documentation does
     "torch.nn.modules.module.Module": "torch.nn.Module",
     "torch.nn.modules.container.Sequential": "torch.nn.Sequential",
@@ -123,6 +125,7 @@ def lead_to_pages(app: Sphinx, page: str, source: list[str]) -> None:
     """Rewrite links to files of the repository."""
     for link, to in LINKS.items():
         source[0] = source[0].replace(link, to)
+    source[0] = PLOTS.sub(r"(auto_plots/\1.rst)", source[0])
 
 
 def find_type(

@@ -147,7 +147,13 @@ def escaped(text: str) -> str:
 
 def linked(text: str) -> str:
     """Write addresses as links that are short to read."""
-    return re.sub(r"https://github\.com/([\w.-]+)/([\w.-]+)/(?:issues|pull)/(\d+)", r"[\2#\3](\g<0>)", text)
+    return re.sub(r"https://github\.com/([\w.-]+)/([\w.-]+)/(?:issues|pull)/(\d+)", short_link, text)
+
+
+def short_link(match: re.Match[str]) -> str:
+    """Name an issue by its repository, or by its owner where that is shorter by much."""
+    owner, repository, number = match.groups()
+    return f"[{repository if len(repository) <= 20 else owner}#{number}]({match[0]})"
 
 
 def formats_page() -> str:
