@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(
-    r"^(?:<!-- not run: (?P<reason>[^\n]+?) -->\n+)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?:<!-- not run: (?P<reason>[^\n]+?) -->\n+)?```(?P<language>[\w{}-]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 INLINE_CODE = re.compile(r"`([^`\n]+)`")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")

@@ -153,7 +153,8 @@ def compared(fence: Fence, expected: list[str], printed: str) -> list[str]:
     if problem and OVERWRITE and told and not any(mark in line for line in expected for mark in ELLIPSES):
         path = ROOT / fence.page
         before, after = "\n".join(expected).strip("\n"), printed.strip("\n")
-        path.write_text(path.read_text(encoding="utf-8").replace(before, after, 1), encoding="utf-8")
+        text = path.read_text(encoding="utf-8").replace(f"\n{before}\n", f"\n{after}\n", 1)  # whole lines alone
+        path.write_text(text, encoding="utf-8")
         return []
     return [f"{fence.place}: {problem}"] if problem else []
 

@@ -43,7 +43,7 @@ class Prediction(Tabled, Record):
         notes: approximations beyond the paper that entered.
         output_sq: E[y²] of the network's outputs.
         outputs: outputs per example.
-        model, init, loss, moments, batch_size, weights: what was asked for, and where E[W²] came from.
+        model, init, loss, moments, batch_size, weights_from: what was asked for, and where E[W²] came from.
         versions: that it ran on.
     """
 

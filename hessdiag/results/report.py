@@ -155,8 +155,8 @@ class Report(Tabled, Paged, Record):
         peak_memory: most bytes taken while measuring beside what was in use before: by the process, or by torch on the
             GPU. No result, hence in no file; 0 in a report that was read back.
         findings: what the rules have to say, gravest first.
-        signals: what runs through the network, on some examples of the first batch; None where it was not measured,
-            and `signals_missing` says why.
+        signals, signals_missing: what runs through the network, on some examples of the first batch; None where it was
+            not measured, and why.
         learning_rates: of the first step, `"sgd"` and `"adam"`, from the same batch; see `LearningRate`. They are of
             the loss that was measured: of use for one that is trained with.
         optimizer: which of them the printed balance speaks of.

@@ -1,0 +1,108 @@
+"""What a release consists of agrees with itself: versions, changelog, citation, extras, pins, pages for agents."""
+
+from __future__ import annotations
+
+import re
+import sys
+import zlib
+from pathlib import Path
+
+import docs_inventories
+import pytest
+
+import hessdiag
+from tests.pages import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PINS = dict(
+    line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if "==" in line
+)
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_one_version_everywhere() -> None:
+    version = PROJECT["version"]
+    assert hessdiag.__version__ == version
+    assert re.findall(r"^version: (.+)$", text("CITATION.cff"), re.MULTILINE) == [version]
+    headings = re.findall(r"^## (.+)$", text("CHANGELOG.md"), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert re.fullmatch(rf"{re.escape(version)} - \d{{4}}-\d\d-\d\d", headings[1])
+
+
+def test_the_citation_has_no_placeholder() -> None:
+    own = text("CITATION.cff").partition("references:")[0]
+    assert "doi" not in own.lower()
+    assert "10.1007/s00521-022-07308-z" in text("CITATION.cff")  # the paper's
+
+
+def test_what_is_installed_for_the_tests_is_pinned() -> None:
+    listed = PROJECT["dependencies"] + [
+        each for extra in ("test", "dev", "docs", "hf", "data") for each in PROJECT["optional-dependencies"][extra]
+    ]
+    names = {re.split(r"[>=<\[]", each)[0] for each in listed} - {"hessdiag"}
+    assert names - PINS.keys() - {"pillow"} == set()
+
+
+def test_pre_commit_runs_the_pinned_ruff() -> None:
+    assert re.findall(r"rev: v(.+)", text(".pre-commit-config.yaml")) == [PINS["ruff"]]
+
+
+def test_the_oldest_torch_is_found_by_the_workflow() -> None:
+    assert re.findall(r'^  "torch>=(.*)",$', text("pyproject.toml"), re.MULTILINE) == ["2.6"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_call_what_is_there(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8")
+    for script in re.findall(r"bash (\.ci/\w+)", lines):
+        assert (ROOT / script).exists()
+    for extras in re.findall(r"'\.\[([\w,]+)\]'", lines):
+        assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
+
+
+def test_pages_for_agents_are_short_and_lead_to_pages() -> None:
+    for name in ("AGENTS.md", "llms.txt"):
+        assert len(text(name).splitlines()) < 60
+    links = re.findall(r"\]\(([^)]+)\)", text("llms.txt"))
+    assert len(links) > 8
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    named = re.findall(r"`([\w./-]+\.(?:md|py))`", text("AGENTS.md"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_page_is_in_the_contents() -> None:
+    index = text("docs/index.md")
+    listed = {name for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL) for name in block.split("\n")}
+    pages = {path.stem for path in (ROOT / "docs").iterdir() if path.suffix in {".md", ".rst"}} - {"index"}
+    assert pages - listed == set()
+
+
+def test_every_public_name_is_in_the_api_pages() -> None:
+    named = set(re.findall(r"^\.\. auto\w+:: (\S+)$", text("docs/api.rst"), re.MULTILINE))
+    modules = {name: getattr(hessdiag, name) for name in ("calculus", "plots", "models")}
+    wanted = {f"hessdiag.{name}" for name in hessdiag.__all__}
+    wanted |= {f"hessdiag.{name}.{each}" for name, module in modules.items() for each in module.__all__}
+    of_modules = {name for name in wanted if any(each.startswith(f"{name}.") for each in named)}
+    also = {"hessdiag.calculus.Prediction", "hessdiag.calculus.predict"}  # of hessdiag itself
+    assert wanted - named - of_modules - also == set()
+
+
+def test_inventories_are_renewed_from_published_ones() -> None:
+    body = b"torch.Tensor py:class 1 elsewhere.html#$ -\ntorch.add py:function 1 a.html#$ -\n"
+    packed = b"# Sphinx inventory version 2\n# Project: x\n# Version: \n# zlib.\n" + zlib.compress(body)
+    published = docs_inventories.parse(packed)
+    assert docs_inventories.renewed("torch.Tensor py:class 1 tensors.html#$ -\n", published) == (
+        "torch.Tensor py:class 1 elsewhere.html#$ -\n"
+    )
+    with pytest.raises(KeyError):
+        docs_inventories.renewed("torch.gone py:class 1 tensors.html#$ -\n", published)
+    assert docs_inventories.addresses().keys() == {path.stem for path in (ROOT / "docs" / "inventories").iterdir()}
