@@ -65,8 +65,11 @@ def diagnose(
     max_spread: MaxSpread = None,
     baseline: Baseline = "",
     fail_on: FailOn = "",
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
+    detail = options.choose_detail(quiet=quiet, verbose=verbose)
     for path in (json if json != "-" else "", csv, html, resume):
         options.check_file(path)
     options.check_plots(plots)
@@ -117,13 +120,13 @@ def diagnose(
         )
     if ranks.rank > 0:
         return
-    if max_memory or sys.stderr.isatty():
-        say(f"measuring took {report.peak_memory / 2**20:.0f} MiB of memory at most, beside model and data")
     comparison = _compare(earlier, report)
     save(report, json=json, csv=csv, html=html)
     if plots:
         draw(_figures(report), plots)
-    show(report, json=json)
+    show(report, json=json, detail=detail)
+    if max_memory or verbose or sys.stderr.isatty():
+        say(f"measuring took {report.peak_memory / 2**20:.0f} MiB of memory at most, beside model and data")
     if comparison is not None:
         _print_comparison(comparison, baseline, to=sys.stderr if json == "-" else sys.stdout)
     _gate(report, comparison, max_spread=max_spread, fail_on=fail_on)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hessdiag.cli.progress_bar import say
+from hessdiag.cli.progress_bar import complain
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def gate(findings: Iterable[Finding], fail_on: str) -> None:
     for finding in findings:
         if finding.severity in grave:
             where = f" at {finding.blocks[0]}" if finding.blocks else ""
-            say(f"hessdiag: {finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
+            complain(f"hessdiag: {finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
             raise typer.Exit(1)
 
 
@@ -46,5 +46,7 @@ def check_max_spread(max_spread: float | None) -> None:
 def gate_spread(found: float, max_spread: float | None, *, of: str = "") -> None:
     """Exit with 1 where the spread of σ² is over `max_spread`, or undefined."""
     if max_spread is not None and not found <= max_spread:
-        say(f"hessdiag: spread of σ²{of} is {found:.3g}, over --max-spread {max_spread:g}")
+        from hessdiag.results.numbers import short
+
+        complain(f"hessdiag: spread of σ²{of} is {short(found)}, over --max-spread {max_spread:g}")
         raise typer.Exit(1)

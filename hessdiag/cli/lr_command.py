@@ -49,8 +49,10 @@ def lr(
     seed: options.Seed = 0,
     json: Json = "",
     plots: Plots = "",
+    quiet: options.Quiet = False,
 ) -> None:
     """Estimate the learning rates that MODEL is best trained with, before training it."""
+    detail = options.choose_detail(quiet=quiet, verbose=False)
     options.check_file(json if json != "-" else "")
     options.check_plots(plots)
     if loss == "random-quadratic":
@@ -92,7 +94,7 @@ def lr(
         from hessdiag.plots import draw_learning_rates
 
         draw({"learning-rates": draw_learning_rates(rates)}, plots)
-    show(rates, json=json)
+    show(rates, json=json, detail=detail)
 
 
 def prepare_for_training(source: ModelSource, *, loss: str, data: str, **settings: Any) -> tuple[Prepared, str]:

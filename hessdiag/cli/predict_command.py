@@ -60,8 +60,11 @@ def predict(
     seed: options.Seed = 0,
     json: Json = "",
     resume: options.Resume = "",
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Predict ς, γ and ν of every layer of MODEL from shapes and E[W²] alone: no data, no weights, no training."""
+    detail = options.choose_detail(quiet=quiet, verbose=verbose)
     if json not in ("", "-") and not Path(json).parent.is_dir():
         raise HessdiagError(f"cannot write {json!r}: there is no folder {str(Path(json).parent)!r}")
     if compare and prescribe:
@@ -107,7 +110,7 @@ def predict(
         if result is None:
             return
     save(result, json=json)
-    show(result, json=json)
+    show(result, json=json, detail=detail)
 
 
 def _build(source: ModelSource, *, init: str, seed: int) -> Network:

@@ -88,7 +88,8 @@ class RandomSetups:
 
     def report(self, prepared: Prepared, seed: int) -> Report:
         """Diagnose one set-up."""
-        return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, **self.options)
+        options = {"progress": False} | self.options  # told by who runs all of them
+        return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, **options)
 
     def reports(self, work: Work = ALL_HERE) -> list[Report]:
         """Diagnose all of them."""

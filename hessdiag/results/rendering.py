@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from hessdiag.results.files import write_text
 
-Form = Literal["table", "page", "verdict"]
+Form = Literal["table", "brief", "whole", "page", "fragment", "verdict"]
 
 _RENDERERS: dict[tuple[Form, str], str] = {}
 
@@ -20,7 +20,8 @@ def register(form: Form, result: str, renderer: str) -> None:
     """Name what shows or judges a class of results.
 
     Args:
-        form: `"table"` for `repr`, `"page"` for `to_html`, `"verdict"` for what is said of it.
+        form: `"table"` for `repr`, `"brief"` and `"whole"` for less and more of it, `"page"` for `to_html`,
+            `"fragment"` for a notebook, `"verdict"` for what is said of it.
         result: name of the class.
         renderer: `package.module:function`, which takes the result.
     """
@@ -28,8 +29,14 @@ def register(form: Form, result: str, renderer: str) -> None:
 
 
 def render(form: Form, result: Any) -> Any:
-    """Call what is registered for the class of a result: text for a table or a page, else a verdict."""
-    module, _, function = _RENDERERS[form, type(result).__name__].partition(":")
+    """Call what is registered for the class of a result: text for a table or a page, else a verdict.
+
+    A table serves where nothing is registered for less or more than it.
+    """
+    kind = type(result).__name__
+    if form in ("brief", "whole") and (form, kind) not in _RENDERERS:
+        form = "table"
+    module, _, function = _RENDERERS[form, kind].partition(":")
     return getattr(import_module(module), function)(result)
 
 
