@@ -86,17 +86,19 @@ def rows(report: Report) -> list[list[str]]:
 
 def footer(report: Report, *, whole: bool = False) -> list[str]:
     """Spread over the weight blocks, what ended the sampling, and what was left out."""
+    return ["", *measured(report), *balance(report), *grouped("not measured:", report.skipped, whole=whole)]
+
+
+def measured(report: Report) -> list[str]:
+    """Spread over the weight blocks, what ended the sampling, and the noise scale."""
     spread = report.spread
     lines = [
-        "",
         f"spread over weight blocks, max/min:  γ {short(spread['gamma'])}   ν {short(spread['nu'])}"
-        f"   σ² {short(spread['avg_sq_singular_value'])}",
+        f"   σ² {short(spread['avg_sq_singular_value'])}"
     ]
     if any(block.ended != "exact" for block in report.blocks):
         lines.append(sampling(report))
-    if line := noise(report):
-        lines.append(line)
-    return [*lines, *balance(report), *grouped("not measured:", report.skipped, whole=whole)]
+    return [*lines, *filter(None, [noise(report)])]
 
 
 def balance(report: Report) -> list[str]:
