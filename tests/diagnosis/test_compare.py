@@ -49,7 +49,7 @@ def test_ratios_of_one_layer_ten_times_as_large() -> None:
         assert other["nu"].relative == pytest.approx(1.0)
     assert middle["nu"].relative == pytest.approx(1e-4)
     assert comparison.findings[0].blocks == ("2.weight",)
-    assert "weights 10× larger than before" in comparison.findings[0].message
+    assert "weights 10.0× larger than before" in comparison.findings[0].message
 
 
 def test_the_other_way_round_is_the_inverse() -> None:
