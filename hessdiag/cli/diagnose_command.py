@@ -126,7 +126,7 @@ def diagnose(
         draw(_figures(report), plots)
     show(report, json=json, detail=detail)
     if max_memory or verbose or sys.stderr.isatty():
-        say(f"measuring took {report.peak_memory / 2**20:.0f} MiB of memory at most, beside model and data")
+        say(f"memory: at most {report.peak_memory / 2**20:.0f} MiB beside model and data")
     if comparison is not None:
         _print_comparison(comparison, baseline, to=sys.stderr if json == "-" else sys.stdout)
     _gate(report, comparison, max_spread=max_spread, fail_on=fail_on)

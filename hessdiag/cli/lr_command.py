@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hessdiag.cli import options
+from hessdiag.cli.progress_bar import progress_bar
 from hessdiag.cli.saving import draw, save, show
 from hessdiag.errors import HessdiagError
 
@@ -76,7 +77,7 @@ def lr(
     )
     import hessdiag
 
-    with redirect_stdout(sys.stderr):
+    with progress_bar(f"stepping {model}", steps) as step, redirect_stdout(sys.stderr):
         measured = hessdiag.learning_rates(
             prepared.module,
             list(prepared.batches()),
@@ -87,6 +88,7 @@ def lr(
             steps=steps,
             batch_size=batch_size,
             seed=seed,
+            progress=step,
         )
     rates = replace(measured, model=model, init=prepared.init, data=prepared.data)
     save(rates, json=json)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hessdiag.cli.progress_bar import say
+from hessdiag.cli.progress_bar import note_quiet, say
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ Resume = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Dtype = Annotated[str, typer.Option(help="float32 or float64")]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="print the conclusion alone, and nothing on stderr but errors")
+    bool,
+    typer.Option(
+        "--quiet", "-q", callback=note_quiet, help="print the conclusion alone, and nothing on stderr but errors"
+    ),
 ]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="leave nothing out: all columns, findings and omissions, by name")

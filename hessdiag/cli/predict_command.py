@@ -88,9 +88,9 @@ def predict(
     if prescribe:
         result: Any = _prescribe(network.module, inputs, init=init, loss=loss, moments=moments)
     else:
-        result = predict_model(
-            network.module, inputs, init=init or None, loss=loss, moments=moments, batch_size=batch_size
-        )
+        asked: dict[str, Any] = {"init": init or None, "loss": loss, "moments": moments, "batch_size": batch_size}
+        with progress_bar(f"predicting {model}", None) as step:
+            result = predict_model(network.module, inputs, **asked, progress=step)
         result = replace(result, model=model, init=init or "as built")
     if measured:
         from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, RandomSetups

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-import click
+import typer
+
+QUIET: ContextVar[bool] = ContextVar("quiet", default=False)  # whether nothing is said but results and errors
 
 
 @contextmanager
@@ -20,14 +23,15 @@ def progress_bar(title: str, total: int | None) -> Iterator[Callable[..., None]]
     """
     from hessdiag.execution.progress import watched
 
-    with watched(False if is_quiet() else None, title=title, total=total, patience=0.0) as step:
+    with watched(False if QUIET.get() else None, title=title, total=total, patience=0.0) as step:
         yield step
 
 
-def is_quiet() -> bool:
-    """Whether the command that runs was called with `--quiet`."""
-    context = click.get_current_context(silent=True)
-    return bool(context is not None and context.params.get("quiet"))
+def note_quiet(context: typer.Context, quiet: bool) -> bool:
+    """Note whether the command that runs was called with `--quiet`, until it ends."""
+    token = QUIET.set(quiet)
+    context.call_on_close(lambda: QUIET.reset(token))
+    return quiet
 
 
 class _ByteBar:
@@ -51,7 +55,7 @@ class _ByteBar:
 @contextmanager
 def byte_bar(title: str) -> Iterator[Any]:
     """A bar of bytes on stderr when it is a terminal, for `hessdiag.datasets`; else None."""
-    if not sys.stderr.isatty() or is_quiet():
+    if not sys.stderr.isatty() or QUIET.get():
         yield None
         return
     from rich.console import Console
@@ -64,7 +68,7 @@ def byte_bar(title: str) -> Iterator[Any]:
 
 def say(message: str) -> None:
     """A line for the user, apart from the results; none with `--quiet`."""
-    if not is_quiet():
+    if not QUIET.get():
         complain(message)
 
 

@@ -68,7 +68,7 @@ def test_ones_own_initialisation_against_the_known_ones(run) -> None:
     assert "mlp:8-9-7-4: initialisation ./mine.py:init against 4 others, 3 set-ups each" in out
     for name in ("fan-in", "fan-out", "arithmetic", "geometric", "./mine.py:init *"):
         assert f"\n{name} " in out
-    assert " ".join(out.split()).split("./mine.py:init: ")[-1].startswith(("balanced", "uneven", "unbalanced"))
+    assert out.startswith(("./mine.py:init: balanced", "./mine.py:init: uneven", "./mine.py:init: unbalanced"))
 
 
 @pytest.mark.parametrize("name", SAID)
