@@ -53,7 +53,7 @@ def compare(
                 f"{name} is of type {type(side).__name__}: pass a model, a Report of hessdiag.diagnose, or the JSON"
                 " file of one"
             )
-        if isinstance(side, str) and not side.lstrip().startswith("{") and not os.path.exists(side):
+        if isinstance(side, str) and not side.lstrip().startswith("{") and not side.endswith(".json"):
             raise HessdiagError(
                 f"{name} is the text {side!r}, and there is no file of that name: pass a model, a Report of"
                 " hessdiag.diagnose, or the JSON file of one"
