@@ -152,3 +152,9 @@ def test_a_wrong_command_line_names_the_help_that_it_needs(line: str, where: str
     status, out, err = run(line)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.endswith(f" (try: {where})\n")
+
+
+def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
+    out = run("-h").out
+    assert "..." not in out
+    assert max(map(len, out.splitlines())) <= 80

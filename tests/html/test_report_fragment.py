@@ -68,9 +68,8 @@ def test_texts_of_the_model_are_escaped(name: str) -> None:
 
 
 def test_verdict_findings_balance_and_omissions_are_told() -> None:
-    finding = Finding(
-        rule="HD104", severity="fault", blocks=("a",), message="Zero it is.", advice="Draw it.", value=1.0, threshold=1.0
-    )
+    texts = {"message": "Zero it is.", "advice": "Draw it."}
+    finding = Finding(rule="HD104", severity="fault", blocks=("a",), value=1.0, threshold=1.0, **texts)
     report = build_report(build_block(), skipped=tuple((f"norm{i}", f"vector of {i}") for i in range(3)))
     text = " ".join(re.sub(r"<[^>]*>", "", dataclasses.replace(report, findings=(finding,))._repr_html_()).split())
     for said in ("fault HD104: Zero it is. Draw it.", "Nothing to compare: ", "3 not measured", "vector of 0 to 2"):
