@@ -146,14 +146,12 @@ def diagnose(
         with called_alone(model, min(2, batch.size)):
             shape = measure_shapes(model, batch, found)
         problem = Problem(model, batch, resolved, in_execution_order(found, shape.order), skipped)
-        told = stack.enter_context(watched(progress, title=f"measuring {type(model).__name__}"))
-        work = Work(ranks, progress=told)
-        later = _announced(stream, told, known=_number_of_batches(inputs, batches) if per == "example" else 1)
+        work = Work(ranks, progress=stack.enter_context(watched(progress, title=f"measuring {type(model).__name__}")))
+        stream = _announced(stream, work.progress, known=_number_of_batches(inputs, batches) if per == "example" else 1)
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
-        problem, shape, measured = session.measure(problem, shape, y, later, work)
-        chunk = session.gradient_chunk(shape)
-        seen = look_at(model, batch, resolved, chunk=chunk) if signals else NOT_ASKED
+        problem, shape, measured = session.measure(problem, shape, y, stream, work)
+        seen = look_at(model, batch, resolved, chunk=session.gradient_chunk(shape)) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
     return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
 

@@ -12,7 +12,7 @@ from rich.errors import LiveError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from hessdiag.execution.progress import WIDTH, clock
+from hessdiag.execution.progress_texts import WIDTH, clock
 
 MEMORY = 3600.0  # seconds of steps that the remaining time is told from
 STYLE = "cyan"

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hessdiag.errors import HessdiagError
+from hessdiag.execution.notebook_line import NotebookLine
+from hessdiag.execution.progress_texts import PATIENCE, WIDTH
 
 if TYPE_CHECKING:
     from hessdiag.execution.bar import Bar
-
-WIDTH = 60  # characters of a step's name
-PATIENCE = 1.0  # seconds before a bar that nobody asked for appears: short measurements stay silent
-REFRESHED = 0.2  # seconds between two lines in a notebook
 
 
 class Progress(Protocol):
@@ -106,72 +103,3 @@ def _lasting(bar: Bar | NotebookLine) -> Iterator[Callable[..., None]]:
         yield bar
     finally:
         bar.stop()
-
-
-class NotebookLine:
-    """A line in a notebook that says how far it is; gone when it is over."""
-
-    def __init__(self, title: str, total: int | None) -> None:
-        self.title, self.fixed = title, total is not None
-        self.step, self.done, self.total = "", 0, total
-        self.batches = ""
-        self.began = self.phase = self.shown = time.monotonic()
-        self.handle: Any = None
-
-    def start(self) -> None:
-        """Appear with the first step that is late enough."""
-
-    def stop(self) -> None:
-        """Disappear."""
-        if self.handle is not None:
-            self._write("")
-
-    def plan(self, step: str, count: int) -> None:
-        """Begin a phase of `count` steps."""
-        if not self.fixed:
-            self.step, self.done, self.total, self.phase = step[:WIDTH], 0, count, time.monotonic()
-            self._show()
-
-    def batch(self, number: int, total: int | None) -> None:
-        """Begin a batch."""
-        self.batches = f", batch {number}" + (f" of {total}" if total else "")
-
-    def __call__(self, *step: str) -> None:
-        """Note that a step is done."""
-        self.done += 1
-        self._show()
-
-    def line(self, now: float) -> str:
-        """What is to be read."""
-        name = f": {self.step}" if self.step else ""
-        count = f"{self.done}/{self.total}" if self.total else f"{self.done}"
-        left = ""
-        if self.total and 0 < self.done < self.total:
-            left = f", {clock((now - self.phase) / self.done * (self.total - self.done))} left"
-        return f"{self.title}{self.batches}{name} {count}, {clock(now - self.began)} elapsed{left}"
-
-    def _show(self) -> None:
-        now = time.monotonic()
-        if now - self.began >= PATIENCE and now - self.shown >= REFRESHED:
-            self.shown = now
-            self._write(self.line(now))
-
-    def _write(self, text: str) -> None:
-        display = sys.modules["IPython"].display.display  # a kernel has imported it
-
-        content = {"text/plain": text}
-        if self.handle is None:
-            self.handle = display(content, raw=True, display_id=True)
-        else:
-            self.handle.update(content, raw=True)
-
-
-def clock(seconds: float) -> str:
-    """A time as a clock shows it.
-
-    >>> clock(5.4), clock(3725)
-    ('0:05', '1:02:05')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -6,6 +6,7 @@ import io
 import os
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib.artist import Artist
@@ -80,6 +81,7 @@ def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (
         box.set_in_layout(False)
     rect = (x, bottom / height, 1 - 2 * x, 1 - (top + bottom) / height)
     figure.set_layout_engine("compressed" if compress else "constrained", rect=rect)
+    vars(figure)["_repr_png_"] = partial(_in_notebook, figure)  # shown also where pyplot was never imported
 
 
 ENDINGS = (".png", ".svg")
@@ -107,6 +109,11 @@ def to_png(figure: Figure) -> bytes:
     with style.context():
         figure.savefig(stream, format="png", dpi=200, metadata={"Software": None})
     return stream.getvalue()
+
+
+def _in_notebook(figure: Figure) -> tuple[bytes, dict[str, int]]:
+    """Return the figure as PNG, and how many pixels wide it is to be shown."""
+    return to_png(figure), {"width": round(96 * figure.get_size_inches()[0])}
 
 
 def to_svg(figure: Figure) -> bytes:

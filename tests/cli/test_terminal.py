@@ -156,5 +156,5 @@ def test_a_wrong_command_line_names_the_help_that_it_needs(line: str, where: str
 
 def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
     out = run("-h").out
-    assert "..." not in out
+    assert "..." not in out.partition("Commands:")[2]
     assert max(map(len, out.splitlines())) <= 80

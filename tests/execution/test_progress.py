@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 import hessdiag
-from hessdiag.execution import progress as progress_module
-from hessdiag.execution.progress import NotebookLine, watched
+from hessdiag.execution import notebook_line
+from hessdiag.execution.notebook_line import NotebookLine
+from hessdiag.execution.progress import watched
 from hessdiag.execution.work import Work
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
@@ -142,10 +143,10 @@ def test_a_notebook_has_one_line_that_goes(monkeypatch: pytest.MonkeyPatch) -> N
     shell = type("ZMQInteractiveShell", (), {})()
     library = SimpleNamespace(get_ipython=lambda: shell, display=SimpleNamespace(display=display))
     monkeypatch.setitem(sys.modules, "IPython", library)
-    monkeypatch.setattr(progress_module, "PATIENCE", 0.0)
-    monkeypatch.setattr(progress_module, "REFRESHED", 0.0)
+    monkeypatch.setattr(notebook_line, "PATIENCE", 0.0)
+    monkeypatch.setattr(notebook_line, "REFRESHED", 0.0)
     measure()
-    assert shown[0].startswith("measuring Linear, batch 1 of 1: moments 0/1, 0:00 elapsed")
+    assert shown[0].startswith("measuring Linear: moments 0/1, 0:00 elapsed")
     assert shown[-1] == ""
 
 
@@ -153,6 +154,8 @@ def test_the_line_tells_how_long_it_takes_still() -> None:
     line = NotebookLine("measuring", None)
     line.step, line.done, line.total, line.phase, line.began = "blocks", 2, 8, 10.0, 5.0
     assert line.line(20.0) == "measuring: blocks 2/8, 0:15 elapsed, 0:30 left"
+    line.batch(2, 4)
+    assert line.line(20.0) == "measuring, batch 2 of 4: blocks 2/8, 0:15 elapsed, 0:25 left"
 
 
 @pytest.mark.parametrize(

@@ -100,3 +100,10 @@ def test_a_report_draws_itself(name: str, said: str) -> None:
     figure = getattr(build_report(build_block(name="fc1.weight")).plot, name)()
     texts = [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
     assert any(said in text for text in texts)
+
+
+def test_a_notebook_shows_its_figures() -> None:
+    figure = build_report(build_block(name="fc1.weight")).plot.layers()
+    png, shown = figure._repr_png_()
+    assert png.startswith(b"\x89PNG")
+    assert shown == {"width": round(96 * figure.get_size_inches()[0])}
