@@ -71,7 +71,10 @@ def draw(data: Data) -> Figure:
             Line2D([], [], color=orange, marker="D", markersize=5, linestyle="", label="bugs named by the rule"),
             Line2D([], [], color=style.theme().ink, linewidth=1, label="thresholds, mildest to gravest"),
         ]
-        note = "numbers beyond the ends of the axis are drawn at them"
+        note = (
+            "numbers beyond the ends of the axis are drawn at them"
+            " · where healthy networks are beyond the mildest threshold, it is that of a note"
+        )
         frame(figure, title="Where healthy networks and public bugs stand", note=note, legend=legend)
     return figure
 

@@ -6,6 +6,7 @@ python scripts/gallery_figure.py    # writes figures/gallery.{png,svg}
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter  # n
 from hessdiag import plots  # noqa: E402
 from hessdiag.plots import style  # noqa: E402
 from hessdiag.plots.frame import frame  # noqa: E402
+from hessdiag.plots.ticks import raised  # noqa: E402
 from tests.gallery import CASES  # noqa: E402
 
 STEM = ROOT / "figures" / "gallery"
@@ -62,7 +64,8 @@ def _draw_case(axes: Axes, name: str, own: Mapping[str, Mapping[str, Any]], wind
         for curve in smooth:
             axes.plot(steps, curve, color=colour, linewidth=0.5, alpha=0.5)
         mean = np.mean(smooth, axis=0)
-        axes.plot(steps, mean, color=colour, linewidth=1.5, label=f"{variant}, rate {run['rate']:.2g}")
+        rate = f"2{raised(round(math.log2(run['rate'])))}"
+        axes.plot(steps, mean, color=colour, linewidth=1.5, label=f"{variant}, rate {rate}")
         seen.append(mean)
     axes.set_yscale("log")
     low, high = min(map(np.min, seen)), max(curve[: len(curve) // 8 + 1].max() for curve in seen)

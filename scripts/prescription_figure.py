@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from hessdiag import plots
 from hessdiag.plots import style
 from hessdiag.plots.frame import frame, head
+from hessdiag.plots.labels import number
 
 ARMS = ("as built", "σ² balanced", "rates balanced")
 TITLE = "Balanced before training: better with batch norm, worse on RescaleNet, else the same"
@@ -79,7 +80,7 @@ def draw(cells: list[dict[str, Any]]) -> Figure:
     colours = dict(zip(ARMS, style.theme().lines, strict=False))
     rows = math.ceil(len(pairs) / 2)
     with style.context("ticks"):
-        figure = Figure(figsize=(7.4, 1.95 * rows))
+        figure = Figure(figsize=(8.8, 1.95 * rows))
         panels = figure.subplots(rows, 2, squeeze=False, sharex=True)
         for axes, (network, optimizer) in zip(panels.flat, pairs, strict=False):
             arms = [known[key] for arm in ARMS if (key := (network, optimizer, arm)) in known]
@@ -91,7 +92,8 @@ def draw(cells: list[dict[str, Any]]) -> Figure:
         legend = [Line2D([], [], color=colours[arm], label=arm) for arm in ARMS]
         note = (
             "mean and range over 5 seeds · each at its own best learning rate, of powers of 2 · CIFAR-10 at 16 × 16,"
-            " 4,096 images · above: loss of the last 50 steps, and how it differs, ± standard error over seeds"
+            " 4,096 images · above each panel: loss of the last 50 steps as built,"
+            " and how that of the balanced networks differs, ± standard error over seeds"
         )
         frame(figure, title=TITLE, note=note, legend=legend)
     return figure
@@ -105,10 +107,8 @@ def _draw_panel(axes: Axes, title: str, arms: list[Any], colours: dict[str, str]
         low, high = list(map(min, columns)), list(map(max, columns))
         axes.fill_between(steps, low, high, color=colours[cell["arm"]], alpha=0.15, linewidth=0)
         axes.plot(steps, list(map(fmean, columns)), color=colours[cell["arm"]], linewidth=1.3)
-    change = "  ".join(
-        f"{name} {_difference(arms[0], cell)}" for name, cell in zip(("Δ σ²", "Δ rates"), arms[1:], strict=False)
-    )
-    head(axes, title, f"{fmean(arms[0]['loss']):.3f} as built  {change}")
+    changes = [f"{cell['arm']} {_difference(arms[0], cell)}" for cell in arms[1:]]
+    head(axes, title, " · ".join([f"as built {number(fmean(arms[0]['loss']))}", *changes]))
     axes.grid(axis="y", alpha=0.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -56,6 +56,7 @@ def check_init(
     json: Json = "",
     html: Html = "",
     plots: Plots = "",
+    relative: options.Relative = False,
     resume: options.Resume = "",
     max_spread: MaxSpread = None,
     quiet: options.Quiet = False,
@@ -64,7 +65,7 @@ def check_init(
     detail = options.choose_detail(quiet=quiet, verbose=False)
     for path in (json if json != "-" else "", html, resume):
         options.check_file(path)
-    options.check_plots(plots)
+    options.check_plots(plots, relative=relative)
     check_max_spread(max_spread)
     names = [name.strip() for name in against.split(",") if name.strip()]
     factors = parse_widths(widths)
@@ -103,7 +104,7 @@ def check_init(
         return
     save(check, json=json, html=html)
     if plots:
-        draw(_figures(check), plots)
+        draw(_figures(check, relative=relative), plots)
     show(check, json=json, detail=detail)
     gate_spread(check.spread["avg_sq_singular_value"], max_spread, of=f" under {init}")
 
@@ -123,8 +124,8 @@ def parse_widths(text: str) -> list[float]:
     return factors
 
 
-def _figures(check: InitCheck) -> dict[str, Figure]:
+def _figures(check: InitCheck, *, relative: bool) -> dict[str, Figure]:
     from hessdiag import plots
 
     sweep = {} if check.widths is None else {"widths": plots.draw_widths(check.widths)}
-    return {"init-check": plots.draw_init_check(check)} | sweep
+    return {"init-check": plots.draw_init_check(check, relative=relative)} | sweep

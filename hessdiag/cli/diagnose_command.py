@@ -65,6 +65,7 @@ def diagnose(
     sarif: Sarif = "",
     junit: Junit = "",
     plots: Plots = "",
+    relative: options.Relative = False,
     resume: options.Resume = "",
     max_spread: MaxSpread = None,
     baseline: Baseline = "",
@@ -76,7 +77,7 @@ def diagnose(
     detail = options.choose_detail(quiet=quiet, verbose=verbose)
     for path in (json if json != "-" else "", csv, html, sarif, junit, resume):
         options.check_file(path)
-    options.check_plots(plots)
+    options.check_plots(plots, relative=relative)
     check_max_spread(max_spread)
     check_fail_on(fail_on)
     earlier = _read_baseline(baseline, loss=loss, matrix=matrix, per=per) if baseline else None
@@ -129,7 +130,7 @@ def diagnose(
     changes = comparison.findings if comparison is not None else None
     save_findings(report, changes, sarif=sarif, junit=junit, model=model, fail_on=fail_on)
     if plots:
-        draw(_figures(report), plots)
+        draw(_figures(report, relative=relative), plots)
     show(report, json=json, detail=detail)
     if max_memory or verbose or sys.stderr.isatty():
         say(f"memory: at most {report.peak_memory / 2**20:.0f} MiB beside model and data")
@@ -171,8 +172,8 @@ def _print_comparison(comparison: Comparison, baseline: str, *, to: TextIO) -> N
     print(plain_text(["", f"since {baseline}:", *differences, *sentences(comparison)]), file=to)
 
 
-def _figures(report: Report) -> dict[str, Figure]:
+def _figures(report: Report, *, relative: bool) -> dict[str, Figure]:
     from hessdiag import plots
 
-    maps = {"heatmap": plots.draw_heatmap(report)} if report.weights else {}
+    maps = {"heatmap": plots.draw_heatmap(report, relative=relative)} if report.weights else {}
     return maps | {"layers": plots.draw_layers(report)}

@@ -77,6 +77,8 @@ Optimizer = Annotated[str, typer.Option(metavar="sgd|adam", help="whose learning
 Batches = Annotated[
     str, typer.Option(metavar="N|all", help="how many batches of --data to read, whole and weighted by their examples")
 ]
+RELATIVE = "of --plots: draw each map over the geometric mean of its diagonal, on a scale around 1"
+Relative = Annotated[bool, typer.Option("--relative", help=RELATIVE)]
 Resume = Annotated[
     str, typer.Option(metavar="FILE", help="keep finished work there; killed and started again, go on where it was")
 ]
@@ -236,8 +238,10 @@ def check_file(path: str) -> None:
         raise HessdiagError(f"cannot write {path!r}: the folder {str(folder)!r} is not writable")
 
 
-def check_plots(path: str) -> None:
-    """As `check_file`, for a folder that is made only when there is something to draw."""
+def check_plots(path: str, *, relative: bool = False) -> None:
+    """As `check_file`, for a folder that is made only when there is something to draw; `relative` needs one."""
+    if relative and not path:
+        raise HessdiagError("--relative is of the figures: name a folder for them with --plots")
     if path:
         nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
         if not nearest.is_dir():

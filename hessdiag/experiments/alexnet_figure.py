@@ -9,21 +9,17 @@ rate, batches of 128, random crops and mirrored images.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
 from hessdiag import init, surgery
-from hessdiag.datasets.cifar10 import load_cifar10
+from hessdiag.datasets.cifar10 import Images
 from hessdiag.execution.seeds import stream
-from hessdiag.execution.work import Work
-from hessdiag.experiments.figure import Figure
-from hessdiag.experiments.learning_rate_sweep import Build, Sweep, curves_of, on
+from hessdiag.experiments.learning_rate_sweep import Build, Sweep, on
+from hessdiag.experiments.training_figure import TrainingSettings, TrainingStudy
 from hessdiag.models.alexnet import StridedAlexNet
-from hessdiag.results.training_curves import TrainingCurves
 from hessdiag.training.image_training import ImageTraining, standardised
 
 SCHEMES = ("arithmetic", "fan-in", "fan-out", "geometric")
@@ -31,23 +27,6 @@ SEEDS = 40  # the paper's
 POWERS = tuple(range(-2, -10, -1))
 QUICK_POWERS = (-4, -5, -6, -7)
 QUICK_IMAGES, QUICK_WIDTH, QUICK_SEEDS, QUICK_EPOCHS = 6400, 0.25, 5, 24
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlexNetSettings:
-    """What is trained, and on how much.
-
-    Attributes:
-        sweep: learning rates, seeds and how to train.
-        images: of the training part that are used, from the first.
-        width: factor on all hidden layers.
-        data_dir: folder of the data; None downloads it.
-    """
-
-    sweep: Sweep
-    images: int
-    width: float
-    data_dir: Path | None
 
 
 def read_options(
@@ -58,7 +37,7 @@ def read_options(
     batch_size: int = 128,
     seeds: int | None = None,
     mixed_precision: bool = False,
-) -> AlexNetSettings:
+) -> TrainingSettings:
     """Read the options of the command."""
     training = ImageTraining(
         rate=0.0,  # the sweep's
@@ -68,7 +47,7 @@ def read_options(
     )
     runs = seeds or (QUICK_SEEDS if quick else SEEDS)
     powers = QUICK_POWERS if quick else POWERS
-    return AlexNetSettings(
+    return TrainingSettings(
         sweep=Sweep(training=training, powers=powers, sweep_seeds=min(runs, 1 if quick else 3), seeds=runs, window=400),
         images=QUICK_IMAGES if quick else 50_000,
         width=QUICK_WIDTH if quick else 1.0,
@@ -76,31 +55,9 @@ def read_options(
     )
 
 
-def steps(*, quick: bool, **options: Any) -> int:
-    """Count the units of work before any sweep is widened."""
-    return len(SCHEMES) * read_options(quick=quick, **options).sweep.units
-
-
-def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Work, **options: Any) -> TrainingCurves:
-    """Train all initialisations."""
-    settings = read_options(quick=quick, **options)
-    found = load_cifar10(data_dir=settings.data_dir, device=device)
-    images, targets = standardised(found.pixels)[: settings.images], found.targets[: settings.images]
-    builds = build_schemes(settings.width, images[: settings.sweep.training.batch_size], device)
-    training = settings.sweep.training
-    how = f"{len(images)} images, width {settings.width:g}, {replace(training, rate=0.0)}"
-    ends, sets = curves_of(builds, images, targets, settings.sweep, seed=seed, work=work.within(how))
-    return TrainingCurves(
-        model=f"strided AlexNet, width {settings.width:g}",
-        data=f"CIFAR-10, {len(images)} images",
-        training=(
-            f"SGD with momentum 0.9, weight decay {training.weight_decay:g}, batch {training.batch_size},"
-            f" {training.epochs} epochs, outputs scaled to 0.05"
-        ),
-        window=min(settings.sweep.window, int(ends[-1])),
-        steps=ends,
-        sets=sets,
-    )
+def choose_images(found: Images, settings: TrainingSettings) -> tuple[Tensor, Tensor]:
+    """Take the first ones."""
+    return standardised(found.pixels)[: settings.images], found.targets[: settings.images]
 
 
 def build_schemes(width: float, images: Tensor, device: str) -> Mapping[str, Build]:
@@ -115,26 +72,15 @@ def build_schemes(width: float, images: Tensor, device: str) -> Mapping[str, Bui
     return {scheme: partial(build, scheme) for scheme in SCHEMES}
 
 
-def draw(measured: TrainingCurves) -> Any:
-    """Draw the curves."""
-    from hessdiag.plots import draw_training_curves
-
-    return draw_training_curves(measured, title="Training loss under four initialisations")
-
-
-def summary(measured: TrainingCurves) -> list[str]:
-    """Write the final losses, and how sure the differences from the geometric initialisation are."""
-    from hessdiag.tables.training_curves_table import render_curves
-
-    return render_curves(measured, reference="geometric").split("\n")
-
-
-FIGURE = Figure(
+FIGURE = TrainingStudy(
     name="alexnet",
-    steps=steps,
-    measure=measure,
-    write=TrainingCurves.to_json,
-    read=TrainingCurves.from_json,
-    draw=draw,
-    summary=summary,
-)
+    title="Training loss under four initialisations",
+    names=SCHEMES,
+    reference="geometric",
+    read_options=read_options,
+    choose_images=choose_images,
+    build=lambda settings, images, device: build_schemes(settings.width, images, device),
+    model="strided AlexNet",
+    data=lambda settings: "",
+    training="outputs scaled to 0.05",
+).figure()

@@ -52,6 +52,13 @@ def draw(panels: Sequence[Setups]) -> Any:
     return draw_heatmaps(panels)
 
 
+def draw_relative(panels: Sequence[Setups]) -> Any:
+    """Draw each map over its own level: the balance, without the sizes."""
+    from hessdiag.plots import draw_heatmaps
+
+    return draw_heatmaps(panels, relative=True)
+
+
 def summary(panels: Sequence[Setups]) -> list[str]:
     """Say how unequal the blocks are under each initialisation."""
     lines = ["mean over set-ups: max/min of the diagonal, of all cells"]
@@ -69,4 +76,5 @@ FIGURE: Figure[tuple[Setups, ...]] = Figure(
     read=study_from_json,
     draw=draw,
     summary=summary,
+    views={"relative": draw_relative},
 )

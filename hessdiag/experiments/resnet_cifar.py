@@ -8,7 +8,6 @@ third of the epochs; there is no dropout, which a short training does not need.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.datasets.cifar10 import load_cifar10
+from hessdiag.datasets.cifar10 import Images
 from hessdiag.execution.seeds import stream
-from hessdiag.execution.work import Work
-from hessdiag.experiments.figure import Figure
-from hessdiag.experiments.learning_rate_sweep import Build, Sweep, curves_of, on
+from hessdiag.experiments.learning_rate_sweep import Build, Sweep, on
+from hessdiag.experiments.training_figure import TrainingSettings, TrainingStudy
 from hessdiag.models.channel_bias import centre
 from hessdiag.models.preconditioned import PreconditionedResNet
 from hessdiag.models.rescalenet import RescaleNet
 from hessdiag.models.resnet import ResNet
-from hessdiag.results.training_curves import TrainingCurves
 from hessdiag.training.image_training import ImageTraining, standardised
 
 VARIANTS: Mapping[str, Any] = {
@@ -41,25 +38,6 @@ SEEDS = 5
 QUICK_IMAGES, QUICK_SIDE, QUICK_WIDTH, QUICK_SEEDS, QUICK_EPOCHS = 5120, 16, 0.5, 3, 6
 
 
-@dataclass(frozen=True, kw_only=True)
-class VariantSettings:
-    """What is trained, and on how much.
-
-    Attributes:
-        sweep: learning rates, seeds and how to train.
-        images: of the training part that are used, drawn once and for all.
-        side: to which they are averaged down, in pixels.
-        width: factor on all channels.
-        data_dir: folder of the data; None downloads it.
-    """
-
-    sweep: Sweep
-    images: int
-    side: int
-    width: float
-    data_dir: Path | None
-
-
 def read_options(
     *,
     quick: bool = False,
@@ -68,7 +46,7 @@ def read_options(
     batch_size: int | None = None,
     seeds: int | None = None,
     mixed_precision: bool = False,
-) -> VariantSettings:
+) -> TrainingSettings:
     """Read the options of the command."""
     epochs = epochs or (QUICK_EPOCHS if quick else 30)
     training = ImageTraining(
@@ -79,7 +57,7 @@ def read_options(
         mixed_precision=mixed_precision,
     )
     runs = seeds or (QUICK_SEEDS if quick else SEEDS)
-    return VariantSettings(
+    return TrainingSettings(
         sweep=Sweep(training=training, powers=POWERS, sweep_seeds=min(runs, 1 if quick else 3), seeds=runs, window=100),
         images=QUICK_IMAGES if quick else 50_000,
         side=QUICK_SIDE if quick else 32,
@@ -88,37 +66,15 @@ def read_options(
     )
 
 
-def steps(*, quick: bool, **options: Any) -> int:
-    """Count the units of work before any sweep is widened."""
-    return len(VARIANTS) * read_options(quick=quick, **options).sweep.units
-
-
-def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Work, **options: Any) -> TrainingCurves:
-    """Train all networks."""
-    settings = read_options(quick=quick, **options)
-    found = load_cifar10(data_dir=settings.data_dir, device=device)
+def choose_images(found: Images, settings: TrainingSettings) -> tuple[Tensor, Tensor]:
+    """Draw images once and for all, and average them down."""
     order = torch.randperm(len(found), generator=stream(0, "images"))  # copies of the files may be sorted by class
-    drawn = order[: settings.images].to(device)
-    images, targets = standardised(found.pixels[drawn]), found.targets[drawn]
-    images = F.avg_pool2d(images, images.shape[-1] // settings.side)
-    training = settings.sweep.training
-    builds = build_variants(settings, images[: training.batch_size], device)
-    how = f"{len(images)} images of side {settings.side}, width {settings.width:g}, {replace(training, rate=0.0)}"
-    ends, sets = curves_of(builds, images, targets, settings.sweep, seed=seed, work=work.within(how))
-    return TrainingCurves(
-        model=f"ResNet-{DEPTH}, width {settings.width:g}",
-        data=f"CIFAR-10, {len(images)} images, side {settings.side}",
-        training=(
-            f"SGD with momentum 0.9, weight decay {training.weight_decay:g}, batch {training.batch_size},"
-            f" {training.epochs} epochs, rate divided by 10 at each third"
-        ),
-        window=min(settings.sweep.window, int(ends[-1])),
-        steps=ends,
-        sets=sets,
-    )
+    drawn = order[: settings.images].to(found.targets.device)
+    images = standardised(found.pixels[drawn])
+    return F.avg_pool2d(images, images.shape[-1] // settings.side), found.targets[drawn]
 
 
-def build_variants(settings: VariantSettings, images: Tensor, device: str) -> Mapping[str, Build]:
+def build_variants(settings: TrainingSettings, images: Tensor, device: str) -> Mapping[str, Build]:
     """From a seed to a network, for each variant; `images` are those that biases are centred on."""
 
     def build(name: str, seed: int) -> nn.Module:
@@ -132,26 +88,15 @@ def build_variants(settings: VariantSettings, images: Tensor, device: str) -> Ma
     return {name: partial(build, name) for name in VARIANTS}
 
 
-def draw(measured: TrainingCurves) -> Any:
-    """Draw the curves."""
-    from hessdiag.plots import draw_training_curves
-
-    return draw_training_curves(measured, title="Training loss of four kinds of residual networks")
-
-
-def summary(measured: TrainingCurves) -> list[str]:
-    """Write the final losses, and how sure the differences from the paper's network are."""
-    from hessdiag.tables.training_curves_table import render_curves
-
-    return render_curves(measured, reference="preconditioned").split("\n")
-
-
-FIGURE = Figure(
+FIGURE = TrainingStudy(
     name="resnet-cifar",
-    steps=steps,
-    measure=measure,
-    write=TrainingCurves.to_json,
-    read=TrainingCurves.from_json,
-    draw=draw,
-    summary=summary,
-)
+    title="Training loss of four kinds of residual networks",
+    names=tuple(VARIANTS),
+    reference="preconditioned",
+    read_options=read_options,
+    choose_images=choose_images,
+    build=build_variants,
+    model=f"ResNet-{DEPTH}",
+    data=lambda settings: f", side {settings.side}",
+    training="rate divided by 10 at each third",
+).figure()

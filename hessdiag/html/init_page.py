@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from hessdiag.html.cells import Cell, exact
 from hessdiag.html.environment import environment
 from hessdiag.html.figures import check_pictures
 from hessdiag.html.text import embedded
-from hessdiag.results.init_check import InitCheck
-from hessdiag.tables.init_check_table import LAYERS, RANKING, cells, layer_rows, sweep_rows
+from hessdiag.plots.init_comparison import shown
+from hessdiag.results.init_check import InitCheck, SchemeCheck
+from hessdiag.tables.init_check_table import (
+    LAYERS,
+    RANKING,
+    cells,
+    layer_rows,
+    layer_values,
+    scheme_values,
+    sweep_rows,
+    sweep_values,
+)
 
 MEANINGS = {
     "σ² spread": "largest over smallest average squared singular value among the weight blocks, with 95 % interval",
@@ -39,10 +53,12 @@ def render(check: InitCheck) -> str:
             ],
             ranking=RANKING,
             meanings=MEANINGS,
-            rows=[(scheme.init, scheme is check.checked, cells(scheme)) for scheme in check.schemes],
+            rows=[(scheme.init, _scheme(scheme)) for scheme in check.schemes],
+            place=check.rank - 1,
+            drawn=shown(check).index(check.checked),
             layer_titles=LAYERS,
-            layers=layer_rows(check),
-            widths=None if check.widths is None else sweep_rows(check.widths),
+            layers=named(layer_rows(check), layer_values(check)),
+            widths=None if check.widths is None else named(sweep_rows(check.widths), sweep_values(check.widths)),
             width_titles=() if check.widths is None else ["layer", *(f"{width:g}×" for width in check.widths.widths)],
             figures=check_pictures(check),
             data_id="init-check",
@@ -50,3 +66,23 @@ def render(check: InitCheck) -> str:
             json=embedded(check.to_json()),
         )
     )
+
+
+def named(texts: Sequence[Sequence[str]], values: Sequence[Sequence[float]]) -> list[tuple[str, list[Cell]]]:
+    """Put the numbers behind the rows of a text table, whose first column holds names."""
+    return [
+        (name, [Cell(text, value) for text, value in zip(row, numbers, strict=True)])
+        for (name, *row), numbers in zip(texts, values, strict=True)
+    ]
+
+
+def _scheme(scheme: SchemeCheck) -> list[Cell]:
+    interval = scheme.spread()
+    hint = (
+        "" if math.isnan(interval.low) else f"{exact(interval.value)}, {exact(interval.low)} to {exact(interval.high)}"
+    )
+    values = scheme_values(scheme)
+    return [
+        Cell(text, value, hint if number == 0 else "")
+        for number, (text, value) in enumerate(zip(cells(scheme), values, strict=True))
+    ]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import os
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from hessdiag.arguments import check_kind
 from hessdiag.plots import style
@@ -106,7 +108,7 @@ def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, ...]:
 def to_png(figure: Figure) -> bytes:
     """Return the figure as PNG of 200 dpi; the same figure gives the same bytes."""
     stream = io.BytesIO()
-    with style.context():
+    with style.context(), _laid_out(figure):
         figure.savefig(stream, format="png", dpi=200, metadata={"Software": None})
     return stream.getvalue()
 
@@ -119,16 +121,35 @@ def _in_notebook(figure: Figure) -> tuple[bytes, dict[str, int]]:
 def to_svg(figure: Figure) -> bytes:
     """Return the figure as SVG that needs no font and no other file; the same figure gives the same bytes."""
     stream = io.BytesIO()
-    with style.context():
+    with style.context(), _laid_out(figure):
         figure.savefig(stream, format="svg", dpi=200, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     return stream.getvalue()
 
 
+@contextmanager
+def _laid_out(figure: Figure) -> Iterator[None]:
+    """Lay the axes out and round their places: the solver's last digits, and so the bytes, differ from run to run."""
+    engine = figure.get_layout_engine()
+    if engine is None:
+        yield
+        return
+    engine.execute(figure)
+    for axes in figure.axes:
+        sides = (round(side, 6) for side in axes.get_position(original=True).bounds)
+        axes.set_position(Bbox.from_bounds(*sides))
+    figure.set_layout_engine("none")
+    try:
+        yield
+    finally:
+        figure.set_layout_engine(engine)
+
+
 def _wrapped(text: str, width: float, size: float) -> str:
-    room = (width - 2 * _MARGIN) / text_width(text, size, weight="bold") * len(text)  # characters of average width
+    room = max(20, int((width - 2 * _MARGIN) / text_width(text, size, weight="bold") * len(text)))  # characters
     # Settings are kept whole where they fit: a line ends with the dot after one.
-    tied = text if "·" not in text else "\u00a0· ".join(part.replace(" ", "\u00a0") for part in text.split(" · "))
-    return textwrap.fill(tied, max(20, int(room)), break_on_hyphens=False).replace("\u00a0", " ")
+    parts = [part.replace(" ", "\u00a0") if len(part) < room else part for part in text.split(" · ")]
+    tied = text if len(parts) == 1 else "\u00a0· ".join(parts)
+    return textwrap.fill(tied, room, break_on_hyphens=False).replace("\u00a0", " ")
 
 
 def _text_height(text: str, size: float) -> float:

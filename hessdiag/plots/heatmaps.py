@@ -6,78 +6,45 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import matplotlib
 import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm, to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
+from hessdiag.plots.block_map import Panel, Scale, scaled
 from hessdiag.plots.captions import agree, caption
 from hessdiag.plots.frame import frame, head
 from hessdiag.plots.labels import number, plural, printable, short_labels, text_width
+from hessdiag.plots.row_places import MAP, mark_rows
 from hessdiag.plots.ticks import label_decades
-from hessdiag.results.numbers import Array, spread
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 
 ROWS = {"hessian": "Hessian", "ggn": "Gauss-Newton (GGN)"}
 MAX_ANNOTATED = 8  # blocks; with more, numbers would not fit their cells
-CMAP = "viridis"
 NUMBER, TICK = 6.5, 6.0  # points: numbers in cells, names of many blocks
 CELL, PITCH = 0.44, 0.115  # inches a side: cells with and without a number
 MIN_SIDE = 2.5  # inches a side, of a map: the colourbar's label needs them
 MAX_SIDE, MAX_SIDE_OF_MANY = 7.0, 3.6  # inches a side: a single map, one of several side by side
 
-COLOURBAR = "$\\|H_{ij}\\|_F^2\\,/\\,\\sqrt{P_i P_j}$\n(on the diagonal: average squared singular value)"
-TITLE = "Size of every block (i, j) of the curvature matrix"
 
-
-@dataclass(frozen=True)
-class Panel:
-    """One map, ready to draw."""
-
-    matrix: str
-    init: str
-    names: tuple[str, ...]
-    values: Array  # (L, L), normalised
-    error: float  # largest relative standard error of a cell, from the estimator alone; 0 where exact
-
-    @classmethod
-    def of_setups(cls, setups: Setups) -> Panel:
-        """Take the mean map over set-ups."""
-        error = _relative_error(setups.estimator_stderr, setups.frobenius_sq)
-        return cls(setups.matrix, setups.init, setups.names, setups.normalized(), error)
-
-    @classmethod
-    def of_report(cls, report: Report) -> Panel:
-        """Take the map of one report."""
-        heatmap = report.heatmap
-        error = _relative_error(heatmap.stderr, heatmap.frobenius_sq)
-        return cls(report.matrix, report.init, heatmap.names, heatmap.normalized(), error)
-
-    @property
-    def spread(self) -> float:
-        """Largest over smallest diagonal entry."""
-        return spread([float(v) for v in np.diagonal(self.values)])
-
-    @property
-    def drawable(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Cells that have a place on a logarithmic scale."""
-        return np.asarray(np.isfinite(self.values) & (self.values > 0))
-
-
-def draw_heatmaps(panels: Sequence[Setups]) -> Figure:
+def draw_heatmaps(panels: Sequence[Setups], *, relative: bool = False) -> Figure:
     """Draw maps of all blocks (i, j), averaged over set-ups: matrices from top to bottom, initialisations side by side.
 
     Yellow is large and dark blue small, on one logarithmic scale for all panels. A map whose diagonal has one colour
     belongs to a network whose layers are equally curved; the number in its title, the largest over the smallest
     diagonal entry, is then near 1. Left of each row stands the largest relative standard error of its cells that the
     estimator adds to the spread between set-ups. Cells that are zero or undefined are grey.
+
+    Args:
+        panels: one a map.
+        relative: draw each map over its own level, the geometric mean of its diagonal, on a scale from blue (below 1)
+            to red (above 1): colours then speak of balance alone, and the level stands above the map.
 
     Raises:
         HessdiagError: there are no panels, two of them show the same, or they differ in what they must share.
@@ -92,10 +59,10 @@ def draw_heatmaps(panels: Sequence[Setups]) -> Figure:
         if places.count(place) > 1:
             matrix, init = place
             raise HessdiagError(f"two panels show matrix {matrix!r} with init {init!r}: pass each combination once")
-    return _draw(drawn, note=caption(*panels))
+    return _draw(drawn, note=caption(*panels), relative=relative)
 
 
-def draw_heatmap(report: Report) -> Figure:
+def draw_heatmap(report: Report, *, relative: bool = False) -> Figure:
     """Draw the map of all blocks (i, j) of one report; see `draw_heatmaps` for how to read it.
 
     Raises:
@@ -104,13 +71,13 @@ def draw_heatmap(report: Report) -> Figure:
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or draw Setups with draw_heatmaps")
     if not report.weights:
         raise HessdiagError(f"{report.model} has no weight block to draw a map of: use draw_layers")
-    return _draw([Panel.of_report(report)], note=caption(report))
+    return _draw([Panel.of_report(report)], note=caption(report), relative=relative)
 
 
-def _draw(panels: Sequence[Panel], *, note: str) -> Figure:
+def _draw(panels: Sequence[Panel], *, note: str, relative: bool) -> Figure:
     matrices = sorted(dict.fromkeys(p.matrix for p in panels), key=lambda m: (m not in ROWS, m != "hessian"))
     inits = list(dict.fromkeys(p.init for p in panels))
-    norm = shared_norm(panels)
+    panels, scale = scaled(panels, relative=relative)
     labels = Labels.of(panels[0].names, columns=len(inits))
     with style.context("white"):
         figure = Figure(figsize=labels.figure_size(len(matrices), len(inits)))
@@ -118,11 +85,11 @@ def _draw(panels: Sequence[Panel], *, note: str) -> Figure:
         shown = {}
         for panel in panels:
             axes = grid[matrices.index(panel.matrix)][inits.index(panel.init)]
-            draw_panel(axes, panel, norm, labels)
+            draw_panel(axes, panel, scale, labels)
             shown[axes] = panel
         label_outside(grid, shown, labels)
-        draw_colourbar(figure, norm, list(shown))
-        frame(figure, title=TITLE, note=note + _grey_note(panels), compress=True)
+        draw_colourbar(figure, scale, list(shown))
+        frame(figure, title=scale.title, note=note + _grey_note(panels), compress=True)
     return figure
 
 
@@ -170,17 +137,17 @@ class Labels:
         axes.tick_params(length=2 if self.step > 1 else 0, pad=2, left=left, bottom=below)
 
 
-def draw_panel(axes: Axes, panel: Panel, norm: LogNorm, labels: Labels) -> None:
+def draw_panel(axes: Axes, panel: Panel, scale: Scale, labels: Labels) -> None:
     """Draw one map with its head and, where they fit, its numbers."""
     blocks = len(panel.names)
     seam = 0.6 if blocks <= MAX_ANNOTATED else 0.0
     sns.heatmap(
         panel.values,
         mask=~panel.drawable,
-        norm=norm,
-        vmin=norm.vmin,  # or seaborn warns of a map without a value
-        vmax=norm.vmax,
-        cmap=CMAP,
+        norm=scale.norm,
+        vmin=scale.norm.vmin,  # or seaborn warns of a map without a value
+        vmax=scale.norm.vmax,
+        cmap=scale.colours,
         linewidths=seam,
         linecolor=style.theme().page,
         rasterized=not seam,  # thousands of cells would make an SVG slow to open: they are one picture in it
@@ -190,16 +157,17 @@ def draw_panel(axes: Axes, panel: Panel, norm: LogNorm, labels: Labels) -> None:
         yticklabels=False,
         ax=axes,
     )
+    mark_rows(axes, MAP)
     axes.set_facecolor(style.theme().neutral)
-    head(axes, panel.init, f"diagonal max/min {number(panel.spread)}")
+    head(axes, panel.init, panel.detail)
     if blocks <= MAX_ANNOTATED:
         for (i, j), value in np.ndenumerate(panel.values):
-            _annotate(axes, i, j, float(value), norm)  # seaborn's numbers have less contrast, and grey cells none
+            _annotate(axes, i, j, float(value), scale)  # seaborn's numbers have less contrast, and grey cells none
 
 
-def _annotate(axes: Axes, i: int, j: int, value: float, norm: LogNorm) -> None:
+def _annotate(axes: Axes, i: int, j: int, value: float, scale: Scale) -> None:
     drawable = math.isfinite(value) and value > 0
-    colour = to_rgb(matplotlib.colormaps[CMAP](norm(value)) if drawable else style.theme().neutral)
+    colour = scale.colour(value) if drawable else to_rgb(style.theme().neutral)
     text = "–" if math.isnan(value) else number(value)
     axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=NUMBER, color=_contrasting(colour))
 
@@ -211,10 +179,10 @@ def _contrasting(colour: tuple[float, float, float]) -> str:
     return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
 
 
-def draw_colourbar(figure: Figure, norm: LogNorm, beside: Sequence[Axes]) -> None:
+def draw_colourbar(figure: Figure, scale: Scale, beside: Sequence[Axes]) -> None:
     """Draw the scale that all maps share at the right of them."""
-    bar = figure.colorbar(ScalarMappable(norm, CMAP), ax=beside, fraction=0.05, aspect=22, pad=0.03)
-    bar.set_label(COLOURBAR, fontsize=style.SMALL, parse_math=True)
+    bar = figure.colorbar(ScalarMappable(scale.norm, scale.colours), ax=beside, fraction=0.05, aspect=22, pad=0.03)
+    bar.set_label(scale.label, fontsize=style.SMALL, parse_math=True)
     bar.outline.set_visible(False)
     label_decades(bar.ax.yaxis)
 
@@ -232,22 +200,6 @@ def label_outside(grid: Sequence[Sequence[Axes]], shown: Mapping[Axes, Panel], l
         panels = [shown[a] for a in row if a in shown]
         matrix = panels[0].matrix
         first.set_ylabel(f"{ROWS.get(matrix, printable(matrix))}\n{_precision(panels)}", labelpad=5)
-
-
-def shared_norm(panels: Sequence[Panel]) -> LogNorm:
-    """Make one scale for all panels. It spans a decade at least, so that a flat map looks flat."""
-    values = np.concatenate([p.values[p.drawable] for p in panels])
-    low, high = (float(values.min()), float(values.max())) if values.size else (1.0, 1.0)
-    grow = max(1.0, math.sqrt(10 * low / high))
-    return LogNorm(low / grow, high * grow)
-
-
-def _relative_error(stderr: Array, estimate: Array) -> float:
-    """Return the largest of the defined ones; NaN when noise was measured but no cell is there to compare it with."""
-    if not np.any(stderr):  # NaN counts as not exact
-        return 0.0
-    defined = np.isfinite(estimate) & (estimate > 0) & np.isfinite(stderr)
-    return float((stderr[defined] / estimate[defined]).max()) if defined.any() else math.nan
 
 
 def _precision(panels: Sequence[Panel]) -> str:

@@ -13,10 +13,12 @@ from matplotlib.lines import Line2D
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.plots import style
+from hessdiag.plots.block_map import Panel, scaled
 from hessdiag.plots.captions import caption
 from hessdiag.plots.frame import frame
-from hessdiag.plots.heatmaps import Labels, Panel, draw_colourbar, draw_panel, label_outside, shared_norm
+from hessdiag.plots.heatmaps import Labels, draw_colourbar, draw_panel, label_outside
 from hessdiag.plots.labels import number, short_labels
+from hessdiag.plots.row_places import INITIALISATIONS, mark_rows
 from hessdiag.plots.ticks import label_decades
 from hessdiag.results.balance import BALANCED, UNBALANCED
 from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
@@ -25,18 +27,17 @@ MAX_MAPS = 6
 ROW = 0.3  # inches an initialisation takes among the spreads
 
 
-def draw_init_check(check: InitCheck) -> Figure:
+def draw_init_check(check: InitCheck, *, relative: bool = False) -> Figure:
     """Draw block maps of the initialisations, the most balanced first, above the spreads of γ, σ² and ν.
 
     A map whose diagonal has one colour, and a marker near 1, belong to an initialisation under which all layers are
     equally curved. The dashed lines are where the verdict turns to uneven and to unbalanced. Of more than six
-    initialisations only the first five and the one asked about have a map.
+    initialisations only the first five and the one asked about have a map. `relative` is that of `draw_heatmaps`.
     """
     check_kind("check", check, InitCheck, "pass what hessdiag.check_init returns")
-    shown = _shown(check)
-    panels = [Panel.of_setups(scheme.setups) for scheme in shown]
+    schemes = shown(check)
+    panels, scale = scaled([Panel.of_setups(scheme.setups) for scheme in schemes], relative=relative)
     labels = Labels.of(panels[0].names, columns=len(panels))
-    norm = shared_norm(panels)
     with style.context("white"):
         width, height = labels.figure_size(1, len(panels))
         below = ROW * len(check.schemes) + 0.5
@@ -44,11 +45,11 @@ def draw_init_check(check: InitCheck) -> Figure:
         grid = figure.add_gridspec(2, len(panels), height_ratios=[height, below])
         maps: list[Axes] = [figure.add_subplot(grid[0, i]) for i in range(len(panels))]
         for axes, panel in zip(maps, panels, strict=True):
-            draw_panel(axes, panel, norm, labels)
+            draw_panel(axes, panel, scale, labels)
         label_outside([maps], dict(zip(maps, panels, strict=True)), labels)
-        draw_colourbar(figure, norm, maps)
+        draw_colourbar(figure, scale, maps)
         _draw_spreads(figure.add_subplot(grid[1, :]), check)
-        note = caption(*(scheme.setups for scheme in shown))
+        note = caption(*(scheme.setups for scheme in schemes))
         title = f"Initialisation {check.init} among others: are the layers equally curved?"
         frame(figure, title=title, note=note, legend=_legend())
     return figure
@@ -90,8 +91,8 @@ def draw_widths(sweep: WidthSweep) -> Figure:
     return figure
 
 
-def _shown(check: InitCheck) -> Sequence[SchemeCheck]:
-    """Choose those that have a map."""
+def shown(check: InitCheck) -> Sequence[SchemeCheck]:
+    """Choose the initialisations that have a map, in the order of the maps."""
     if len(check.schemes) <= MAX_MAPS:
         return check.schemes
     first = list(check.schemes[:MAX_MAPS])
@@ -99,6 +100,7 @@ def _shown(check: InitCheck) -> Sequence[SchemeCheck]:
 
 
 def _draw_spreads(axes: Axes, check: InitCheck) -> None:
+    mark_rows(axes, INITIALISATIONS)
     axes.set_xscale("log")
     axes.grid(axis="x")
     for row, scheme in enumerate(check.schemes):

@@ -16,10 +16,10 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\
 
 
 def number(value: float) -> str:
-    """Write two significant digits in the form that is read at a glance; whole numbers from 100 to 999.
+    """Write three significant digits in the form that is read at a glance, as in all figures.
 
     >>> [number(v) for v in (3.21, 0.8449, 26.3, 472.6, 0.00142, 12345.0, 0.0, float("inf"), float("nan"))]
-    ['3.2', '0.84', '26', '473', '1.4e-3', '1.2e4', '0', '∞', 'undefined']
+    ['3.21', '0.845', '26.3', '473', '1.42e-3', '1.23e4', '0', '∞', 'undefined']
     """
     if np.isnan(value):
         return "undefined"
@@ -27,11 +27,9 @@ def number(value: float) -> str:
         return "∞" if value > 0 else "-∞"
     if value == 0:
         return "0"
-    if 99.5 <= abs(value) < 999.5:
-        return f"{value:.0f}"
-    mantissa, exponent = f"{value:.1e}".split("e")
+    mantissa, exponent = f"{value:.2e}".split("e")
     power = int(exponent)
-    return f"{float(f'{value:.1e}'):.{1 - power}f}" if -2 <= power < 2 else f"{mantissa}e{power}"
+    return f"{float(f'{value:.2e}'):.{2 - power}f}" if -2 <= power <= 2 else f"{mantissa}e{power}"
 
 
 def plural(count: int, noun: str) -> str:

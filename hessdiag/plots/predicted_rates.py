@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 
 from hessdiag.plots import style
 from hessdiag.plots.frame import frame, head
+from hessdiag.plots.labels import number
 from hessdiag.plots.ticks import label_decades
 from hessdiag.results.learning_rate_report import NAMES
 from hessdiag.results.learning_rate_study import RateRow, RateStudy, score
@@ -68,7 +69,7 @@ def _draw_optimizer(axes: Axes, rows: Sequence[RateRow]) -> None:
     label_decades(axes.xaxis)
     label_decades(axes.yaxis)
     found = score(rows, "steps", "fresh")
-    head(axes, NAMES[rows[0].optimizer], f"median error ×{2**found.median:.2g}, {found.near:.0%} within ×4")
+    head(axes, NAMES[rows[0].optimizer], f"median error ×{number(2**found.median)}, {100 * found.near:.0f} % within ×4")
 
 
 def _looks(marker: str, filled: bool) -> dict[str, Any]:

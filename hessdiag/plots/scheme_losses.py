@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from hessdiag.plots import style
 from hessdiag.plots.frame import frame, head
+from hessdiag.plots.labels import number
 from hessdiag.plots.ticks import label_decades
 from hessdiag.results.balance_and_loss import correlate, spreads
 from hessdiag.results.numbers import Array
@@ -19,6 +20,7 @@ from hessdiag.results.scheme_ranking import best_losses, normalised_losses
 from hessdiag.results.training_study import TrainingStudy
 
 ROW = 0.2  # inches
+SHIFT = 0.15  # rows between the schemes of a data set, so that equal losses do not hide one another
 HOLLOW = ("v", "^", "s", "D")
 
 
@@ -47,28 +49,30 @@ def draw_scheme_losses(study: TrainingStudy, main: Sequence[str]) -> Figure:
 
 def _by_dataset(axes: Axes, study: TrainingStudy, shared: Sequence[str]) -> None:
     losses = normalised_losses(best_losses(study, shared, widened=True))  # (D, schemes)
-    for number, scheme in enumerate(shared):
-        axes.plot(losses[:, number], range(len(study.blocks)), **_look(scheme, shared), linestyle="")
+    for place, scheme in enumerate(shared):
+        rows = [row + SHIFT * (place - (len(shared) - 1) / 2) for row in range(len(study.blocks))]
+        axes.plot(losses[:, place], rows, **_look(scheme, shared), linestyle="")
     axes.set_yticks(range(len(study.blocks)), [block.name for block in study.blocks])
     axes.set_ylim(len(study.blocks) - 0.5, -0.5)
     axes.set_xlim(*_limits(losses))
     axes.set_xlabel("training loss / loss of the worst of the four" if len(shared) == 4 else "loss / worst loss")
-    means = ", ".join(f"{scheme} {mean:.2f}" for scheme, mean in zip(shared, losses.mean(axis=0), strict=True))
-    head(axes, "Loss by data set", f"averages: {means}")
+    means = ", ".join(number(mean) for mean in losses.mean(axis=0))
+    head(axes, "Loss by data set", f"averages, in the order of the legend: {means}")
 
 
 def _by_balance(axes: Axes, study: TrainingStudy, shared: Sequence[str]) -> None:
     losses = normalised_losses(best_losses(study, study.schemes, widened=True))
     sigma = spreads(study, "sigma")
-    for number, scheme in enumerate(study.schemes):
-        axes.plot(sigma[:, number], losses[:, number], **_look(scheme, shared), linestyle="")
+    for place, scheme in enumerate(study.schemes):
+        axes.plot(sigma[:, place], losses[:, place], **_look(scheme, shared), linestyle="")
     axes.set_xscale("log")
     label_decades(axes.xaxis)
     axes.set_ylim(*_limits(losses))
     axes.set_xlabel("largest / smallest σ² of the layers at the start")
     axes.set_ylabel("loss / worst loss on the data set")
     found = correlate(study, "sigma")
-    detail = f"rank correlation within data sets {found.mean:.2f} ({found.low:.2f} to {found.high:.2f})"
+    mean, low, high = (f"{value:.2f}".replace("-", "−") for value in (found.mean, found.low, found.high))
+    detail = f"rank correlation within data sets {mean} ({low} to {high})"
     head(axes, "Loss against balance", detail)
 
 

@@ -29,6 +29,7 @@ class Theme:
         neutral: a cell without a value; no colour of viridis.
         lines: colours of lines, told apart also by readers who are colour-blind.
         first_shade: where viridis starts to differ from the page.
+        sizes, balance: colour maps: of sizes, and of ratios, whose middle is 1 and as pale or dark as the page.
     """
 
     page: str
@@ -40,6 +41,8 @@ class Theme:
     neutral: str
     lines: tuple[str, ...]
     first_shade: float
+    sizes: str
+    balance: str
 
 
 LIGHT = Theme(
@@ -52,6 +55,8 @@ LIGHT = Theme(
     neutral="#c8c8c8",
     lines=tuple(_COLORBLIND[i] for i in (0, 1, 2, 3, 4, 9, 7)),
     first_shade=0.0,
+    sizes="viridis",
+    balance="RdBu_r",
 )
 DARK = Theme(
     page="#14161a",
@@ -63,6 +68,8 @@ DARK = Theme(
     neutral="#5c5c5c",
     lines=("#4c9fd8", "#f0a830", "#2fc69a", "#ff7f50", "#dd93cd", "#9ad5f5", "#b0b0b0"),
     first_shade=0.25,
+    sizes="viridis",
+    balance="icefire",
 )
 
 _THEME: ContextVar[Theme] = ContextVar("theme", default=LIGHT)

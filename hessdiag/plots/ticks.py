@@ -21,16 +21,15 @@ def label_decades(axis: Axis) -> None:
 
 
 def power_of_ten(value: float) -> str:
-    """Write a number of one digit.
+    """Write a number of one digit, with an exponent as `number` writes it.
 
     >>> [power_of_ten(v) for v in (0.02, 1.0, 500.0, 1e-6, 2e3)]
-    ['0.02', '1', '500', '10⁻⁶', '2·10³']
+    ['0.02', '1', '500', '1e-6', '2e3']
     """
     if 0.01 <= value * (1 + 1e-9) < 1000:
         return f"{value:g}"
     digit, exponent = f"{value:.0e}".split("e")
-    power = f"10{raised(int(exponent))}"
-    return power if digit == "1" else f"{digit}·{power}"
+    return f"{digit}e{int(exponent)}"
 
 
 def raised(exponent: int) -> str:

@@ -69,16 +69,24 @@ def ranking(check: InitCheck) -> TextTable:
 
 def cells(scheme: SchemeCheck) -> list[str]:
     """The texts of one row behind the name."""
+    _, *others = scheme_values(scheme)
+    texts = [with_interval(scheme.spread()), *(short(value) for value in others)]
+    texts[5] += " !" if scheme.saturates else ""
+    return texts
+
+
+def scheme_values(scheme: SchemeCheck) -> list[float]:
+    """The numbers of one row behind the name."""
     return [
-        with_interval(scheme.spread()),
-        short(scheme.spread("gamma").value),
-        short(scheme.spread("nu").value),
-        short(scheme.ratio),
-        short(scheme.output_sq_mean),
-        short(scheme.output_variance_mean) + (" !" if scheme.saturates else ""),
-        short(scheme.forward_growth),
-        short(scheme.backward_growth),
-        short(scheme.input_balance),
+        scheme.spread().value,
+        scheme.spread("gamma").value,
+        scheme.spread("nu").value,
+        scheme.ratio,
+        scheme.output_sq_mean,
+        scheme.output_variance_mean,
+        scheme.forward_growth,
+        scheme.backward_growth,
+        scheme.input_balance,
     ]
 
 
@@ -100,15 +108,21 @@ def layers(check: InitCheck) -> TextTable:
 
 def layer_rows(check: InitCheck) -> list[list[str]]:
     """The texts of `layers`."""
+    names = check.checked.setups.names
+    return [[name, *map(short, values)] for name, values in zip(names, layer_values(check), strict=True)]
+
+
+def layer_values(check: InitCheck) -> list[list[float]]:
+    """The numbers of `layers` behind the names; NaN where no factor on the variance is known."""
     checked = check.checked
     relative = []
     for key in ("avg_sq_singular_value", "gamma", "nu"):
         values = checked.means(key)
         with np.errstate(divide="ignore", invalid="ignore"):
             relative.append(values / np.exp(np.log(values).mean()))
-    factors = {fix.block: short(fix.variance) for fix in fixes(checked.setups.names, checked.means())}
+    factors = {fix.block: fix.variance for fix in fixes(checked.setups.names, checked.means())}
     return [
-        [name, *(short(float(values[i])) for values in relative), factors.get(name, "–")]
+        [*(float(values[i]) for values in relative), factors.get(name, math.nan)]
         for i, name in enumerate(checked.setups.names)
     ]
 
@@ -120,8 +134,11 @@ def sweep(widths: WidthSweep) -> TextTable:
 
 def sweep_rows(widths: WidthSweep) -> list[list[str]]:
     """The texts of `sweep`: the layers, then the spread and the second moment of the outputs."""
-    relative = widths.relative()  # (W, L)
-    rows = [[name, *(short(float(v)) for v in relative[:, i])] for i, name in enumerate(widths.names)]
-    rows.append(["spread", *(short(value) for value in widths.spreads())])
-    rows.append(["E[y²]", *(short(float(value)) for value in widths.output_sq)])
-    return rows
+    names = (*widths.names, "spread", "E[y²]")
+    return [[name, *map(short, values)] for name, values in zip(names, sweep_values(widths), strict=True)]
+
+
+def sweep_values(widths: WidthSweep) -> list[list[float]]:
+    """The numbers of `sweep` behind the names."""
+    layers = widths.relative().T.tolist()  # (L, W)
+    return [*layers, widths.spreads(), [float(value) for value in widths.output_sq]]

@@ -99,6 +99,7 @@ assert not heavy, heavy
         "--json",
         "--csv",
         "--plots",
+        "--relative",
         "--max-spread",
     ],
 )
@@ -112,6 +113,16 @@ def test_diagnose_prints_the_table_and_nothing_else(run) -> None:
     assert out.startswith("Healthy: ")
     assert "\nmlp:6-5-3, init as built: Gauss-Newton of each example, averaged\n" in out
     assert all(name in out for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"))
+
+
+def test_maps_are_drawn_over_their_level_where_asked(run, tmp_path: Path) -> None:
+    for folder, option in (("sizes", ""), ("balance", "--relative")):
+        assert run(f"diagnose mlp:6-5-3 --batch-size 4 --plots {folder} {option}").status == 0
+    heatmaps, layers = (
+        [(tmp_path / f / name).read_bytes() for f in ("sizes", "balance")] for name in ("heatmap.svg", "layers.svg")
+    )
+    assert heatmaps[0] != heatmaps[1]
+    assert layers[0] == layers[1]
 
 
 def test_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -385,11 +396,11 @@ def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(heatmaps, "measure_setups", lambda *a, **options: measure(*a, **(options | coarse)))
     status, out, err = run("reproduce heatmaps --quick --out .")
     assert status == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["heatmaps.json", "heatmaps.png", "heatmaps.svg"]
+    written = ["heatmaps.json", *(f"heatmaps{view}.{kind}" for view in ("", "-relative") for kind in ("png", "svg"))]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(written)
     assert_figures(tmp_path, "heatmaps")
-    assert [line.removeprefix("wrote ") for line in err.splitlines()] == [
-        f"heatmaps.{kind}" for kind in ("json", "png", "svg")
-    ]
+    assert_figures(tmp_path, "heatmaps-relative")
+    assert [line.removeprefix("wrote ") for line in err.splitlines()] == written
     panels = study_from_json(tmp_path / "heatmaps.json")
     inits = ["fan-in", "fan-out", "arithmetic", "geometric"]
     assert [(panel.matrix, panel.init) for panel in panels] == [(m, i) for m in ("hessian", "ggn") for i in inits]

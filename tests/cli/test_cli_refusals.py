@@ -245,6 +245,7 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     ((*GOOD, "--json", "folder"), "it is a folder"),
     ((*GOOD, "--json", "/proc/report.json"), "/proc"),
     ((*GOOD, "--plots", "good.pt/plots"), "good.pt"),
+    ((*GOOD, "--relative"), "name a folder for them with --plots"),
     # the command line itself
     ((*GOOD, "--jsn", "x"), "No such option"),
     ((), "MODEL"),
@@ -272,7 +273,11 @@ def test_diagnose_refuses_in_one_line(
     check_refusal(("diagnose", *arguments), message, capsys)
 
 
-SHARED = [case for case in REFUSED if not {"--json", "--csv", "--plots", "--loss", "--jsn"} & set(case[0]) and case[0]]
+SHARED = [
+    case
+    for case in REFUSED
+    if not {"--json", "--csv", "--plots", "--relative", "--loss", "--jsn"} & set(case[0]) and case[0]
+]
 
 
 @pytest.mark.parametrize(("arguments", "message"), SHARED[::4], ids=[" ".join(a)[:60] for a, _ in SHARED[::4]])

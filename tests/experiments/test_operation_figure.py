@@ -6,6 +6,7 @@ import pytest
 from hessdiag.experiments.operation_figure import SETTINGS, measure_setting, summary
 from hessdiag.plots import draw_scaling
 from hessdiag.results.operation_table import OperationRow, OperationTable
+from tests.plots.conftest import assert_readable
 
 ROWS = {"linear layer", "convolution", "skip connection", "average pooling", "max pooling", "dropout", "ReLU"}
 
@@ -53,3 +54,15 @@ def test_rows_come_back_from_json_and_are_drawn(tmp_path):
     assert summary(OperationTable(rows))[3].endswith("| 2.00 | ✗ |")
     figure = draw_scaling(rows)
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["dropout, p 0.5 (relu)  ✓"] * 2
+    note = next(text.get_text() for text in figure.texts if text.get_gid() == "caption").replace("\n", " ")
+    for mark in (
+        "✓ the paper's table says that ς is kept, ✗ that it is not",
+        "relu: those behind a ReLU",
+        "bars: its 95 %",
+    ):
+        assert mark in note
+    assert "centred:" not in note  # none reads that
+    (legend,) = figure.legends
+    said = ["measured, as the paper says", "measured, against the paper", "predicted by the calculus"]
+    assert [text.get_text() for text in legend.get_texts()] == said
+    assert_readable(figure)

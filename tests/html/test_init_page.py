@@ -11,6 +11,9 @@ import pytest
 import torch
 
 from hessdiag import InitCheck, check_init
+from hessdiag.plots import draw_init_check
+from hessdiag.plots.frame import to_svg
+from hessdiag.plots.style import LIGHT, themed
 from tests.html.test_report_page import SVG, Page
 
 
@@ -80,4 +83,34 @@ def test_it_is_well_formed_and_read_without_seeing(pages: dict[str, str], name: 
 
 def test_names_cannot_become_markup(pages: dict[str, str]) -> None:
     assert [a for _, a in Page(pages["hostile"]).elements if "onclick" in a] == []
-    assert pages["hostile"].count("</script>") == 1
+    assert pages["hostile"].count("</script>") == 2
+    assert re.findall(r"<script[^>]*>", pages["hostile"]) == [
+        "<script>",
+        '<script type="application/json" id="init-check">',
+    ]
+
+
+def test_the_maps_are_over_their_own_level(checks: dict[str, InitCheck], pages: dict[str, str]) -> None:
+    with themed(LIGHT):
+        drawn = to_svg(draw_init_check(checks["geometric"], relative=True))
+    (light, *_) = [a["src"] for tag, a in Page(pages["geometric"]).elements if tag == "img"]
+    assert base64.b64decode(light.removeprefix(SVG)) == drawn
+
+
+def test_values_are_exact_and_rows_lead_to_figures(checks: dict[str, InitCheck], pages: dict[str, str]) -> None:
+    check, page = checks["geometric"], Page(pages["geometric"])
+    titles = {a["title"] for tag, a in page.elements if tag == "td"}
+    for scheme in check.schemes:
+        spread = scheme.spread()
+        assert f"{spread.value!r}, {spread.low!r} to {spread.high!r}" in titles
+        assert {repr(scheme.ratio), repr(scheme.output_sq_mean)} <= titles
+    assert check.widths is not None
+    assert {repr(value) for value in check.widths.spreads()} <= titles
+    ids = {a["id"] for _, a in page.elements if "id" in a}
+    links = [a["href"] for tag, a in page.elements if tag == "a"]
+    assert {href.removeprefix("#") for href in links} <= ids
+    place = check.rank - 1
+    assert f"#maps-{place}-layer-1" in links  # the map of the scheme that was asked about
+    assert {f"#maps-0-scheme-{number}" for number in range(len(check.schemes))} <= set(links)
+    assert [a for tag, a in page.elements if tag == "th" and a["scope"] == "col"]
+    assert [t for t, _ in page.elements].count("button") == 10 + 5 + 3  # a title each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import math
 import re
@@ -17,9 +18,10 @@ import pytest
 
 import hessdiag
 from hessdiag.errors import HessdiagError
-from hessdiag.html.report_page import rows
+from hessdiag.html.block_table import rows
 from hessdiag.plots.style import DARK, LIGHT
 from hessdiag.results.balance import weigh
+from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.report_table import COLUMNS, cells
@@ -137,22 +139,25 @@ def test_is_well_formed_with_unique_ids_that_resolve(pages: dict[str, str], name
 
 
 @pytest.mark.parametrize("name", AWKWARD)
-def test_loads_nothing_and_runs_nothing(pages: dict[str, str], name: str) -> None:
+def test_loads_nothing_and_runs_its_own_script_alone(pages: dict[str, str], name: str) -> None:
     page = Page(pages[name])
     for tag, attributes in page.elements:
         assert tag not in {"link", "svg", "iframe", "object", "embed", "base", "form", "foreignobject"}
         assert not [key for key in attributes if key.startswith("on")]
-        if tag == "script":
-            assert attributes["type"] == "application/json"
+        if tag == "script" and attributes:
+            assert attributes == {"type": "application/json", "id": "report"}
         for key in ("href", "action", "data"):
             assert re.match(r"#|$", attributes.get(key, ""))
         for key in ("src", "srcset"):
             assert re.fullmatch(rf"({re.escape(SVG)}[A-Za-z0-9+/=]+)?", attributes.get(key, ""))
         assert "url(" not in " ".join(attributes.values())
-    assert [tag for tag, _ in page.elements].count("script") == 1
+    assert [tag for tag, _ in page.elements].count("script") == 2
+    (own,) = re.findall(r"<script>(.*?)</script>", pages[name], re.DOTALL)
+    assert own == (Path(hessdiag.__file__).parent / "html" / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
     assert not re.search(r"@import|url\(|//", page.text("style"))
     policy = next(a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert policy == (f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:")
 
 
 @pytest.mark.parametrize("name", AWKWARD)
@@ -285,6 +290,73 @@ def test_says_per_example_or_per_batch(pages: dict[str, str]) -> None:
     assert "Gauss-Newton matrix of each example, averaged over the batch" in Page(pages["several"]).text()
     assert "Hessian of the mean loss of the batch" in Page(pages["budget"]).text()
     assert "γ is divided by the batch size" in Page(pages["budget"]).text()
+
+
+def cells_of(page: Page, column: str) -> list[dict[str, str]]:
+    """Attributes of the cells of a column of the first table, row by row."""
+    texts = [text for text in page.texts["button"] if text.strip()]
+    tags = [(tag, a) for tag, a in page.elements if tag in {"thead", "tr", "th", "td"}]
+    tags = tags[next(i for i, (tag, _) in enumerate(tags) if tag == "thead") + 1 :]
+    rows: list[list[dict[str, str]]] = []
+    for tag, attributes in tags:
+        if tag == "thead":
+            break
+        rows.append([]) if tag == "tr" else rows[-1].append(attributes)
+    return [row[texts.index(column)] for row in rows[1:]]
+
+
+def test_every_title_of_a_table_is_a_button_that_says_what_it_means(pages: dict[str, str]) -> None:
+    for page in map(Page, pages.values()):
+        tags = [tag for tag, _ in page.elements]
+        heads = [i for i, (tag, a) in enumerate(page.elements) if tag == "th" and a["scope"] == "col"]
+        assert heads
+        assert all(tags[i + 1] == "button" for i in heads)
+        buttons = [a for tag, a in page.elements if tag == "button"]
+        assert len(buttons) == len(heads)
+        assert all(a["type"] == "button" and a["title"].endswith("sorts the table") for a in buttons)
+
+
+def test_titles_of_cells_hold_all_digits() -> None:
+    known = {"activation_scaling": 0.1 + 0.2, "gamma": 1 / 3, "avg_sq_singular_value": 2 / 3, "stderr": 1 / 7}
+    blocks = [build_block("a.weight", **known, ended="rtol"), build_block("b.weight", nu=math.nan)]
+    page = Page(build_report(blocks).to_html())
+    assert [a["title"] for a in cells_of(page, "ς")] == ["0.30000000000000004", "1.0"]
+    assert cells_of(page, "γ")[0]["title"] == "0.3333333333333333"
+    assert cells_of(page, "σ²")[0]["title"] == "0.6666666666666666 ± 0.14285714285714285"
+    assert float(cells_of(page, "σ²")[0]["data-value"]) == 2 / 3
+    assert float(cells_of(page, "± %")[0]["title"]) == 100 * (1 / 7) / (2 / 3)
+    assert cells_of(page, "shape")[0]["title"] == "100 parameters"
+    assert cells_of(page, "ν")[1]["title"] == "undefined"
+    assert "data-value" not in cells_of(page, "ν")[1]  # it has no place in an order
+
+
+def test_the_measured_value_stands_beside_the_names(pages: dict[str, str]) -> None:
+    """So that a phone shows it without scrolling aside."""
+    assert [text for text in Page(pages["several"]).texts["button"] if text.strip()][:3] == ["block", "σ²", "± %"]
+
+
+def test_rows_and_figures_lead_to_one_another(pages: dict[str, str]) -> None:
+    page = Page(pages["several"])
+    names = ["conv1.weight", "conv1.bias", "gate.scale", "fc.weight"]
+    links = [a["href"] for tag, a in page.elements if tag == "a" and a.get("class") != "spot"]
+    assert links == [f"#layers-0-block-{number}" for number in (0, 0, 2, 3)]  # a bias is on the row of its weight
+    spots = [a for tag, a in page.elements if tag == "a" and a.get("class") == "spot"]
+    assert [a["href"] for a in spots] == [f"#block-{number}" for number in (0, 3, 0, 2, 3)]
+    rows_of_table = {a["id"]: a for tag, a in page.elements if tag == "tr" and "id" in a}
+    assert list(rows_of_table) == [f"block-{number}" for number in range(len(names))]
+    for spot in spots:
+        sides = dict(re.findall(r"(\w+): ([\d.]+)%", spot["style"]))
+        assert 0 <= float(sides["left"]) < float(sides["left"]) + float(sides["width"]) <= 100
+        assert 0 < float(sides["top"]) < float(sides["top"]) + float(sides["height"]) < 100
+
+
+def test_a_finding_leads_to_its_blocks() -> None:
+    named = Finding(
+        rule="HD201", severity="warning", blocks=("fc.weight", "x"), message="m", advice="a", value=1.0, threshold=1.0
+    )
+    page = Page(replace(several(), findings=(named,)).to_html())
+    at = next(i for i, (tag, a) in enumerate(page.elements) if a.get("class") == "advice")
+    assert page.elements[at + 1] == ("a", {"href": "#block-3"})
 
 
 def place_of(*blocks: BlockReport) -> list[tuple[float | None, str]]:

@@ -82,7 +82,7 @@ def test_quantities_differ_in_colour_and_shape(mlp):
 def test_the_legend_gives_the_spread_and_stands_outside_the_data(mlp, texts_of):
     figure = draw_layers(mlp)
     for text in ("γ, scaling factor", "σ², average squared singular value", "ν, weight-gradient ratio"):
-        assert any(t.startswith(text) and t.endswith("max/min 3.0") for t in texts_of(figure))
+        assert any(t.startswith(text) and t.endswith("max/min 3.00") for t in texts_of(figure))
     (legend,) = figure.legends
     assert not legend.get_window_extent().overlaps(figure.axes[0].get_window_extent())
 
@@ -100,6 +100,34 @@ def test_a_bar_that_reaches_0_runs_to_the_edge(make_block, make_report):
     ((low, high),) = bars(figure)
     assert low == figure.axes[0].get_xlim()[0] > 0
     assert high == pytest.approx(2.0 + Z95 * 5.0)
+
+
+def test_the_weights_set_the_scale_and_what_is_far_beyond_is_an_arrow(make_block, make_report, readable, texts_of):
+    weights = [make_block(f"{layer}.weight", gamma=1.0, nu=3.0, avg_sq_singular_value=10.0) for layer in "abc"]
+    biases = [
+        make_block("a.bias", gamma=1e9, nu=2.0, avg_sq_singular_value=1e-9, stderr=1e-10),
+        make_block("b.bias", gamma=95.0, nu=2.0, avg_sq_singular_value=1.0),  # within a decade of the weights
+    ]
+    figure = draw_layers(make_report([*weights, *biases]))
+    axes, drawn = figure.axes[0], points(figure)
+    low, high = axes.get_xlim()
+    assert 1e-2 < low < 1.0 < 95.0 < high < 1e3
+    assert drawn["b.bias:gamma"].get_xdata()[0] == 95.0
+    for key, marker, side in (("gamma", ">", 1.0), ("avg_sq_singular_value", "<", 0.0)):
+        arrow = drawn[f"a.bias:{key}"]
+        assert arrow.get_marker() == marker
+        assert arrow.get_xdata()[0] == pytest.approx(side, abs=0.02)
+        assert arrow.get_transform() != axes.transData
+    assert bars(figure) == []  # that of the bias is as far away
+    assert any("◁ ▷ 2 values of biases or scalars beyond the axis" in t.replace("\n", " ") for t in texts_of(figure))
+    readable(figure)
+
+
+def test_without_weights_all_blocks_are_on_the_axis(make_block, make_report):
+    figure = draw_layers(make_report([make_block("a.bias", gamma=1e-9), make_block("b.bias", gamma=1e9)]))
+    low, high = figure.axes[0].get_xlim()
+    assert low < 1e-9 < 1e9 < high
+    assert {line.get_marker() for line in points(figure).values()} == {"o", "D", "s"}
 
 
 def test_what_is_not_drawn_is_named_in_its_row(make_block, make_report, readable, texts_of):

@@ -1,5 +1,6 @@
 from itertools import product
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
@@ -9,6 +10,8 @@ from matplotlib.figure import Figure
 
 from hessdiag import HessdiagError
 from hessdiag.plots import draw_heatmap, draw_heatmaps
+from hessdiag.plots.labels import number
+from hessdiag.plots.style import DARK, themed
 
 INITS = ("fan-in", "fan-out", "arithmetic", "geometric")
 LONG = tuple(f"encoder.stages.{i // 9}.layers.{i % 9}.convolution.weight" for i in range(54))
@@ -83,16 +86,16 @@ def test_a_panel_says_its_spread_and_its_row_the_estimator_error(study, texts_of
     figure = draw_heatmaps(study)
     texts = texts_of(figure)
     assert [t for t in texts if t.startswith("diagonal")] == [
-        f"diagonal max/min {value}" for value in ("7.9", "501", "25", "1.2") * 2
+        f"diagonal max/min {value}" for value in ("7.94", "501", "25.1", "1.17") * 2
     ]
-    assert "Hessian\nestimator error ≤ 3.1 %" in texts
+    assert "Hessian\nestimator error ≤ 3.10 %" in texts
     assert "Gauss-Newton (GGN)\nexact" in texts
 
 
 def test_a_row_says_its_largest_error(make_setups, texts_of):
     errors = {"fan-in": 0.02, "geometric": 0.05, "arithmetic": 0.0}
     figure = draw_heatmaps([make_setups(init=init, relative_error=error) for init, error in errors.items()])
-    assert "Gauss-Newton (GGN)\nestimator error ≤ 5.0 %" in texts_of(figure)
+    assert "Gauss-Newton (GGN)\nestimator error ≤ 5.00 %" in texts_of(figure)
 
 
 def test_an_undefined_error_is_not_called_exact(make_setups, texts_of):
@@ -103,9 +106,9 @@ def test_an_undefined_error_is_not_called_exact(make_setups, texts_of):
 def test_cells_print_their_values_in_a_contrasting_colour(make_setups):
     values = np.array([[3.21, 0.0142], [0.00142, 472.6]])
     (axes,) = maps(draw_heatmaps([make_setups(names=["a", "b"], normalized=values)]))
-    assert cells(axes) == {(0, 0): "3.2", (0, 1): "0.014", (1, 0): "1.4e-3", (1, 1): "473"}
+    assert cells(axes) == {(0, 0): "3.21", (0, 1): "0.0142", (1, 0): "1.42e-3", (1, 1): "473"}
     colours = {t.get_text(): to_rgb(t.get_color()) for t in axes.texts}
-    assert colours["1.4e-3"] == (1, 1, 1)  # on dark blue
+    assert colours["1.42e-3"] == (1, 1, 1)  # on dark blue
     assert colours["473"] == (0, 0, 0)  # on yellow
 
 
@@ -166,7 +169,7 @@ def test_a_report_is_drawn_as_setups_are(make_block, make_report, readable, text
     (axes,) = maps(figure)
     np.testing.assert_allclose(mesh(axes).get_array(), report.heatmap.normalized(), rtol=1e-12)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-    assert "diagonal max/min 4.0" in texts_of(figure)
+    assert "diagonal max/min 4.00" in texts_of(figure)
     readable(figure)
 
 
@@ -182,3 +185,55 @@ def test_many_names_are_thinned_until_they_fit(make_block, make_report, make_set
 def test_a_report_without_weights_has_no_map(make_block, make_report) -> None:
     with pytest.raises(HessdiagError, match="has no weight block to draw a map of"):
         draw_heatmap(make_report([make_block("u.scale")], normalized=np.zeros((0, 0))))
+
+
+def test_relative_maps_are_over_the_geometric_mean_of_their_diagonal(study, readable, texts_of):
+    figure = draw_heatmaps(study, relative=True)
+    readable(figure)
+    hessian = [setups for setups in study if setups.matrix == "hessian"]
+    for axes, setups in zip(maps(figure)[:4], hessian, strict=True):
+        values = setups.normalized()
+        level = np.exp(np.log(np.diagonal(values)).mean())
+        np.testing.assert_allclose(mesh(axes).get_array(), values / level, rtol=1e-12)
+        assert f"diagonal max/min {number(setups.spread)} · level {number(level)}" in texts_of(figure)
+    assert any("over the level" in text for text in texts_of(figure))
+
+
+def test_the_relative_scale_is_symmetric_around_1_and_pale_there(study):
+    figure = draw_heatmaps(study, relative=True)
+    norms = {(m.norm.vmin, m.norm.vmax, m.cmap.name) for m in map(mesh, maps(figure))}
+    ((low, high, cmap),) = norms
+    drawn = np.concatenate([mesh(axes).get_array().ravel() for axes in maps(figure)])
+    assert low * high == pytest.approx(1, rel=1e-12)
+    assert high == pytest.approx(max(drawn.max(), 1 / drawn.min()), rel=1e-12)
+    assert min(matplotlib.colormaps[cmap](0.5)[:3]) > 0.9  # as the page
+    with themed(DARK):
+        (axes,) = maps(draw_heatmaps(study[:1], relative=True))
+    assert max(mesh(axes).cmap(0.5)[:3]) < 0.2
+
+
+def test_a_relative_map_that_is_balanced_looks_so(make_setups, make_map):
+    (axes,) = maps(draw_heatmaps([make_setups(normalized=1e6 * make_map(5, decades=0.02))], relative=True))
+    drawn = mesh(axes)
+    assert drawn.norm.vmax == pytest.approx(10**0.5)
+    assert np.abs(drawn.norm(drawn.get_array()) - 0.5).max() < 0.02
+
+
+def test_scale_of_a_relative_map_does_not_depend_on_the_loss(make_block, make_report):
+    """Scaling the loss by 10 multiplies every entry by 100, and leaves the picture but for its level."""
+    values = np.array([[3.0, 0.5], [0.5, 12.0]])
+    blocks = [make_block("a.weight"), make_block("b.weight")]
+    one, other = (
+        maps(draw_heatmap(make_report(blocks, normalized=factor * values), relative=True))[0] for factor in (1, 100)
+    )
+    np.testing.assert_allclose(mesh(one).get_array(), values / 6, rtol=1e-12)
+    np.testing.assert_allclose(mesh(other).get_array(), mesh(one).get_array(), rtol=1e-12)
+    assert [a.texts[-1].get_text() for a in (one, other)] == [a.texts[-1].get_text() for a in (one, one)]
+
+
+def test_a_map_without_a_level_is_grey(make_setups, readable, texts_of):
+    values = np.array([[0.0, 1.0], [1.0, 0.0]])
+    figure = draw_heatmaps([make_setups(names=["a", "b"], normalized=values)], relative=True)
+    readable(figure)
+    assert mesh(maps(figure)[0]).get_array().mask.all()
+    assert any("grey: 4 cells" in text for text in texts_of(figure))

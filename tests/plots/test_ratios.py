@@ -40,7 +40,7 @@ def test_median_and_range_are_those_of_the_data(make_setups):
         assert by_gid(axes, "median")[0].get_xdata()[0] == pytest.approx(np.median(values), rel=1e-12)
         (band,) = by_gid(axes, "range")
         assert (band.get_x(), band.get_x() + band.get_width()) == pytest.approx((low, high), rel=1e-12)
-        assert panel_texts(axes) == [f"median {median:.2f}, 5–95 %: {low:.2f}–{high:.1f}"]
+        assert panel_texts(axes) == [f"median {median:.3f}, 5–95 %: {low:.3f}–{high:.2f}"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 1000])
@@ -53,7 +53,7 @@ def test_every_set_up_is_in_a_bar(make_setups, readable, count):
 def test_a_single_set_up_has_no_range(make_setups):
     setups = make_setups(count=1, ratio=np.array([[0.5, 0.81, 1.0, 2.0, 4.0]]))
     figure = draw_ratios(setups)
-    assert panel_texts(figure.axes[1]) == ["one value: 0.81"]
+    assert panel_texts(figure.axes[1]) == ["one value: 0.810"]
     assert not by_gid(figure.axes[1], "range")
 
 
@@ -65,9 +65,9 @@ def test_values_without_a_place_are_counted(make_setups, readable):
     ratio[:7, 2] = 0.0
     figure = draw_ratios(make_setups(names=["a", "b", "c"], ratio=ratio))
     some, none, zero = figure.axes
-    assert panel_texts(some) == ["median 0.90, 5–95 %: 0.90–0.90", "3 undefined"]
+    assert panel_texts(some) == ["median 0.900, 5–95 %: 0.900–0.900", "3 undefined"]
     assert panel_texts(none) == ["no defined value", "100 undefined"]
-    assert panel_texts(zero) == ["median 0.90, 5–95 %: 0–0.90", "7 zero"]
+    assert panel_texts(zero) == ["median 0.900, 5–95 %: 0–0.900", "7 zero"]
     assert by_gid(zero, "range")[0].get_x() == zero.get_xlim()[0]
     assert [sum(heights(axes)) for axes in figure.axes] == [97, 0, 93]
     readable(figure)

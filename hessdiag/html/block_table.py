@@ -1,0 +1,117 @@
+"""The table of blocks on a report's page: σ² beside the names, so that a phone shows it, and all values exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hessdiag.html.cells import Cell, exact
+from hessdiag.plots.block_rows import row_names
+from hessdiag.results.rate_balance import told_rates
+from hessdiag.results.report import BlockReport, Report
+from hessdiag.tables.report_table import columns as text_columns
+from hessdiag.tables.report_table import rows as texts_of
+
+# What the columns of the text table are called in full.
+MEANINGS = {
+    "ς": "activation scaling",
+    "γ": "scaling factor of the theory",
+    "γ curv.": "scaling factor with the gradient replaced by a vector sent through the Hessian of the loss",
+    "ν": "weight-gradient ratio",
+    "σ²": "average squared singular value, measured",
+    "± %": "standard error of σ² in percent",
+    "γ/σ²": "theory over measurement",
+    "relative": "theory over measurement, divided by its geometric mean over the weight blocks",
+    "lr SGD": "learning rate at which a first step of SGD in this block alone is best",
+    "lr Adam": "learning rate at which a first step of Adam in this block alone is best",
+}
+FIRST = ("block", "σ²", "± %")
+VALUES: Mapping[str, Callable[[BlockReport], float]] = {
+    "shape": lambda block: block.numel,
+    "ς": lambda block: block.activation_scaling,
+    "γ": lambda block: block.gamma,
+    "γ curv.": lambda block: block.gamma_curvature,
+    "ν": lambda block: block.nu,
+    "σ²": lambda block: block.avg_sq_singular_value,
+    "± %": lambda block: _percent(block),
+    "γ/σ²": lambda block: block.ratio,
+    "relative": lambda block: block.relative_ratio,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One block in the table.
+
+    Attributes:
+        block: the block.
+        number: its place in the report, which links to it go by.
+        drawn: the place of the block on whose row of the figure it is.
+        cells: behind its name, in the order of `columns`.
+        place: percent of the way from the smallest to the largest σ² of a weight, on a logarithmic scale; `None` for
+            other blocks and where σ² has no place on one.
+        extreme: `"largest"` or `"smallest"` of the weights, or nothing.
+    """
+
+    block: BlockReport
+    number: int
+    drawn: int
+    cells: tuple[Cell, ...]
+    place: float | None
+    extreme: str
+
+
+def columns(report: Report) -> tuple[str, ...]:
+    """List the titles: those of the text table, in the order of the page."""
+    titles = text_columns(report)
+    return (*(title for title in FIRST if title in titles), *(title for title in titles if title not in FIRST))
+
+
+def rows(report: Report) -> list[Row]:
+    """List the table's rows in the report's order."""
+    sizes = [b.avg_sq_singular_value for b in report.weights]
+    sizes = [size for size in sizes if size > 0 and math.isfinite(size)]
+    low, high = (math.log10(min(sizes)), math.log10(max(sizes))) if sizes else (0.0, 0.0)
+    room = max(0.0, 1.0 - (high - low)) / 2  # a decade at least, so that equal blocks look equal
+    names, drawn = [block.name for block in report.blocks], row_names(report.blocks)
+    found = []
+    for number, (block, texts) in enumerate(zip(report.blocks, texts_of(report), strict=True)):
+        by_title = dict(zip(text_columns(report), texts, strict=True))
+        cells = tuple(_cell(report, block, title, by_title[title]) for title in columns(report)[1:])
+        place, extreme = _place(block, low - room, high + room), _extreme(block, sizes)
+        found.append(Row(block, number, names.index(drawn[number]), cells, place, extreme))
+    return found
+
+
+def _cell(report: Report, block: BlockReport, title: str, text: str) -> Cell:
+    """Put the exact number behind a text of the text table, where it is known whose it is."""
+    rates = told_rates(report)
+    if title.startswith("lr ") and rates is not None:
+        return Cell(text, rates.blocks.get(block.name, math.nan))
+    if title not in VALUES:
+        return Cell(text)
+    value = VALUES[title](block)
+    if title == "shape":
+        return Cell(text, value, f"{block.numel:,} parameters")
+    if title == "σ²" and block.ended != "exact":
+        return Cell(text, value, f"{exact(value)} ± {exact(block.stderr)}")
+    return Cell(text, value)
+
+
+def _percent(block: BlockReport) -> float:
+    size = block.avg_sq_singular_value
+    return 0.0 if block.ended == "exact" else 100 * block.stderr / size if size > 0 else math.nan
+
+
+def _place(block: BlockReport, low: float, high: float) -> float | None:
+    size = block.avg_sq_singular_value
+    if block.kind != "weight" or not (size > 0 and math.isfinite(size)):
+        return None
+    return round(100 * (math.log10(size) - low) / (high - low), 1)
+
+
+def _extreme(block: BlockReport, sizes: Sequence[float]) -> str:
+    if block.kind != "weight" or not sizes or min(sizes) == max(sizes):
+        return ""
+    return {max(sizes): "largest", min(sizes): "smallest"}.get(block.avg_sq_singular_value, "")
