@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 INTERRUPTED = 130
+RESUMABLE = ("diagnose", "check-init", "reproduce")  # and predict --compare
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -91,7 +92,8 @@ def _explain(error: Exception) -> int:
     format_message = getattr(error, "format_message", None)
     if format_message is None:
         raise error
-    return _refuse(f"{format_message()} (see hessdiag --help)")
+    context = getattr(error, "ctx", None)
+    return _refuse(f"{format_message()} (try: {context.command_path if context is not None else 'hessdiag'} -h)")
 
 
 def _farewell(arguments: Sequence[str]) -> str:
@@ -103,7 +105,7 @@ def _farewell(arguments: Sequence[str]) -> str:
         return f"hessdiag: interrupted; finished units are kept in {path}: run the same command again"
     if path:
         return "hessdiag: interrupted before anything was finished: run the same command again"
-    if arguments and arguments[0] in ("diagnose", "reproduce"):
+    if arguments and (arguments[0] in RESUMABLE or (arguments[0] == "predict" and "--compare" in arguments)):
         return "hessdiag: interrupted; a run with --resume FILE keeps finished units and goes on where it was"
     return "hessdiag: interrupted"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any, ClassVar
@@ -20,6 +20,7 @@ from hessdiag.calculus.input_moments import InputMoments, example_inputs
 from hessdiag.calculus.propagation import propagate
 from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
 from hessdiag.errors import HessdiagError
+from hessdiag.execution.progress import Progress, announce, watched
 from hessdiag.network.blocks import find_blocks
 from hessdiag.results.numbers import spread
 from hessdiag.results.records import Record
@@ -90,6 +91,7 @@ def predict(
     loss: str = "random-quadratic",
     moments: str = KERNEL,
     batch_size: int = BATCH_SIZE,
+    progress: Progress | bool | None = None,
 ) -> Prediction:
     """Predict ς, γ, ν and moments of every block from shapes and E[W²], without running the model.
 
@@ -108,6 +110,7 @@ def predict(
             correlations between positions and examples, borders of padding, and the median over initialisations
             instead of the mean.
         batch_size: examples that a measurement would average over; enters the spread alone.
+        progress: as in `hessdiag.diagnose`.
 
     Raises:
         HessdiagError: an argument cannot be used, or the model cannot be traced.
@@ -125,12 +128,13 @@ def predict(
     args, kwargs, given = example_inputs(model, inputs)
     weights = weight_moments(model, init=init)
     graph = trace_graph(model, args, kwargs)
-    settings: dict[str, Any] = {"inputs": given, "loss": loss, "batch_size": batch_size}
-    prediction = replace(predict_graph(model, graph, weights, moments=moments, **settings), init=init or "as given")
-    if moments == KERNEL:
-        return prediction
-    # The spread rests on correlations, which the paper's moments do not have.
-    finer = predict_graph(model, graph, weights, moments=KERNEL, **settings)
+    with watched(progress, title=f"predicting {type(model).__name__}") as told:
+        settings: dict[str, Any] = {"inputs": given, "loss": loss, "batch_size": batch_size, "progress": told}
+        prediction = replace(predict_graph(model, graph, weights, moments=moments, **settings), init=init or "as given")
+        if moments == KERNEL:
+            return prediction
+        # The spread rests on correlations, which the paper's moments do not have.
+        finer = predict_graph(model, graph, weights, moments=KERNEL, **settings)
     blocks = tuple(
         replace(block, gamma_low=other.gamma_low, gamma_high=other.gamma_high)
         for block, other in zip(prediction.blocks, finer.blocks, strict=True)
@@ -147,18 +151,21 @@ def predict_graph(
     loss: str,
     moments: str,
     batch_size: int,
+    progress: Callable[..., None] = lambda step: None,
 ) -> Prediction:
     """Predict as `predict` does, from a graph that is traced and moments that are known already."""
     blocks, skipped = find_blocks(model)
-    found = propagate(graph, weights, moments=moments, loss=loss, inputs=inputs)
+    found = propagate(graph, weights, moments=moments, loss=loss, inputs=inputs, progress=progress)
     variances = gain_variances(found, examples=batch_size)
     applied = uses(found)
     never = len(found.steps)
     ranked = sorted(blocks, key=lambda block: min((use.order for use in applied.get(block.name, [])), default=never))
     predicted = []
+    announce(progress, "blocks", len(ranked))
     for block in ranked:
         weight_sq = weights.sq.get(block.name, math.nan)
         predicted.append(predict_block(block, applied.get(block.name, []), found, weight_sq, variances, moments))
+        progress("blocks")
     return Prediction(
         blocks=tuple(predicted),
         skipped=skipped,

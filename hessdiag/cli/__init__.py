@@ -46,13 +46,14 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-app.command()(describe)
-app.command()(diagnose)
-app.command()(explain)
-app.command()(compare)
-app.command()(lr)
-app.command()(predict)
-app.command()(prescribe)
-app.command()(check_init)
-app.command(help=FIGURES)(reproduce)
-app.add_typer(data, name="data")
+# One line of 80 columns each in the list of commands.
+app.command(short_help="List the blocks of a network, and what measuring would cost.")(describe)
+app.command(short_help="Measure a network: verdict, findings and a table of its blocks.")(diagnose)
+app.command(short_help="Explain a rule that a finding names.")(explain)
+app.command(short_help="Name what changed between two reports, or between two models.")(compare)
+app.command(short_help="Estimate learning rates before training.")(lr)
+app.command(short_help="Predict the scaling of a network from its architecture alone.")(predict)
+app.command(short_help="Say what to change in a network before training.")(prescribe)
+app.command(short_help="Rank an initialisation among others on one network.")(check_init)
+app.command(help=FIGURES, short_help="Measure and draw a figure of the paper.")(reproduce)
+app.add_typer(data, name="data", short_help="List and download the data sets of the experiments.")

@@ -59,8 +59,10 @@ def check_init(
     relative: options.Relative = False,
     resume: options.Resume = "",
     max_spread: MaxSpread = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Rank an initialisation by how equally curved it makes the layers of MODEL, and say what to change."""
+    detail = options.choose_detail(quiet=quiet, verbose=False)
     for path in (json if json != "-" else "", html, resume):
         options.check_file(path)
     options.check_plots(plots, relative=relative)
@@ -103,7 +105,7 @@ def check_init(
     save(check, json=json, html=html)
     if plots:
         draw(_figures(check, relative=relative), plots)
-    show(check, json=json)
+    show(check, json=json, detail=detail)
     gate_spread(check.spread["avg_sq_singular_value"], max_spread, of=f" under {init}")
 
 

@@ -52,8 +52,11 @@ def compare(
     seed: options.Seed = 0,
     json: Json = "",
     fail_on: FailOn = "",
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Name the blocks that changed between two reports, or between two models on the same inputs."""
+    detail = options.choose_detail(quiet=quiet, verbose=verbose)
     options.check_file(json if json != "-" else "")
     check_fail_on(fail_on)
     reports = [is_report(side) for side in (before, after)]
@@ -96,7 +99,7 @@ def compare(
         }
         comparison = compare_models(before, after, given | {"evaluate": evaluate}, preparation, measurement)
     save(comparison, json=json)
-    show(comparison, json=json)
+    show(comparison, json=json, detail=detail)
     gate(comparison.findings, fail_on)
 
 

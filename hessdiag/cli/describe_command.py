@@ -1,6 +1,7 @@
 """`hessdiag describe`: a dry run."""
 
 from hessdiag.cli import options
+from hessdiag.cli.saving import show
 
 
 def describe(
@@ -23,8 +24,10 @@ def describe(
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     seed: options.Seed = 0,
+    verbose: options.Verbose = False,
 ) -> None:
     """List the blocks of MODEL, what is left out and why, and what measuring them would cost."""
+    detail = options.choose_detail(quiet=False, verbose=verbose)
     source = options.model_source(
         model, in_channels=in_channels, input_size=input_size, arg=arg, output=output, evaluate=evaluate
     )
@@ -45,4 +48,4 @@ def describe(
 
     batch = prepared.batch
     options_of = {"matrix": matrix, "per": per, "method": method}
-    print(hessdiag.describe(prepared.module, batch.inputs, output=source.output, **options_of))
+    show(hessdiag.describe(prepared.module, batch.inputs, output=source.output, **options_of), json="", detail=detail)

@@ -10,7 +10,7 @@ import typer
 
 from hessdiag.cli import options
 from hessdiag.cli.gates import FailOn, check_fail_on, check_max_spread, gate, gate_spread
-from hessdiag.cli.progress_bar import progress_bar, say
+from hessdiag.cli.progress_bar import complain, progress_bar, say
 from hessdiag.cli.saving import draw, save, save_findings, show
 
 if TYPE_CHECKING:
@@ -70,8 +70,11 @@ def diagnose(
     max_spread: MaxSpread = None,
     baseline: Baseline = "",
     fail_on: FailOn = "",
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
+    detail = options.choose_detail(quiet=quiet, verbose=verbose)
     for path in (json if json != "-" else "", csv, html, sarif, junit, resume):
         options.check_file(path)
     options.check_plots(plots, relative=relative)
@@ -122,15 +125,15 @@ def diagnose(
         )
     if ranks.rank > 0:
         return
-    if max_memory or sys.stderr.isatty():
-        say(f"measuring took {report.peak_memory / 2**20:.0f} MiB of memory at most, beside model and data")
     comparison = _compare(earlier, report)
     save(report, json=json, csv=csv, html=html)
     changes = comparison.findings if comparison is not None else None
     save_findings(report, changes, sarif=sarif, junit=junit, model=model, fail_on=fail_on)
     if plots:
         draw(_figures(report, relative=relative), plots)
-    show(report, json=json)
+    show(report, json=json, detail=detail)
+    if max_memory or verbose or sys.stderr.isatty():
+        say(f"memory: at most {report.peak_memory / 2**20:.0f} MiB beside model and data")
     if comparison is not None:
         _print_comparison(comparison, baseline, to=sys.stderr if json == "-" else sys.stdout)
     _gate(report, comparison, max_spread=max_spread, fail_on=fail_on)
@@ -140,7 +143,7 @@ def _gate(report: Report, comparison: Comparison | None, *, max_spread: float | 
     """Exit with 1 where `--max-spread` or `--fail-on` asks for it."""
     gate_spread(report.spread["avg_sq_singular_value"], max_spread)
     if fail_on and report.signals is None:
-        say(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
+        complain(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
         raise typer.Exit(1)
     gate((*report.findings, *(comparison.findings if comparison is not None else ())), fail_on)
 

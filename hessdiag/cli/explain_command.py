@@ -13,12 +13,13 @@ Rule = Annotated[str, typer.Argument(metavar="[RULE]", help="such as HD104; all 
 def explain(rule: Rule = "") -> None:
     """Explain a rule that a finding names: what it measures, its threshold, a real case, exceptions."""
     from hessdiag.diagnosis.rules import catalogue
+    from hessdiag.tables.text_table import plain_text, text_width
 
     if not rule:
-        print(catalogue.overview())
+        print(plain_text([catalogue.overview()]))
         return
     name = rule.upper()
     if name not in catalogue.CATALOGUE:
         hint = did_you_mean(name, list(catalogue.CATALOGUE))
         raise HessdiagError(f"there is no rule {rule!r}: {hint or 'hessdiag explain lists all'}")
-    print(catalogue.explain(name))
+    print(catalogue.explain(name, width=min(catalogue.WIDTH, text_width())))

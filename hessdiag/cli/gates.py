@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from hessdiag.cli.progress_bar import say
+from hessdiag.cli.progress_bar import complain
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def gate(findings: Iterable[Finding], fail_on: str) -> None:
     for finding in findings:
         if is_as_grave(finding, cast("Severity", fail_on)):
             where = f" at {finding.blocks[0]}" if finding.blocks else ""
-            say(f"hessdiag: {finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
+            complain(f"hessdiag: {finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
             raise typer.Exit(1)
 
 
@@ -47,5 +47,7 @@ def check_max_spread(max_spread: float | None) -> None:
 def gate_spread(found: float, max_spread: float | None, *, of: str = "") -> None:
     """Exit with 1 where the spread of σ² is over `max_spread`, or undefined."""
     if max_spread is not None and not found <= max_spread:
-        say(f"hessdiag: spread of σ²{of} is {found:.3g}, over --max-spread {max_spread:g}")
+        from hessdiag.results.numbers import short
+
+        complain(f"hessdiag: spread of σ²{of} is {short(found)}, over --max-spread {max_spread:g}")
         raise typer.Exit(1)

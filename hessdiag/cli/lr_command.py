@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hessdiag.cli import options
+from hessdiag.cli.progress_bar import progress_bar
 from hessdiag.cli.saving import draw, save, show
 from hessdiag.errors import HessdiagError
 
@@ -49,8 +50,10 @@ def lr(
     seed: options.Seed = 0,
     json: Json = "",
     plots: Plots = "",
+    quiet: options.Quiet = False,
 ) -> None:
     """Estimate the learning rates that MODEL is best trained with, before training it."""
+    detail = options.choose_detail(quiet=quiet, verbose=False)
     options.check_file(json if json != "-" else "")
     options.check_plots(plots)
     if loss == "random-quadratic":
@@ -74,7 +77,7 @@ def lr(
     )
     import hessdiag
 
-    with redirect_stdout(sys.stderr):
+    with progress_bar(f"stepping {model}", steps) as step, redirect_stdout(sys.stderr):
         measured = hessdiag.learning_rates(
             prepared.module,
             list(prepared.batches()),
@@ -85,6 +88,7 @@ def lr(
             steps=steps,
             batch_size=batch_size,
             seed=seed,
+            progress=step,
         )
     rates = replace(measured, model=model, init=prepared.init, data=prepared.data)
     save(rates, json=json)
@@ -92,7 +96,7 @@ def lr(
         from hessdiag.plots import draw_learning_rates
 
         draw({"learning-rates": draw_learning_rates(rates)}, plots)
-    show(rates, json=json)
+    show(rates, json=json, detail=detail)
 
 
 def prepare_for_training(source: ModelSource, *, loss: str, data: str, **settings: Any) -> tuple[Prepared, str]:

@@ -7,12 +7,13 @@ import os
 import re
 import sys
 from contextlib import redirect_stdout
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hessdiag.cli.progress_bar import say
+from hessdiag.cli.progress_bar import note_quiet, say
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
@@ -83,7 +84,31 @@ Resume = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Dtype = Annotated[str, typer.Option(help="float32 or float64")]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", callback=note_quiet, help="print the conclusion alone, and nothing on stderr but errors"
+    ),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="leave nothing out: all columns, findings and omissions, by name")
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, inputs, loss and probes")]
+
+
+class Detail(Enum):
+    """How much of a result is printed, by the form that `hessdiag.results.rendering` knows it under."""
+
+    BRIEF = "brief"
+    TABLE = "table"
+    WHOLE = "whole"
+
+
+def choose_detail(*, quiet: bool, verbose: bool) -> Detail:
+    """What `--quiet` and `--verbose` ask for."""
+    if quiet and verbose:
+        raise HessdiagError("--quiet and --verbose ask for opposites: pass one of them")
+    return Detail.BRIEF if quiet else Detail.WHOLE if verbose else Detail.TABLE
 
 
 def model_source(

@@ -60,8 +60,11 @@ def predict(
     seed: options.Seed = 0,
     json: Json = "",
     resume: options.Resume = "",
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Predict ς, γ and ν of every layer of MODEL from shapes and E[W²] alone: no data, no weights, no training."""
+    detail = options.choose_detail(quiet=quiet, verbose=verbose)
     if json not in ("", "-") and not Path(json).parent.is_dir():
         raise HessdiagError(f"cannot write {json!r}: there is no folder {str(Path(json).parent)!r}")
     if compare and prescribe:
@@ -85,9 +88,9 @@ def predict(
     if prescribe:
         result: Any = _prescribe(network.module, inputs, init=init, loss=loss, moments=moments)
     else:
-        result = predict_model(
-            network.module, inputs, init=init or None, loss=loss, moments=moments, batch_size=batch_size
-        )
+        asked: dict[str, Any] = {"init": init or None, "loss": loss, "moments": moments, "batch_size": batch_size}
+        with progress_bar(f"predicting {model}", None) as step:
+            result = predict_model(network.module, inputs, **asked, progress=step)
         result = replace(result, model=model, init=init or "as built")
     if measured:
         from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, RandomSetups
@@ -107,7 +110,7 @@ def predict(
         if result is None:
             return
     save(result, json=json)
-    show(result, json=json)
+    show(result, json=json, detail=detail)
 
 
 def _build(source: ModelSource, *, init: str, seed: int) -> Network:

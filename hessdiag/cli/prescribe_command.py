@@ -51,8 +51,10 @@ def prescribe(
     dtype: options.Dtype = "float32",
     seed: options.Seed = 0,
     json: Json = "",
+    quiet: options.Quiet = False,
 ) -> None:
     """Say what to change in MODEL before training, each change with the measured number before and after it."""
+    detail = options.choose_detail(quiet=quiet, verbose=False)
     options.check_file(json if json != "-" else "")
     source = options.model_source(
         model, in_channels=in_channels, input_size=input_size, arg=arg, output=output, evaluate=evaluate
@@ -92,4 +94,4 @@ def prescribe(
         )
     recipe = replace(recipe, model=source.name, init=prepared.init, data=prepared.data)
     save(recipe, json=json)
-    show(recipe, json=json)
+    show(recipe, json=json, detail=detail)

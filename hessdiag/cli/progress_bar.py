@@ -5,22 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
+
+import typer
+
+QUIET: ContextVar[bool] = ContextVar("quiet", default=False)  # whether nothing is said but results and errors
 
 
 @contextmanager
 def progress_bar(title: str, total: int | None) -> Iterator[Callable[..., None]]:
-    """A bar on stderr when it is a terminal; yields a function to call after each step, whatever it is given."""
-    if not sys.stderr.isatty():
-        yield lambda *step: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    """A bar on stderr when it is a terminal; yields a function to call after each step, whatever it is given.
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda *step: progress.advance(task)
+    Args:
+        title: what is done.
+        total: steps; None where each phase says how many it has.
+    """
+    from hessdiag.execution.progress import watched
+
+    with watched(False if QUIET.get() else None, title=title, total=total, patience=0.0) as step:
+        yield step
+
+
+def note_quiet(context: typer.Context, quiet: bool) -> bool:
+    """Note whether the command that runs was called with `--quiet`, until it ends."""
+    token = QUIET.set(quiet)
+    context.call_on_close(lambda: QUIET.reset(token))
+    return quiet
 
 
 class _ByteBar:
@@ -44,7 +55,7 @@ class _ByteBar:
 @contextmanager
 def byte_bar(title: str) -> Iterator[Any]:
     """A bar of bytes on stderr when it is a terminal, for `hessdiag.datasets`; else None."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or QUIET.get():
         yield None
         return
     from rich.console import Console
@@ -56,5 +67,11 @@ def byte_bar(title: str) -> Iterator[Any]:
 
 
 def say(message: str) -> None:
-    """A line for the user, apart from the results."""
+    """A line for the user, apart from the results; none with `--quiet`."""
+    if not QUIET.get():
+        complain(message)
+
+
+def complain(message: str) -> None:
+    """A line that is said with `--quiet` too, as why a gate failed."""
     print(message, file=sys.stderr)

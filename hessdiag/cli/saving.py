@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hessdiag.cli.colour import print_coloured
+from hessdiag.cli.options import Detail
 from hessdiag.cli.progress_bar import say
 from hessdiag.errors import HessdiagError
 from hessdiag.results.files import write_text
+from hessdiag.results.rendering import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,6 +89,9 @@ def make_folder(folder: str | Path) -> Path:
     return Path(folder)
 
 
-def show(result: Any, *, json: str) -> None:
-    """Print the table, or the JSON where that is asked for with `-`."""
-    print(result.to_json() if json == "-" else repr(result), end="" if json == "-" else "\n")
+def show(result: Any, *, json: str, detail: Detail = Detail.TABLE) -> None:
+    """Print the result as a table, or as JSON where that is asked for with `-`; in colour where it is a terminal."""
+    if json == "-":
+        print(result.to_json(), end="")
+    else:
+        print_coloured(render(detail.value, result))

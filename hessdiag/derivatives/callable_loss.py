@@ -210,7 +210,7 @@ def _unusable(loss: CallableLoss, y: Tensor, targets: Tensor | None, error: Exce
     how = "write a function of these two that returns a scalar"
     if targets is None and "NoneType" in str(error):
         how = "pass targets"
-    elif isinstance(error, AttributeError):
+    elif isinstance(error, AttributeError) or _reads_by_name(loss.function, targets):
         how = (
             "it is given the tensor of outputs, not the model's output object: pick the tensor with output=..., and"
             " write the loss of it and the targets, or name one, as in loss='cross-entropy'"
@@ -219,6 +219,29 @@ def _unusable(loss: CallableLoss, y: Tensor, targets: Tensor | None, error: Exce
         how = f"targets are {targets.dtype}, convert them if the loss compares numbers, as in targets.float()"
     text = f"{type(error).__name__}: {_first_line(error)}"
     return f"the loss {loss.name!r} cannot be called with outputs {shape} and {given} of one example ({text}): {how}"
+
+
+class _ByNameError(Exception):
+    """What was taken for a tensor was asked for something by name."""
+
+
+class _Asked:
+    """Stands for the outputs, and notes whether a dict or an object is expected in their place."""
+
+    def __getitem__(self, key: object) -> None:
+        if isinstance(key, str):
+            raise _ByNameError
+
+
+def _reads_by_name(function: Callable[..., Tensor], targets: Tensor | None) -> bool:
+    """Whether the first thing that a loss does with the outputs is to take one by its name, as in `out["logits"]`."""
+    try:
+        function(_Asked(), targets)
+    except _ByNameError:
+        return True
+    except Exception:  # whatever it makes of the stand-in
+        return False
+    return False
 
 
 def _first_line(error: Exception) -> str:

@@ -15,7 +15,7 @@ from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, FIXED, RandomSetups, as_text
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.journal import journal
-from hessdiag.execution.progress import as_progress
+from hessdiag.execution.progress import watched
 from hessdiag.execution.ranks import ALONE, all_ranks
 from hessdiag.execution.work import Result, Work
 from hessdiag.init import SCHEMES, Scheme, name_of
@@ -44,7 +44,7 @@ def check_init(
     dtype: torch.dtype = torch.float32,
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
-    progress: Callable[[], None] | bool = False,
+    progress: Callable[[], None] | bool | None = None,
     **options: Any,
 ) -> InitCheck:
     """Rank an initialisation among others by how equally curved it makes the layers of a network.
@@ -67,8 +67,8 @@ def check_init(
         resume: file in which finished set-ups are kept; a killed run that is started again with the same file goes on
             where it was, to the same numbers.
         distributed: share the set-ups with the other processes of torch.distributed's default group.
-        progress: called after each set-up, of which there are `setups` for each initialisation and each width; True
-            prints on stderr.
+        progress: called after each set-up, of which there are `setups` for each initialisation and each width; else
+            as in `hessdiag.diagnose`.
         options: of `hessdiag.diagnose`, such as `method` or `matrix`.
 
     Returns:
@@ -103,8 +103,11 @@ def check_init(
     plans = [RandomSetups(source=source, init=scheme, **shared) for scheme in schemes]
     wider = [RandomSetups(source=each, init=init, **shared) for each in sources]
     ranks = all_ranks() if distributed else ALONE
-    told = as_progress(progress)
-    with journal(resume, {"check": name_of(init), "seed": str(seed)}) as kept:
+    total = setups * (len(plans) + len(wider))
+    with (
+        journal(resume, {"check": name_of(init), "seed": str(seed)}) as kept,
+        watched(progress, title=f"measuring {source.name}", total=total) as told,
+    ):
         work = Work(ranks, kept, lambda step: told())
         measured = [check_scheme(each, work) for each in plans]
         swept = [check_scheme(each, work.within(f"width {w:g}")) for w, each in zip(widths, wider, strict=True)]

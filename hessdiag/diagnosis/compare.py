@@ -53,6 +53,11 @@ def compare(
                 f"{name} is of type {type(side).__name__}: pass a model, a Report of hessdiag.diagnose, or the JSON"
                 " file of one"
             )
+        if isinstance(side, str) and not side.lstrip().startswith("{") and not side.endswith(".json"):
+            raise HessdiagError(
+                f"{name} is the text {side!r}, and there is no file of that name: pass a model, a Report of"
+                " hessdiag.diagnose, or the JSON file of one"
+            )
     if models and inputs is None:
         raise HessdiagError("a model is to be measured: pass inputs too, compare(before, after, inputs, targets)")
     if not models and (inputs is not None or targets is not None or options):

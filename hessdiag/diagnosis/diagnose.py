@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import torch
@@ -33,9 +33,9 @@ from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_attributes, digest_of_code, digest_of_loss, digest_of_model
 from hessdiag.execution.journal import journal
 from hessdiag.execution.memory import Memory, watching_peak
-from hessdiag.execution.progress import as_progress
+from hessdiag.execution.progress import Progress, announce_batch, watched
 from hessdiag.execution.ranks import ALONE, Ranks, all_ranks
-from hessdiag.execution.work import Progress, Work, add
+from hessdiag.execution.work import Work, add
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape, measure_shapes
@@ -69,7 +69,7 @@ def diagnose(
     optimizer: str = "sgd",
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
-    progress: Progress | bool = False,
+    progress: Progress | bool | None = None,
 ) -> Report:
     """Measure curvature, scaling factor and weight-gradient ratio of every block of a model on its data.
 
@@ -105,7 +105,8 @@ def diagnose(
             goes on where it was, to the same numbers.
         distributed: share the work with the other processes of torch.distributed's default group. All call this with
             the same model and all of the data, and all return the same report.
-        progress: called with the name of each step that is done; True prints them on stderr.
+        progress: called with the name of each step that is done. None shows a bar on stderr where that is a terminal,
+            and a line in a notebook, of what takes longer than a second; False is silent; True also prints elsewhere.
 
     Returns:
         A `Report`; printing it shows the table.
@@ -145,12 +146,12 @@ def diagnose(
         with called_alone(model, min(2, batch.size)):
             shape = measure_shapes(model, batch, found)
         problem = Problem(model, batch, resolved, in_execution_order(shape.readable(found), shape.order), skipped)
-        work = Work(ranks, progress=as_progress(progress))
+        work = Work(ranks, progress=stack.enter_context(watched(progress, title=f"measuring {type(model).__name__}")))
+        stream = _announced(stream, work.progress, known=_number_of_batches(inputs, batches) if per == "example" else 1)
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
-        chunk = session.gradient_chunk(shape)
-        seen = look_at(model, batch, resolved, chunk=chunk) if signals else NOT_ASKED
+        seen = look_at(model, batch, resolved, chunk=session.gradient_chunk(shape)) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
     return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
 
@@ -180,6 +181,28 @@ def _stream_of(inputs: Any, targets: Tensor | None, settings: Settings, *, most:
     if settings.per == "batch":
         stream = iter([Batch.concatenate(list(stream))])
     return (replace(each, output=settings.output) for each in stream)
+
+
+def _announced(later: Iterator[Batch], progress: Callable[..., None], *, known: int | None) -> Iterator[Batch]:
+    """The batches behind the first, each announced when it is read, as the first one is now."""
+    announce_batch(progress, 1, known)
+
+    def told(number: int, batch: Batch) -> Batch:
+        announce_batch(progress, number, known)
+        return batch
+
+    return map(told, count(2), later)
+
+
+def _number_of_batches(inputs: Any, most: int | None) -> int | None:
+    """How many batches will be read, where that is known beforehand."""
+    if isinstance(inputs, (Tensor, Mapping, tuple)):
+        return 1
+    try:
+        length = len(inputs)
+    except (TypeError, NotImplementedError):  # a stream, or an iterable data set
+        return most
+    return length if most is None else min(length, most)
 
 
 def try_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Tensor, Loss]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from itertools import islice
@@ -23,6 +23,7 @@ from hessdiag.diagnosis.first_step_rates import first_step_rates
 from hessdiag.diagnosis.session import check_tensors
 from hessdiag.diagnosis.virtual_steps import VirtualStep, Walk, best_constant_rate
 from hessdiag.errors import HessdiagError
+from hessdiag.execution.progress import Progress, watched
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.learning_rate_report import LearningRates
 from hessdiag.results.learning_rates import LearningRate
@@ -45,6 +46,7 @@ def learning_rates(
     steps: int = 12,
     batch_size: int = 128,
     seed: int = 0,
+    progress: Progress | bool | None = None,
 ) -> LearningRates:
     """Estimate the constant learning rates that a model is best trained with, before training it.
 
@@ -67,6 +69,7 @@ def learning_rates(
         batch_size: of the training, where inputs are a single batch: so many examples are drawn of it, twice a step.
             Larger batches are less noisy and allow larger rates.
         seed: of what is drawn.
+        progress: as in `hessdiag.diagnose`.
 
     Returns:
         A mapping from optimisers to `LearningRate`; printing it shows the table. A rate is NaN where the loss of fresh
@@ -91,7 +94,8 @@ def learning_rates(
         resolved = _resolve(model, batches, loss, settings)
         walk = Walk.of(model, resolved, batches[0], seed=seed)
         pairs = BatchPairs(batches, batch_size)
-        walked = list(walk.steps(pairs.draw(steps, seed=seed)))
+        with watched(progress, title=f"stepping {type(model).__name__}", total=steps) as told:
+            walked = [_told(step, told) for step in walk.steps(pairs.draw(steps, seed=seed))]
         first, missing = _first_step(model, batches, resolved, settings, batch_size)
     return LearningRates(
         rates={optimizer: _rate(optimizer, walked, pairs.examples) for optimizer in optimizers},
@@ -106,6 +110,11 @@ def learning_rates(
         dtype=str(dtype).removeprefix("torch."),
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
     )
+
+
+def _told(step: VirtualStep, progress: Callable[..., None]) -> VirtualStep:
+    progress("virtual steps")
+    return step
 
 
 def _check_optimizers(optimizers: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ import torch
 from hessdiag.arguments import check_options, check_whole
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.execution.digests import digest_of
+from hessdiag.execution.progress import Progress, watched
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.init import Scheme, name_of, resolve
 from hessdiag.loading.model_source import ModelSource
@@ -88,7 +89,8 @@ class RandomSetups:
 
     def report(self, prepared: Prepared, seed: int) -> Report:
         """Diagnose one set-up."""
-        return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, **self.options)
+        options = {"progress": False} | self.options  # told by who runs all of them
+        return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, **options)
 
     def reports(self, work: Work = ALL_HERE) -> list[Report]:
         """Diagnose all of them."""
@@ -106,6 +108,7 @@ def measure_setups(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     work: Work = ALL_HERE,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> Setups:
     """Diagnose `setups` random networks, each on its own random batch and with its own random loss.
@@ -117,6 +120,7 @@ def measure_setups(
         init: an initialisation, see `hessdiag.init.resolve`, or `"as built"`.
         seed, device, dtype: of the first set-up; of all.
         work: carries out the set-ups, of which each is a unit.
+        progress: as in `hessdiag.diagnose`, of the set-ups, where `work` does not tell of them.
         options: of `hessdiag.diagnose`, such as `matrix="hessian"`.
 
     Raises:
@@ -135,7 +139,10 @@ def measure_setups(
         options=options,
         **shared,
     )
-    return Setups.collect(planned.reports(work))
+    if work is not ALL_HERE:
+        return Setups.collect(planned.reports(work))
+    with watched(progress, title=f"measuring {planned.source.name}", total=setups) as told:
+        return Setups.collect(planned.reports(replace(work, progress=told)))
 
 
 def diagnose_random(source: ModelSource, *, seed: int = 0, **settings: Any) -> Report:

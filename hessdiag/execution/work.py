@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy.typing as npt
 
@@ -17,18 +17,11 @@ from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.journal import Journal
 from hessdiag.execution.memory import is_out_of_memory, release
+from hessdiag.execution.progress import Progress, announce
 from hessdiag.execution.ranks import ALONE, Ranks
 
 Unit = TypeVar("Unit")
 Result = Mapping[str, npt.NDArray[Any]]
-
-
-class Progress(Protocol):
-    """Called after each step."""
-
-    def __call__(self, step: str) -> None:
-        """Note that a step of that name is done."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,9 @@ class Work:
         """
         results: dict[int, Result] = {}
         failure: Exception | None = None
-        for number in range(self.ranks.rank, len(units), self.ranks.size):
+        mine = range(self.ranks.rank, len(units), self.ranks.size)
+        announce(self.progress, name, len(mine))
+        for number in mine:
             try:
                 unit = units[number]
                 which = label(unit) if label else f"{number + 1}/{len(units)}"

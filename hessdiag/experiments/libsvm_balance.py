@@ -47,7 +47,7 @@ def measure_balance(dataset: Dataset, settings: LibsvmSettings, *, seed: int, de
         scale = stack_networks([network]).with_logit_std(settings.training.logit_std or 1.0, inputs.unsqueeze(0))
         model = nn.Sequential(network, Scale(float(scale.logit_scale))).to(device)
         with one_thread():
-            report = diagnose(model, inputs, targets, loss="cross-entropy", seed=own_seed)
+            report = diagnose(model, inputs, targets, loss="cross-entropy", seed=own_seed, progress=False)
         rate = report.learning_rates["adam" if settings.training.optimizer == "adam" else "sgd"]
         found = {"sigma": report.spread["avg_sq_singular_value"], "gamma": report.spread["gamma"], "rate": rate.value}
         return {key: np.asarray(value) for key, value in found.items()}

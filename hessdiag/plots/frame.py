@@ -7,6 +7,7 @@ import os
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from matplotlib.artist import Artist
@@ -82,6 +83,7 @@ def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (
         box.set_in_layout(False)
     rect = (x, bottom / height, 1 - 2 * x, 1 - (top + bottom) / height)
     figure.set_layout_engine("compressed" if compress else "constrained", rect=rect)
+    vars(figure)["_repr_png_"] = partial(_in_notebook, figure)  # shown also where pyplot was never imported
 
 
 ENDINGS = (".png", ".svg")
@@ -109,6 +111,11 @@ def to_png(figure: Figure) -> bytes:
     with style.context(), _laid_out(figure):
         figure.savefig(stream, format="png", dpi=200, metadata={"Software": None})
     return stream.getvalue()
+
+
+def _in_notebook(figure: Figure) -> tuple[bytes, dict[str, int]]:
+    """Return the figure as PNG, and how many pixels wide it is to be shown."""
+    return to_png(figure), {"width": round(96 * figure.get_size_inches()[0])}
 
 
 def to_svg(figure: Figure) -> bytes:

@@ -22,12 +22,18 @@ from hessdiag.plots.frame import frame, head, head_width
 from hessdiag.plots.labels import number, short_labels
 from hessdiag.plots.ticks import label_octaves
 from hessdiag.results.numbers import Array
+from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 
 PERCENTILES = (5, 50, 95)
 MAX_TICKS = 7
 MAX_BINS = 60
 MIN_OCTAVES = 2.4  # octaves on either side of 1 that the axis shows at least
+
+
+def draw_report_ratios(report: Report) -> Figure:
+    """Draw γ/σ² of the weight blocks of one report: a bar a panel, where `draw_ratios` has a histogram."""
+    return draw_ratios(Setups.collect([report]))
 
 
 def draw_ratios(setups: Setups) -> Figure:

@@ -157,7 +157,7 @@ def _flat_clause(flat: Sequence[str], joint: str = "") -> str:
 
 def _compare(curved: Sequence[BlockReport], factor: _Factor) -> tuple[BalanceLevel, str]:
     """The verdict on two blocks or more, all with positive σ²."""
-    times, root = short(factor.value), f"{math.sqrt(factor.value):.2g}"
+    times, root = short(factor.value), short(math.sqrt(factor.value))
     largest = max(curved, key=lambda b: b.avg_sq_singular_value).name
     smallest = min(curved, key=lambda b: b.avg_sq_singular_value).name
     level = level_of(factor.value)

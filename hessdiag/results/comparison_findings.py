@@ -154,7 +154,7 @@ def _times(ratios: Sequence[float], than: str = "") -> str:
     """Say by what factor numbers changed.
 
     >>> _times([4.9, 4.8]), _times([0.25, 0.5], " than before"), _times([math.inf], " than before")
-    ('4.85× larger', '2 to 4× smaller than before', 'no longer zero')
+    ('4.85× larger', '2.00 to 4.00× smaller than before', 'no longer zero')
     """
     low, high = min(ratios), max(ratios)
     if low == high == math.inf:

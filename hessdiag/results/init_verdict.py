@@ -32,7 +32,7 @@ def judge(check: InitCheck) -> tuple[str, str]:
     else:
         sentences = [
             f"{check.init}: {level}, σ² spreads over {short(interval.value)}×{room}, curvatures over about"
-            f" {math.sqrt(interval.value):.2g}×, from {names[int(means.argmin())]} to {names[int(means.argmax())]}.",
+            f" {short(math.sqrt(interval.value))}×, from {names[int(means.argmin())]} to {names[int(means.argmax())]}.",
             _blame(check),
         ]
     return level, " ".join([*sentences, *_comparison(check), *_outputs(checked)])
@@ -45,7 +45,7 @@ def _blame(check: InitCheck) -> str:
     times = fix.excess if more else 1 / fix.excess
     what = (
         f"{fix.block} has {short(times)}× {'more' if more else 'less'} σ² than the others in the median (about"
-        f" {math.sqrt(times):.2g}× too {'much' if more else 'little'} curvature): multiply its variance by"
+        f" {short(math.sqrt(times))}× too {'much' if more else 'little'} curvature): multiply its variance by"
         f" {short(fix.variance)} (its standard deviation by {short(math.sqrt(fix.variance))})"
     )
     if fix.layer not in check.checked.layers:  # an embedding, say, does not multiply what it reads

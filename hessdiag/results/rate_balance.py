@@ -10,7 +10,7 @@ import math
 
 from hessdiag.results.judgement import Balance
 from hessdiag.results.learning_rates import LearningRate
-from hessdiag.results.numbers import short
+from hessdiag.results.numbers import short, with_error
 from hessdiag.results.report import Report
 
 UNTRAINED = "random-quadratic"  # the paper's loss: nobody trains with it
@@ -36,8 +36,7 @@ def rate_sentence(report: Report) -> str:
     title = TITLES.get(report.optimizer, report.optimizer)
     if not math.isfinite(rate.value):
         return f"{title}: the loss has no minimum along the first step, so that no learning rate can be told."
-    error = f" ± {short(rate.stderr)}" if math.isfinite(rate.stderr) else ""
-    first = f"{title}: the first step is best at a learning rate of {short(rate.value)}{error}"
+    first = f"{title}: the first step is best at a learning rate of {with_error(rate.value, rate.stderr)}"
     weights = {block.name for block in report.weights}
     own = {name: value for name, value in rate.blocks.items() if name in weights and math.isfinite(value)}
     if len(own) < 2:

@@ -6,12 +6,16 @@ Results are plain numbers and know no presentation. `hessdiag/__init__.py` regis
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from hessdiag.results.files import write_text
 
-Form = Literal["table", "page", "verdict"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Form = Literal["table", "brief", "whole", "page", "fragment", "verdict", "layers", "heatmap", "ratios"]
 
 _RENDERERS: dict[tuple[Form, str], str] = {}
 
@@ -20,7 +24,8 @@ def register(form: Form, result: str, renderer: str) -> None:
     """Name what shows or judges a class of results.
 
     Args:
-        form: `"table"` for `repr`, `"page"` for `to_html`, `"verdict"` for what is said of it.
+        form: `"table"` for `repr`, `"brief"` and `"whole"` for less and more of it, `"page"` for `to_html`,
+            `"fragment"` for a notebook, `"verdict"` for what is said of it, else the name of a figure.
         result: name of the class.
         renderer: `package.module:function`, which takes the result.
     """
@@ -28,8 +33,14 @@ def register(form: Form, result: str, renderer: str) -> None:
 
 
 def render(form: Form, result: Any) -> Any:
-    """Call what is registered for the class of a result: text for a table or a page, else a verdict."""
-    module, _, function = _RENDERERS[form, type(result).__name__].partition(":")
+    """Call what is registered for the class of a result: text for a table or a page, a verdict, or a figure.
+
+    A table serves where nothing is registered for less or more than it.
+    """
+    kind = type(result).__name__
+    if form in ("brief", "whole") and (form, kind) not in _RENDERERS:
+        form = "table"
+    module, _, function = _RENDERERS[form, kind].partition(":")
     return getattr(import_module(module), function)(result)
 
 
@@ -52,3 +63,26 @@ class Paged:
         if path is not None:
             write_text(path, text)
         return text
+
+
+@dataclass(frozen=True)
+class Plots:
+    """Figures of a report; `hessdiag.plots.save(figure, "layers.png")` writes one, a notebook shows it.
+
+    Attributes:
+        report: what is drawn.
+    """
+
+    report: Any
+
+    def layers(self) -> Figure:
+        """Draw γ, σ² and ν of every layer, see `hessdiag.plots.draw_layers`."""
+        return cast("Figure", render("layers", self.report))
+
+    def heatmap(self) -> Figure:
+        """Draw the map of all pairs of weight blocks, see `hessdiag.plots.draw_heatmap`."""
+        return cast("Figure", render("heatmap", self.report))
+
+    def ratios(self) -> Figure:
+        """Draw γ/σ² of every weight block, see `hessdiag.plots.draw_ratios`."""
+        return cast("Figure", render("ratios", self.report))

@@ -25,7 +25,7 @@ from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import Array, normalize, spread
 from hessdiag.results.parameter_groups import FACTOR, parameter_groups
 from hessdiag.results.records import NumbersRecord, Record
-from hessdiag.results.rendering import Paged, Tabled, render
+from hessdiag.results.rendering import Paged, Plots, Tabled, render
 from hessdiag.results.signals import Signals
 
 if TYPE_CHECKING:
@@ -206,6 +206,27 @@ class Report(Tabled, Paged, Record):
         reasons = dict(self.skipped)
         why = f": {reasons[name]}" if name in reasons else f": it has {len(self.blocks)} blocks, see report.blocks"
         raise HessdiagError(f"the report has no block {name!r}{why}")
+
+    def __len__(self) -> int:
+        """How many blocks there are."""
+        return len(self.blocks)
+
+    def __bool__(self) -> bool:
+        """A report without blocks is one, too."""
+        return True
+
+    def __contains__(self, block: object) -> bool:
+        """Whether there is a block of that name, or that very block."""
+        return any(block in (each.name, each) for each in self.blocks)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return str(render("fragment", self))
+
+    @property
+    def plot(self) -> Plots:
+        """Figures of it: `report.plot.layers()`, `.heatmap()` and `.ratios()`."""
+        return Plots(self)
 
     @property
     def verdict(self) -> Verdict:

@@ -1,20 +1,29 @@
-"""A comparison as an aligned table of at most 120 columns."""
+"""A comparison as an aligned table."""
 
 from __future__ import annotations
-
-from rich.table import Table
 
 from hessdiag.results.block_change import BlockChange, Ratio
 from hessdiag.results.comparison import Comparison
 from hessdiag.results.numbers import short
-from hessdiag.tables.text_table import make_table, plain_text
+from hessdiag.tables.text_table import TextTable, make_table, plain_text
 
+EXPENDABLE = ("Pσ²E[W²]²", "ν rel.", "σ² rel.", "differs in")
 COLUMNS = ("block", "differs in", "E[W²]", "ν", "ν rel.", "σ²", "σ² rel.", "Pσ²E[W²]²")
 
 
 def render(comparison: Comparison) -> str:
-    """What is compared, the blocks, the most changed first, and what that says."""
-    return plain_text([*header(comparison), block_table(comparison), "", *sentences(comparison)])
+    """What is to be said of it, what is compared, and the blocks, the most changed first."""
+    return plain_text([*sentences(comparison), "", *header(comparison), block_table(comparison)])
+
+
+def render_brief(comparison: Comparison) -> str:
+    """What is to be said of it."""
+    return plain_text(sentences(comparison))
+
+
+def render_whole(comparison: Comparison) -> str:
+    """As `render`, with all columns and names in full."""
+    return plain_text([*sentences(comparison), "", *header(comparison), block_table(comparison)], whole=True)
 
 
 def header(comparison: Comparison) -> list[str]:
@@ -29,9 +38,9 @@ def header(comparison: Comparison) -> list[str]:
     ]
 
 
-def block_table(comparison: Comparison) -> Table:
+def block_table(comparison: Comparison) -> TextTable:
     """One row a block, the most changed first."""
-    return make_table(COLUMNS, [cells(change) for change in comparison], left=2, fit=True)
+    return make_table(COLUMNS, [cells(change) for change in comparison], left=2, expendable=EXPENDABLE)
 
 
 def cells(change: BlockChange) -> list[str]:
@@ -54,11 +63,11 @@ def with_interval(ratio: Ratio) -> str:
     """Show a ratio, with the factor that sampling noise leaves open at 95 % where it was sampled.
 
     >>> with_interval(Ratio(before=1.0, after=2.0, value=2.0, relative=1.0, low=1.0, high=4.0))
-    '2 ×/÷ 2'
+    '2.00 ×/÷ 2.00'
     """
     if not ratio.low < ratio.value:
         return short(ratio.value)
-    return f"{short(ratio.value)} ×/÷ {ratio.high / ratio.value:.2g}"
+    return f"{short(ratio.value)} ×/÷ {short(ratio.high / ratio.value)}"
 
 
 def sentences(comparison: Comparison) -> list[str]:

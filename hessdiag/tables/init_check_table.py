@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from rich.table import Table
 
 from hessdiag.results.init_check import InitCheck, Interval, SchemeCheck, WidthSweep, fixes
 from hessdiag.results.numbers import short
-from hessdiag.tables.text_table import fit_names, make_table, plain_text
+from hessdiag.tables.text_table import Part, TextTable, fit_names, make_table, plain_text
 
 RANKING = (
     "initialisation",
@@ -23,15 +22,18 @@ RANKING = (
     "backward",
     "γ/γᵇ in",
 )
+EXPENDABLE = ("γ/γᵇ in", "γ/σ²", "backward", "forward", "ν spread", "E[y²]", "γ spread")
 LAYERS = ("layer", "σ²/mean", "γ/mean", "ν/mean", "variance ×")
 MAX_NAME = 26
 MARK = "*"  # of the checked one
 
 
 def render(check: InitCheck) -> str:
-    """All of it, in at most 120 columns."""
+    """All of it, the verdict first."""
     setups = check.checked.setups
-    parts: list[str | Table] = [
+    parts: list[Part] = [
+        check.verdict,
+        "",
         f"{check.model}: initialisation {check.init} against {len(check.schemes) - 1} others,"
         f" {len(setups)} set-ups each, the same seeds for all",
         f"loss {setups.loss}, batch {setups.batch_size} ({setups.data}), seeds {setups.seed} to"
@@ -49,14 +51,20 @@ def render(check: InitCheck) -> str:
     parts += ["", f"layers under {check.init}", layers(check)]
     if check.widths is not None:
         parts += ["", "σ² of each layer over the geometric mean of all, by width", sweep(check.widths)]
-    return plain_text([*parts, "", check.verdict])
+    return plain_text(parts)
 
 
-def ranking(check: InitCheck) -> Table:
+def render_brief(check: InitCheck) -> str:
+    """The verdict."""
+    return plain_text([check.verdict])
+
+
+def ranking(check: InitCheck) -> TextTable:
     """One row an initialisation, the most balanced first."""
     names = fit_names([scheme.init for scheme in check.schemes], MAX_NAME)
     marked = [f"{n} {MARK}" if s is check.checked else n for n, s in zip(names, check.schemes, strict=True)]
-    return make_table(RANKING, [[n, *cells(s)] for n, s in zip(marked, check.schemes, strict=True)])
+    rows = [[n, *cells(s)] for n, s in zip(marked, check.schemes, strict=True)]
+    return make_table(RANKING, rows, expendable=EXPENDABLE)
 
 
 def cells(scheme: SchemeCheck) -> list[str]:
@@ -86,14 +94,14 @@ def with_interval(interval: Interval) -> str:
     """A number and its interval.
 
     >>> with_interval(Interval(1.234, 1.1, 1.52))
-    '1.23 (1.1–1.5)'
+    '1.23 (1.10–1.52)'
     """
     if math.isnan(interval.low):
         return short(interval.value)
-    return f"{short(interval.value)} ({interval.low:.2g}–{interval.high:.2g})".replace("e+0", "e")
+    return f"{short(interval.value)} ({short(interval.low)}–{short(interval.high)})"
 
 
-def layers(check: InitCheck) -> Table:
+def layers(check: InitCheck) -> TextTable:
     """One row a block of the checked initialisation, relative to the geometric mean of all blocks."""
     return make_table(LAYERS, layer_rows(check))
 
@@ -119,7 +127,7 @@ def layer_values(check: InitCheck) -> list[list[float]]:
     ]
 
 
-def sweep(widths: WidthSweep) -> Table:
+def sweep(widths: WidthSweep) -> TextTable:
     """One line a layer, one column a width."""
     return make_table(("layer", *(f"{width:g}×" for width in widths.widths)), sweep_rows(widths))
 

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import math
 
-from rich.table import Table
-
 from hessdiag.results.learning_rate_report import NAMES, LearningRates
-from hessdiag.results.numbers import Z95, short
-from hessdiag.tables.text_table import make_table, plain_text
+from hessdiag.results.numbers import Z95, short, short_error, with_error
+from hessdiag.tables.text_table import Part, make_table, plain_text
 
+EXPENDABLE = ("first step alone", "along the steps")
 TITLES = ("optimizer", "learning rate", "± by the steps", "along the steps", "first step alone")
 MAX_BLOCKS = 40  # in the table
 
 
 def render(rates: LearningRates) -> str:
-    """All of it, in at most 120 columns."""
+    """The rates, how far they may be off, and those of single blocks."""
     steps = max((len(rate.steps) for rate in rates.values()), default=0)
-    parts: list[str | Table] = [
+    parts: list[Part] = [
         f"{rates.model}: learning rates before training, weights {rates.init}, loss {rates.loss}",
         f"{steps} virtual steps on {_examples(rates)}" + (f" ({rates.data})" if rates.data else ""),
         "",
-        make_table(TITLES, [_row(rates, optimizer) for optimizer in rates]),
+        make_table(TITLES, [_row(rates, optimizer) for optimizer in rates], expendable=EXPENDABLE),
         "",
         "Constant rates for the first hundreds of steps: the best one is often a factor 1.5 off, and now and then 4.",
         "± by the steps: 1.96 standard errors, as the steps scatter. Along the steps: lowest to highest rate of one.",
     ]
     return plain_text([*parts, *warnings(rates), *_blocks(rates)])
+
+
+def render_brief(rates: LearningRates) -> str:
+    """The rates alone, and what a reader must know before using them."""
+    lines = [f"{NAMES[name]}: {with_error(rate.value, Z95 * rate.stderr)}" for name, rate in rates.items()]
+    return plain_text([*lines, *warnings(rates)])
 
 
 def _examples(rates: LearningRates) -> str:
@@ -37,14 +42,14 @@ def _examples(rates: LearningRates) -> str:
 
 def _row(rates: LearningRates, optimizer: str) -> list[str]:
     rate = rates[optimizer]
-    scatter = short(Z95 * rate.stderr)
+    scatter = short_error(Z95 * rate.stderr, rate.value)
     falling = [each for each in rate.steps if each > 0]
     seen = f"{short(min(falling))}–{short(max(falling))}" if falling else "–"
     first = short(rates.first_step[optimizer].value) if optimizer in rates.first_step else "–"
     return [NAMES[optimizer], short(rate.value), scatter, seen, first]
 
 
-def _blocks(rates: LearningRates) -> list[str | Table]:
+def _blocks(rates: LearningRates) -> list[Part]:
     """Rates of a first step of one block alone."""
     if not rates.first_step:
         return ["", f"first step: not measured ({rates.first_step_missing})"]
@@ -53,7 +58,7 @@ def _blocks(rates: LearningRates) -> list[str | Table]:
     rows = [[name, *(short(column[name]) for column in columns)] for name in names]
     more = [f"and {len(columns[0]) - len(names)} more"] if len(columns[0]) > len(names) else []
     titles = ("block", *(NAMES[name] for name in rates.first_step))
-    return ["", "first step of one block alone, the others frozen:", make_table(titles, rows, fit=True), *more]
+    return ["", "first step of one block alone, the others frozen:", make_table(titles, rows), *more]
 
 
 def warnings(rates: LearningRates) -> list[str]:

@@ -6,9 +6,10 @@ import math
 
 from hessdiag.calculus.predicted_vs_measured import Beside
 from hessdiag.results.numbers import short
-from hessdiag.tables.prediction_table import footer, header
+from hessdiag.tables.prediction_table import footer, header, missing, spread_line
 from hessdiag.tables.text_table import make_table, plain_text, size
 
+EXPENDABLE = ("σ² measured", "shape", "γ/σ²")
 COLUMNS = (
     "block",
     "shape",
@@ -25,12 +26,20 @@ COLUMNS = (
 
 def render(beside: Beside) -> str:
     """Show the table under what was predicted, and how far the two are apart below."""
-    error = (
+    table = make_table(COLUMNS, _rows(beside), left=2, expendable=EXPENDABLE)
+    return plain_text([*header(beside.prediction), table, "", _error(beside), *footer(beside.prediction)])
+
+
+def render_brief(beside: Beside) -> str:
+    """How far the two are apart, and the predicted spread."""
+    return plain_text([_error(beside), spread_line(beside.prediction), *missing(beside.prediction)])
+
+
+def _error(beside: Beside) -> str:
+    return (
         f"measured: median of {beside.setups} random set-ups;"
         f" median |log2(predicted/measured)| of γ {short(beside.error())}"
     )
-    table = make_table(COLUMNS, _rows(beside), left=2, fit=True)
-    return plain_text([*header(beside.prediction), table, "", error, *footer(beside.prediction)])
 
 
 def _rows(beside: Beside) -> list[list[str]]:

@@ -6,16 +6,30 @@ import math
 
 from hessdiag.calculus.prediction import BlockPrediction, Prediction
 from hessdiag.results.numbers import short
-from hessdiag.tables.text_table import listed, make_table, plain_text, size
+from hessdiag.tables.text_table import TextTable, grouped, listed, make_table, plain_text, size
 
+EXPENDABLE = ("E[y²]", "E[x²]", "shape", "5–95 %", "E[W²]")
 COLUMNS = ("block", "shape", "E[W²]", "E[x²]", "E[y²]", "ς", "γ", "5–95 %", "ν")
 
 
 def render(prediction: Prediction) -> str:
     """The table with what was predicted above it, and what could not be below."""
-    return plain_text(
-        [*header(prediction), make_table(COLUMNS, _rows(prediction), left=2, fit=True), *footer(prediction)]
-    )
+    return plain_text([*header(prediction), block_table(prediction), *footer(prediction)])
+
+
+def render_whole(prediction: Prediction) -> str:
+    """The same with all columns, and everything that was left out by name."""
+    return plain_text([*header(prediction), block_table(prediction), *footer(prediction, whole=True)], whole=True)
+
+
+def render_brief(prediction: Prediction) -> str:
+    """The spread, and what it does not cover."""
+    return plain_text([spread_line(prediction), *missing(prediction)])
+
+
+def block_table(prediction: Prediction) -> TextTable:
+    """One row a block."""
+    return make_table(COLUMNS, _rows(prediction), left=2, expendable=EXPENDABLE)
 
 
 def header(prediction: Prediction) -> list[str]:
@@ -28,14 +42,24 @@ def header(prediction: Prediction) -> list[str]:
     ]
 
 
-def footer(prediction: Prediction) -> list[str]:
+def footer(prediction: Prediction, *, whole: bool = False) -> list[str]:
     """Spread, approximations, and what has no rule."""
-    spread = prediction.spread
-    lines = ["", f"spread over weight blocks, max/min:  γ {short(spread['gamma'])}   ν {short(spread['nu'])}"]
+    lines = ["", spread_line(prediction)]
     if prediction.notes:
         lines += ["beyond the paper:", *(f"  {note}" for note in prediction.notes)]
-    lines += listed("without a rule (what depends on it is left open):", prediction.unsupported)
-    return lines + listed("not predicted:", prediction.skipped)
+    return lines + missing(prediction, whole=whole)
+
+
+def spread_line(prediction: Prediction) -> str:
+    """How unequal the blocks are."""
+    spread = prediction.spread
+    return f"spread over weight blocks, max/min:  γ {short(spread['gamma'])}   ν {short(spread['nu'])}"
+
+
+def missing(prediction: Prediction, *, whole: bool = False) -> list[str]:
+    """What has no rule, and what is no block."""
+    lines = listed("without a rule (what depends on it is left open):", prediction.unsupported)
+    return lines + grouped("not predicted:", prediction.skipped, whole=whole)
 
 
 def _rows(prediction: Prediction) -> list[list[str]]:

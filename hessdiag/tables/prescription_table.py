@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hessdiag.calculus.prescription import LayerPrescription, Prescription
 from hessdiag.results.numbers import short, spread
-from hessdiag.tables.text_table import listed, make_table, plain_text, size
+from hessdiag.tables.text_table import Verbatim, grouped, make_table, plain_text, size
 
+EXPENDABLE = ("E[z²]", "shape", "E[W²] as it is")
 MEASURED = ("σ² as it is", "σ²")
 COLUMNS = ("block", "shape", "γ as it is", "E[W²] as it is", "prescribed", "multiplier", "E[z²]", "γ")
 
@@ -21,21 +22,26 @@ def render(prescription: Prescription) -> str:
             " multiplier",
             f"loss {prescription.loss}, moments {prescription.moments}",
             "",
-            make_table(columns, rows, left=2, fit=True),
+            make_table(columns, rows, left=2, expendable=EXPENDABLE),
             "",
             *_spreads(prescription),
-            *listed("left as they are:", prescription.left_out),
+            *grouped("left as they are:", prescription.left_out),
             "",
             "as code:",
-            prescription.to_code(),
+            Verbatim(prescription.to_code()),
         ]
     )
+
+
+def render_brief(prescription: Prescription) -> str:
+    """The code that does it."""
+    return prescription.to_code()
 
 
 def _spreads(prescription: Prescription) -> list[str]:
     before, layers = short(prescription.spread_before), prescription.layers
     if prescription.balance == "gamma":
-        return [f"spread of predicted γ, max/min: {before} as it is, 1 as prescribed"]
+        return [f"spread of predicted γ, max/min: {before} as it is, {short(1.0)} as prescribed"]
     found = short(spread([layer.curvature_before for layer in layers]))
     then = short(spread([layer.curvature for layer in layers]))
     gamma = short(spread([layer.gamma for layer in layers]))

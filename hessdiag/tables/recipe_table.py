@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-
-from rich.table import Table
 
 from hessdiag.diagnosis.recipe import OPTIMIZERS, BlockRecipe, Recipe
 from hessdiag.results.learning_rates import LearningRate
-from hessdiag.results.numbers import short
-from hessdiag.tables.text_table import listed, make_table, plain_text, size
+from hessdiag.results.numbers import percent, short, with_error
+from hessdiag.tables.text_table import Part, Verbatim, grouped, listed, make_table, plain_text, size
 
 COLUMNS = ("weight ×", "reads ×", "or lr ×")
+EXPENDABLE = ("rms now", "rms then", "lr now", "lr then", "shape")
 SYMBOLS = {"avg_sq_singular_value": "σ²", "gamma": "γ", "nu": "ν"}
 MAX_NAMED = 3  # parameters of a group
 ROUNDING = 1e-4  # of the outputs, relative
@@ -27,23 +25,30 @@ def render(recipe: Recipe) -> str:
     trained = recipe.learning_rate is not None
     second = "lr" if trained else "rms"
     columns = ("weight", "shape", f"{symbol} now", f"{symbol} then", f"{second} now", f"{second} then", *COLUMNS)
-    parts: list[str | Table] = [
+    parts: list[Part] = [
         f"{recipe.model}, init {recipe.init}: what to change before training with {optimizer}; nothing was changed",
         f"loss {recipe.loss}, batch {recipe.batch_size} ({recipe.data}), seed {recipe.seed};"
         f" makes {NAMED[recipe.balance][0]} equal",
         "",
-        make_table(columns, [_row(block, recipe.balance, trained) for block in recipe.blocks], left=2, fit=True),
+        make_table(
+            columns, [_row(block, recipe.balance, trained) for block in recipe.blocks], left=2, expendable=EXPENDABLE
+        ),
         "",
         *_spreads(recipe),
         *_rates(recipe, optimizer),
         *_explained(recipe, optimizer),
-        *listed("left as they are:", recipe.left_out),
+        *grouped("left as they are:", recipe.left_out),
         *_repairs(recipe),
         "",
         "as code:",
-        recipe.to_code(),
+        Verbatim(recipe.to_code()),
     ]
     return plain_text(parts)
+
+
+def render_brief(recipe: Recipe) -> str:
+    """The code that does it."""
+    return recipe.to_code()
 
 
 def _row(block: BlockRecipe, balance: str, trained: bool) -> list[str]:
@@ -70,7 +75,7 @@ def _spreads(recipe: Recipe) -> list[str]:
         before, after = short(recipe.spread_of_all_before), short(recipe.spread_of_all)
         lines.append(f"with the {len(recipe.left_out)} that are left out:  {symbol} {before} → {after}")
     if recipe.sampling_error > 0:
-        error = f"{100 * recipe.sampling_error:.2g} %"
+        error = f"{percent(recipe.sampling_error)} %"
         lines.append(f"σ² is sampled: the scales follow it with its standard error, up to {error}, now and then alike")
     return lines
 
@@ -104,7 +109,7 @@ def _training_rates(recipe: Recipe, optimizer: str) -> list[str]:
 
 
 def _rate(rate: LearningRate) -> str:
-    return f"{short(rate.value)} ± {short(rate.stderr)}" if math.isfinite(rate.stderr) else short(rate.value)
+    return with_error(rate.value, rate.stderr)
 
 
 def _few(names: Sequence[str]) -> str:
@@ -115,7 +120,7 @@ def _few(names: Sequence[str]) -> str:
 def _explained(recipe: Recipe, optimizer: str) -> list[str]:
     if not recipe.changed:
         return [f"The spread is within {short(recipe.target)} already: no weight needs another scale."]
-    same = "the same" if recipe.output_change < ROUNDING else f"the same within {recipe.output_change:.0e}"
+    same = "the same" if recipe.output_change < ROUNDING else f"the same within {short(recipe.output_change)}"
     return [
         "Each weight is multiplied by one number and what its layer reads by the inverse: the network computes"
         f" {same}.",

@@ -1,21 +1,20 @@
-"""A report as an aligned table of at most 120 columns."""
+"""A report as an aligned table, as wide as the terminal; 120 columns where there is none."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from hessdiag.results.balance import lost_in_noise, missed_rtol, weigh
 from hessdiag.results.findings import Finding
-from hessdiag.results.numbers import short
+from hessdiag.results.numbers import percent, short, with_error
 from hessdiag.results.rate_balance import balance_sentence, rate_sentence, told_rates
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.tables.text_table import listed, make_table, plain_text, size
+from hessdiag.tables.text_table import Part, TextTable, grouped, make_table, plain_text, size
 
 COLUMNS = ("block", "shape", "ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/σ²", "relative")
 RATES = {"sgd": "lr SGD", "adam": "lr Adam"}  # titles of one more column
+EXPENDABLE = ("γ curv.", "relative", "ς", "γ/σ²", "shape", "± %")  # the first is left out first where it is narrow
 UNDECIDED = "undecided"
 MAX_FINDINGS = 4  # in full, of about two lines each
 
@@ -25,17 +24,29 @@ def render(report: Report) -> str:
     return plain_text([*diagnosis(report), *header(report), block_table(report), *footer(report)])
 
 
+def render_whole(report: Report) -> str:
+    """The same with all columns, all findings in full, and everything that was left out by name."""
+    findings = told(report.verdict.sentence, report.findings, most=len(report.findings))
+    parts: list[Part] = [*findings, "", *header(report), block_table(report), *footer(report, whole=True)]
+    return plain_text(parts, whole=True)
+
+
+def render_brief(report: Report) -> str:
+    """The verdict with the gravest findings, and the balance."""
+    return plain_text([*told(report.verdict.sentence, report.findings), *balance(report)])
+
+
 def diagnosis(report: Report) -> list[str]:
     """The verdict, and the gravest findings."""
     return [*told(report.verdict.sentence, report.findings), ""]
 
 
-def told(sentence: str, findings: Sequence[Finding]) -> list[str]:
-    """A verdict with the gravest findings below it."""
+def told(sentence: str, findings: Sequence[Finding], *, most: int = MAX_FINDINGS) -> list[str]:
+    """A verdict with the gravest findings below it, `most` of them in full."""
     lines = [sentence]
-    for finding in findings[:MAX_FINDINGS]:
+    for finding in findings[:most]:
         lines += [f"  {finding.severity} {finding.rule}: {finding.message} {finding.advice}"]
-    if more := findings[MAX_FINDINGS:]:
+    if more := findings[most:]:
         lines.append(f"  and {len(more)} more: {', '.join(f'{f.severity} {f.rule}' for f in more)}")
     if findings:
         lines.append(f"  (`hessdiag explain {findings[0].rule}` says why)")
@@ -55,9 +66,9 @@ def header(report: Report) -> list[str]:
     ]
 
 
-def block_table(report: Report) -> Table:
+def block_table(report: Report) -> TextTable:
     """One row a block; names get the room that shapes and numbers leave."""
-    return make_table(columns(report), rows(report), left=2, fit=True)
+    return make_table(columns(report), rows(report), left=2, expendable=EXPENDABLE)
 
 
 def columns(report: Report) -> tuple[str, ...]:
@@ -73,20 +84,26 @@ def rows(report: Report) -> list[list[str]]:
     return [[*cells(block), short(rate.blocks.get(block.name, math.nan))] for block in report.blocks]
 
 
-def footer(report: Report) -> list[str]:
+def footer(report: Report, *, whole: bool = False) -> list[str]:
     """Spread over the weight blocks, what ended the sampling, and what was left out."""
+    return ["", *measured(report), *balance(report), *grouped("not measured:", report.skipped, whole=whole)]
+
+
+def measured(report: Report) -> list[str]:
+    """Spread over the weight blocks, what ended the sampling, and the noise scale."""
     spread = report.spread
     lines = [
-        "",
         f"spread over weight blocks, max/min:  γ {short(spread['gamma'])}   ν {short(spread['nu'])}"
-        f"   σ² {short(spread['avg_sq_singular_value'])}",
+        f"   σ² {short(spread['avg_sq_singular_value'])}"
     ]
     if any(block.ended != "exact" for block in report.blocks):
         lines.append(sampling(report))
-    if line := noise(report):
-        lines.append(line)
-    lines += [balance_sentence(report, weigh(report)), *filter(None, [rate_sentence(report)])]
-    return lines + listed("not measured:", report.skipped)
+    return [*lines, *filter(None, [noise(report)])]
+
+
+def balance(report: Report) -> list[str]:
+    """How far the blocks are apart, and the learning rates that suit them."""
+    return [balance_sentence(report, weigh(report)), *filter(None, [rate_sentence(report)])]
 
 
 def sampling(report: Report) -> str:
@@ -106,9 +123,7 @@ def noise(report: Report) -> str:
     if not known:
         return f"{what}undecided, the examples are too few to tell" if measured else ""
     ends = [known[0]] if len(known) == 1 else [known[0], known[-1]]
-    scales = " to ".join(
-        f"{short(block.noise_scale)} ± {short(block.noise_scale_stderr)} ({block.name})" for block in ends
-    )
+    scales = " to ".join(f"{with_error(block.noise_scale, block.noise_scale_stderr)} ({block.name})" for block in ends)
     others = len(measured) - len(known)
     return f"{what}{scales}" + (f"; undecided for {others} of {len(measured)} blocks" if others else "")
 
@@ -119,7 +134,7 @@ def _has_interval(block: BlockReport) -> bool:
 
 def cells(block: BlockReport) -> list[str]:
     """The texts of one row, in the order of `COLUMNS`."""
-    error = 100 * block.stderr / block.avg_sq_singular_value if block.avg_sq_singular_value > 0 else math.nan
+    error = block.stderr / block.avg_sq_singular_value if block.avg_sq_singular_value > 0 else math.nan
     return [
         block.name,
         size(block.shape),
@@ -128,7 +143,7 @@ def cells(block: BlockReport) -> list[str]:
         short(block.gamma_curvature),
         short(block.nu),
         UNDECIDED if lost_in_noise(block) else short(block.avg_sq_singular_value),
-        "exact" if block.ended == "exact" else short(math.nan if lost_in_noise(block) else error),
+        "exact" if block.ended == "exact" else percent(math.nan if lost_in_noise(block) else error),
         short(math.nan if lost_in_noise(block) else block.ratio),
         short(math.nan if lost_in_noise(block) else block.relative_ratio),
     ]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from rich.table import Table
 
 from hessdiag.results.balance_and_loss import correlate
 from hessdiag.results.numbers import Array, short
 from hessdiag.results.scheme_ranking import SchemeRank, best_losses, rank_schemes
 from hessdiag.results.training_study import TrainingStudy
-from hessdiag.tables.text_table import listed, make_table, plain_text
+from hessdiag.tables.text_table import TextTable, listed, make_table, plain_text
 
 COLUMNS = ("initialisation", "average normalised loss", "worst in #", "best in #")
 
@@ -24,7 +23,7 @@ def render_ranking(study: TrainingStudy, main: Sequence[str]) -> str:
         main: schemes that are compared among themselves; all others are compared with them in a table of their own.
     """
     shared = [scheme for scheme in study.schemes if scheme in main] or list(study.schemes)
-    parts: list[str | Table] = [caption(study)]
+    parts: list[str | TextTable] = [caption(study)]
     for widened, title in ((False, _grid(study)), (True, "learning rates widened until no optimum is on an edge")):
         parts += ["", f"{title}:", ranking_table(rank_schemes(study, shared, widened=widened))]
     if len(shared) < len(study.schemes):
@@ -46,7 +45,7 @@ def caption(study: TrainingStudy) -> str:
     )
 
 
-def ranking_table(ranks: Sequence[SchemeRank]) -> Table:
+def ranking_table(ranks: Sequence[SchemeRank]) -> TextTable:
     """One line a scheme."""
 
     def count(number: int, limits: tuple[float, float]) -> str:
@@ -64,7 +63,7 @@ def ranking_table(ranks: Sequence[SchemeRank]) -> Table:
     return make_table(COLUMNS, rows)
 
 
-def loss_table(study: TrainingStudy) -> Table:
+def loss_table(study: TrainingStudy) -> TextTable:
     """One line a data set, one column a scheme."""
     rows = []
     for block, losses in zip(study.blocks, best_losses(study, study.schemes, widened=True), strict=True):

@@ -9,6 +9,7 @@ from hessdiag.results.training_curves import CurveSet, TrainingCurves
 from hessdiag.tables.text_table import make_table, plain_text
 
 MIDDLE = 0.5  # of the training, at which losses are compared as well
+EXPENDABLE = ("p half-way", "half-way", "quartiles")
 TITLES = ("", "rate", "loss", "quartiles", "diverged", "p", "half-way", "p half-way")
 
 
@@ -23,7 +24,7 @@ def render_curves(curves: TrainingCurves, *, reference: str = "") -> str:
         f"{curves.training}; {seeds} seeds; loss: median of means over the last {curves.window} steps",
         "",
     ]
-    return plain_text([*head, make_table(TITLES, rows), *(["", note] if note else [])])
+    return plain_text([*head, make_table(TITLES, rows, expendable=EXPENDABLE), *(["", note] if note else [])])
 
 
 def _row(curves: TrainingCurves, found: CurveSet, reference: str) -> list[str]:
@@ -37,7 +38,7 @@ def _row(curves: TrainingCurves, found: CurveSet, reference: str) -> list[str]:
         short(float(np.median(found.final))),
         f"{short(float(low))}–{short(float(high))}",
         f"{lost}/{len(found.final)}",
-        f"{curves.p_value(found.name, reference):.1e}" if compared else "",
+        short(curves.p_value(found.name, reference)) if compared else "",
         short(float(np.median(found.curves[:, half]))),
-        f"{curves.p_value(found.name, reference, point=half):.1e}" if compared else "",
+        short(curves.p_value(found.name, reference, point=half)) if compared else "",
     ]

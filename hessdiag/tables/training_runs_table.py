@@ -8,6 +8,7 @@ from hessdiag.results.numbers import Array, short
 from hessdiag.results.training_runs import TrainingRuns
 from hessdiag.tables.text_table import make_table, plain_text
 
+EXPENDABLE = ("images/s", "training loss")
 TITLES = ("", "seeds", "accuracy", "stderr", "loss", "training loss", "images/s")
 
 
@@ -15,7 +16,7 @@ def render_runs(runs: TrainingRuns) -> str:
     """Write accuracy and loss on the validation images behind the last epoch, the best network first."""
     ordered = sorted(runs.names, key=lambda name: -_mean(runs.values(name, "validation_accuracy")[:, -1]))
     head = [f"{runs.training}; on {runs.data}", ""]
-    return plain_text([*head, make_table(TITLES, [_row(runs, name) for name in ordered])])
+    return plain_text([*head, make_table(TITLES, [_row(runs, name) for name in ordered], expendable=EXPENDABLE)])
 
 
 def _row(runs: TrainingRuns, name: str) -> list[str]:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from hessdiag.__main__ import main
 from hessdiag.results.init_check import InitCheck
 
 MINE = """
@@ -57,17 +56,10 @@ SAID = {
 SMALL = "--model mlp:8-9-7-4 --setups 3 --batch-size 4"
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Run a command line in a folder that holds a user's own initialisation."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def own_file(tmp_path: Path) -> None:
+    """A user's own initialisation in the folder."""
     (tmp_path / "mine.py").write_text(MINE)
-
-    def run(line: str):
-        status = main(line.split())
-        return (status, *capsys.readouterr())
-
-    return run
 
 
 def test_ones_own_initialisation_against_the_known_ones(run) -> None:
@@ -76,7 +68,7 @@ def test_ones_own_initialisation_against_the_known_ones(run) -> None:
     assert "mlp:8-9-7-4: initialisation ./mine.py:init against 4 others, 3 set-ups each" in out
     for name in ("fan-in", "fan-out", "arithmetic", "geometric", "./mine.py:init *"):
         assert f"\n{name} " in out
-    assert " ".join(out.split()).split("./mine.py:init: ")[-1].startswith(("balanced", "uneven", "unbalanced"))
+    assert out.startswith(("./mine.py:init: balanced", "./mine.py:init: uneven", "./mine.py:init: unbalanced"))
 
 
 @pytest.mark.parametrize("name", SAID)

@@ -4,10 +4,8 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,26 +16,7 @@ from hessdiag.__main__ import main
 from hessdiag.experiments.figure_catalogue import CATALOGUE
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups, study_from_json
-
-
-class Outcome(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], Outcome]:
-    """Run a command line in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(line: str) -> Outcome:
-        status = main(line.split())
-        return Outcome(status, *capsys.readouterr())
-
-    return run
+from tests.cli.conftest import Outcome
 
 
 def in_process(*arguments: str, **options) -> subprocess.CompletedProcess[str]:

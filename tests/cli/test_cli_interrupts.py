@@ -136,6 +136,30 @@ def test_an_interrupt_of_a_finaliser_is_not_lost(
     assert capsys.readouterr() == ("", "hessdiag: interrupted\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "hinted"),
+    [
+        ("diagnose lenet", True),
+        ("check-init geometric --model lenet", True),
+        ("reproduce ratios", True),
+        ("predict lenet --compare", True),
+        ("predict lenet", False),
+        ("describe lenet", False),
+    ],
+)
+def test_commands_that_keep_their_work_say_how(
+    line: str, hinted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hessdiag.cli.app", interrupted)
+    assert main(line.split()) == 130
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("hessdiag: interrupted"), err.count("\n")) == ("", True, 1)
+    assert ("--resume FILE" in err) == hinted
+
+
 def test_interrupted_before_the_journal_exists(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

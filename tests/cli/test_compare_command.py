@@ -9,7 +9,6 @@ from hessdiag.__main__ import main
 from hessdiag.cli.gates import gate
 from hessdiag.results.comparison import Comparison
 from hessdiag.results.findings import Finding
-from tests.cli.test_cli import run  # noqa: F401
 
 NETS = """
 import torch
@@ -37,30 +36,30 @@ def nets(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def measured(run) -> None:  # noqa: F811
+def measured(run) -> None:
     for name, net in (("before", "net"), ("after", "louder")):
         assert run(f"diagnose ./nets.py:{net} --batch-size 8 --json {name}.json").status == 0
 
 
-def test_two_models(run, tmp_path: Path) -> None:  # noqa: F811
+def test_two_models(run, tmp_path: Path) -> None:
     status, out, err = run("compare ./nets.py:net ./nets.py:louder --batch-size 8 --json c.json")
     assert (status, err) == (0, "wrote c.json\n")
     assert "HD601 warning: 2.weight" in out
-    assert "weights 10× larger than before" in out
+    assert "weights 10.0× larger than before" in out
     comparison = Comparison.from_json(tmp_path / "c.json")
     assert comparison.blocks[0] == "2.weight"
     assert repr(comparison) == out.rstrip("\n")
 
 
 @pytest.mark.usefixtures("measured")
-def test_two_reports_give_the_same_comparison(run) -> None:  # noqa: F811
+def test_two_reports_give_the_same_comparison(run) -> None:
     status, out, err = run("compare before.json after.json --json -")
     assert (status, err) == (0, "")
     of_models = run("compare ./nets.py:net ./nets.py:louder --batch-size 8 --json -").out
     assert json.loads(out) == json.loads(of_models)
 
 
-def test_both_models_see_the_same_random_data(run) -> None:  # noqa: F811
+def test_both_models_see_the_same_random_data(run) -> None:
     status, out, _ = run("compare ./nets.py:net ./nets.py:net --data ./nets.py:noise --batch-size 8")
     assert status == 0
     assert "The two agree in all 6 blocks." in out
@@ -68,7 +67,7 @@ def test_both_models_see_the_same_random_data(run) -> None:  # noqa: F811
 
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize(("fail_on", "status"), [("", 0), (" --fail-on fault", 0), (" --fail-on warning", 1)])
-def test_gate(run, fail_on: str, status: int) -> None:  # noqa: F811
+def test_gate(run, fail_on: str, status: int) -> None:
     found = run(f"compare before.json after.json{fail_on}")
     assert found.status == status
     assert "HD601" in found.out
@@ -76,7 +75,7 @@ def test_gate(run, fail_on: str, status: int) -> None:  # noqa: F811
 
 
 @pytest.mark.usefixtures("measured")
-def test_baseline(run) -> None:  # noqa: F811
+def test_baseline(run) -> None:
     line = "diagnose ./nets.py:louder --batch-size 8 --baseline before.json"
     status, out, err = run(line)
     assert (status, err) == (0, "")
@@ -88,7 +87,7 @@ def test_baseline(run) -> None:  # noqa: F811
 
 
 @pytest.mark.usefixtures("measured")
-def test_baseline_leaves_stdout_to_json(run) -> None:  # noqa: F811
+def test_baseline_leaves_stdout_to_json(run) -> None:
     _, out, err = run("diagnose ./nets.py:louder --batch-size 8 --baseline before.json --json -")
     assert json.loads(out)["schema"] == "hessdiag.report/1"
     assert "HD601 warning: 2.weight" in err
@@ -111,7 +110,7 @@ def test_baseline_leaves_stdout_to_json(run) -> None:  # noqa: F811
         ("compare ./nets.py:net lenet", "cannot read inputs of shape"),
     ],
 )
-def test_refusals(run, tmp_path: Path, line: str, message: str) -> None:  # noqa: F811
+def test_refusals(run, tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "nets.json").write_text("{", encoding="utf-8")
     status, out, err = run(line)
     assert (status, out) == (2, "")

@@ -41,6 +41,16 @@ def test_every_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
         assert not err
 
 
+def test_explanations_are_as_wide_as_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    for arguments in (["explain"], *(["explain", rule] for rule in CATALOGUE)):
+        assert main(arguments) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert max(len(line) for line in lines if "://" not in line) <= 70
+
+
 def test_an_unknown_rule_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "HD1O1"]) == 2
     out, err = capsys.readouterr()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from hessdiag.__main__ import main
 from hessdiag.results.learning_rate_report import LearningRates
 
 OWN = """
@@ -23,17 +22,10 @@ def values():
 """
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Run a command line in a folder that holds a user's own data."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def own_file(tmp_path: Path) -> None:
+    """A user's own data in the folder."""
     (tmp_path / "own.py").write_text(OWN)
-
-    def run(line: str):
-        status = main(line.split())
-        return (status, *capsys.readouterr())
-
-    return run
 
 
 def test_random_data_are_said_to_be_random(run) -> None:

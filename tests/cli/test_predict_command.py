@@ -7,19 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hessdiag.__main__ import main
-
-
-@pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def run(line):
-        status = main(line.split())
-        return status, *capsys.readouterr()
-
-    return run
-
 
 def test_the_table(run):
     status, out, err = run("predict lenet --init geometric")

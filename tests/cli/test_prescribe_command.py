@@ -6,20 +6,8 @@ import pytest
 
 import hessdiag
 from hessdiag import Recipe
-from hessdiag.__main__ import main
 from hessdiag.loading.model_spec import resolve_model
 from hessdiag.loading.prepare import prepare
-
-
-@pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def run(line):
-        status = main(line.split())
-        return status, *capsys.readouterr()
-
-    return run
 
 
 def test_the_page_has_numbers_before_and_after_and_code_that_makes_the_spread_fall(run):

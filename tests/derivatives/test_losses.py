@@ -185,11 +185,13 @@ def test_what_torch_func_gets_right_is_vmapped() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # off during a measurement
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # what torch takes a text for
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (nn.MultiMarginLoss(), r"'MultiMarginLoss' cannot be differentiated twice \(derivative for"),
         (lambda out, batch: out.loss, "has no attribute 'loss'.*pick the tensor with output="),
+        (lambda out, batch: F.mse_loss(out["logits"], batch), "not the model's output object: pick the tensor with"),
         (lambda y: y.sum(), "takes 1 positional argument.*write a function of these two"),
         (lambda y, t: 1.0, "gave a float: return a scalar tensor"),
         (lambda y, t: y, "return a scalar"),

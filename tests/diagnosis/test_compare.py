@@ -49,7 +49,7 @@ def test_ratios_of_one_layer_ten_times_as_large() -> None:
         assert other["nu"].relative == pytest.approx(1.0)
     assert middle["nu"].relative == pytest.approx(1e-4)
     assert comparison.findings[0].blocks == ("2.weight",)
-    assert "weights 10× larger than before" in comparison.findings[0].message
+    assert "weights 10.0× larger than before" in comparison.findings[0].message
 
 
 def test_the_other_way_round_is_the_inverse() -> None:
@@ -108,6 +108,7 @@ def test_models_are_left_as_they_were() -> None:
         ((relu_net(), relu_net(), X), {"losss": "mse"}, "unknown option 'losss': did you mean loss"),
         ((relu_net(), nn.Linear(4, 3).double(), X), {}, "no block of the same name and shape in common"),
         (("missing.json", "b.json"), {}, "cannot read 'missing.json'"),
+        (("lenet", "b.json"), {}, "before is the text 'lenet', and there is no file of that name: pass a model"),
         (("a.json", "b.json"), {"loss": "mse"}, "reports hold what was measured"),
     ],
 )

@@ -103,6 +103,6 @@ def test_a_saved_training_is_read_drawn_and_summed_up(tmp_path: Path) -> None:
     lines = FIGURE.summary(FIGURE.read(paths[0]))
     assert lines[0] == "depth 14; on 8 images"
     assert [line.split() for line in lines[3:]] == [
-        ["preconditioned", "1", "80.00", "%", "0.75", "0.5", "90"],
-        ["rescalenet", "2", "71.00", "%", "1.00", "0.75", "0.5", "90"],
+        ["preconditioned", "1", "80.00", "%", "0.750", "0.500", "90.0"],
+        ["rescalenet", "2", "71.00", "%", "1.00", "0.750", "0.500", "90.0"],
     ]

@@ -50,7 +50,7 @@ def test_the_level_follows_the_factor(factor: float, level: str) -> None:
 
 def test_balanced_names_the_factor() -> None:
     assert of(1.0, 1.3, 1.1).sentence == (
-        "Balanced within 1.3×: no weight block has more than 1.3 times the average squared singular value of another."
+        "Balanced within 1.30×: no weight block has more than 1.30 times the average squared singular value of another."
     )
 
 
@@ -62,15 +62,15 @@ def test_equal_blocks_without_noise_do_not_mention_it() -> None:
 
 def test_unbalanced_names_the_largest_and_the_smallest_block() -> None:
     assert of(2.0, 1.0, 40.0).sentence == (
-        "Unbalanced: c.weight has 40× the average squared singular value of b.weight, about 6.3× the curvature; one"
+        "Unbalanced: c.weight has 40.0× the average squared singular value of b.weight, about 6.32× the curvature; one"
         " learning rate will not suit both."
     )
 
 
 def test_uneven_says_how_far_a_learning_rate_is_off() -> None:
     assert of(3.2, 1.0).sentence == (
-        "Uneven: a.weight has 3.2× the average squared singular value of b.weight; curvatures, and the learning rates"
-        " that suit them, differ by about 1.8×."
+        "Uneven: a.weight has 3.20× the average squared singular value of b.weight; curvatures, and the learning rates"
+        " that suit them, differ by about 1.79×."
     )
 
 
@@ -109,7 +109,7 @@ def test_an_undefined_block_leaves_it_undecided(value: float) -> None:
     assert verdict.level == "undecided"
     assert verdict.sentence == (
         "Undecided: the curvature of b.weight is undefined or infinite; among the other 2 weight blocks the largest is"
-        " 40× the smallest."
+        " 40.0× the smallest."
     )
     assert of(1.0, value).sentence == "Undecided: the curvature of b.weight is undefined or infinite."
     assert of(value).level == "undecided"
@@ -121,7 +121,7 @@ def test_a_block_without_curvature_is_unbalanced() -> None:
     assert verdict.factor == math.inf
     assert verdict.sentence == (
         "Unbalanced: b.weight has no curvature at all on this batch (σ² is 0), as if it does not reach the loss; among"
-        " the other 2 weight blocks the largest is 1.2× the smallest."
+        " the other 2 weight blocks the largest is 1.20× the smallest."
     )
     assert "have no curvature" in of(1.0, 0.0, 0.0).sentence
 
@@ -149,7 +149,7 @@ def test_the_factor_is_the_spread_of_the_report(sizes: tuple[float, ...]) -> Non
 def test_noise_below_the_threshold_is_balanced_and_said() -> None:
     verdict = of(1.0, 1.1, error=0.05)
     assert verdict.level == "balanced"
-    assert verdict.sentence == "Balanced within 1.1×: what differs is no larger than the sampling noise."
+    assert verdict.sentence == "Balanced within 1.10×: what differs is no larger than the sampling noise."
 
 
 def test_noise_that_hides_everything_is_undecided() -> None:
@@ -163,7 +163,7 @@ def test_noise_that_hides_everything_is_undecided() -> None:
 def test_noise_that_leaves_two_levels_open_is_said() -> None:
     verdict = of(1.0, 2.2, error=0.1)
     assert verdict.level == "uneven"
-    assert "(1.67 to 2.9 with sampling noise)" in verdict.sentence
+    assert "(1.67 to 2.90 with sampling noise)" in verdict.sentence
     assert "with sampling noise" in of(1.0, 1.8, error=0.1).sentence
     assert of(1.0, 1.8, error=0.1).level == "balanced"
 

@@ -137,8 +137,8 @@ def test_findings_group_blocks_by_role() -> None:
     assert finding.rule == "HD601"
     assert finding.severity == "warning"
     assert finding.blocks == tuple(name for name in names if "proj" in name)
-    assert finding.message.startswith("h.*.c_proj.weight of all 4 blocks: weights 4.9× larger than before")
-    assert "ν 24× smaller" in finding.message
+    assert finding.message.startswith("h.*.c_proj.weight of all 4 blocks: weights 4.90× larger than before")
+    assert "ν 24.0× smaller" in finding.message
     assert finding.value == pytest.approx(24.0)
 
 

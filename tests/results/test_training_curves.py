@@ -51,5 +51,5 @@ def test_p_is_that_of_welch_over_the_seeds_that_did_not_diverge() -> None:
 def test_the_table_ranks_by_the_median_of_the_final_losses() -> None:
     text = render_curves(curves(a=[1.0, 1.1, np.inf], b=[0.5, 0.6, 0.7]), reference="a")
     rows = [line.split() for line in text.splitlines() if line[:2] in ("a ", "b ")]
-    assert [row[:3] for row in rows] == [["b", "2^-4", "0.6"], ["a", "2^-4", "1.1"]]
+    assert [row[:3] for row in rows] == [["b", "2^-4", "0.600"], ["a", "2^-4", "1.10"]]
     assert rows[1][4] == "1/3"

@@ -51,7 +51,8 @@ def rows_of(report: Report) -> list[str]:
     """Header and block rows."""
     lines = repr(report).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("block "))
-    return lines[start : lines.index("", start)]
+    rows = lines[start : lines.index("", start)]
+    return [row for row in rows if not row.startswith("not shown in ")]
 
 
 def test_the_table_is_as_it_was() -> None:
@@ -116,14 +117,14 @@ def test_undefined_values_are_a_dash(key: str) -> None:
 
 
 def test_an_undefined_spread_is_a_dash() -> None:
-    assert "γ –   ν 1   σ² 1" in repr(build_report(build_block(gamma=math.nan)))
+    assert "γ –   ν 1.00   σ² 1.00" in repr(build_report(build_block(gamma=math.nan)))
     biases = build_report(build_block(kind="bias"))
     assert "γ –   ν –   σ² –" in repr(biases)
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0"), (0.001, "0.001"), (9.99e-4, "1.0e-03"), (99999.0, "1e+05"), (1e5, "1.0e+05"), (math.inf, "inf")],
+    [(0.0, "0"), (0.001, "0.00100"), (9.99e-4, "9.99e-4"), (1063.0, "1060"), (99999.0, "1.00e5"), (math.inf, "inf")],
 )
 def test_numbers_have_three_digits(value: float, text: str) -> None:
     _, row = rows_of(build_report(build_block(nu=value)))
@@ -151,7 +152,7 @@ def test_the_error_is_relative_to_the_value() -> None:
     )
     assert "exact" in exact.split()
     assert exact.split()[7] == "exact"
-    assert sampled.split()[7] == "1"  # 0.02 / 2 in percent
+    assert sampled.split()[7] == "1.0"  # 0.02 / 2 in percent
 
 
 def test_sampling_says_what_ended_it() -> None:
@@ -194,8 +195,8 @@ def test_long_names_lose_what_they_have_in_common(names: list[str], width: int, 
     assert fit_names(names, width) == fitted
 
 
-@pytest.mark.parametrize("environment", [{"FORCE_COLOR": "1"}, {"COLUMNS": "40"}, {"NO_COLOR": "1", "TERM": "dumb"}])
-def test_the_terminal_does_not_matter(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("environment", [{"FORCE_COLOR": "1"}, {"NO_COLOR": "1", "TERM": "dumb"}])
+def test_the_kind_of_terminal_does_not_matter(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     plain = repr(mixed_report())
     for key, value in environment.items():
         monkeypatch.setenv(key, value)

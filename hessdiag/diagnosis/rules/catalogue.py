@@ -36,8 +36,8 @@ class Entry:
     repair: str
 
 
-def explain(rule: str) -> str:
-    """Tell one rule as text."""
+def explain(rule: str, *, width: int = WIDTH) -> str:
+    """Tell one rule as text, in lines of at most `width`."""
     entry = CATALOGUE[rule]
     parts = {
         "What it measures": entry.measures,
@@ -48,14 +48,14 @@ def explain(rule: str) -> str:
     }
     lines = [f"{rule}: {entry.title}", ""]
     for title, text in parts.items():
-        lines += [title, _indented(text), ""]
+        lines += [title, _indented(text, width), ""]
     if shown := [f"docs/gallery.md#{case}" for case in GALLERY.get(rule, ())]:
-        lines += ["Before and after the repair", _indented(" and ".join(shown)), ""]
+        lines += ["Before and after the repair", _indented(" and ".join(shown), width), ""]
     return "\n".join(lines).rstrip()
 
 
-def _indented(text: str) -> str:
-    return fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+def _indented(text: str, width: int) -> str:
+    return fill(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def overview() -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hessdiag.diagnosis.rules.network_view import CRITICAL, TINY, Net, exp, log_ratio, worst_first
 from hessdiag.diagnosis.rules.weight_rules import laws
 from hessdiag.results.findings import Finding, Repair, Severity
-from hessdiag.results.numbers import short
+from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
 
 LOSS = {"cross-entropy": (2.0, 3.0, 5.0), "mse": (3.0, 5.0, 10.0)}  # note, warning, fault
@@ -38,7 +38,7 @@ def initial_loss(net: Net) -> Iterator[Finding]:
         return
     what = (
         f"The initial loss is {short(signals.initial_loss)}, {short(ratio)} times that of a constant guess"
-        f" ({short(signals.chance_loss)}; above {short(note)} is unusual)"
+        f" ({short(signals.chance_loss)}; above {trimmed(note)} is unusual)"
     )
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
         bias = net.bias_of(net.head)
@@ -72,7 +72,7 @@ def _scaling_advice(blocks: tuple[str, ...], scales: dict[str, float]) -> str:
     factor = scales.get(name, 1.0)
     if not 0 < factor < 1:
         return f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
-    return f"Multiply {name} by {factor:.2g}, so that a layer no longer enlarges what it reads."
+    return f"Multiply {name} by {short(factor)}, so that a layer no longer enlarges what it reads."
 
 
 def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
@@ -118,7 +118,7 @@ def nothing_arrives(net: Net) -> Iterator[Finding]:
         severity="warning" if net.signals.fixed_norms else "fault",
         blocks=blocks,
         message=f"Hardly anything of the inputs reaches the last layer: what varies between examples there has a second"
-        f" moment of {short(varying)} (below {short(SILENT)} is lost); {net.listed(blocks)} shrink it most.",
+        f" moment of {short(varying)} (below {trimmed(SILENT)} is lost); {net.listed(blocks)} shrink it most.",
         advice="Initialise these layers so that n k² E[W²] is 2 behind ReLUs, as hessdiag.init.apply(model, 'fan-in')"
         " does, or put a normalisation between them.",
         value=varying,
@@ -158,9 +158,9 @@ def depth_scale(net: Net) -> Iterator[Finding]:
         blocks=blocks,
         message=f"The signal {'grows' if sign > 0 else 'decays'} with depth: E[x²] by {short(exp(forward))} forward and"
         f" {short(exp(backward))} backward over {len(chain)} layers, {short(exp(product))} by n k² E[W²] alone"
-        f" (healthy within {short(CHAIN)}){usual}, in {net.listed(blocks)}.",
+        f" (healthy within {trimmed(CHAIN)}){usual}, in {net.listed(blocks)}.",
         advice="Initialise every layer so that n k² E[W²] is "
-        + (f"{' or '.join(short(n) for n in needs)}" if needs else "what its nonlinearity needs")
+        + (f"{' or '.join(trimmed(n) for n in needs)}" if needs else "what its nonlinearity needs")
         + (": hessdiag.init.apply(model, 'fan-in')." if needs == [2.0] else "."),
         value=value,
         threshold=CHAIN,
@@ -196,9 +196,10 @@ def residual_growth(net: Net) -> Iterator[Finding]:
         severity="note" if net.signals.fixed_norms else severity,
         blocks=blocks,
         message=f"{len(branches)} residual branches without a normalisation multiply E[x²] by {short(forward)} from the"
-        f" first layer to the last, and its gradient by {short(backward)} (healthy below {short(limit)}); they end in"
+        f" first layer to the last, and its gradient by {short(backward)} (healthy below {trimmed(limit)}); they end in"
         f" {net.listed(blocks)}.",
-        advice=f"Start these at zero (Fixup): `nn.init.zeros_`, or multiply them by 1/√{len(branches)} = {factor:.2g}.",
+        advice="Start these at zero (Fixup): `nn.init.zeros_`, or multiply them by"
+        f" 1/√{len(branches)} = {short(factor)}.",
         value=growth,
         threshold=limit,
         repairs=tuple(Repair(parameter=name, action="scale", value=factor) for name in blocks),
@@ -216,8 +217,8 @@ def raw_inputs(net: Net) -> Iterator[Finding]:
         rule="HD105",
         severity="note" if normed else "fault" if net.loss_ratio > 4 else "warning",
         blocks=(net.name_of(path),),
-        message=f"The inputs have a second moment of {short(sq)} (standardised ones have 1; above {short(INPUT_SQ)} is"
-        " unusual).",
+        message=f"The inputs have a second moment of {short(sq)} (standardised ones have 1; above {trimmed(INPUT_SQ)}"
+        " is unusual).",
         advice="Standardise the data: subtract its mean and divide by its standard deviation, about"
         f" {short(math.sqrt(sq))} here.",
         value=sq,
@@ -239,7 +240,7 @@ def saturation(net: Net) -> Iterator[Finding]:
         blocks=blocks,
         message=f"{100 * hit[blocks[0]]:.0f} % of the units behind {blocks[0]} are flat, beyond .99 of the range of"
         f" their tanh or sigmoid (above {100 * SATURATED:.0f} % in {net.listed(blocks)}).",
-        advice=f"Make the weights smaller: {blocks[0]} by {factor:.2g} gives what it writes a second moment of 1.",
+        advice=f"Make the weights smaller: {blocks[0]} by {short(factor)} gives what it writes a second moment of 1.",
         value=hit[blocks[0]],
         threshold=SATURATED,
     )
@@ -289,8 +290,8 @@ def narrow_phase(net: Net) -> Iterator[Finding]:
         rule="HD107",
         severity="warning",
         blocks=(first.name,),
-        message=f"The arguments of the first sines spread by {short(spread)} rad (rms), less than the {short(PHASE)} of"
-        " half a period: they are nearly linear in the coordinates.",
+        message=f"The arguments of the first sines spread by {short(spread)} rad (rms), less than the"
+        f" {trimmed(PHASE)} of half a period: they are nearly linear in the coordinates.",
         advice=f"Draw {first.name} from U(±1/n): `nn.init.uniform_(weight, -1 / {n}, 1 / {n})`; the sines' own ω"
         " multiplies it.",
         value=spread,
@@ -320,8 +321,8 @@ def drowning_branches(net: Net) -> Iterator[Finding]:
         severity="note",
         blocks=blocks,
         message=f"A residual branch writes {short(max(share.values()))} times E[x²] of the stream that it is added to"
-        f" (above {short(BRANCH)}); the branches end in {net.listed(blocks)}.",
-        advice=f"GPT-2 scales these by 1/√{len(share)} = {factor:.2g}; LLaMA and OPT do not, and train.",
+        f" (above {trimmed(BRANCH)}); the branches end in {net.listed(blocks)}.",
+        advice=f"GPT-2 scales these by 1/√{len(share)} = {short(factor)}; LLaMA and OPT do not, and train.",
         value=max(share.values()),
         threshold=BRANCH,
         repairs=tuple(Repair(parameter=name, action="scale", value=factor) for name in blocks),
@@ -363,7 +364,7 @@ def below_epsilon(net: Net) -> Iterator[Finding]:
         severity="warning",
         blocks=blocks,
         message=f"What a normalisation reads is below its ε, so that E[y²] behind it is {short(worst)} and not 1"
-        f" (healthy above {short(BELOW_EPS)}); it comes from {blocks[0]}.",
+        f" (healthy above {trimmed(BELOW_EPS)}); it comes from {blocks[0]}.",
         advice=f"Make {blocks[0]} larger (a standard deviation of .02 is usual for embeddings), or ε smaller.",
         value=worst,
         threshold=BELOW_EPS,
@@ -392,7 +393,7 @@ def drowned(net: Net) -> Iterator[Finding]:
                 severity="fault" if varies < VARIES_FAULT else "warning" if varies < VARIES_WARNING else "note",
                 blocks=blocks,
                 message=f"Only {short(varies)} of E[x²] that {path or 'the model'} reads varies between examples"
-                f" (healthy above {short(VARIES)})" + (f": {net.listed(blocks)} drown it." if blocks else "."),
+                f" (healthy above {trimmed(VARIES)})" + (f": {net.listed(blocks)} drown it." if blocks else "."),
                 advice="Make that constant smaller, or what it is added to larger, until both have about the same"
                 " second moment.",
                 value=varies,
@@ -419,7 +420,7 @@ def backward_scheme(net: Net) -> Iterator[Finding]:
         severity="note",
         blocks=blocks,
         message=f"The weights follow fan-out in a chain whose widths change by up to {short(worst)} in a layer (above"
-        f" {short(TAPER)}): E[x²] changes with them.",
+        f" {trimmed(TAPER)}): E[x²] changes with them.",
         advice="Use fan-in, which keeps E[x²], or the geometric mean of both: hessdiag.init.apply(model, 'geometric').",
         value=worst,
         threshold=TAPER,

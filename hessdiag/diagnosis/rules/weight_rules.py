@@ -10,7 +10,7 @@ from statistics import median
 
 from hessdiag.diagnosis.rules.network_view import Net, mode, worst_first
 from hessdiag.results.findings import Finding, Repair
-from hessdiag.results.numbers import short
+from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
 
 KURTOSIS, KURTOSIS_FAULT = 10.0, 50.0
@@ -90,7 +90,8 @@ def outliers(net: Net) -> Iterator[Finding]:
         severity="fault" if worst.kurtosis > KURTOSIS_FAULT else "warning",
         blocks=blocks,
         message=f"The weights of {net.listed(blocks)} have outliers: the kurtosis is {short(worst.kurtosis)} (3 for a"
-        f" normal, above {short(KURTOSIS)} is unusual), and the largest entry is {short(worst.largest)} times the rms.",
+        f" normal, above {trimmed(KURTOSIS)} is unusual), and the largest entry is {short(worst.largest)} times the"
+        " rms.",
         advice="Draw these entries anew: a truncated normal needs its bounds in standard deviations,"
         " `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)`.",
         value=worst.kurtosis,
@@ -127,9 +128,9 @@ def sibling(net: Net) -> Iterator[Finding]:
         severity="fault" if worst > SIBLING_FAULT else "warning",
         blocks=blocks,
         message=f"E[W²] of {blocks[0]} is {short(worst)} times {'above' if ratio > 0 else 'below'} that of the same"
-        f" layer at other depths (above {short(SIBLING)} is unusual)"
+        f" layer at other depths (above {trimmed(SIBLING)} is unusual)"
         + (f"; also {net.listed(blocks[1:])}." if len(blocks) > 1 else "."),
-        advice=f"Initialise it as its siblings are: multiply {blocks[0]} by {factor:.2g}.",
+        advice=f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}.",
         value=worst,
         threshold=SIBLING,
         repairs=tuple(Repair(parameter=n, action="scale", value=math.exp(-hit[n] / 2)) for n in blocks),
@@ -160,9 +161,9 @@ def fused_part(net: Net) -> Iterator[Finding]:
         severity="fault" if worst > PART_FAULT else "warning",
         blocks=blocks,
         message=f"Part {part + 1} of the {count} that are fused in {blocks[0]} has an E[W²] {short(worst)} times"
-        f" {'above' if ratio > 0 else 'below'} that of the others (above {short(PART)} is unusual).",
+        f" {'above' if ratio > 0 else 'below'} that of the others (above {trimmed(PART)} is unusual).",
         advice=f"Initialise the parts alike: multiply chunk {part} of `{blocks[0].rpartition('.')[2]}.chunk({count})`"
-        f" by {math.exp(-ratio / 2):.2g}.",
+        f" by {short(math.exp(-ratio / 2))}.",
         value=worst,
         threshold=PART,
         repairs=tuple(
@@ -207,7 +208,7 @@ def groups_forgotten(net: Net) -> Iterator[Finding]:
             message=f"E[W²] of {net.listed(blocks)} is up to {short(worst)} times below the {law} scheme of the dense"
             " convolutions, as if the fan had not been divided by the groups.",
             advice=f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by"
-            f" {math.sqrt(worst):.2g}.",
+            f" {short(math.sqrt(worst))}.",
             value=worst,
             threshold=GROUPS,
             repairs=tuple(Repair(parameter=n, action="scale", value=math.exp(misread[n] / 2)) for n in blocks),
@@ -234,7 +235,7 @@ def summed_fans(net: Net) -> Iterator[Finding]:
         blocks=blocks,
         message=f"E[W²] of {net.listed(blocks)} is 2 / (k + k + n + n'), the sum over all dimensions of the kernel;"
         f" Xavier's fans are k² n and k² n', about {summed[0].kernel} times as many.",
-        advice=f"Use `nn.init.xavier_normal_`, or multiply {blocks[0]} by {scales[blocks[0]]:.2g}.",
+        advice=f"Use `nn.init.xavier_normal_`, or multiply {blocks[0]} by {short(scales[blocks[0]])}.",
         value=float(summed[0].kernel),
         threshold=1.0,
         repairs=tuple(Repair(parameter=name, action="scale", value=factor) for name, factor in scales.items()),
@@ -262,7 +263,7 @@ def large_bias(net: Net) -> Iterator[Finding]:
         rule="HD205",
         severity="warning",
         blocks=blocks,
-        message=f"E[b²] of {blocks[0]} is {short(value)} (above {short(BIAS)} is unusual): the bias drowns what"
+        message=f"E[b²] of {blocks[0]} is {short(value)} (above {trimmed(BIAS)} is unusual): the bias drowns what"
         " the layer"
         " computes from its inputs.",
         advice=f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`.",
@@ -289,8 +290,8 @@ def above_scheme(net: Net) -> Iterator[Finding]:
         severity="warning" if worst > (ABOVE_FIRST if first else ABOVE_WARNING) and few else "note",
         blocks=blocks,
         message=f"E[W²] of {net.listed(blocks)} is up to {short(worst)} times above the {found.law} scheme that"
-        f" {100 * found.share:.0f} % of the other weights follow (above {short(ABOVE)} is unusual).",
-        advice=f"Draw it by that scheme too: multiply {blocks[0]} by {worst**-0.5:.2g}.",
+        f" {100 * found.share:.0f} % of the other weights follow (above {trimmed(ABOVE)} is unusual).",
+        advice=f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}.",
         value=worst,
         threshold=ABOVE,
         repairs=tuple(Repair(parameter=name, action="scale", value=math.exp(-large[name] / 2)) for name in blocks),
@@ -319,7 +320,7 @@ def norm_gain(net: Net) -> Iterator[Finding]:
         severity="warning",
         blocks=blocks,
         message=f"The gain of {net.listed(blocks)} has a second moment of {short(worst)}, where 1 is usual (outside 1 /"
-        f" {short(GAIN)} to {short(GAIN)}).",
+        f" {trimmed(GAIN)} to {trimmed(GAIN)}).",
         advice=f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`; a normal initialisation"
         " of all parameters may have met them by mistake.",
         value=max(worst, 1 / worst),
@@ -342,7 +343,7 @@ def identical_units(net: Net) -> Iterator[Finding]:
         blocks=alike,
         message=f"All units of {net.listed(alike)} have the same weights: what differs between them is"
         f" {short(value)} of"
-        f" E[W²] (below {short(ALIKE)}), so that they learn the same.",
+        f" E[W²] (below {trimmed(ALIKE)}), so that they learn the same.",
         advice="Draw random weights: `nn.init.kaiming_normal_`.",
         value=value,
         threshold=ALIKE,
@@ -376,7 +377,7 @@ def same_input(net: Net) -> Iterator[Finding]:
         severity="note",
         blocks=blocks,
         message=f"E[W²] of {net.listed(blocks)} differs by up to {short(worst)} from layers of the same shape that read"
-        f" the same tensor (above {short(SAME_INPUT)}).",
+        f" the same tensor (above {trimmed(SAME_INPUT)}).",
         advice="Check that it is meant, as T5's small q and DeepNorm's v are.",
         value=worst,
         threshold=SAME_INPUT,

@@ -1,0 +1,160 @@
+"""The command line in a real terminal: its width, its colours, how much it says, and where help is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+COMMAND = ("diagnose", "mlp:30-20-10-5", "--batch-size", "4")
+
+
+def in_terminal(folder: Path, *arguments: str, columns: int = 80, **environment: str) -> str:
+    """What a terminal of so many columns receives from both streams."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "LINES")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hessdiag", *arguments],
+        cwd=folder,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=kept | {"TERM": "xterm-256color", "OMP_NUM_THREADS": "1"} | environment,
+    )
+    os.close(theirs)
+    received = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # it was closed at the other end
+            break
+        if not part:
+            break
+        received += part
+    os.close(ours)
+    assert process.wait(60) == 0
+    return received.decode()
+
+
+def after_the_bar(text: str) -> str:
+    """What stays on the screen: a bar is gone when it is over."""
+    return text.rpartition("\x1b[2K")[2]
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+def test_lines_fit_and_the_verdict_is_first_and_coloured(columns: int, tmp_path: Path) -> None:
+    received = in_terminal(tmp_path, *COMMAND, columns=columns)
+    assert "measuring mlp:30-20-10-5: moments" in CONTROL.sub("", received)
+    screen = after_the_bar(received)
+    lines = CONTROL.sub("", screen).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert lines[0].startswith("Healthy: ")
+    assert screen.startswith("\x1b[1;32mHealthy\x1b[0m: ")
+    assert ("not shown in 60 columns: ς, γ curv., relative" in lines) == (columns == 60)
+    assert lines[-1].startswith("memory: at most ")
+
+
+def test_no_color_is_honoured(tmp_path: Path) -> None:
+    screen = after_the_bar(in_terminal(tmp_path, *COMMAND, NO_COLOR="1"))
+    assert "Healthy" in screen
+    assert re.findall(r"\x1b\[(?:[0-9]+;)*[34][0-9]m", screen) == []  # bold and dim are no colours
+
+
+def test_quiet_is_the_verdict_and_the_balance_alone(tmp_path: Path) -> None:
+    received = in_terminal(tmp_path, *COMMAND, "--quiet", "--json", "report.json")
+    lines = CONTROL.sub("", received).splitlines()
+    assert [line.partition(":")[0] for line in lines if re.match(r"[A-Z]", line)] == ["Healthy", "Uneven"]
+    assert "moments" not in received
+    assert "wrote" not in received
+    assert (tmp_path / "report.json").exists()
+
+
+def test_pipes_get_no_colour_and_the_whole_table(run) -> None:
+    status, out, err = run(" ".join(COMMAND))
+    assert (status, err) == (0, "")
+    assert not COLOUR.search(out)
+    assert "relative\n" in out
+
+
+def test_columns_is_for_pipes_too(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    out = run(" ".join(COMMAND)).out
+    assert "not shown in 60 columns: ς, γ curv." in out
+    assert max(map(len, out.splitlines())) <= 60
+
+
+def test_verbose_leaves_nothing_out(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "def build():\n"
+        "    blocks = [nn.Linear(4, 4) if i % 2 else nn.LayerNorm(4) for i in range(8)]\n"
+        "    return nn.Sequential(*blocks), 4\n"
+    )
+    monkeypatch.setenv("COLUMNS", "60")
+    usual, whole = (run(f"diagnose ./net.py:build --batch-size 4 {option}") for option in ("", "-v"))
+    assert "8 parameters such as 0.weight: vector of 4 in LayerNorm" in " ".join(usual.out.split())
+    assert "not shown in 60 columns" in usual.out
+    assert "not shown" not in whole.out
+    told = whole.out.partition("not measured:\n")[2]
+    expected = [f"{layer}.{part}" for layer in (0, 2, 4, 6) for part in ("weight", "bias")]
+    assert re.findall(r"^  (\d\.\w+): ", told, re.MULTILINE) == expected
+    assert "memory: at most " in whole.err
+
+
+def test_quiet_and_verbose_are_opposites(run) -> None:
+    message = "hessdiag: --quiet and --verbose ask for opposites: pass one of them\n"
+    assert run("diagnose mlp:4-3 -q -v") == (2, "", message)
+
+
+def test_a_failed_gate_is_said_with_quiet_too(run) -> None:
+    status, _, err = run(" ".join(COMMAND) + " --quiet --max-spread 1.001")
+    assert (status, err.startswith("hessdiag: spread of σ² is ")) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("check-init fan-in --model mlp:6-5-3 --setups 2 --batch-size 4 --against fan-out -q", "fan-in: "),
+        ("predict mlp:6-5-3 -q", "spread over weight blocks, max/min:  γ "),
+        ("lr mlp:6-5-3 --batch-size 8 --steps 3 --optimizer adam -q", "Adam: "),
+        ("prescribe mlp:20-30-5 --batch-size 8 -q", "from hessdiag.surgery import"),
+    ],
+)
+def test_quiet_of_other_commands_is_what_one_acts_on(line: str, told: str, run) -> None:
+    status, out, err = run(line)
+    assert (status, err) == (0, "")
+    assert out.startswith(told)
+    assert len(out.splitlines()) <= 6
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("diagnose", "hessdiag diagnose -h"),
+        ("diagnose lenet --no-such-option", "hessdiag diagnose -h"),
+        ("check-init fan-in --model lenet --setups many", "hessdiag check-init -h"),
+        ("data fetch", "hessdiag data fetch -h"),
+        ("nonsense", "hessdiag -h"),
+    ],
+)
+def test_a_wrong_command_line_names_the_help_that_it_needs(line: str, where: str, run) -> None:
+    status, out, err = run(line)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.endswith(f" (try: {where})\n")
+
+
+def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
+    out = run("-h").out
+    assert "..." not in out.partition("Commands:")[2]
+    assert max(map(len, out.splitlines())) <= 80
