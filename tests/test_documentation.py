@@ -11,6 +11,8 @@ import io
 import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import fields
@@ -21,12 +23,14 @@ import numpy as np
 import pytest
 import torch
 import typer.main
+import yaml
 
 import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.cli import app
 from hessdiag.results.report import BlockReport
 from hessdiag.results.setups import Setups, study_from_json
+from tests.integrations.plugin import LOADED
 from tests.pages import (
     ELLIPSES,
     INLINE_CODE,
@@ -43,8 +47,9 @@ from tests.pages import (
 OVERWRITE = os.environ.get("HESSDIAG_OVERWRITE_GOLDEN") == "1"
 MAX_README_WORDS = 900
 MAX_COLUMNS = 100
-PROGRAMS = ("hessdiag", "echo")  # what is run; a block of anything else says why it is not
+PROGRAMS = ("hessdiag", "echo", "pytest")  # what is run; a block of anything else says why it is not
 OPTIONS_OF_OTHERS = {"--help", "--nproc-per-node", "--durations", "--doctest-modules"}
+OPTIONS_OF_PYTEST = {"--hessdiag-baseline", "--hessdiag-update-baseline"}
 CLI = typer.main.get_command(app)
 
 
@@ -92,7 +97,7 @@ def check_console(fence: Fence) -> Iterator[str]:
                 check_words(words, fence)
                 continue
             assert words[0] in PROGRAMS, f"{fence.place}: say why {words[0]} is not run"
-            status, printed = (0, f"{status}\n") if words == ["echo", "$?"] else run_hessdiag(words[1:])
+            status, printed = (0, f"{status}\n") if words == ["echo", "$?"] else RUNNERS[words[0]](words[1:])
             asked = number + 1 < len(listed) and listed[number + 1].text == "echo $?"
             assert status == 0 or asked, f"{fence.place}: exit status {status}: {printed}"
             if command.output:
@@ -110,6 +115,15 @@ def run_hessdiag(words: list[str]) -> tuple[int, str]:
     with redirect_stdout(screen), redirect_stderr(screen):
         status = main(words)
     return status, screen.getvalue()
+
+
+def run_pytest(words: list[str]) -> tuple[int, str]:
+    """Run it as a user does, in a process of its own; a failing test is what a page shows, and no problem."""
+    done = subprocess.run([sys.executable, "-m", "pytest", *LOADED, *words], capture_output=True, text=True)
+    return (0 if done.returncode == 1 else done.returncode), done.stdout + done.stderr
+
+
+RUNNERS = {"hessdiag": run_hessdiag, "pytest": run_pytest}
 
 
 def check_words(words: list[str], fence: Fence) -> None:
@@ -144,6 +158,21 @@ def compared(fence: Fence, expected: list[str], printed: str) -> list[str]:
     return [f"{fence.place}: {problem}"] if problem else []
 
 
+def test_the_workflow_of_the_how_to_page_can_be_run() -> None:
+    """It is the file of the examples, and YAML; its commands have options that exist."""
+    (fence,) = (fence for fence in fences("docs/how-to.md") if fence.language == "yaml")
+    assert fence.text == (ROOT / "examples" / "github-workflow.yml").read_text(encoding="utf-8")
+    workflow = yaml.safe_load(fence.text)
+    assert workflow[True] == ["push", "pull_request"]  # YAML 1.1, which GitHub's own reader is not, takes on for true
+    (job,) = workflow["jobs"].values()
+    assert all(("uses" in step) != ("run" in step) for step in job["steps"])
+    (command,) = (step["run"] for step in job["steps"] if step.get("run", "").startswith("hessdiag"))
+    check_words(shlex.split(command), fence)
+    sarif = next(step for step in job["steps"] if "upload-sarif" in step.get("uses", ""))["with"]["sarif_file"]
+    assert f"--sarif {sarif} " in command
+    assert workflow["permissions"]["security-events"] == "write"  # without it, uploading is refused
+
+
 @pytest.mark.parametrize("name", cli_commands())
 def test_the_reference_lists_every_option_with_its_default(name: str) -> None:
     rows = table_rows("docs/reference.md", f"### `hessdiag {name}`")
@@ -173,7 +202,7 @@ def table_rows(page: str, header: str) -> list[list[str]]:
 def test_options_named_in_the_text_exist(page: str) -> None:
     known = {opt for command in cli_commands().values() for param in command.params for opt in param.opts}
     named = {o for code in INLINE_CODE.findall(prose(page)) for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", code)}
-    assert named - known - OPTIONS_OF_OTHERS == set()
+    assert named - known - OPTIONS_OF_OTHERS - OPTIONS_OF_PYTEST == set()
 
 
 @pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])

@@ -11,7 +11,7 @@ import typer
 from hessdiag.cli import options
 from hessdiag.cli.gates import FailOn, check_fail_on, check_max_spread, gate, gate_spread
 from hessdiag.cli.progress_bar import progress_bar, say
-from hessdiag.cli.saving import draw, save, show
+from hessdiag.cli.saving import draw, save, save_findings, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the report; - prints it in place of the table")]
 Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
 Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, table and figures as one web page")]
+Sarif = Annotated[str, typer.Option(metavar="FILE", help="also save the findings as SARIF 2.1.0, for code scanning")]
+Junit = Annotated[str, typer.Option(metavar="FILE", help="also save the findings as JUnit XML, a test case a rule")]
 Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw heatmap and layers, as png and svg")]
 MaxSpread = Annotated[
     float | None,
@@ -60,6 +62,8 @@ def diagnose(
     json: Json = "",
     csv: Csv = "",
     html: Html = "",
+    sarif: Sarif = "",
+    junit: Junit = "",
     plots: Plots = "",
     resume: options.Resume = "",
     max_spread: MaxSpread = None,
@@ -67,7 +71,7 @@ def diagnose(
     fail_on: FailOn = "",
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
-    for path in (json if json != "-" else "", csv, html, resume):
+    for path in (json if json != "-" else "", csv, html, sarif, junit, resume):
         options.check_file(path)
     options.check_plots(plots)
     check_max_spread(max_spread)
@@ -121,6 +125,8 @@ def diagnose(
         say(f"measuring took {report.peak_memory / 2**20:.0f} MiB of memory at most, beside model and data")
     comparison = _compare(earlier, report)
     save(report, json=json, csv=csv, html=html)
+    changes = comparison.findings if comparison is not None else None
+    save_findings(report, changes, sarif=sarif, junit=junit, model=model, fail_on=fail_on)
     if plots:
         draw(_figures(report), plots)
     show(report, json=json)

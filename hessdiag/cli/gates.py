@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -11,7 +11,7 @@ from hessdiag.cli.progress_bar import say
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
-    from hessdiag.results.findings import Finding
+    from hessdiag.results.findings import Finding, Severity
 
 FailOn = Annotated[
     str, typer.Option(metavar="fault|warning", help="exit with 1 if there is a finding as grave as that, or graver")
@@ -29,9 +29,10 @@ def gate(findings: Iterable[Finding], fail_on: str) -> None:
     """Exit with 1 where a finding is as grave as `fail_on` or graver; nothing happens where that is empty."""
     if not fail_on:
         return
-    grave = GATED[: GATED.index(fail_on) + 1]
+    from hessdiag.results.findings import is_as_grave
+
     for finding in findings:
-        if finding.severity in grave:
+        if is_as_grave(finding, cast("Severity", fail_on)):
             where = f" at {finding.blocks[0]}" if finding.blocks else ""
             say(f"hessdiag: {finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
             raise typer.Exit(1)

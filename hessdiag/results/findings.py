@@ -54,3 +54,8 @@ class Finding(Record):
     value: float
     threshold: float
     repairs: tuple[Repair, ...] = ()
+
+
+def is_as_grave(finding: Finding, severity: Severity) -> bool:
+    """Whether a finding is as grave as `severity`, or graver."""
+    return GRAVITY.index(finding.severity) <= GRAVITY.index(severity)

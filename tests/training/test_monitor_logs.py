@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from hessdiag.training.monitor_logs import CsvLog, TensorBoardLog, logs_of
+from tests.training.offline_runs import read_offline_run
 
 
 def test_a_csv_file_has_a_row_a_measurement(tmp_path: Path) -> None:
@@ -34,61 +35,37 @@ def test_a_file_that_is_there_is_continued(tmp_path: Path) -> None:
     assert (tmp_path / "log.csv").read_text() == "step,a,b,c\n0,1.0,2.0,\n7,,3.0,4.0\n"
 
 
-class Writer:
-    """What a `SummaryWriter` is asked for."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str, object, int]] = []
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        self.seen.append(("scalar", tag, value, step))
-
-    def add_text(self, tag: str, text: str, step: int) -> None:
-        self.seen.append(("text", tag, text, step))
-
-
-def test_tensorboard_gets_numbers_as_scalars_and_words_as_texts() -> None:
-    writer = Writer()
-    (log,) = logs_of(writer)
-    log({"verdict": "healthy", "lr/sgd": 0.5}, 3)
-    assert writer.seen == [("text", "verdict", "healthy", 3), ("scalar", "lr/sgd", 0.5, 3)]
-
-
-def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
+def test_tensorboard_gets_numbers_as_scalars_and_words_as_texts(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(str(tmp_path)) as writer:
-        TensorBoardLog(writer)({"verdict": "healthy", "sigma2/fc1.weight": 0.5}, 3)
+        (log,) = logs_of(writer)
+        assert isinstance(log, TensorBoardLog)
+        log({"verdict": "healthy", "sigma2/fc1.weight": 0.5}, 3)
+        log({"verdict": "faulty", "sigma2/fc1.weight": 0.25}, 7)
     events = EventAccumulator(str(tmp_path)).Reload()
-    assert [(e.step, e.value) for e in events.Scalars("sigma2/fc1.weight")] == [(3, 0.5)]
-    assert events.Tensors("verdict/text_summary")[0].tensor_proto.string_val == [b"healthy"]
-
-
-class Run:
-    """What a run of Weights & Biases is asked for."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[dict[str, float | str], int | None]] = []
-
-    def log(self, data: dict[str, float | str], step: int | None = None) -> None:
-        self.seen.append((data, step))
-
-
-def test_the_log_method_of_a_run_is_a_log() -> None:
-    run = Run()
-    (log,) = logs_of(run.log)
-    log({"verdict": "healthy", "lr/sgd": 0.5}, 3)
-    assert run.seen == [({"verdict": "healthy", "lr/sgd": 0.5}, 3)]
+    assert events.Tags()["scalars"] == ["sigma2/fc1.weight"]
+    assert [(e.step, e.value) for e in events.Scalars("sigma2/fc1.weight")] == [(3, 0.5), (7, 0.25)]
+    assert [(e.step, e.tensor_proto.string_val) for e in events.Tensors("verdict/text_summary")] == [
+        (3, [b"healthy"]),
+        (7, [b"faulty"]),
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_weights_and_biases_keeps_them_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = pytest.importorskip("wandb")
+def test_the_log_method_of_a_run_of_weights_and_biases_is_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import wandb
+
     monkeypatch.setenv("WANDB_SILENT", "true")
     with wandb.init(mode="offline", dir=str(tmp_path), project="hessdiag") as run:
         (log,) = logs_of(run.log)
         log({"verdict": "healthy", "sigma2/fc1.weight": 0.5}, 3)
-    (kept,) = tmp_path.rglob("run-*.wandb")
-    assert b"sigma2/fc1.weight" in kept.read_bytes()
+        assert run.step == 3
+        log({"verdict": "faulty", "sigma2/fc1.weight": 0.25}, 7)
+        assert run.step == 7
+    content = read_offline_run(tmp_path, last=b"0.25")
+    for entry in (b"sigma2/fc1.weight", b'"healthy"', b'"faulty"', b"0.5", b"0.25"):
+        assert entry in content

@@ -1,10 +1,12 @@
-"""The monitor in Lightning's Trainer: with a stand-in of it, and with itself where it is installed."""
+"""The monitor in Lightning's Trainer: its events one by one, and whole trainings."""
 
 from __future__ import annotations
 
+import importlib
 import sys
+import warnings
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,11 +30,11 @@ class Logger:
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("lightning.pytorch")
-    module.Callback = type("Callback", (), {"on_fit_start": lambda self, *_: None})  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "lightning", ModuleType("lightning"))
-    monkeypatch.setitem(sys.modules, "lightning.pytorch", module)
+def lightning() -> Any:
+    """Import Lightning, which warns of what it imports in turn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("lightning")
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -40,14 +42,13 @@ def data() -> tuple[Tensor, Tensor]:
     return torch.randn(12, 4, generator=generator), torch.randint(3, (12,), generator=generator)
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_batches_are_measured_and_numbers_go_to_the_loggers(tmp_path: Path) -> None:
+def test_batches_are_measured_and_numbers_go_to_the_loggers(tmp_path: Path, lightning: Any) -> None:
     seen: list[int] = []
     module = nn.Module()
     module.net = nn.Linear(4, 3)
     log = [tmp_path / "log.csv", lambda record, step: seen.append(step)]
     callback = lightning_callback("cross-entropy", module="net", every=2, overhead=1e9, log=log)
-    assert isinstance(callback, sys.modules["lightning.pytorch"].Callback)
+    assert isinstance(callback, lightning.pytorch.Callback)
     trainer = SimpleNamespace(global_step=0, loggers=[Logger()])
     callback.on_validation_start(trainer, module)  # the sanity check, before training
     callback.on_train_start(trainer, module)
@@ -64,17 +65,6 @@ def test_batches_are_measured_and_numbers_go_to_the_loggers(tmp_path: Path) -> N
     assert all(isinstance(value, float) for value in metrics.values())
 
 
-@pytest.mark.usefixtures("stand_in")
-def test_batches_of_another_form_are_read_by_a_function() -> None:
-    callback = lightning_callback("cross-entropy", read_batch=lambda batch: (batch["image"], batch["label"]))
-    trainer = SimpleNamespace(global_step=0, loggers=[])
-    model = nn.Linear(4, 3)
-    x, t = data()
-    callback.on_train_start(trainer, model)
-    callback.on_train_batch_start(trainer, model, {"image": x, "label": t}, 0)
-    assert [record["step"] for record in callback.monitor.history] == [0]
-
-
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightning", None)
     monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
@@ -82,10 +72,8 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
         lightning_callback("cross-entropy")
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_with_lightning_itself_training_is_the_same(tmp_path: Path, precision: Any) -> None:
-    lightning = pytest.importorskip("lightning")
+def fit(lightning: Any, folder: Path, callbacks: list[Any], loader: Any, **options: Any) -> Any:
+    """Train a small network for two epochs, and return its module."""
 
     class Net(lightning.LightningModule):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
@@ -97,24 +85,43 @@ def test_with_lightning_itself_training_is_the_same(tmp_path: Path, precision: A
             return self.net(x)  # type: ignore[no-any-return]
 
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            loss = F.cross_entropy(self(batch[0]), batch[1])
+            x, t = batch.values() if isinstance(batch, dict) else batch
+            loss = F.cross_entropy(self(x), t)
             self.losses.append(bits(loss))
             return loss
 
         def validation_step(self, batch: Any, batch_idx: int) -> None:
-            self(batch[0])
+            self(next(iter(batch.values())) if isinstance(batch, dict) else batch[0])
 
         def configure_optimizers(self) -> Any:
             return torch.optim.Adam(self.parameters(), 0.01)
 
+    lightning.seed_everything(0)
+    model = Net()
+    quiet = {"enable_progress_bar": False, "enable_checkpointing": False, "enable_model_summary": False}
+    logger = lightning.pytorch.loggers.CSVLogger(folder)
+    options = {"max_epochs": 2, "accelerator": "cpu", "devices": 1, "logger": logger} | quiet | options
+    lightning.Trainer(callbacks=callbacks, **options).fit(model, loader, loader)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_batches_of_another_form_are_read_by_a_function(tmp_path: Path, lightning: Any) -> None:
+    callback = lightning_callback(
+        "cross-entropy", read_batch=lambda batch: (batch["image"], batch["label"]), every=2, overhead=1e9
+    )
+    rows = [{"image": x, "label": t} for x, t in zip(*data(), strict=True)]
+    fit(lightning, tmp_path, [callback], torch.utils.data.DataLoader(rows, 4))
+    assert callback.monitor.stopped == ""
+    assert [record["step"] for record in callback.monitor.history] == [0, 2, 4]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_with_lightning_itself_training_is_the_same(tmp_path: Path, lightning: Any, precision: Any) -> None:
     def train(callbacks: list[Any]) -> tuple[Any, Any]:
-        lightning.seed_everything(0)
-        model = Net()
         loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data()), 4, shuffle=True)
-        quiet = {"enable_progress_bar": False, "enable_checkpointing": False, "enable_model_summary": False}
-        logger = lightning.pytorch.loggers.CSVLogger(tmp_path)
-        options = {"max_epochs": 2, "accelerator": "cpu", "devices": 1, "precision": precision, "logger": logger}
-        lightning.Trainer(callbacks=callbacks, **options, **quiet).fit(model, loader, loader)
+        model = fit(lightning, tmp_path, callbacks, loader, precision=precision)
         return model.losses, {name: bits(value) for name, value in model.state_dict().items()}
 
     callback = lightning_callback("cross-entropy", every=2, overhead=1e9)

@@ -1,4 +1,4 @@
-"""The monitor in transformers' Trainer: its events by hand, and itself where accelerate is installed."""
+"""The monitor in transformers' Trainer: its events one by one, and whole trainings."""
 
 from __future__ import annotations
 
@@ -74,7 +74,6 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("options", [{}, {"bf16": True}, {"gradient_accumulation_steps": 2}], ids=str)
 def test_with_the_trainer_itself_training_is_the_same(tmp_path: Path, options: dict[str, Any]) -> None:
-    pytest.importorskip("accelerate")
     from transformers import Trainer, TrainingArguments
 
     def train(callbacks: list[Any]) -> tuple[Any, Any]:

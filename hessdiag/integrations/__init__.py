@@ -1,0 +1,1 @@
+"""What other programs take: findings as SARIF and JUnit XML, and a plugin of pytest."""
