@@ -21,7 +21,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel, tangent
 from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
 from hessdiag.derivatives.jacobian_form import Jacobian
-from hessdiag.derivatives.losses import hessian_matrix
+from hessdiag.derivatives.losses import hessian_matrix, hessian_products, root_products
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians
 from hessdiag.execution.work import ALL_HERE, Result, Work
@@ -163,8 +163,8 @@ def sent_back(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
     """The cotangents of directions z (q, B, *out): A z where the loss has a root, else z and S z."""
     loss = problem.loss
     if loss.has_root:
-        return torch.stack([loss.root_product(y, part.targets, v) for v in z])
-    return torch.cat([z, torch.stack([loss.hessian_product(y, part.targets, v) for v in z])])
+        return root_products(loss, y, part.targets, z)
+    return torch.cat([z, hessian_products(loss, y, part.targets, z)])
 
 
 def slope_of(problem: Problem, part: Batch, y: Tensor) -> Tensor:

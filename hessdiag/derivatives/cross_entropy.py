@@ -83,6 +83,26 @@ class CrossEntropy:
         scale = (self._sum(t) * weight).sqrt()
         return p.sqrt() * (v - self._sum(p * v)) * scale
 
+    def hessian_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        """`hessian_product` of several v, (q, B, *out)."""
+        t, weight = self._targets(y, targets)
+        p = self._softmax(y)
+        return self._projected(p * self._sum(t) * weight, p, z)
+
+    def root_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        """`root_product` of several v, (q, B, *out)."""
+        t, weight = self._targets(y, targets)
+        p = self._softmax(y)
+        return self._projected(p.sqrt() * (self._sum(t) * weight).sqrt(), p, z)
+
+    def _projected(self, factor: Tensor, p: Tensor, z: Tensor) -> Tensor:
+        """f∘v − p Σ f∘v of several v; what all have in common, and does not fit a cache, is computed once."""
+        found = torch.empty_like(z)
+        for v, each in zip(z, found, strict=True):
+            torch.mul(factor, v, out=each)
+            each.addcmul_(p, self._sum(each), value=-1)
+        return found
+
     def divisors(self, y: Tensor, targets: Tensor) -> Tensor:
         """What torch's mean divides the sum over each example's positions by, (B,): positions, or their weights."""
         if _is_like_outputs(y, targets):

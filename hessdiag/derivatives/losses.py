@@ -33,7 +33,9 @@ __all__ = [
     "Reading",
     "check_targets",
     "hessian_matrix",
+    "hessian_products",
     "resolve_loss",
+    "root_products",
 ]
 
 LossFunction = Callable[[Tensor, "Tensor | None"], Tensor]
@@ -251,6 +253,20 @@ def _check_values(y: Tensor, targets: Tensor) -> None:
         labels = not targets.is_floating_point() and targets.dim() < y.dim()
         remedy = "class indices are for loss 'cross-entropy'" if labels else "pass targets of that shape"
         raise HessdiagError(f"targets have shape {tuple(targets.shape)}, the outputs {whole}: {remedy}")
+
+
+def hessian_products(loss: Loss, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+    """S v of several v, (q, B, *out)."""
+    if isinstance(loss, CrossEntropy):
+        return loss.hessian_products(y, targets, z)
+    return torch.stack([loss.hessian_product(y, targets, v) for v in z])
+
+
+def root_products(loss: Loss, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+    """A v of several v, (q, B, *out); only where the loss has a root."""
+    if isinstance(loss, CrossEntropy):
+        return loss.root_products(y, targets, z)
+    return torch.stack([loss.root_product(y, targets, v) for v in z])
 
 
 def hessian_matrix(loss: Loss, y: Tensor, targets: Tensor | None) -> Tensor:

@@ -13,7 +13,9 @@ from hessdiag.derivatives.losses import (
     RandomQuadratic,
     Reading,
     hessian_matrix,
+    hessian_products,
     resolve_loss,
+    root_products,
 )
 from hessdiag.errors import HessdiagError
 
@@ -93,6 +95,20 @@ def test_the_root_multiplies_to_the_hessian(name: str) -> None:
     torch.testing.assert_close(there_and_back, loss.hessian_product(y, targets, v), rtol=1e-11, atol=1e-14)
     a = (loss.root_product(y, targets, v) * w).sum()
     torch.testing.assert_close(a, (v * loss.root_transposed_product(y, targets, w)).sum())
+
+
+@pytest.mark.parametrize("name", cases())
+def test_products_of_several_vectors_are_those_of_each(name: str) -> None:
+    loss, y, targets, _ = cases()[name]
+    z = torch.randn(3, *y.shape, dtype=y.dtype)
+    for several, one in ((hessian_products, loss.hessian_product), (root_products, loss.root_product)):
+        if several is hessian_products or loss.has_root:
+            expected = torch.stack([one(y, targets, v) for v in z])
+            torch.testing.assert_close(several(loss, y, targets, z), expected, rtol=1e-12, atol=1e-14)
+            basis = z[:, :1].expand_as(z)
+            torch.testing.assert_close(
+                several(loss, y, targets, basis), torch.stack([one(y, targets, v) for v in basis])
+            )
 
 
 def test_the_random_matrix_follows_the_seed_alone() -> None:
