@@ -24,7 +24,6 @@ from hessdiag.curvature.estimators.student import t_quantile
 from hessdiag.curvature.first_step import sent_back
 from hessdiag.curvature.pair_groups import GROUPS, MAX_GROUP, MIN_GROUPS, SIDE, sketched_means
 from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
-from hessdiag.derivatives.losses import hessian_products
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
@@ -102,11 +101,7 @@ def _pairs(problem: Problem, groups: Sequence[Sequence[int]], drawn: int | None,
     def cotangents_of(y: Tensor) -> Tensor:
         which = f"examples from {batch.offset + groups[0][0]}"
         z = unit_cotangents(y) if drawn is None else _drawn(y, drawn, which, seed)  # (q, B, *out)
-<<<<<<< HEAD
         return sent_back(problem, part, y, z)
-=======
-        return torch.cat([z, hessian_products(loss, y, part.targets, z)])
->>>>>>> embed
 
     own = np.zeros((len(groups), len(problem.blocks)))
     cross = np.zeros_like(own)
