@@ -72,7 +72,8 @@ def exact_per_example(
     total = work.total("exact blocks", list(batch.chunks(chunk)), measure)
     first_step = {key: total[key] for key in KEYS} if step is not None else None
     pairs = {key: total[key] for key in PAIRS} if groups is not None else None
-    return replace(_curvature(total["norms"] / batch.size, blocks), first_step=first_step, pairs=pairs)
+    norms = total["norms"] + total["norms"].T  # equal but for rounding
+    return replace(_curvature(norms / (2 * batch.size), blocks), first_step=first_step, pairs=pairs)
 
 
 def _between(jacobian: Jacobian, S: Tensor, start: int, stop: int) -> tuple[float, float]:

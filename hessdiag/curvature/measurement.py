@@ -21,6 +21,8 @@ from hessdiag.execution.memory import Memory
 from hessdiag.execution.work import Work
 from hessdiag.network.shapes import NetworkShape
 
+PAIRED = 2**28  # bytes of a group of examples that is measured exactly, but two always are
+
 
 def measure_curvature(
     problem: Problem,
@@ -58,18 +60,22 @@ def measure_curvature(
             work=work,
         )
     if how.in_output_space and settings.per == "example":
-        groups = None
-        if settings.measures_pairs:
-            fitting = max(at_once(shape.outputs), min(2, most // shape.outputs))
-            groups = PairGroups.of(
-                problem.batch.size, largest=min(largest_group(shape.outputs), fitting), blocks=len(problem.blocks)
-            )
+        groups = _pair_groups(problem, shape) if settings.measures_pairs else None
+        if groups is not None and most < groups.size * shape.outputs:
+            groups = None
         return exact_per_example(problem, chunk=at_once(shape.outputs), step=step, groups=groups, work=work)
     found = _without_step(problem, how, shape, settings, memory=memory, work=work)
     if step is None:
         return found
     sums = sum_first_step(problem, step, outputs=shape.outputs, chunk=at_once, seed=settings.seed, work=work)
     return replace(found, first_step=sums)
+
+
+def _pair_groups(problem: Problem, shape: NetworkShape) -> PairGroups | None:
+    """Groups that depend on the network alone, whatever memory there is."""
+    fitting = PAIRED // shape.bytes_per_example(shape.outputs)
+    largest = max(2, min(largest_group(shape.outputs), fitting))
+    return PairGroups.of(problem.batch.size, largest=largest, blocks=len(problem.blocks))
 
 
 def _without_step(

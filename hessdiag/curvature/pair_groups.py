@@ -15,7 +15,8 @@ from torch import Tensor
 from hessdiag.curvature.estimators.pairs import pair_statistics
 from hessdiag.execution.work import Result
 
-GROUPS = 16
+GROUPS = 16  # at least, of a large batch
+EXAMPLES = 96  # in all groups, of a large batch
 MIN_GROUPS = 4  # of a batch that is not one group, so that they tell an error
 SIDE = 64  # outputs of all examples of a group together, where there are so few that all are taken
 MAX_GROUP = 8
@@ -43,7 +44,7 @@ class PairGroups:
         if min(examples, largest) < 2:
             return None
         size = examples if examples <= largest else min(largest, max(2, examples // MIN_GROUPS))
-        return cls(examples, size, min(GROUPS, examples // size), blocks)
+        return cls(examples, size, min(max(GROUPS, EXAMPLES // size), examples // size), blocks)
 
     def order(self) -> list[int]:
         """Numbers of the examples such that each group is spread over the whole batch, which may be sorted."""

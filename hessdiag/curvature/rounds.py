@@ -18,7 +18,7 @@ from hessdiag.network.blocks import block_parameter
 from hessdiag.results.numbers import Array
 
 MIN_DIRECTIONS = 6  # directions that still tell their own noise
-MARGIN = 1.5  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
+MARGIN = 1.3  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
 TAILS = 6.0  # how many times fewer degrees of freedom a variance of fourth powers of Gaussians has
 
 

@@ -64,6 +64,8 @@ PILOT_SHARE = 4  # a quarter of a small batch
 BASIS = (4, 16)  # of the range finder at first, at least and at most; then twice as many while that saves directions
 MAX_BASIS = 64
 CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave little
+HEAVY_TAILS = 1.5  # times more margin where a basis leaves little, but now and then much
+PAIR = 2  # examples of a group, which are in memory at once
 LOW_RANK = 10.0  # effective rank under which deflation pays
 RANDOM = 12  # directions of a round, at least, where the budget has room for them
 
@@ -110,10 +112,11 @@ def sketch_per_example(
     else:
         directions, spent = _Directions(min(pilot.wanted(first, room), room)), 0
     rounds = _rounds(directions, most)
-    groups = _pair_groups(problem, rounds[0], chunk, most) if pairs else None
-    beside = _Beside(step, groups)
-    if groups is not None:
+    groups = PairGroups.of(size, largest=PAIR, blocks=len(problem.blocks))
+    if groups is not None:  # in this order whatever is measured, so that the numbers are the same
         problem = replace(problem, batch=problem.batch.select(groups.order()))
+    fit = pairs and most >= PAIR * rounds[0].sent_back(problem.loss)
+    beside = _Beside(step, groups if fit else None)
     measured = [_round(problem, each, chunk, seed, work, beside if each is rounds[0] else _Beside()) for each in rounds]
     total = combine(measured, rounding_of(problem))
     spent += PILOT + sum(each.cost for each in rounds)
@@ -129,14 +132,6 @@ class _Beside:
 
     step: FirstStep | None = None
     groups: PairGroups | None = None
-
-
-def _pair_groups(
-    problem: Problem, directions: _Directions, chunk: Callable[[int], int], most: int
-) -> PairGroups | None:
-    cotangents = directions.sent_back(problem.loss)
-    largest = min(MAX_GROUP, max(chunk(cotangents), min(2, most // cotangents)))
-    return PairGroups.of(problem.batch.size, largest=largest, blocks=len(problem.blocks))
 
 
 @dataclass(frozen=True)
@@ -156,10 +151,11 @@ class _Pilot:
     def run(self, directions: _Directions) -> Round:
         return _round(self.problem, directions, self.chunk, self.seed, self.work)
 
-    def wanted(self, found: Round, room: int) -> int:
+    def wanted(self, found: Round, room: int, *, deflated: bool = False) -> int:
         """Directions, `MIN_DIRECTIONS` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
         own = weight_places(self.problem)
         own_noise = float(widening(degrees_of_freedom(PILOT, self.problem.batch.size)))
+        own_noise *= HEAVY_TAILS if deflated else 1.0
         share = self.problem.batch.size / self.size
         return directions_wanted(found, own, self.rtol / own_noise, room, parts=self.size, share=share)
 
@@ -182,7 +178,7 @@ def _deflated(pilot: _Pilot, scales: list[float], room: int, basis: int, widest:
         if left < RANDOM + 2 * basis:
             basis = min(basis, max(0, (room - spent - RANDOM) // 2)) if not spent else basis // 2
             return _Directions(max(room - spent - 2 * basis, MIN_DIRECTIONS), basis, scales), spent
-        random = pilot.wanted(pilot.run(trial), left - 2 * basis)
+        random = pilot.wanted(pilot.run(trial), left - 2 * basis, deflated=True)
         spent += trial.cost
         if random <= 4 * basis or 2 * basis > min(MAX_BASIS, widest):
             return _Directions(random, basis, scales), spent

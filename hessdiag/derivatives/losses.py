@@ -135,7 +135,7 @@ class RandomQuadratic:
         """A (N, N) and signs (N,) of 1 and -1, in float64, with R + Rᵀ = A diag(signs) Aᵀ.
 
         >>> A, signs = RandomQuadratic(R=torch.tensor([[1.0, 0.0], [0.0, -2.0]])).signed_root()
-        >>> A @ signs.diag() @ A.T
+        >>> (A @ signs.diag() @ A.T).round(decimals=12) + 0.0
         tensor([[ 2.,  0.],
                 [ 0., -4.]], dtype=torch.float64)
         """

@@ -86,7 +86,7 @@ def test_a_failure_says_what_is_wrong_where_and_what_to_do(run) -> None:  # type
             "E*fault HD402: Dead units",
             "E*where: 0.bias, 0.weight",
             "E*seen:  100 % of the ReLUs behind 0 never fire on this batch (above 80 % is unusual); the mean of",
-            "E*the bias is -10.",
+            "E*the bias is -10.0.",
             "E*do:    Start the bias at zero: `nn.init.zeros_(model.get_parameter('0.bias'))`.",
             "E*why:   hessdiag explain HD402",
             "E*warning HD205: A bias drowns what its layer computes",

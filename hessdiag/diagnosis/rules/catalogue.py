@@ -46,7 +46,7 @@ def explain(rule: str, *, width: int = WIDTH) -> str:
         "Exceptions": entry.exceptions,
         "What to do": entry.repair,
     }
-    lines = [f"{rule}: {entry.title}", ""]
+    lines = [fill(f"{rule}: {entry.title}", width, subsequent_indent="  ", break_on_hyphens=False), ""]
     for title, text in parts.items():
         lines += [title, _indented(text, width), ""]
     if shown := [f"docs/gallery.md#{case}" for case in GALLERY.get(rule, ())]:
