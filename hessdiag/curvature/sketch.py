@@ -12,8 +12,8 @@ error) A z_k alone are sent back, and X_l is the Gram matrix of A^T K_l A.
 *Plain*: all directions are Gaussian. Right for high effective rank, where the error falls like 1/q.
 
 *Deflated*: deep ReLU networks at initialisation have K_l of rank 1 to 3, and q plain directions leave an error of
-1/√q. First find the range: forward-mode passes with random weight tangents give samples of N(0, K), Q = orth of them
-(Halko, Martinsson & Tropp, arXiv 0909.4061). Then Q is treated exactly and only (I − QQ^T)ω is random. Any Q that is
+1/√q. First find the range: random displacements of the weights move the outputs by samples of covariance K, Q = orth
+of them (`hessdiag.curvature.range_finder`). Then Q is treated exactly and only (I − QQ^T)ω is random. Any Q that is
 independent of the ω leaves the estimate unbiased.
 
 *How many*: stopping as soon as the samples look precise biases them, low estimates of a skewed sum looking the more
