@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from hessdiag.plots import style
 from hessdiag.plots.frame import frame, head
+from hessdiag.plots.labels import number
 from hessdiag.plots.ticks import label_decades
 
 ROW = 0.2  # inches
@@ -48,7 +49,7 @@ def title_of(items: Mapping[str, Any]) -> str:
     ratios = [spread["median"] for item in items.values() for spread in fastest(item)]
     if not ratios:
         return "What a diagnosis takes, in gradients"
-    least, most = (f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
+    least, most = (number(ratio) for ratio in (min(ratios), max(ratios)))
     span = least if least == most else f"{least} to {most}"
     return f"The fastest peer takes {span} times as long as hessdiag for the same numbers"
 

@@ -67,6 +67,8 @@ CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave lit
 HEAVY_TAILS = 1.5  # times more margin where a basis leaves little, but now and then much
 PAIR = 2  # examples of a group, which are in memory at once
 LOW_RANK = 10.0  # effective rank under which deflation pays
+CONCENTRATED = 50.0  # under which it may, where many directions are wanted: a large part is in few dimensions
+COSTLY = 64  # directions from which a basis is tried for a few blocks of low rank
 RANDOM = 12  # directions of a round, at least, where the budget has room for them
 
 
@@ -103,14 +105,8 @@ def sketch_per_example(
     first = pilot.run(_Directions(PILOT, name="pilot"))
     ranks = first.effective_ranks()
     rank = float(np.nanmedian(ranks)) if np.isfinite(ranks).any() else math.nan  # no block has any curvature
-    deflated = rank < LOW_RANK
     room = max(budget.max_products - PILOT, MIN_DIRECTIONS)
-    if deflated:
-        widest = min(outputs, most // 2)
-        basis = min(_first_basis(rank) if outputs > BASIS[1] else outputs, widest)
-        directions, spent = _deflated(pilot, first.trace_scales(), min(room, budget.max_products), basis, widest)
-    else:
-        directions, spent = _Directions(min(pilot.wanted(first, room), room)), 0
+    directions, spent = _choose(pilot, first, room, most, outputs)
     rounds = _rounds(directions, most)
     groups = PairGroups.of(size, largest=PAIR, blocks=len(problem.blocks))
     if groups is not None:  # in this order whatever is measured, so that the numbers are the same
@@ -120,7 +116,7 @@ def sketch_per_example(
     measured = [_round(problem, each, chunk, seed, work, beside if each is rounds[0] else _Beside()) for each in rounds]
     total = combine(measured, rounding_of(problem))
     spent += PILOT + sum(each.cost for each in rounds)
-    how = f"{'deflated' if deflated else 'plain'} sketches, median effective rank {rank:.1f}"
+    how = f"{'deflated' if directions.fixed else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
     found = total.curvature(problem, spent, budget.rtol)
     return replace(found, how=how, first_step=measured[0].first_step, pairs=measured[0].pairs)
@@ -158,6 +154,30 @@ class _Pilot:
         own_noise *= HEAVY_TAILS if deflated else 1.0
         share = self.problem.batch.size / self.size
         return directions_wanted(found, own, self.rtol / own_noise, room, parts=self.size, share=share)
+
+
+def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> tuple[_Directions, int]:
+    """Directions of the measurement, and the products that choosing them took.
+
+    A basis pays where most blocks have a low rank; or where one does that would ask for many directions of all.
+    """
+    ranks, own = first.effective_ranks(), weight_places(pilot.problem)
+    known = ranks[np.isfinite(ranks)]
+    median = float(np.median(known)) if len(known) else math.inf
+    plain = _Directions(min(pilot.wanted(first, room), room))
+    low = ranks < CONCENTRATED  # false where there is no curvature
+    if median >= LOW_RANK and (plain.random < COSTLY or not low[own].any()):
+        return plain, 0
+    widest = min(outputs, most // 2)
+    rank = median if median < LOW_RANK else float(np.median(ranks[own][low[own]]))
+    scales = [
+        scale if median < LOW_RANK or is_low else 0.0 for scale, is_low in zip(first.trace_scales(), low, strict=True)
+    ]
+    basis = min(_first_basis(rank) if outputs > BASIS[1] else outputs, widest)
+    directions, spent = _deflated(pilot, scales, room, basis, widest)
+    if median >= LOW_RANK and directions.cost >= plain.cost:
+        return plain, spent
+    return directions, spent
 
 
 def _first_basis(rank: float) -> int:
