@@ -67,7 +67,7 @@ CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave lit
 HEAVY_TAILS = 1.5  # times more margin where a basis leaves little, but now and then much
 PAIR = 2  # examples of a group, which are in memory at once
 LOW_RANK = 10.0  # effective rank under which deflation pays
-CONCENTRATED = 50.0  # under which, and under a tenth of the outputs, it may where many directions are wanted
+CONCENTRATED = 50.0  # under which, and under a twentieth of the outputs, it may where many directions are wanted
 COSTLY = 64  # directions from which a basis is tried for a few blocks of low rank
 RANDOM = 12  # directions of a round, at least, where the budget has room for them
 
@@ -165,7 +165,7 @@ def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> 
     known = ranks[np.isfinite(ranks)]
     median = float(np.median(known)) if len(known) else math.inf
     plain = _Directions(min(pilot.wanted(first, room), room))
-    low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 10))  # false where there is no curvature
+    low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 20))  # false where there is no curvature
     if median >= LOW_RANK and (plain.random < COSTLY or not low[own].any()):
         return plain, 0
     widest = min(outputs, most // 2)
