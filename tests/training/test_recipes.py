@@ -59,7 +59,11 @@ def test_tensorboard() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_weights_and_biases(tmp_path: Path) -> None:
+def test_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    wandb.teardown()  # it keeps the folder that it was first set up in, as by a test before this one
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     model = nn.Linear(4, 3)
     names = run(RECIPES["wandb"], model=model, loss=nn.CrossEntropyLoss())
     train(names["monitor"], model)
