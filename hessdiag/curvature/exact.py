@@ -138,4 +138,4 @@ def _curvature(frobenius_sq: Array, blocks: Sequence[Block]) -> Curvature:
     diagonal = {block.name: Diagonal(float(full[i, i]), 0.0, 0, "exact") for i, block in enumerate(blocks)}
     weights = [i for i, block in enumerate(blocks) if block.kind == "weight"]
     heat = full[weights][:, weights]
-    return Curvature(diagonal, heat, 0 * heat)
+    return Curvature(diagonal, heat, np.zeros_like(heat))

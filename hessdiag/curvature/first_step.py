@@ -11,6 +11,7 @@ random ones z with E zzᵀ = I, where z_kᵀ A^T J_l u_l has the right second mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,7 +92,13 @@ def exact_sums(
 
 
 def sketched_sums(
-    problem: Problem, part: Batch, step: FirstStep, cotangents: Tensor, found: Sequence[Tensor], fixed: int
+    problem: Problem,
+    part: Batch,
+    step: FirstStep,
+    cotangents: Tensor,
+    found: Sequence[Tensor],
+    fixed: int,
+    slope_size: float = 1.0,
 ) -> Result:
     """What `step_sums` returns, from random directions.
 
@@ -100,9 +107,10 @@ def sketched_sums(
         cotangents: (C, B, *out): A z, or z and S z, and last the gradient of the loss.
         found: cotangent^T J u of every block, (B, C, O) each, of all these.
         fixed: the first so many z are a basis of weight 1; the weights of the others add up to 1.
+        slope_size: what the gradient of the loss has been multiplied by.
     """
     v = torch.stack([*found, step.of_the_rest(problem, part, cotangents)], dim=3)  # (B, C, O, L + 1)
-    slope, v = v[:, -1], v[:, :-1]
+    slope, v = v[:, -1] / slope_size, v[:, :-1]
     left, right = (v, v) if problem.loss.has_root else v.chunk(2, dim=1)
     weights = left.new_ones(left.shape[1])
     weights[fixed:] /= len(weights) - fixed
@@ -165,6 +173,13 @@ def sent_back(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
     if loss.has_root:
         return root_products(loss, y, part.targets, z)
     return torch.cat([z, hessian_products(loss, y, part.targets, z)])
+
+
+def alike(slope: Tensor, cotangents: Tensor) -> tuple[Tensor, float]:
+    """The slope's cotangent as large as the others, and what it was multiplied by: all share one float32 range."""
+    own, others = (float(each.abs().max()) if each.numel() else 0.0 for each in (slope, cotangents))
+    size = others / own if own > 0 and others > 0 else 1.0
+    return (slope * size, size) if 0 < size < math.inf else (slope, 1.0)
 
 
 def slope_of(problem: Problem, part: Batch, y: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from hessdiag.curvature.estimators.student import t_quantile
@@ -25,7 +24,7 @@ from hessdiag.curvature.first_step import sent_back
 from hessdiag.curvature.pair_groups import GROUPS, MAX_GROUP, MIN_GROUPS, SIDE, sketched_means
 from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
 from hessdiag.derivatives.problem import Problem
-from hessdiag.execution.seeds import stream
+from hessdiag.execution.seeds import gaussians
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.results.numbers import Z95, Array
 
@@ -96,11 +95,11 @@ def _groups(examples: int, size: int) -> list[list[int]]:
 def _pairs(problem: Problem, groups: Sequence[Sequence[int]], drawn: int | None, seed: int) -> Result:
     """Means over the pairs within each group."""
     batch, loss = problem.batch, problem.loss
-    part = batch.select([number for group in groups for number in group])
+    chosen = [number for group in groups for number in group]
+    part, numbers = batch.select(chosen), [batch.offset + number for number in chosen]
 
     def cotangents_of(y: Tensor) -> Tensor:
-        which = f"examples from {batch.offset + groups[0][0]}"
-        z = unit_cotangents(y) if drawn is None else _drawn(y, drawn, which, seed)  # (q, B, *out)
+        z = unit_cotangents(y) if drawn is None else _drawn(y, drawn, numbers, seed)  # (q, B, *out)
         return sent_back(problem, part, y, z)
 
     own = np.zeros((len(groups), len(problem.blocks)))
@@ -128,11 +127,20 @@ def _ratio(own: Array, cross: Array) -> NoiseScale:
     (b² − t² V_b) ρ² − 2 (a b − t² V_ab) ρ + a² − t² V_a. To first order in the errors it would be too short where b is
     but a few of them above 0. It is bounded where b > t √V_b; the same is asked of a, and else nothing is told.
     """
-    groups, a, b = len(own), float(own.mean()), float(cross.mean())
     if not own.any():
         return NoiseScale(math.nan, math.nan)
     if not cross.any():
         return NoiseScale(math.inf, math.inf)
+    sizes = float(np.abs(own).max()), float(np.abs(cross).max())
+    if not np.isfinite(sizes).all():
+        return NoiseScale(math.nan, math.nan)
+    scaled = _scaled_ratio(own / sizes[0], cross / sizes[1])  # squares fit float64
+    size = sizes[0] / sizes[1]
+    return NoiseScale(scaled.value * size, scaled.stderr * size)
+
+
+def _scaled_ratio(own: Array, cross: Array) -> NoiseScale:
+    groups, a, b = len(own), float(own.mean()), float(cross.mean())
     if groups == 1:
         return NoiseScale(a / b if b > 0 else math.inf, math.nan if b > 0 else math.inf)
     (v_a, v_ab), (_, v_b) = (np.cov(own, cross) / groups).tolist()
@@ -144,6 +152,5 @@ def _ratio(own: Array, cross: Array) -> NoiseScale:
     return NoiseScale(a / b, half / Z95)
 
 
-def _drawn(y: Tensor, count: int, which: str, seed: int) -> Tensor:
-    generator = stream(seed, f"noise scale of {which}")
-    return torch.randn(count, *y.shape, generator=generator).to(y)
+def _drawn(y: Tensor, count: int, numbers: Sequence[int], seed: int) -> Tensor:
+    return gaussians(seed, "noise scale", numbers, (count, *y.shape[1:])).to(y)

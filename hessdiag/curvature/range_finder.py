@@ -66,8 +66,9 @@ def _samples(
     problem: Problem, part: Batch, seen: Trace, count: int, scales: Sequence[float], generator: torch.Generator
 ) -> Iterator[Tensor]:
     """What the outputs (B, *out) move by, `count` times."""
+    largest = max(scales, default=0.0) or 1.0  # only ratios matter, and these fit float32
     weighted = zip(problem.blocks, scales, strict=True)
-    factors = {block.name: _factors(block, scale, count, generator, like=seen.y) for block, scale in weighted}
+    factors = {block.name: _factors(block, scale / largest, count, generator, like=seen.y) for block, scale in weighted}
     ruled = [block for block in problem.blocks if block.structured and block.kind != "scalar"]
     moved = _moved_outputs(problem, part, seen.calls, _displaced(problem.model, seen, ruled, factors), count)
     others = [block for block in problem.blocks if moved is None or block not in ruled]
@@ -193,10 +194,18 @@ class _Moving:
 def _by_tangent(
     model: nn.Module, part: Batch, blocks: Sequence[Block], factors: Mapping[str, Factors], number: int
 ) -> Tensor:
-    """What the outputs move by along a displacement of some blocks, by a pass with the weights' tangents."""
+    """What the outputs move by along a displacement of some blocks, by a pass with the weights' tangents.
+
+    Nothing where an operation, such as that of an `EmbeddingBag`, has no such derivative: a basis does without.
+    """
     at = {block.name: block_parameter(model, block).detach() for block in blocks}
     along = {}
     for name, value in at.items():
         one, other = factors[name]
         along[name] = torch.outer(one[number], other[number]).view(value.shape).to(value)
-    return tangent(FunctionalModel(model), at, along, part, forward_mode=True)
+    try:
+        return tangent(FunctionalModel(model), at, along, part, forward_mode=True)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        return next(iter(at.values())).new_zeros(())

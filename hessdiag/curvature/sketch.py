@@ -36,7 +36,7 @@ from torch import Tensor
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
-from hessdiag.curvature.first_step import KEYS, FirstStep, sent_back, sketched_sums, slope_of
+from hessdiag.curvature.first_step import KEYS, FirstStep, alike, sent_back, sketched_sums, slope_of
 from hessdiag.curvature.pair_groups import MAX_GROUP, PAIRS, PairGroups, sketched_means
 from hessdiag.curvature.range_finder import range_basis
 from hessdiag.curvature.result import Curvature
@@ -283,7 +283,9 @@ class _Sent:
         y = seen.y.detach()
         z = _draw(problem, part, seen, directions, seed)
         cotangents = sent_back(problem, part, y, z)
-        slope = slope_of(problem, part, y) if beside.step is not None else cotangents[:0]
+        slope, size = (
+            alike(slope_of(problem, part, y), cotangents) if beside.step is not None else (cotangents[:0], 1.0)
+        )
         every, count = torch.cat([cotangents, slope]), len(cotangents)
         means = partial(sketched_means, fixed=directions.fixed, root=problem.loss.has_root)
         rows = beside.groups.rows(start, part.size) if beside.groups is not None else None
@@ -298,7 +300,7 @@ class _Sent:
                 moved.append(beside.step.of_block(block.name, jacobian, every))
         sums: dict[str, Any] = dict(rows.result()) if rows is not None else {}
         if beside.step is not None:
-            sums |= sketched_sums(problem, part, beside.step, every, moved, directions.fixed)
+            sums |= sketched_sums(problem, part, beside.step, every, moved, directions.fixed, size)
         both = torch.stack(grams, dim=1).detach()
         if problem.loss.has_root:
             return cls(both, both, sums)

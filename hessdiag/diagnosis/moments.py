@@ -164,10 +164,11 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
     seen = trace(model, watched, owners, keep_outputs=True, in_common=looked_up_in_common(blocks))
     y = seen.y.detach()
     _check_finite(y)
-    # One half tells what reaches the other, and autograd's gradient of the loss tells the rest; else both are sent.
-    halves = halves_of(part, seed)[: 1 if gradients is not None else 2]
+    halves = halves_of(part, seed)
     if part.offset != few.offset or part.size > few.size:  # else that was checked just now
         check_outputs(model, part, y, halves)
+    # One half tells what reaches the other, and autograd's gradient of the loss tells the rest; else both are sent.
+    halves = halves[: 1 if gradients is not None else 2]
     own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
     ends = [call.output_edge for call in seen.calls]
     starts = [call.input_edge or call.output_edge for call in seen.calls]  # what an embedding reads has no gradient

@@ -1,6 +1,7 @@
 """Independent random streams from one seed."""
 
 import hashlib
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ def stream(seed: int, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "little"))
 
 
-def gaussians(seed: int, purpose: str, examples: range, shape: tuple[int, ...]) -> Tensor:
+def gaussians(seed: int, purpose: str, examples: Iterable[int], shape: tuple[int, ...]) -> Tensor:
     """N(0, 1) numbers for each example from a stream of its own, (shape[0], B, *shape[1:]), on the CPU.
 
     What an example is given does not depend on the examples that are measured together with it.

@@ -21,7 +21,7 @@ from hessdiag.execution.seeds import stream
 from hessdiag.init import Scheme
 from hessdiag.loading.checkpoint import Checkpoint, load_checkpoint
 from hessdiag.loading.model_source import ModelSource, Network
-from hessdiag.loading.user_data import read_batches
+from hessdiag.loading.user_data import read_batches, seeded
 from hessdiag.network.preserve import preserve_state
 from hessdiag.torch_arguments import as_device, as_dtype
 from hessdiag.user_code.named_function import NamedFunction, one_line
@@ -110,7 +110,7 @@ def prepare(
         batch = random_inputs(network, source, batch_size=batch_size, seed=seed)
         origin_of_data = network.inputs.description if network.inputs else ""
     else:
-        read = read_batches(data, batch_size=batch_size, most=batches)
+        read = seeded(read_batches(data, batch_size=batch_size, most=batches), seed)
         batch, origin_of_data = next(read), data.reference
         more = (later.to(where, dtype) for later in read)
     batch = replace(batch.to(where, dtype), output=source.output)

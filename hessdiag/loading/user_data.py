@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+from torch import Tensor
+
 from hessdiag.data.batch import Batch
 from hessdiag.data.stream import EXPECTED, batches
 from hessdiag.errors import HessdiagError
+from hessdiag.execution.seeds import stream
 from hessdiag.user_code.named_function import NamedFunction
 
 
@@ -39,3 +43,19 @@ def read_batches(function: NamedFunction, *, batch_size: int, most: int | None) 
         yield batch.narrow(0, batch_size) if most == 1 else batch
     if not read:
         raise HessdiagError(f"{label} gives no batch: {EXPECTED}")
+
+
+def seeded(read: Iterator[Batch], seed: int) -> Iterator[Batch]:
+    """The same batches with torch's random numbers from a seed while each is read, as where a DataLoader shuffles."""
+    state: Tensor | None = None
+    while True:
+        with torch.random.fork_rng(devices=[]):
+            if state is None:
+                torch.manual_seed(stream(seed, "data").initial_seed())
+            else:
+                torch.set_rng_state(state)
+            batch = next(read, None)
+            state = torch.get_rng_state()
+        if batch is None:
+            return
+        yield batch

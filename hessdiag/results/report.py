@@ -204,8 +204,9 @@ class Report(Tabled, Paged, Record):
             if block.name == name:
                 return block
         reasons = dict(self.skipped)
+        like = [block.name for block in self.blocks if block.name.rpartition(".")[0] == name]
         why = f": {reasons[name]}" if name in reasons else f": it has {len(self.blocks)} blocks, see report.blocks"
-        raise HessdiagError(f"the report has no block {name!r}{why}")
+        raise HessdiagError(f"the report has no block {name!r}" + (f": ask for {' or '.join(like)}" if like else why))
 
     def __len__(self) -> int:
         """How many blocks there are."""

@@ -114,3 +114,11 @@ def test_a_scale_that_is_lost_in_noise_has_no_error(lost: str) -> None:
     known, around_zero = np.full(16, 11.0), np.array([-5.0, 3.0] * 8)
     scale = _ratio(*((around_zero, known) if lost == "own" else (known, around_zero)))
     assert scale.stderr == math.inf
+
+
+@pytest.mark.parametrize("size", [1e-170, 1.0, 1e170])
+def test_a_scale_does_not_depend_on_the_size_of_the_curvature(size: float) -> None:
+    rng = np.random.default_rng(2)
+    own, cross = rng.gamma(4, size=16), rng.gamma(4, size=16) / 2
+    small, plain = _ratio(own * size, cross * size), _ratio(own, cross)
+    assert (small.value, small.stderr) == pytest.approx((plain.value, plain.stderr))

@@ -189,3 +189,32 @@ def test_blocks_without_any_curvature_are_zero_without_a_warning() -> None:
     report = hessdiag.diagnose(model, torch.randn(6, 4), loss="mse", targets=torch.randn(6, 3), method="sketch")
     assert [block.avg_sq_singular_value for block in report.blocks] == [0.0, 0.0]
     assert "without any curvature" in report.method_reason
+
+
+@pytest.mark.parametrize("size", [1e-20, 1.0, 1e8])
+def test_weights_of_any_size_are_sketched_in_float32(size: float) -> None:
+    """The slope of the loss is as large as the outputs, and shares a range with cotangents that are not."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 40))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(size)
+    x, t = torch.randn(5, 6), torch.randn(5, 40)
+    exact, sketched = (
+        hessdiag.diagnose(model, x, t, loss="mse", method=method, noise_scale=False, signals=False)
+        for method in ("exact", "sketch")
+    )
+    assert not any(np.isnan(block.avg_sq_singular_value) for block in sketched.blocks)
+    head = sketched["4.bias"]
+    assert head.avg_sq_singular_value == pytest.approx(exact["4.bias"].avg_sq_singular_value, rel=0.2)
+
+
+def test_an_operation_without_second_derivatives_leaves_the_basis_to_the_others() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.EmbeddingBag(9, 5, mode="sum"), nn.Linear(5, 40)).double()
+    x, t = torch.randint(9, (4, 3)), torch.randint(40, (4,))
+    exact, sketched = (
+        hessdiag.diagnose(model, x, t, loss="cross-entropy", method=method) for method in ("exact", "sketch")
+    )
+    off = np.abs(sketched.heatmap.frobenius_sq - exact.heatmap.frobenius_sq)
+    assert (off <= 5 * sketched.heatmap.stderr + 1e-9 * exact.heatmap.frobenius_sq.max()).all()

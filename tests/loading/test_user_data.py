@@ -1,11 +1,14 @@
 """Every form in which a function may give a batch, and those that are refused."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.user_data import read_batches
+from hessdiag.loading.user_data import read_batches, seeded
 from hessdiag.user_code.named_function import NamedFunction
 
 X, T = torch.randn(6, 4), torch.randint(3, (6,))
@@ -108,3 +111,25 @@ def test_what_is_no_batch_is_refused(content, message: str) -> None:
 def test_a_function_with_arguments_is_refused() -> None:
     with pytest.raises(HessdiagError, match="needs arguments"):
         next(read_batches(NamedFunction("--data", "d:f", lambda path: X), batch_size=2, most=1))
+
+
+def test_what_a_shuffling_loader_gives_follows_from_the_seed() -> None:
+    """And torch's own random state is as it was."""
+    rows = torch.utils.data.TensorDataset(torch.arange(40.0).unsqueeze(1))
+    loader = torch.utils.data.DataLoader(rows, batch_size=8, shuffle=True)
+
+    def batches() -> Iterator[Batch]:
+        for (x,) in loader:
+            yield Batch.of(x, None)
+
+    def read(seed: int) -> list[float]:
+        torch.seed()
+        before = torch.get_rng_state()
+        found = list(seeded(batches(), seed))
+        assert torch.equal(torch.get_rng_state(), before)
+        return [float(value) for batch in found for value in batch.args[0]]
+
+    first = read(0)
+    assert sorted(first) == list(range(40))
+    assert first == read(0)
+    assert first != read(1)

@@ -274,3 +274,10 @@ def test_reading_a_report_needs_no_torch(tmp_path: Path) -> None:
         " print(report); report.to_csv(); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "report.json")], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_layer_in_place_of_a_block_is_told_its_blocks() -> None:
+    report = build_report()
+    layer = report.blocks[0].name.rpartition(".")[0]
+    with pytest.raises(hessdiag.HessdiagError, match=f"no block '{layer}': ask for {report.blocks[0].name}"):
+        report[layer]
