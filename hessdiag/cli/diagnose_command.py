@@ -132,6 +132,8 @@ def diagnose(
     if plots:
         draw(_figures(report, relative=relative), plots)
     show(report, json=json, detail=detail)
+    if data and loss == "random-quadratic" and prepared.batch.targets is not None:
+        say("the targets of --data were not used: pass --loss cross-entropy or --loss mse to measure with them")
     if max_memory or verbose or sys.stderr.isatty():
         say(f"memory: at most {report.peak_memory / 2**20:.0f} MiB beside model and data")
     if comparison is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -205,8 +205,8 @@ def groups_forgotten(net: Net) -> Iterator[Finding]:
             rule="HD204",
             severity="note" if net.normalised or calibrated else "warning",
             blocks=blocks,
-            message=f"E[W²] of {net.listed(blocks)} is up to {short(worst)} times below the {law} scheme of the dense"
-            " convolutions, as if the fan had not been divided by the groups.",
+            message=f"E[W²] of {net.listed(blocks)} is {up_to(blocks)}{short(worst)} times below the {law} scheme of"
+            " the dense convolutions, as if the fan had not been divided by the groups.",
             advice=f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by"
             f" {short(math.sqrt(worst))}.",
             value=worst,
@@ -289,8 +289,8 @@ def above_scheme(net: Net) -> Iterator[Finding]:
         rule="HD206",
         severity="warning" if worst > (ABOVE_FIRST if first else ABOVE_WARNING) and few else "note",
         blocks=blocks,
-        message=f"E[W²] of {net.listed(blocks)} is up to {short(worst)} times above the {found.law} scheme that"
-        f" {100 * found.share:.0f} % of the other weights follow (above {trimmed(ABOVE)} is unusual).",
+        message=f"E[W²] of {net.listed(blocks)} is {up_to(blocks)}{short(worst)} times above the {found.law} scheme"
+        f" that {100 * found.share:.0f} % of the other weights follow (above {trimmed(ABOVE)} is unusual).",
         advice=f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}.",
         value=worst,
         threshold=ABOVE,
@@ -376,12 +376,17 @@ def same_input(net: Net) -> Iterator[Finding]:
         rule="HD209",
         severity="note",
         blocks=blocks,
-        message=f"E[W²] of {net.listed(blocks)} differs by up to {short(worst)} from layers of the same shape that read"
-        f" the same tensor (above {trimmed(SAME_INPUT)}).",
+        message=f"E[W²] of {net.listed(blocks)} differs by {up_to(blocks)}{short(worst)} from layers of the same shape"
+        f" that read the same tensor (above {trimmed(SAME_INPUT)}).",
         advice="Check that it is meant, as T5's small q and DeepNorm's v are.",
         value=worst,
         threshold=SAME_INPUT,
     )
+
+
+def up_to(blocks: Sequence[str]) -> str:
+    """The words before the worst number of several blocks; none before that of one."""
+    return "up to " if len(blocks) > 1 else ""
 
 
 RULES = (
