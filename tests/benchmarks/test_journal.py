@@ -72,7 +72,7 @@ def test_the_table_of_a_journal() -> None:
 def test_what_stands_beside_the_dots() -> None:
     assert beside(item(), "hessdiag") == "5.5 · 4 floors · 4.1 %, worst 10 % · 8 GiB, 4×"
     assert beside(item(), "BackPACK") == "68.5 · 12.5× hessdiag's"
-    assert title_of({"one": item()}) == "The fastest peer takes 12 times as long as hessdiag for the same numbers"
+    assert title_of({"one": item()}) == "The fastest peer takes 12.5 times as long as hessdiag for the same numbers"
 
 
 def test_figures_are_drawn() -> None:
