@@ -122,3 +122,15 @@ def test_a_scale_does_not_depend_on_the_size_of_the_curvature(size: float) -> No
     own, cross = rng.gamma(4, size=16), rng.gamma(4, size=16) / 2
     small, plain = _ratio(own * size, cross * size), _ratio(own, cross)
     assert (small.value, small.stderr) == pytest.approx((plain.value, plain.stderr))
+
+
+def test_directions_of_a_pass_of_its_own_do_not_depend_on_the_memory() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 80)).double()
+    x, t = torch.randn(24, 30, dtype=torch.float64), torch.randint(80, (24,))
+    much, little = (
+        hessdiag.diagnose(model, x, t, loss="cross-entropy", per="batch", method="probe", max_products=4, max_memory=m)
+        for m in (2**30, 2**20)
+    )
+    for a, b in zip(much.blocks, little.blocks, strict=True):
+        assert a.noise_scale == pytest.approx(b.noise_scale, rel=1e-9)

@@ -434,3 +434,35 @@ def test_a_relu_that_rounding_turns_hides_no_mixing() -> None:
     model, x = kinked(1e-3)
     with pytest.raises(hessdiag.HessdiagError, match="the model runs over the first dimension"):
         hessdiag.diagnose(model, x)
+
+
+class LastReadsFirst(nn.Module):
+    """One example reads one other, in batches that are larger than those in which pairs are told apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(5, 6), nn.Linear(6, 4)
+        self.double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = torch.tanh(self.body(x))
+        if len(x) > 12:
+            z = z + 0.5 * z[:1] * (torch.arange(len(x)) == len(x) - 1).to(z).unsqueeze(1)
+        return self.head(z)
+
+
+def test_one_pair_that_mixes_is_found_as_often_where_one_half_is_sent_back() -> None:
+    """Both halves are still called without the other: all that is not told apart are pairs within a half."""
+    refused = {}
+    for learning_rates in (True, False):  # with the loss's own gradient at hand, or not
+        for seed in range(6):
+            torch.manual_seed(seed)
+            x, t = torch.randn(16, 5, dtype=torch.float64), torch.randint(4, (16,))
+            options = {"seed": seed, "signals": False, "noise_scale": False, "learning_rates": learning_rates}
+            try:
+                hessdiag.diagnose(LastReadsFirst(), x, t, loss="cross-entropy", **options)
+                refused[learning_rates, seed] = False
+            except hessdiag.HessdiagError as error:
+                refused[learning_rates, seed] = "mix" in str(error) or "an example on its own" in str(error)
+    assert all(refused[True, seed] == refused[False, seed] for seed in range(6))
+    assert any(refused.values())
