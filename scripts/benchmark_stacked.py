@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from alternating import seconds
 from torch import nn
 
 from hessdiag.execution.seeds import stream
@@ -57,16 +57,12 @@ def main() -> None:
         "stacked, written": (lambda: gradients_as_written(members, examples, settings), len(members)),
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
-    clock = time.process_time if asked.threads == 1 and asked.device == "cpu" else time.perf_counter
     steps = asked.steps * settings.epochs
     for turn in range(ROUNDS + 1):
         for name, (run, networks_run) in ways.items():
-            began = clock()
-            run()
-            if asked.device == "cuda":
-                torch.cuda.synchronize()
+            spent = seconds(run, torch.device(asked.device))
             if turn:  # the first one warms up
-                times[name].append((clock() - began) / networks_run / steps * 1e3)
+                times[name].append(spent / networks_run / steps * 1e3)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     for name, taken in times.items():
         print(f"{name:18} {medians[name]:7.3f} ms a network and step ({min(taken):.3f} to {max(taken):.3f})")

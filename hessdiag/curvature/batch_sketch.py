@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ from hessdiag.curvature.rounds import (
     Round,
     combine,
     directions_wanted,
+    equal_rounds,
     rounding_of,
     weight_places,
 )
@@ -48,8 +50,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, RandomQuadratic
 from hessdiag.derivatives.problem import Problem
-from hessdiag.errors import HessdiagError
-from hessdiag.execution.memory import is_out_of_memory, release
+from hessdiag.execution.memory import unless_out_of_memory
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import block_parameter
@@ -81,8 +82,7 @@ def sketch_per_batch(
     pilots, spent = _grow(basis, problem, budget, most, work)
     room = max((budget.max_products - spent) // sides, MIN_DIRECTIONS)
     wanted = directions_wanted(pilots[-1], weight_places(problem), budget.rtol, room) if pilots else room
-    count = -(-wanted // max(MIN_DIRECTIONS, most - basis.size))
-    each = max(MIN_DIRECTIONS, -(-wanted // count))
+    count, each = equal_rounds(wanted, most - basis.size)
     rounds = _measure(basis, [f"round {number + 1} of {count}" for number in range(count)], each, work)
     spent += count * each * sides
     found = combine(rounds, rounding_of(problem)).curvature(problem, spent, budget.rtol)
@@ -91,10 +91,10 @@ def sketch_per_batch(
 
 def _told(first: Round, basis: int, directions: int) -> str:
     """What was chosen, as a clause; `first` is without a basis."""
-    ranks = first.effective_ranks()
-    if not np.isfinite(ranks).any():
+    rank = first.median_rank()
+    if not math.isfinite(rank):
         return "sketches of blocks without any curvature"
-    return f"a basis of {basis} and {directions} directions, median effective rank {np.nanmedian(ranks):.1f}"
+    return f"a basis of {basis} and {directions} directions, median effective rank {rank:.1f}"
 
 
 def _grow(basis: _Basis, problem: Problem, budget: Budget, most: int, work: Work) -> tuple[list[Round], int]:
@@ -363,15 +363,8 @@ class _Passes:
 
     def _fitting(self, measure: Callable[[int], list[Tensor]]) -> list[Tensor]:
         """What `measure` finds, with as many examples at once as fit into memory."""
-        try:
-            return measure(self.chunk)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            if self.chunk == 1:
-                raise HessdiagError(
-                    "out of memory with a single example: use a smaller input or model, or a machine with more memory"
-                ) from error
-        release()  # outside the handler, whose traceback holds on to tensors
+        found = unless_out_of_memory(partial(measure, self.chunk), examples=self.chunk)
+        if found is not None:
+            return found
         self.chunk = max(1, min(self.chunk, self.problem.batch.size) // 2)
         return self._fitting(measure)

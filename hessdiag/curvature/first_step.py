@@ -23,6 +23,7 @@ from hessdiag.derivatives.functional import FunctionalModel, tangent
 from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
 from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.losses import hessian_matrix, hessian_products, root_products
+from hessdiag.derivatives.magnitude import largest_entry
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians
 from hessdiag.execution.work import ALL_HERE, Result, Work
@@ -98,7 +99,7 @@ def sketched_sums(
     cotangents: Tensor,
     found: Sequence[Tensor],
     fixed: int,
-    slope_size: float = 1.0,
+    slope_size: float,
 ) -> Result:
     """What `step_sums` returns, from random directions.
 
@@ -159,10 +160,10 @@ def sum_first_step(
             jacobians = list(all_jacobians(problem.model, part, problem.blocks, unit_cotangents))
             return exact_sums(problem, part, y, step, jacobians, hessian_matrix(problem.loss, y, part.targets))
         z = gaussians(seed, "first step", part.numbers, (RANDOM, *y.shape[1:])).to(y)
-        cotangents = torch.cat([sent_back(problem, part, y, z), slope_of(problem, part, y)])
+        cotangents, size = with_slope(problem, part, y, sent_back(problem, part, y, z))
         sent = all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents)
         found = [step.of_block(b.name, J, cotangents) for b, J in zip(problem.blocks, sent, strict=True)]
-        return sketched_sums(problem, part, step, cotangents, found, fixed=0)
+        return sketched_sums(problem, part, step, cotangents, found, fixed=0, slope_size=size)
 
     return work.total("first step", list(problem.batch.chunks(max(1, chunk(count)))), measure)
 
@@ -175,16 +176,16 @@ def sent_back(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
     return torch.cat([z, hessian_products(loss, y, part.targets, z)])
 
 
-def alike(slope: Tensor, cotangents: Tensor) -> tuple[Tensor, float]:
-    """The slope's cotangent as large as the others, and what it was multiplied by: all share one float32 range."""
-    own, others = (float(each.abs().max()) if each.numel() else 0.0 for each in (slope, cotangents))
+def with_slope(problem: Problem, part: Batch, y: Tensor, cotangents: Tensor) -> tuple[Tensor, float]:
+    """Cotangents and, last, the gradient of each example's loss in the outputs (B, *out); and what that is scaled by.
+
+    It is made as large as the others: all share one float32 range.
+    """
+    slope = problem.loss.gradient(y, part.targets).unsqueeze(0)
+    own, others = largest_entry(slope), largest_entry(cotangents)
     size = others / own if own > 0 and others > 0 else 1.0
-    return (slope * size, size) if 0 < size < math.inf else (slope, 1.0)
-
-
-def slope_of(problem: Problem, part: Batch, y: Tensor) -> Tensor:
-    """The gradient of each example's loss in the outputs, (1, B, *out)."""
-    return problem.loss.gradient(y, part.targets).unsqueeze(0)
+    size = size if 0 < size < math.inf else 1.0
+    return torch.cat([cotangents, slope * size]), size
 
 
 def _columns(

@@ -70,12 +70,13 @@ def _samples(
     weighted = zip(problem.blocks, scales, strict=True)
     factors = {block.name: _factors(block, scale / largest, count, generator, like=seen.y) for block, scale in weighted}
     ruled = [block for block in problem.blocks if block.structured and block.kind != "scalar"]
-    moved = _moved_outputs(problem, part, seen.calls, _displaced(problem.model, seen, ruled, factors), count)
+    network = FunctionalModel(problem.model)
+    moved = _moved_outputs(network, part, seen.calls, _displaced(problem.model, seen, ruled, factors), count)
     others = [block for block in problem.blocks if moved is None or block not in ruled]
     for number in range(count):
         sample = torch.zeros_like(seen.y) if moved is None else moved[number]
         if others:
-            sample = sample + _by_tangent(problem.model, part, others, factors, number)
+            sample = sample + _by_tangent(network, part, others, factors, number)
         yield sample.detach()
 
 
@@ -121,13 +122,17 @@ def _moved(module: nn.Module, block: Block, call: LayerCall, one: Tensor, other:
 
 
 def _moved_outputs(
-    problem: Problem, part: Batch, calls: Sequence[LayerCall], displaced: Sequence[Sequence[Displacement]], count: int
+    network: FunctionalModel,
+    part: Batch,
+    calls: Sequence[LayerCall],
+    displaced: Sequence[Sequence[Displacement]],
+    count: int,
 ) -> list[Tensor] | None:
     """What the outputs move by where what the calls write does, in forward mode; None where the model has none.
 
     Several displacements share a forward pass.
     """
-    moving = _Moving(problem.model, calls)
+    moving = _Moving(network, calls)
     found: list[Tensor] = []
     try:
         for start in range(0, count, TOGETHER):
@@ -151,17 +156,16 @@ def _stacked(call: LayerCall, displaced: Sequence[Displacement], together: range
 class _Moving:
     """A model whose watched layers write more than they do by themselves."""
 
-    model: nn.Module
+    network: FunctionalModel
     calls: Sequence[LayerCall]
 
     def along(self, part: Batch, rows: Sequence[Tensor]) -> Iterator[Tensor]:
         """The derivative of the outputs, (B, *out), along each of the displacements (K, *output shape) of the calls."""
-        network = FunctionalModel(self.model)
         primals = tuple(torch.zeros_like(row[0]) for row in rows)
 
         def outputs(*more: Tensor) -> Tensor:
             with self._writing(more):
-                return network({}, part)
+                return self.network({}, part)
 
         def derivative(*tangents: Tensor) -> Tensor:
             moved: Tensor = jvp(outputs, primals, tangents)[1]
@@ -181,7 +185,7 @@ class _Moving:
             return output + extra
 
         handles = [
-            self.model.get_submodule(owner).register_forward_hook(lambda _, __, y, owner=owner: hook(owner, y))
+            self.network.model.get_submodule(owner).register_forward_hook(lambda _, __, y, owner=owner: hook(owner, y))
             for owner in dict.fromkeys(call.owner for call in self.calls)
         ]
         try:
@@ -192,19 +196,19 @@ class _Moving:
 
 
 def _by_tangent(
-    model: nn.Module, part: Batch, blocks: Sequence[Block], factors: Mapping[str, Factors], number: int
+    network: FunctionalModel, part: Batch, blocks: Sequence[Block], factors: Mapping[str, Factors], number: int
 ) -> Tensor:
     """What the outputs move by along a displacement of some blocks, by a pass with the weights' tangents.
 
     Nothing where an operation, such as that of an `EmbeddingBag`, has no such derivative: a basis does without.
     """
-    at = {block.name: block_parameter(model, block).detach() for block in blocks}
+    at = {block.name: block_parameter(network.model, block).detach() for block in blocks}
     along = {}
     for name, value in at.items():
         one, other = factors[name]
         along[name] = torch.outer(one[number], other[number]).view(value.shape).to(value)
     try:
-        return tangent(FunctionalModel(model), at, along, part, forward_mode=True)
+        return tangent(network, at, along, part, forward_mode=True)
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise

@@ -64,6 +64,11 @@ class Round:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.norms_sq > 0, self.traces_sq / self.norms_sq, np.nan)
 
+    def median_rank(self) -> float:
+        """The median of these; NaN where no block has any curvature."""
+        ranks = self.effective_ranks()
+        return float(np.median(ranks[np.isfinite(ranks)])) if np.isfinite(ranks).any() else math.nan
+
     def trace_scales(self) -> list[float]:
         """1 / √tr(K_l): gives every block equal weight in the range finder."""
         return [1 / math.sqrt(t) if t > 0 else 0.0 for t in self.traces]
@@ -122,6 +127,16 @@ def directions_wanted(
     variance = (4 * (q - 2) * np.maximum(shared, 0) + 2 * np.maximum(apart, 0)) / (q * (q - 1)) * share
     enough = (variance * widening(degrees_of_freedom(q, parts)) ** 2 <= target).all(axis=1)
     return int(q[enough.argmax() if enough.any() else -1, 0])
+
+
+def equal_rounds(random: int, at_once: int) -> tuple[int, int]:
+    """As many equal rounds as it takes for `at_once` directions to fit, and how many each has.
+
+    >>> equal_rounds(50, 20), equal_rounds(7, 2)
+    ((3, 17), (2, 6))
+    """
+    count = -(-random // max(MIN_DIRECTIONS, at_once))
+    return count, max(MIN_DIRECTIONS, -(-random // count))
 
 
 def weight_places(problem: Problem) -> list[int]:

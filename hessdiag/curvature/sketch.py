@@ -36,7 +36,7 @@ from torch import Tensor
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
-from hessdiag.curvature.first_step import KEYS, FirstStep, alike, sent_back, sketched_sums, slope_of
+from hessdiag.curvature.first_step import KEYS, FirstStep, sent_back, sketched_sums, with_slope
 from hessdiag.curvature.pair_groups import MAX_GROUP, PAIRS, PairGroups, sketched_means
 from hessdiag.curvature.range_finder import range_basis
 from hessdiag.curvature.result import Curvature
@@ -46,6 +46,7 @@ from hessdiag.curvature.rounds import (
     combine,
     degrees_of_freedom,
     directions_wanted,
+    equal_rounds,
     rounding_of,
     weight_places,
 )
@@ -103,19 +104,18 @@ def sketch_per_example(
     spread_out = problem.batch.select([number * size // few for number in range(few)])
     pilot = _Pilot(replace(problem, batch=spread_out), size, budget.rtol, chunk, seed, work)
     first = pilot.run(_Directions(PILOT, name="pilot"))
-    ranks = first.effective_ranks()
-    rank = float(np.nanmedian(ranks)) if np.isfinite(ranks).any() else math.nan  # no block has any curvature
     room = max(budget.max_products - PILOT, MIN_DIRECTIONS)
     directions, spent = _choose(pilot, first, room, most, outputs)
     rounds = _rounds(directions, most)
     groups = PairGroups.of(size, largest=PAIR, blocks=len(problem.blocks))
     if groups is not None:  # in this order whatever is measured, so that the numbers are the same
         problem = replace(problem, batch=problem.batch.select(groups.order()))
-    fit = pairs and most >= PAIR * rounds[0].sent_back(problem.loss)
+    fit = pairs and most >= PAIR * rounds[0].cotangents(problem.loss)
     beside = _Beside(step, groups if fit else None)
     measured = [_round(problem, each, chunk, seed, work, beside if each is rounds[0] else _Beside()) for each in rounds]
     total = combine(measured, rounding_of(problem))
     spent += PILOT + sum(each.cost for each in rounds)
+    rank = first.median_rank()
     how = f"{'deflated' if directions.fixed else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
     found = total.curvature(problem, spent, budget.rtol)
@@ -162,20 +162,20 @@ def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> 
     A basis pays where most blocks have a low rank; or where one does that would ask for many directions of all.
     """
     ranks, own = first.effective_ranks(), weight_places(pilot.problem)
-    known = ranks[np.isfinite(ranks)]
-    median = float(np.median(known)) if len(known) else math.inf
+    rank = first.median_rank()
+    most_low = rank < LOW_RANK  # false where there is no curvature
     plain = _Directions(min(pilot.wanted(first, room), room))
-    low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 20))  # false where there is no curvature
-    if median >= LOW_RANK and (plain.random < COSTLY or not low[own].any()):
+    low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 20))
+    if not most_low and (plain.random < COSTLY or not low[own].any()):
         return plain, 0
     widest = min(outputs, most // 2)
-    rank = median if median < LOW_RANK else float(np.median(ranks[own][low[own]]))
-    scales = [
-        scale if median < LOW_RANK or is_low else 0.0 for scale, is_low in zip(first.trace_scales(), low, strict=True)
-    ]
+    scales = first.trace_scales()
+    if not most_low:
+        rank = float(np.median(ranks[own][low[own]]))
+        scales = [scale if is_low else 0.0 for scale, is_low in zip(scales, low, strict=True)]
     basis = min(_first_basis(rank) if outputs > BASIS[1] else outputs, widest)
     directions, spent = _deflated(pilot, scales, room, basis, widest)
-    if median >= LOW_RANK and directions.cost >= plain.cost:
+    if not most_low and directions.cost >= plain.cost:
         return plain, spent
     return directions, spent
 
@@ -207,9 +207,7 @@ def _deflated(pilot: _Pilot, scales: list[float], room: int, basis: int, widest:
 
 def _rounds(directions: _Directions, most: int) -> list[_Directions]:
     """As many equal rounds as it takes for `most` cotangents to fit at once."""
-    at_once = max(MIN_DIRECTIONS, most - directions.fixed)
-    count = -(-directions.random // at_once)
-    random = max(MIN_DIRECTIONS, -(-directions.random // count))
+    count, random = equal_rounds(directions.random, most - directions.fixed)
     return [replace(directions, random=random, name=f"round {number + 1}") for number in range(count)]
 
 
@@ -225,7 +223,7 @@ class _Directions:
     scales: list[float] | None = None
     name: str = ""
 
-    def sent_back(self, loss: Loss) -> int:
+    def cotangents(self, loss: Loss) -> int:
         """Cotangents of an example."""
         return (self.random + self.fixed) * (1 if loss.has_root else 2)
 
@@ -250,7 +248,7 @@ def _round(
         sent = _Sent.of(problem, part, directions, seed, beside, part.offset - batch.offset)
         return {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.beside}
 
-    cotangents = directions.sent_back(problem.loss) + (beside.step is not None)
+    cotangents = directions.cotangents(problem.loss) + (beside.step is not None)
     at_once = max(1, chunk(cotangents)) if beside.groups is None else beside.groups.chunk(chunk(cotangents))
     name = f"sketches, {directions.name}, {q} + {directions.fixed} directions"
     sums = work.total(name, list(batch.chunks(at_once)), measure)
@@ -283,10 +281,9 @@ class _Sent:
         y = seen.y.detach()
         z = _draw(problem, part, seen, directions, seed)
         cotangents = sent_back(problem, part, y, z)
-        slope, size = (
-            alike(slope_of(problem, part, y), cotangents) if beside.step is not None else (cotangents[:0], 1.0)
-        )
-        every, count = torch.cat([cotangents, slope]), len(cotangents)
+        count, every, size = len(cotangents), cotangents, 1.0
+        if beside.step is not None:
+            every, size = with_slope(problem, part, y, cotangents)
         means = partial(sketched_means, fixed=directions.fixed, root=problem.loss.has_root)
         rows = beside.groups.rows(start, part.size) if beside.groups is not None else None
         grams, moved = [], []

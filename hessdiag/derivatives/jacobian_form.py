@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hessdiag.derivatives.magnitude import largest_entry
+
 SMALL = 1e-8  # its fourth power is about the least normal float32
 FORMED = 2**26  # numbers of J held at once while its Gram matrix is summed up
 
@@ -142,10 +144,9 @@ class Dense(Jacobian):
 
 def fitting(values: Tensor) -> tuple[Tensor, float]:
     """Values whose squares fit their dtype, and their size: deep networks leave the range of float32."""
-    if values.dtype == torch.float64 or not values.numel():
+    if values.dtype == torch.float64:
         return values, 1.0
-    low, high = torch.aminmax(values)  # twenty times faster than the infinity norm, which is not vectorised
-    largest = max(-float(low), float(high))
+    largest = largest_entry(values)
     if SMALL < largest < 1 / SMALL or largest == 0 or not math.isfinite(largest):
         return values, 1.0
     return values / largest, largest

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.hooks import backpropagate
 
@@ -64,4 +65,4 @@ def batch_gradient(problem: Problem, *, chunk: int) -> dict[str, Tensor]:
 
 def gradient_sq(problem: Problem, gradients: Mapping[str, Tensor]) -> dict[str, float]:
     """E[ΔW²] of the batch's gradient, by block name."""
-    return {block.name: float(gradients[block.name].double().square().sum()) / block.numel for block in problem.blocks}
+    return {block.name: sum_of_squares(gradients[block.name]) / block.numel for block in problem.blocks}

@@ -10,7 +10,6 @@ from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import jacobians_of, rule_fits
 from hessdiag.derivatives.jacobian_form import Jacobian
+from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import Block
 from hessdiag.network.hooks import LayerCall, Trace
@@ -27,7 +27,6 @@ READ_ELSEWHERE = (
     "its gradient is not the one that is found by replacing it where modules hold it:"
     " the model also reads it from somewhere else, such as a list or a view of it"
 )
-PIECE = 2**16
 
 
 class GradientColumn(IntEnum):
@@ -109,9 +108,10 @@ def _gradient_sums(found: Jacobian | None, of_loss: Tensor | None, of_check: Ten
         return [0.0, size, size]
     found = found.dense() if found.is_cheaper_formed else found
     loss, check = found.of_cotangent(0), found.of_cotangent(1)
-    mismatch, scale = np.add(
-        _mismatch(check, of_check), _mismatch(loss, of_loss) if of_loss is not None else (0.0, 0.0)
-    ).tolist()
+    mismatch, scale = _mismatch(check, of_check)
+    if of_loss is not None:
+        more, larger = _mismatch(loss, of_loss)
+        mismatch, scale = mismatch + more, scale + larger
     return [float(loss.gram().sum(dtype=torch.float64)), mismatch, scale]
 
 
@@ -119,7 +119,8 @@ def _mismatch(found: Jacobian, exact: Tensor | None) -> tuple[float, float]:
     """‖difference‖² between a gradient that was found and autograd's, and ‖autograd's‖²."""
     total = found.total().flatten()  # (P,)
     if exact is None:
-        return sum_of_squares(total), sum_of_squares(total)
+        size = sum_of_squares(total)
+        return size, size
     return sum_of_squares(total - exact.flatten()), sum_of_squares(exact)
 
 
@@ -130,9 +131,8 @@ def why_misread(block: Block, row: npt.NDArray[Any], eps: float) -> str:
     as that of an attention's key bias does, to the size of the terms.
     """
     where = f"{block.layer} {block.owners[0]!r}"
-    if row[GradientColumn.MIXED] or row[GradientColumn.CHUNKS] * row[GradientColumn.ROWS_SQ] > row[
-        GradientColumn.ROWS
-    ] ** 2 * (1 + 1e-9):
+    chunks, rows, rows_sq = row[GradientColumn.CHUNKS :]
+    if row[GradientColumn.MIXED] or chunks * rows_sq > rows**2 * (1 + 1e-9):
         return f"what {where} reads and writes is not a fixed number of rows for each example, as its class has it"
     same = eps if block.structured else max(eps, LOWER_PRECISION)
     allowed = same * row[GradientColumn.CHECK_SCALE] + rounding(eps) * row[GradientColumn.CHECK_TERMS]
@@ -146,12 +146,3 @@ def why_misread(block: Block, row: npt.NDArray[Any], eps: float) -> str:
 def rounding(eps: float) -> float:
     """Squared rounding error of a sum, relative to the squares of its terms."""
     return 1e4 * eps**2
-
-
-def sum_of_squares(values: Tensor) -> float:
-    """Σ v², in float64: squares of float32 underflow first.
-
-    A piece at a time, which stays in a processor's cache: many times faster than a copy of all.
-    """
-    pieces = (piece.double() for piece in torch.split(values.detach().reshape(-1), PIECE))
-    return sum(float(piece.dot(piece)) for piece in pieces)

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, trainable
-from hessdiag.diagnosis.gradient_check import GradientColumn, compare_gradients, rounding, sum_of_squares, why_misread
+from hessdiag.diagnosis.gradient_check import GradientColumn, compare_gradients, rounding, why_misread
 from hessdiag.diagnosis.independence import (
     PAIRWISE,
     alone_in,
@@ -226,7 +227,7 @@ class _Check:
 def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
     """Random, so that nothing cancels by chance; of the size of the loss's gradient, which is sent back with it."""
     z = torch.randn(own.shape, generator=stream(seed, f"check of examples from {part.offset}")).to(own)
-    size = float(own.abs().max())
+    size = largest_entry(own)
     return z * size if size > 0 else z
 
 

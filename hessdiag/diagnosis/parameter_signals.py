@@ -10,6 +10,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor, nn
 
+from hessdiag.derivatives.magnitude import largest_entry
 from hessdiag.network.layers import stores_inputs_first
 from hessdiag.results.signals import Gradient, ParameterSignals
 
@@ -67,21 +68,14 @@ def mean_sq(values: Tensor) -> float:
     >>> mean_sq(torch.tensor([3e30, 4e30]))  # doctest: +ELLIPSIS
     1.25...e+61
     """
-    top = _top(values)
+    top = largest_entry(values)
     return float((values.detach() / top).square().mean()) * top * top if 0 < top < math.inf else top
-
-
-def _top(values: Tensor) -> float:
-    if not values.numel():
-        return 0.0
-    low, high = torch.aminmax(values.detach())
-    return max(-float(low), float(high))
 
 
 def _state(gradient: Tensor | None) -> Gradient:
     if gradient is None:
         return "none"
-    return "zero" if _top(gradient) < TINY else "some"
+    return "zero" if largest_entry(gradient) < TINY else "some"
 
 
 class _Statistics(TypedDict):
@@ -95,7 +89,7 @@ class _Statistics(TypedDict):
 
 def _statistics(w: Tensor) -> _Statistics:
     """Moments of the entries over the largest of them, so that none over- or underflows."""
-    top = _top(w)
+    top = largest_entry(w)
     if not 0 < top < math.inf:
         return {"weight_sq": top, "mean": 0.0, "unlike": 1.0, "kurtosis": math.nan, "largest": 0.0, "zeros": 1.0}
     scaled = w / top

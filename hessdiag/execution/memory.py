@@ -6,18 +6,19 @@ import math
 import re
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import torch
 
 from hessdiag.errors import HessdiagError
 
+Found = TypeVar("Found")
 SHARE = 2  # of the free memory, by default: half
 CACHED = 20 * 2**20  # bytes of activations that a processor works through fastest
 OVERHEAD = 4  # what a chunk takes in all, over its activations and cotangents
@@ -88,6 +89,25 @@ class Memory:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on whatever device."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
+
+
+def unless_out_of_memory(measure: Callable[[], Found], *, examples: int) -> Found | None:
+    """What `measure` finds of so many examples; None, with the memory released, where they do not fit.
+
+    Raises:
+        HessdiagError: not even a single one does.
+    """
+    try:
+        return measure()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if examples == 1:
+            raise HessdiagError(
+                "out of memory with a single example: use a smaller input or model, or a machine with more memory"
+            ) from error
+    release()  # outside the handler, whose traceback holds on to tensors
+    return None
 
 
 def release() -> None:

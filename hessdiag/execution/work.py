@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.journal import Journal
-from hessdiag.execution.memory import is_out_of_memory, release
+from hessdiag.execution.memory import unless_out_of_memory
 from hessdiag.execution.progress import Progress, announce
 from hessdiag.execution.ranks import ALONE, Ranks
 
@@ -126,16 +127,9 @@ def _text(failure: Exception | None) -> str:
 
 
 def _halving(measure: Callable[[Batch], Result], part: Batch) -> Result:
-    try:
-        return measure(part)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        if part.size == 1:
-            raise HessdiagError(
-                "out of memory with a single example: use a smaller input or model, or a machine with more memory"
-            ) from error
-    release()  # outside the handler, whose traceback holds on to tensors
+    found = unless_out_of_memory(partial(measure, part), examples=part.size)
+    if found is not None:
+        return found
     half = part.size // 2
     return add([_halving(measure, part.narrow(0, half)), _halving(measure, part.narrow(half, part.size))])
 

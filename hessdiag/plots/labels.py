@@ -10,6 +10,10 @@ import numpy as np
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from hessdiag.results.numbers import short
+
+PLAIN = range(-2, 3)  # powers of ten that need no exponent in a figure
+
 # HTML, XML and UTF-8 have no place for control characters, halves of surrogate pairs and non-characters; marks that
 # turn the direction of writing would turn the sentence around a name.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
@@ -25,11 +29,7 @@ def number(value: float) -> str:
         return "undefined"
     if np.isinf(value):
         return "∞" if value > 0 else "-∞"
-    if value == 0:
-        return "0"
-    mantissa, exponent = f"{value:.2e}".split("e")
-    power = int(exponent)
-    return f"{float(f'{value:.2e}'):.{2 - power}f}" if -2 <= power <= 2 else f"{mantissa}e{power}"
+    return short(value, plain=PLAIN)
 
 
 def plural(count: int, noun: str) -> str:
