@@ -37,7 +37,10 @@ class Directions:
         return self.random + 2 * self.fixed
 
     def draw(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor:
-        """The directions z, (m, B, *out), of a part whose forward pass has been `seen`; the basis first."""
+        """The directions z, (m, B, *out), of a part whose forward pass has been `seen`; the basis first.
+
+        A basis of as many as there are outputs is these.
+        """
         y, scales = seen.y.detach(), self.scales or ()
         generator = stream(seed, f"weight tangents, {self.name}")
         basis = range_basis(problem, part, seen, count=self.fixed, scales=scales, generator=generator)

@@ -112,7 +112,7 @@ def sketch_per_example(
     measured = [_round(problem, each, chunk, seed, work, beside if each is rounds[0] else _Beside()) for each in rounds]
     total = combine(measured, rounding_of(problem))
     spent += PILOT + sum(each.cost for each in rounds)
-    rank = first.median_rank()
+    rank = first.ranks.median()
     how = f"{'deflated' if directions.fixed else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
     found = total.curvature(problem, spent, budget.rtol)
@@ -158,26 +158,27 @@ def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> 
 
     A basis pays where most blocks have a low rank; or where one does that would ask for many directions of all.
     """
-    ranks, own = first.effective_ranks(), weight_places(pilot.problem)
-    rank = first.median_rank()
+    ranks, own = first.ranks.effective(), weight_places(pilot.problem)
+    rank = first.ranks.median()
     most_low = rank < LOW_RANK  # false where there is no curvature
     plain = Directions(min(pilot.wanted(first, room), room))
     low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 20))
     if not most_low and (plain.random < COSTLY or not low[own].any()):
         return plain, 0
     widest = min(outputs, most // 2)
-    scales = first.trace_scales()
+    scales = first.ranks.scales()
     if not most_low:
         rank = float(np.median(ranks[own][low[own]]))
         scales = [scale if is_low else 0.0 for scale, is_low in zip(scales, low, strict=True)]
-    basis = min(_first_basis(rank) if outputs > BASIS[1] else outputs, widest)
+    basis = min(first_basis(rank) if outputs > BASIS[1] else outputs, widest)
     directions, spent = _deflated(pilot, scales, room, basis, widest)
     if not most_low and directions.cost >= plain.cost:
         return plain, spent
     return directions, spent
 
 
-def _first_basis(rank: float) -> int:
+def first_basis(rank: float) -> int:
+    """Vectors that leave little of blocks of a rank."""
     least, most = BASIS
     return int(min(most, max(least, 2 ** math.ceil(math.log2(CATCHES * max(rank, 1.0))))))
 
@@ -248,9 +249,7 @@ class _Sent:
     beside: Result
 
     @classmethod
-    def of(
-        cls, problem: Problem, part: Batch, directions: Directions, seed: int, beside: _Beside, start: int
-    ) -> _Sent:
+    def of(cls, problem: Problem, part: Batch, directions: Directions, seed: int, beside: _Beside, start: int) -> _Sent:
         """Of a part of the batch, from example `start`."""
         seen = watch(problem.model, part, problem.blocks)
         y = seen.y.detach()
