@@ -27,6 +27,7 @@ from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import Result, Work, add
 from hessdiag.results.numbers import Array
 
+TOGETHER = 4  # directions of an example in a round; more where a group is all examples
 POWERS = {  # of a group's share of the examples, with which its sums add up
     "value": 1,
     "directions": 2,
@@ -56,7 +57,7 @@ class BatchSketch:
     def run(self, problem: Problem, *, most: int, seed: int, work: Work) -> Sketched:
         """Measure it in groups of examples, of which `most` directions fit into memory at once."""
         size, fixed = problem.batch.size, self.directions.fixed
-        groups, rounds, each = self._cut(most)
+        groups, rounds, each = self._cut(size, most)
         batch = problem.batch.select(self._permuted(size, seed, "examples")[: self.examples])
         bounds = [self.examples * number // groups for number in range(groups + 1)]
         found = []
@@ -78,12 +79,13 @@ class BatchSketch:
             ranks=Ranks.of(mean) if self.ranks else None,
         )
 
-    def _cut(self, most: int) -> tuple[int, int, int]:
-        """Groups of examples, rounds of directions, and random directions of each round."""
+    def _cut(self, size: int, most: int) -> tuple[int, int, int]:
+        """Groups of examples of a batch of that size, rounds of directions, and random directions of each round."""
         fixed, random = self.directions.fixed, self.directions.random
-        least = fixed + min(random, 2)
-        rows = min(most, max(ROWS, min(ROWS_OF_ALL, self.examples * least)))
-        together = min(self.examples, max(GROUP, rows // least))
+        each = fixed + min(random, TOGETHER)
+        every = self.examples * each
+        rows = min(most, every if self.examples == size and every <= ROWS_OF_ALL else ROWS)
+        together = min(self.examples, max(GROUP, rows // each))
         groups = -(-self.examples // together)
         if not random:
             return groups, 1, 0
