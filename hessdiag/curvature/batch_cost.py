@@ -18,6 +18,7 @@ ROWS_AT_RTOL = 12.0  # over rtol²: directions of all examples of a sketch toget
 ROWS = 256  # directions of all examples of a group: their pairs take about as long as sending them back
 ROWS_OF_ALL = 1024  # where these are of all examples: then none of their pairs is missing
 GROUP = 4  # examples of a group, at least: fewer pairs do not tell how much they vary
+WORKING = 3  # times the memory of activations and cotangents, of which products of all with all take copies
 BASIS = 48  # passes of an example, with pilots and a basis that leaves little
 PRODUCTS = 32  # that a block takes
 PRODUCT = 2.3  # gradients
@@ -115,5 +116,4 @@ def check_pairs_fit(shape: NetworkShape, loss: Loss, memory: int) -> None:
 
 
 def _least(shape: NetworkShape, loss: Loss) -> int:
-    """Bytes of two directions of each, of which `NetworkShape.most_cotangents` takes three quarters."""
-    return math.ceil(GROUP * 4 / 3 * shape.bytes_per_example(2 * sides_of(loss)))
+    return math.ceil(GROUP * WORKING * shape.bytes_per_example(2 * sides_of(loss)))

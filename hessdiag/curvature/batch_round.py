@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.batch_cost import GROUP, ROWS, ROWS_OF_ALL
+from hessdiag.curvature.batch_cost import GROUP, ROWS, ROWS_OF_ALL, sides_of
 from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.estimate import ROUNDING
 from hessdiag.curvature.estimators.example_pairs import example_pair_sums
@@ -54,10 +55,10 @@ class BatchSketch:
     directions: Directions
     ranks: bool = False
 
-    def run(self, problem: Problem, *, most: int, seed: int, work: Work) -> Sketched:
-        """Measure it in groups of examples, of which `most` directions fit into memory at once."""
+    def run(self, problem: Problem, *, fit: Callable[[int], int], seed: int, work: Work) -> Sketched:
+        """Measure it in groups of at most `fit(m)` examples, with m cotangents sent back of each."""
         size, fixed = problem.batch.size, self.directions.fixed
-        groups, rounds, each = self._cut(size, most)
+        groups, rounds, each = self._cut(size, lambda m: fit(m * sides_of(problem.loss)))
         batch = problem.batch.select(self._permuted(size, seed, "examples")[: self.examples])
         bounds = [self.examples * number // groups for number in range(groups + 1)]
         found = []
@@ -79,17 +80,20 @@ class BatchSketch:
             ranks=Ranks.of(mean) if self.ranks else None,
         )
 
-    def _cut(self, size: int, most: int) -> tuple[int, int, int]:
+    def _cut(self, size: int, fit: Callable[[int], int]) -> tuple[int, int, int]:
         """Groups of examples of a batch of that size, rounds of directions, and random directions of each round."""
         fixed, random = self.directions.fixed, self.directions.random
         each = fixed + min(random, TOGETHER)
         every = self.examples * each
-        rows = min(most, every if self.examples == size and every <= ROWS_OF_ALL else ROWS)
-        together = min(self.examples, max(GROUP, rows // each))
-        groups = -(-self.examples // together)
+        rows = max(ROWS, every) if self.examples == size and every <= ROWS_OF_ALL else ROWS
+        together = min(self.examples, max(GROUP, min(rows // each, fit(each))))
+        groups = max(1, min(-(-self.examples // together), self.examples // GROUP))
         if not random:
             return groups, 1, 0
-        rounds = -(-random // max(2, rows // together - fixed))
+        most = rows // together - fixed
+        while most > 2 and fit(fixed + most) < together:
+            most -= 1
+        rounds = -(-random // max(2, most))
         return groups, rounds, max(2, -(-random // rounds))
 
     def _permuted(self, count: int, seed: int, purpose: str) -> list[int]:
@@ -157,17 +161,23 @@ class Sketched:
     random: int
     ranks: Ranks | None
 
+    @property
+    def variance(self) -> Array:
+        """Of the value, for this batch: where all of its examples are drawn, they add nothing to it."""
+        share = self.drawn / self.batch
+        found: Array = share * (self.directions + self.pairings) + (1 - share) * self.examples
+        return found
+
     def total(self, problem: Problem) -> Total:
-        """With standard errors for this batch: where all of its examples are drawn, they add nothing to it."""
+        """With standard errors, after Student's t and the skewness of what examples change."""
         share = self.drawn / self.batch
         among, between = share * self.directions, (1 - share) * self.examples
-        variance = among + between + share * self.pairings
         with np.errstate(divide="ignore", invalid="ignore"):
             wobble = np.nan_to_num(among**2 / self._freedom_of_directions() + between**2 / self._freedom_of_examples())
             dof = np.where(wobble > 0, (among + between) ** 2 / wobble, math.inf)
             dof = skewed_dof(dof, np.nan_to_num(self.third / self.examples**1.5))
         floor = ROUNDING * rounding_of(problem) * self.size
-        return Total(self.value, np.maximum(widening(dof) * np.sqrt(variance), floor))
+        return Total(self.value, np.maximum(widening(dof) * np.sqrt(self.variance), floor))
 
     def _freedom_of_directions(self) -> Array:
         """Of the variance over directions, after Welch and Satterthwaite."""

@@ -11,6 +11,7 @@ group, which is in memory at once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,7 +39,13 @@ PLAIN = Directions(0)
 
 
 def sketch_per_batch(
-    problem: Problem, *, outputs: int, budget: Budget, most: int, seed: int, work: Work = ALL_HERE
+    problem: Problem,
+    *,
+    outputs: int,
+    budget: Budget,
+    fit: Callable[[int], int],
+    seed: int,
+    work: Work = ALL_HERE,
 ) -> Curvature:
     """‖G_ij‖_F² of the batch-mean loss for all blocks.
 
@@ -47,11 +54,11 @@ def sketch_per_batch(
         outputs: N, outputs per example.
         budget: the relative standard error of the weight blocks' diagonal that examples and directions are chosen for,
             and how many passes there may be in all, per example.
-        most: cotangents that fit into memory at once, of all examples of a group together.
+        fit: `fit(m)` examples fit into memory at once when m cotangents of each are sent back.
         seed: of the directions, and of which examples are drawn.
         work: carries out pilots and rounds; a group of examples is a unit.
     """
-    course = _Course(problem, outputs, budget, most // sides_of(problem.loss), seed, work)
+    course = _Course(problem, outputs, budget, fit, seed, work)
     chosen, ranks, spent = course.choose()
     found = course.run(chosen).total(problem).curvature(problem, spent + chosen.directions.cost, budget.rtol)
     return replace(found, how=_told(chosen, ranks, problem.batch.size, outputs))
@@ -76,12 +83,12 @@ class _Course:
     problem: Problem
     outputs: int
     budget: Budget
-    most: int  # directions of all examples of a group
+    fit: Callable[[int], int]
     seed: int
     work: Work
 
     def run(self, sketch: BatchSketch) -> Sketched:
-        return sketch.run(self.problem, most=self.most, seed=self.seed, work=self.work)
+        return sketch.run(self.problem, fit=self.fit, seed=self.seed, work=self.work)
 
     def choose(self) -> tuple[BatchSketch, Ranks | None, int]:
         """What to measure, what the first pilot tells of ranks, and the passes that pilots took.
@@ -93,7 +100,7 @@ class _Course:
         few, many = PILOT_DIRECTIONS
         count = min(many, max(few, PILOT_ROWS // examples))
         if self.outputs <= count or room < count + few:
-            return self._sketch(size, room), None, 0
+            return self._sketch(size, room, room), None, 0
         first = self.run(BatchSketch(examples, Directions(count, name="pilot"), ranks=True))
         assert first.ranks is not None
         plain = self._enough(first, PLAIN, room - count)
@@ -110,7 +117,7 @@ class _Course:
             trial = replace(pilot.directions, fixed=basis, scales=ranks.scales(), name=f"pilot with a basis of {basis}")
             left = room - spent - trial.cost
             if basis >= self.outputs or left < 2 * basis + pilot.directions.random:
-                return self._sketch(self.problem.batch.size, room - spent), spent
+                return self._sketch(self.problem.batch.size, room - spent, room - spent), spent
             found = self.run(replace(pilot, directions=trial))
             spent += trial.cost
             chosen = self._enough(found, trial, left)
@@ -118,9 +125,9 @@ class _Course:
                 return chosen, spent
             basis *= 2
 
-    def _sketch(self, examples: int, random: int, basis: Directions = PLAIN) -> BatchSketch:
-        """So many random directions beside a basis, but never more than there are outputs: these are a basis."""
-        if basis.fixed + random >= self.outputs:
+    def _sketch(self, examples: int, random: int, room: int, basis: Directions = PLAIN) -> BatchSketch:
+        """So many random directions beside a basis; all outputs where these are no more, and there is room for them."""
+        if room >= self.outputs <= basis.fixed + random:
             return BatchSketch(examples, Directions(0, self.outputs, name="all outputs"))
         return BatchSketch(examples, replace(basis, random=max(random, PILOT_DIRECTIONS[0]), name="round"))
 
@@ -142,13 +149,13 @@ class _Course:
         e = np.maximum(drawn * found.drawn - a / found.random, 0)
         sketches = []
         for k in self._counts(a, target, room - 2 * basis.fixed):
-            exact = basis.fixed + k >= self.outputs
+            exact = room >= self.outputs <= basis.fixed + k
             with np.errstate(divide="ignore", invalid="ignore"):
                 examples = ((0 if exact else a / k) + e) / (target + e / size)
             wanted = float(np.nan_to_num(examples, nan=0.0, posinf=math.inf).max(initial=0))
             if wanted <= size:
-                sketches.append(self._sketch(max(math.ceil(wanted), min(size, MIN_EXAMPLES)), k, basis))
-        return min(sketches, key=self._passes) if sketches else self._sketch(size, room - 2 * basis.fixed, basis)
+                sketches.append(self._sketch(max(math.ceil(wanted), min(size, MIN_EXAMPLES)), k, room, basis))
+        return min(sketches, key=self._passes) if sketches else self._sketch(size, room - 2 * basis.fixed, room, basis)
 
     def _counts(self, a: Array, target: Array, room: int) -> list[int]:
         """Numbers of directions that come into question; the last of all examples are enough."""

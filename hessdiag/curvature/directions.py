@@ -19,7 +19,10 @@ from hessdiag.network.hooks import Trace
 class Directions:
     """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones.
 
-    The `name` tells the streams of different rounds apart.
+    Attributes:
+        random, fixed: how many.
+        scales: weights of the blocks in the search for a basis; None where it is all outputs.
+        name: tells the streams of different rounds apart.
     """
 
     random: int
@@ -33,8 +36,8 @@ class Directions:
 
     @property
     def cost(self) -> int:
-        """Passes through the network, forward-mode ones included."""
-        return self.random + 2 * self.fixed
+        """Passes through the network, the forward-mode ones that find a basis included."""
+        return self.random + self.fixed * (1 if self.scales is None else 2)
 
     def draw(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor:
         """The directions z, (m, B, *out), of a part whose forward pass has been `seen`; the basis first.
