@@ -130,19 +130,19 @@ def _of_own_pairs(alone: Tensor, sums: Tensor, *, fixed: int, weight: float) -> 
 def _over_pairings(X: Tensor, apart: Tensor, batch: int) -> Tensor:
     """2 ζ₂ / g (g − 1) of the pairs of examples, for the share of all pairs of the batch that no group has.
 
-    ζ₂ is told by some of the examples: this error is small where they are many.
+    ζ₂ is told by some of the examples, as what a table of pairs has beyond an effect of each (B. Griffing, Australian
+    Journal of Biological Sciences 9 (1956) 463–493, method 4); this error is small where examples are many.
     """
     L, g = X.shape[:2]
     missing = 1 - (g - 1) / max(batch - 1, 1)
     some = min(g, INTERACTING)
-    if some < 3 or missing <= 0:
+    if some < 4 or missing <= 0:
         return X.new_zeros(L, L)
     X = X[:, :some, :, :some]
     left = (X * apart[:, None, :]).permute(1, 3, 0, 2, 4).flatten(3)  # (i, j, L, m m)
     H = left @ X.permute(3, 1, 4, 2, 0).flatten(2, 3)  # (i, j, L, L)
     H.diagonal(dim1=0, dim2=1).zero_()
-    pairs = some * (some - 1)
-    mean = H.sum(dim=(0, 1)) / pairs
-    effects = (H.sum(dim=1) / (some - 1) - mean).square().sum(dim=0)  # of an example, in the mean of its pairs
-    left_over = H.square().sum(dim=(0, 1)) - pairs * mean.square() - 2 * (some - 1) * effects
-    return missing * 2 * left_over.clamp(min=0) / (pairs * g * (g - 1))
+    rows = H.sum(dim=1)
+    squares, by_example, total = H.square().sum(dim=(0, 1)), rows.square().sum(dim=0), rows.sum(dim=0)
+    left_over = squares / 2 - by_example / (some - 2) + total.square() / (2 * (some - 1) * (some - 2))
+    return missing * 2 * left_over.clamp(min=0) * 2 / (some * (some - 3) * g * (g - 1))
