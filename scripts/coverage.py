@@ -95,6 +95,7 @@ def inputs(seed: int, *shape: int) -> Tensor:
 NETWORKS = {"LeNet-like": lenet, "MLP": mlp, "transformer": transformer, "linear": linear}
 LOSSES = {"LeNet-like": "cross-entropy", "MLP": "random-quadratic", "transformer": "cross-entropy", "linear": "mse"}
 EXAMPLES = 8
+LARGE = 300  # examples of a batch
 
 
 def problem_of(network: str, *, data: int = 1, examples: int = EXAMPLES) -> Problem:
@@ -192,14 +193,15 @@ def sketches(network: str, *, max_products: int = 400) -> tuple[Measure, Array]:
 
 
 def batch_sketches(network: str, *, max_products: int = 400) -> tuple[Measure, Array]:
-    problem = problem_of(network)
+    """Of a batch that is large enough to be known from some of its examples."""
+    problem = problem_of(network, examples=LARGE)
     outputs = problem.batch.call(problem.model).shape[1]
 
     def measure(seed: int) -> Curvature:
         budget = Budget(0.05, max_products)
-        return sketch_per_batch(problem, outputs=outputs, budget=budget, fit=lambda cotangents: EXAMPLES, seed=seed)
+        return sketch_per_batch(problem, outputs=outputs, budget=budget, fit=lambda cotangents: LARGE, seed=seed)
 
-    return measure, exact_per_batch(problem, chunk=EXAMPLES).frobenius_sq
+    return measure, exact_per_batch(problem, chunk=LARGE).frobenius_sq
 
 
 def exact(network: str, *, per: str) -> tuple[Measure, Array]:
@@ -213,7 +215,7 @@ METHODS: dict[str, Callable[[str], tuple[Measure, Array]]] = {
     "sketch": sketches,
     "sketch, 60 products": partial(sketches, max_products=60),
     "sketch, per batch": batch_sketches,
-    "sketch, per batch, 60 products": partial(batch_sketches, max_products=60),
+    "sketch, per batch, 5 products": partial(batch_sketches, max_products=5),
     "probe, per example": partial(probes, matrix="hessian", per="example"),
     "probe, per batch": partial(probes, matrix="hessian", per="batch"),
     "probe, per example, 24 products": partial(probes, matrix="hessian", per="example", max_products=24),

@@ -171,13 +171,16 @@ class Sketched:
     def total(self, problem: Problem) -> Total:
         """With standard errors, after Student's t and the skewness of what examples change."""
         share = self.drawn / self.batch
+        stderr = self.widening(share) * np.sqrt(self.variance)
+        return Total(self.value, np.maximum(stderr, ROUNDING * rounding_of(problem) * self.size))
+
+    def widening(self, share: float) -> Array:
+        """Of the standard error where so large a share of the batch is drawn, (L, L)."""
         among, between = share * self.directions, (1 - share) * self.examples
         with np.errstate(divide="ignore", invalid="ignore"):
             wobble = np.nan_to_num(among**2 / self._freedom_of_directions() + between**2 / self._freedom_of_examples())
             dof = np.where(wobble > 0, (among + between) ** 2 / wobble, math.inf)
-            dof = skewed_dof(dof, np.nan_to_num(self.third / self.examples**1.5))
-        floor = ROUNDING * rounding_of(problem) * self.size
-        return Total(self.value, np.maximum(widening(dof) * np.sqrt(self.variance), floor))
+            return widening(skewed_dof(dof, np.nan_to_num(self.third / self.examples**1.5)))
 
     def _freedom_of_directions(self) -> Array:
         """Of the variance over directions, after Welch and Satterthwaite."""

@@ -21,9 +21,8 @@ from hessdiag.curvature.batch_round import BatchSketch, Sketched
 from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.ranks import Ranks
 from hessdiag.curvature.estimators.stopping import Budget
-from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.result import Curvature
-from hessdiag.curvature.rounds import MARGIN, degrees_of_freedom, weight_places
+from hessdiag.curvature.rounds import MARGIN, weight_places
 from hessdiag.curvature.sketch import LOW_RANK, first_basis
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import ALL_HERE, Work
@@ -143,7 +142,7 @@ class _Course:
         """
         size, own = self.problem.batch.size, weight_places(self.problem)
         value, directions, drawn = (np.diagonal(each)[own] for each in (found.value, found.directions, found.examples))
-        margin = MARGIN * float(widening(degrees_of_freedom(found.random, found.drawn)))
+        margin = MARGIN * np.diagonal(found.widening(found.drawn / size))[own]
         target = (self.budget.rtol * np.maximum(value, 0) / margin) ** 2
         a = directions * found.drawn * found.random
         e = np.maximum(drawn * found.drawn - a / found.random, 0)
