@@ -100,7 +100,7 @@ def compare(
         comparison = compare_models(before, after, given | {"evaluate": evaluate}, preparation, measurement)
     save(comparison, json=json)
     show(comparison, json=json, detail=detail)
-    gate(comparison.findings, fail_on)
+    gate((*comparison.new, *comparison.findings), fail_on)
 
 
 def is_report(side: str) -> bool:
