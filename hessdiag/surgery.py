@@ -360,12 +360,17 @@ def _repair(model: nn.Module, parameter: nn.Parameter, repair: Repair, generator
         parameter.zero_()
     elif repair.action == "fill":
         parameter.fill_(repair.value)
-    elif repair.action == "kaiming":
+    elif repair.action in ("kaiming", "normal"):
         drawn = torch.empty(parameter.shape, dtype=torch.float64)
-        n = fans(drawn, transposed=_stores_inputs_first(model, repair.parameter))[0]
-        parameter.copy_(drawn.normal_(0, math.sqrt(2 / (n * drawn[0, 0].numel())), generator=generator))
+        std = repair.value if repair.action == "normal" else _kaiming_std(model, parameter, repair.parameter)
+        parameter.copy_(drawn.normal_(0, std, generator=generator))
     else:
         _redraw_outliers(parameter, repair.value, generator)
+
+
+def _kaiming_std(model: nn.Module, parameter: nn.Parameter, name: str) -> float:
+    n = fans(parameter, transposed=_stores_inputs_first(model, name))[0]
+    return math.sqrt(2 / (n * parameter[0, 0].numel()))
 
 
 def _part_of(model: nn.Module, parameter: nn.Parameter, repair: Repair) -> Tensor:

@@ -302,14 +302,15 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "HD401": Entry(
         title="A gradient is exactly zero, and nothing will change that",
-        measures="Trainable parameters whose gradient is zero (below the smallest normal number), unless a"
-        " matrix, gain or"
-        " scale that starts at zero and has a gradient lies behind or beside them: that one will open the way.",
+        measures="Trainable parameters whose gradient is zero (below the smallest normal number). Not named is what"
+        " waits for a matrix, gain or scale behind or beside it that starts at zero and has a gradient: once that has"
+        " moved, the gradient comes.",
         threshold="Exactly zero. Fault if one of them is zero itself. Healthy: none; LoRA with B = 0, Fixup, zero gains"
         " and zero heads are explained.",
         case="LoRA with A = B = 0. " + GITHUB + "Guitaricet/relora/issues/18",
-        exceptions="Vectors of zeros are not reported.",
-        repair="Draw one factor of the product at random.",
+        exceptions="Biases of zero are named beside a weight of their layer, never alone.",
+        repair="Draw one factor of the product at random: as the other weights, where four in ten follow one scheme,"
+        " else by Kaiming's.",
     ),
     "HD402": Entry(
         title="Dead units",
