@@ -27,6 +27,8 @@ NOT_SETTINGS = (
     "signals_missing",
     "learning_rates",
 )  # fields of a report that have a place of their own
+# Unequal blocks are a fact about learning rates, which networks that train well share: no alarm.
+TONES = {"uneven": "fact", "unbalanced": "fact"}
 GAUGE_END = 50.0  # factor at the right end of the balance's scale
 
 
@@ -57,6 +59,7 @@ def render(report: Report) -> str:
             verdict=report.verdict,
             balance=balance,
             level=balance.level,
+            tone=TONES.get(balance.level, balance.level),
             sentence=balance_sentence(report, balance),
             gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
             thresholds=(BALANCED, UNBALANCED),

@@ -23,6 +23,7 @@ from hessdiag.plots.style import DARK, LIGHT
 from hessdiag.results.balance import weigh
 from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import short
+from hessdiag.results.rate_balance import balance_sentence
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.report_table import COLUMNS, cells
 from tests.synthetic import build_block, build_report
@@ -266,7 +267,7 @@ def test_is_read_without_seeing(pages: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", AWKWARD)
 def test_says_what_the_text_table_says(pages: dict[str, str], name: str) -> None:
     report, page = AWKWARD[name], Page(pages[name])
-    assert weigh(report).sentence.split("x\x07")[0] in page.text("p")
+    assert balance_sentence(report, weigh(report)).split("x\x07")[0] in page.text("p")
     header = page.text("thead")
     assert all(column in header for column in COLUMNS)
     body = page.text("tbody")
