@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from hessdiag.diagnosis.rules.catalogue import CATALOGUE
 from hessdiag.html.block_table import MEANINGS, columns, rows
 from hessdiag.html.environment import environment
 from hessdiag.html.figures import report_pictures
@@ -51,6 +52,7 @@ class Gauge:
 def render(report: Report) -> str:
     """Write the whole page; the same report gives the same text."""
     balance = weigh(report)
+    named = dict.fromkeys(finding.rule for finding in report.findings)
     return (
         environment()
         .get_template("report_page.html.jinja")
@@ -67,6 +69,7 @@ def render(report: Report) -> str:
             meanings=MEANINGS,
             rates=rate_sentence(report),
             rows=rows(report),
+            explanations={rule: CATALOGUE[rule] for rule in named if rule in CATALOGUE},
             places={block.name: number for number, block in enumerate(report.blocks)},
             sampling=sampling(report) if any(block.ended != "exact" for block in report.blocks) else "",
             noise=noise(report),

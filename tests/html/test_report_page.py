@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 import pytest
 
 import hessdiag
+from hessdiag.diagnosis.rules.catalogue import CATALOGUE
 from hessdiag.errors import HessdiagError
 from hessdiag.html.block_table import rows
 from hessdiag.plots.style import DARK, LIGHT
@@ -358,6 +359,20 @@ def test_a_finding_leads_to_its_blocks() -> None:
     page = Page(replace(several(), findings=(named,)).to_html())
     at = next(i for i, (tag, a) in enumerate(page.elements) if a.get("class") == "advice")
     assert page.elements[at + 1] == ("a", {"href": "#block-3"})
+
+
+def test_a_finding_is_explained_where_it_stands() -> None:
+    words = {"severity": "note", "blocks": (), "message": "m", "advice": "a", "value": 36.6, "threshold": 4.0}
+    findings = tuple(Finding(rule=rule, **words) for rule in (*CATALOGUE, "HD999"))
+    page = Page(replace(several(), findings=findings).to_html())
+    folded = [attributes for tag, attributes in page.elements if tag == "details"]
+    assert folded == [{}] * len(CATALOGUE)  # closed until it is asked for, and none for a rule that is not known
+    said, told = page.text("summary"), page.text("dd")
+    for rule, entry in CATALOGUE.items():
+        assert f"Why {rule}: {entry.title}" in said
+        assert all(text in told for text in entry.parts.values())
+    assert "36.6; threshold 4.00" in told
+    assert "Measured here" in page.text("dt")
 
 
 def place_of(*blocks: BlockReport) -> list[tuple[float | None, str]]:

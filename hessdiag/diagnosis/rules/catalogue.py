@@ -35,19 +35,23 @@ class Entry:
     exceptions: str
     repair: str
 
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """What is told of the rule, by headings."""
+        return {
+            "What it measures": self.measures,
+            "Threshold": self.threshold,
+            "A real case": self.case,
+            "Exceptions": self.exceptions,
+            "What to do": self.repair,
+        }
+
 
 def explain(rule: str, *, width: int = WIDTH) -> str:
     """Tell one rule as text, in lines of at most `width`."""
     entry = CATALOGUE[rule]
-    parts = {
-        "What it measures": entry.measures,
-        "Threshold": entry.threshold,
-        "A real case": entry.case,
-        "Exceptions": entry.exceptions,
-        "What to do": entry.repair,
-    }
     lines = [fill(f"{rule}: {entry.title}", width, subsequent_indent="  ", break_on_hyphens=False), ""]
-    for title, text in parts.items():
+    for title, text in entry.parts.items():
         lines += [title, _indented(text, width), ""]
     if shown := [f"docs/gallery.md#{case}" for case in GALLERY.get(rule, ())]:
         lines += ["Before and after the repair", _indented(" and ".join(shown), width), ""]
