@@ -20,7 +20,7 @@ from hessdiag.curvature.plan import check_choice
 from hessdiag.curvature.result import Curvature, merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
-from hessdiag.data.stream import batches_of
+from hessdiag.data.stream import Tally, batches_of, count_batches
 from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
@@ -131,7 +131,8 @@ def diagnose(
         class_dim=class_dim,
         output=output,
     )
-    stream = _stream_of(inputs, targets, settings, most=batches)
+    tally = Tally()
+    stream = _stream_of(inputs, targets, settings, most=batches, tally=tally)
     batch = next(stream)
     device, dtype = check_weights(model)
     check_tensors(model, batch)
@@ -153,6 +154,7 @@ def diagnose(
         problem, shape, measured = session.measure(problem, shape, y, stream, work)
         seen = look_at(model, batch, resolved, chunk=session.gradient_chunk(shape)) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
+    ran |= {"batches_read": tally.read, "batches_given": tally.given}
     return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
 
 
@@ -175,9 +177,11 @@ def blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str
     return found, skipped
 
 
-def _stream_of(inputs: Any, targets: Tensor | None, settings: Settings, *, most: int | None) -> Iterator[Batch]:
+def _stream_of(
+    inputs: Any, targets: Tensor | None, settings: Settings, *, most: int | None, tally: Tally
+) -> Iterator[Batch]:
     """Read the batches one by one, or all of them as one for the batch view; `most` of them, or all."""
-    stream: Iterator[Batch] = islice(batches_of(inputs, targets), most)
+    stream: Iterator[Batch] = islice(batches_of(inputs, targets, tally), most)
     if settings.per == "batch":
         stream = iter([Batch.concatenate(list(stream))])
     return (replace(each, output=settings.output) for each in stream)
@@ -196,13 +200,8 @@ def _announced(later: Iterator[Batch], progress: Callable[..., None], *, known: 
 
 def _number_of_batches(inputs: Any, most: int | None) -> int | None:
     """How many batches will be read, where that is known beforehand."""
-    if isinstance(inputs, (Tensor, Mapping, tuple)):
-        return 1
-    try:
-        length = len(inputs)
-    except (TypeError, NotImplementedError):  # a stream, or an iterable data set
-        return most
-    return length if most is None else min(length, most)
+    length = count_batches(inputs)
+    return most if length is None else length if most is None else min(length, most)
 
 
 def try_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Tensor, Loss]:

@@ -164,7 +164,8 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
     report = diagnose(
         prepared.module, prepared.batches(), class_dim=prepared.class_dim, output=source.output, **options
     )
-    return replace(report, model=source.name, init=prepared.init, data=prepared.data)
+    read = {"batches_read": prepared.tally.read, "batches_given": prepared.tally.given}
+    return replace(report, model=source.name, init=prepared.init, data=prepared.data, **read)
 
 
 def as_text(result: Any) -> Any:

@@ -14,7 +14,7 @@ from hessdiag.results.balance import BALANCED, UNBALANCED, weigh
 from hessdiag.results.judgement import Balance
 from hessdiag.results.rate_balance import balance_sentence, rate_sentence
 from hessdiag.results.report import Report
-from hessdiag.tables.report_table import noise, sampling
+from hessdiag.tables.report_table import noise, read, sampling
 
 MATRICES = {"ggn": "Gauss-Newton matrix", "hessian": "Hessian"}
 VIEWS = {"example": "of each example, averaged over the batch", "batch": "of the mean loss of the batch"}
@@ -73,6 +73,7 @@ def render(report: Report) -> str:
             places={block.name: number for number, block in enumerate(report.blocks)},
             sampling=sampling(report) if any(block.ended != "exact" for block in report.blocks) else "",
             noise=noise(report),
+            read=read(report),
             matrix=MATRICES.get(report.matrix, report.matrix),
             view=VIEWS.get(report.per, report.per),
             figures=report_pictures(report),

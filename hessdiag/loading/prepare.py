@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from hessdiag import init as initialisations
 from hessdiag.arguments import check_loss, check_whole
 from hessdiag.data.batch import Batch
 from hessdiag.data.outputs import Outputs
+from hessdiag.data.stream import Tally
 from hessdiag.derivatives.cross_entropy import check_class_dim
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
@@ -41,6 +42,7 @@ class Prepared:
         init: the initialisation, `"as built"`, or the file that the weights were loaded from.
         data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
         more: later batches, of which each is read once.
+        tally: how many batches were read so far, of how many.
         convention: what a user's initialisation was called with, see `user_code.convention`; empty for any other.
     """
 
@@ -51,6 +53,7 @@ class Prepared:
     more: Iterator[Batch]
     class_dim: int | None = None
     convention: str = ""
+    tally: Tally = field(default_factory=lambda: Tally(1, 1))
 
     def batches(self) -> Iterator[tuple[Any, Tensor | None]]:
         """All batches as `hessdiag.diagnose` takes them."""
@@ -106,11 +109,13 @@ def prepare(
             say(f"hessdiag: --weights {checkpoint.path}: {note}")
         origin = f"loaded from {Path(checkpoint.path).name}"
     more: Iterator[Batch] = iter(())
+    tally = Tally(1, 1)
     if data is None:
         batch = random_inputs(network, source, batch_size=batch_size, seed=seed)
         origin_of_data = network.inputs.description if network.inputs else ""
     else:
-        read = seeded(read_batches(data, batch_size=batch_size, most=batches), seed)
+        tally = Tally()
+        read = seeded(read_batches(data, batch_size=batch_size, most=batches, tally=tally), seed)
         batch, origin_of_data = next(read), data.reference
         more = (later.to(where, dtype) for later in read)
     batch = replace(batch.to(where, dtype), output=source.output)
@@ -120,7 +125,7 @@ def prepare(
     if data is None:
         usual = class_dim if class_dim is not None else outputs.class_dim
         batch = replace(batch, targets=random_targets(outputs.y, batch.size, loss=loss, class_dim=usual, seed=seed))
-    return Prepared(module, batch, origin, origin_of_data, more, class_dim, "".join(conventions))
+    return Prepared(module, batch, origin, origin_of_data, more, class_dim, "".join(conventions), tally)
 
 
 def random_network(

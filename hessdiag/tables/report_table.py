@@ -61,9 +61,22 @@ def header(report: Report) -> list[str]:
         f"{report.model}, init {report.init}: {matrix} {view}",
         f"loss {report.loss}, batch {report.batch_size} ({report.data}), seed {report.seed},"
         f" {report.device} {report.dtype}",
+        *filter(None, [read(report)]),
         f"method {report.method} ({report.method_reason})",
         "",
     ]
+
+
+def read(report: Report) -> str:
+    """How many batches of how many were read, and what reads more; nothing where there is one alone."""
+    count, given = report.batches_read, report.batches_given
+    if count == 0 or given == 1:
+        return ""
+    if count == given:
+        return f"all {given} batches of the data read"
+    first = "first batch" if count == 1 else f"first {count} batches"
+    of = first if given is None else f"{count} of {given} batches"
+    return f"{of} of the data read: --batches N or --batches all (in Python batches=N or None) reads more"
 
 
 def block_table(report: Report) -> TextTable:

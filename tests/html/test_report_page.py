@@ -288,6 +288,12 @@ def test_says_what_ended_the_sampling_and_what_was_left_out(pages: dict[str, str
     assert "Nothing was left out" not in left_out
 
 
+def test_says_how_many_batches_were_read() -> None:
+    page = replace(several(), batches_read=2, batches_given=9).to_html()
+    assert "2 of 9 batches of the data read: --batches N or --batches all" in Page(page).text("p")
+    assert "of the data read" not in several().to_html()
+
+
 def test_says_per_example_or_per_batch(pages: dict[str, str]) -> None:
     assert "Gauss-Newton matrix of each example, averaged over the batch" in Page(pages["several"]).text()
     assert "Hessian of the mean loss of the batch" in Page(pages["budget"]).text()
