@@ -23,8 +23,8 @@ PATTERNS = (
     rf"(?m){LEAD}(?P<doubtful>{DOUBTFUL})\b",
     rf"(?m){LEAD}(?P<bad>{BAD})\b",
     # The balance of a report is a fact about learning rates; networks that train well are unbalanced, too.
-    r"(?m)^(?:For SGD: )?(?P<fact>Uneven)\b",
-    r"(?m)^(?P<fact>Learning rates(?: of SGD)?): unbalanced,",
+    r"(?m)^(?:For SGD: )?(?P<fact>Uneven|Unbalanced)\b",
+    r"(?m)^(?P<fact>Learning rates): unbalanced,",
     r"(?m)^(?P<good>gone): HD",
     r"(?m)^(?: *|new: )(?P<bad>fault HD\d+|HD\d+ fault):",
     r"(?m)^(?: *|new: )(?P<doubtful>warning HD\d+|HD\d+ warning):",

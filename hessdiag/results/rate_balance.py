@@ -28,13 +28,13 @@ def balance_sentence(report: Report, balance: Balance) -> str:
 
     That blocks are unbalanced is said as what it is, a fact about learning rates that networks which train well share.
     """
-    of_sgd = told_rates(report) is not None and report.optimizer != "sgd"
+    if told_rates(report) is not None and report.optimizer != "sgd":
+        return f"For SGD: {balance.sentence}"
     if balance.level != "unbalanced":
-        return ("For SGD: " if of_sgd else "") + balance.sentence
-    whose = "Learning rates of SGD" if of_sgd else "Learning rates"
+        return balance.sentence
     alarming = not math.isfinite(balance.factor) or any(is_as_grave(f, "warning") for f in report.findings)
     usual = "" if alarming else " So are many networks that train well."
-    return f"{whose}: unbalanced, {balance.sentence.removeprefix('Unbalanced: ')}{usual}"
+    return f"Learning rates: unbalanced, {balance.sentence.removeprefix('Unbalanced: ')}{usual}"
 
 
 def rate_sentence(report: Report) -> str:

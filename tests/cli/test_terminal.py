@@ -167,6 +167,7 @@ def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
     ("text", "part", "style"),
     [
         ("Learning rates: unbalanced, a has 54.0×", "Learning rates", "bold"),
+        ("For SGD: Unbalanced: a has 54.0×", "Unbalanced", "bold"),
         ("Uneven: a has 7.00×", "Uneven", "bold"),
         ("Balanced within 1.45×", "Balanced", "bold green"),
         ("Suspicious: 1 warning", "Suspicious", "bold yellow"),

@@ -262,7 +262,7 @@ def test_only_blocks_that_missed_rtol_are_named() -> None:
         ("sgd", (), "Learning rates: unbalanced, c.weight has 40.0×", "So are many networks that train well."),
         ("sgd", ("note",), "Learning rates: unbalanced, ", "So are many networks that train well."),
         ("sgd", ("warning",), "Learning rates: unbalanced, ", "one learning rate will not suit both."),
-        ("adam", (), "Learning rates of SGD: unbalanced, ", "So are many networks that train well."),
+        ("adam", (), "For SGD: Unbalanced: c.weight", "one learning rate will not suit both."),
     ],
 )
 def test_unbalanced_blocks_are_told_as_a_fact_about_learning_rates(
