@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from hessdiag.diagnosis.rules.catalogue import CATALOGUE
 from hessdiag.html.block_table import MEANINGS, columns, rows
@@ -87,7 +87,7 @@ def render(report: Report) -> str:
 
 def settings(report: Report) -> list[tuple[str, str]]:
     """List what the report was asked for and measured on, by the names of its attributes."""
-    names = [f.name for f in fields(report) if f.compare and f.name not in NOT_SETTINGS]
+    names = [name for name in report.written_fields() if name not in NOT_SETTINGS]
     return [(name.replace("_", " "), str(getattr(report, name))) for name in names]
 
 
