@@ -97,6 +97,18 @@ class BlockReport(NumbersRecord, BlockRecord):
         """P sigma^2 E[W^2]^2: squared curvature for a *relative* change, free of where between layers a scale sits."""
         return self.numel * self.avg_sq_singular_value * self.weight_sq**2
 
+    @property
+    def relative_stderr(self) -> float:
+        """stderr / avg_sq_singular_value; 0 where nothing was sampled, NaN where the estimate is not above 0."""
+        if self.ended == "exact":
+            return 0.0
+        return self.stderr / self.avg_sq_singular_value if self.avg_sq_singular_value > 0 else math.nan
+
+    @property
+    def lost_in_noise(self) -> bool:
+        """Whether a sampled sigma^2 is smaller than its standard error, or below 0: it tells but an upper bound."""
+        return self.stderr > 0 and self.avg_sq_singular_value < self.stderr
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Heatmap(Record):
