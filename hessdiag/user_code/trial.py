@@ -54,8 +54,10 @@ def check_labels(batch: Batch, loss: object) -> None:
     """Refuse targets that lie among the inputs, where the loss would miss them."""
     held = [key for key in batch.kwargs if key in TARGETS]
     if held and batch.targets is None and loss in ("cross-entropy", "mse"):
+        shifts = " (a causal language model of transformers shifts labels itself, hessdiag does not: shift them first)"
         raise HessdiagError(
             f"loss {loss!r} needs targets and inputs hold {held[0]!r}: leave that out of the inputs, pass it as targets"
+            + shifts * (held[0] == "labels")
         )
 
 
