@@ -20,6 +20,7 @@ from hessdiag.curvature.plan import check_choice
 from hessdiag.curvature.result import Curvature, merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.outputs import Outputs
 from hessdiag.data.stream import Tally, batches_of, count_batches
 from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
@@ -38,11 +39,11 @@ from hessdiag.execution.ranks import ALONE, Ranks, all_ranks
 from hessdiag.execution.work import Work, add
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.shapes import NetworkShape, measure_shapes
+from hessdiag.network.shapes import DryRun, NetworkShape, measure_shapes
 from hessdiag.results.learning_rates import OPTIMIZERS, LearningRate
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.torch_arguments import check_model
-from hessdiag.user_code.trial import check_labels, explained
+from hessdiag.user_code.trial import check_labels, try_model
 
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
 
@@ -143,15 +144,14 @@ def diagnose(
     if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
         identity = _agreed(settings.identity | _identity_of(model, loss), ranks)
     with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
-        y, resolved = try_loss(model, batch, loss, settings)
-        with called_alone(model, min(2, batch.size)):
-            shape = measure_shapes(model, batch, found)
+        dry = _run_dry(model, batch, found, settings)
+        shape, resolved = dry.shape, read_loss(batch, loss, settings, dry.outputs)
         problem = Problem(model, batch, resolved, in_execution_order(shape.readable(found), shape.order), skipped)
         work = Work(ranks, progress=stack.enter_context(watched(progress, title=f"measuring {type(model).__name__}")))
         stream = _announced(stream, work.progress, known=_number_of_batches(inputs, batches) if per == "example" else 1)
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
-        problem, shape, measured = session.measure(problem, shape, y, stream, work)
+        problem, shape, measured = session.measure(problem, shape, dry.outputs.y, stream, work)
         seen = look_at(model, batch, resolved, chunk=session.gradient_chunk(shape)) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
     ran |= {"batches_read": tally.read, "batches_given": tally.given}
@@ -204,13 +204,18 @@ def _number_of_batches(inputs: Any, most: int | None) -> int | None:
     return most if length is None else length if most is None else min(length, most)
 
 
-def try_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Tensor, Loss]:
-    """Call model and loss once on a few examples: their outputs, and the loss as it will be read."""
-    with explained(model, batch):
-        first = batch.narrow(0, TRIED[settings.per]).outputs(model)
+def _run_dry(model: nn.Module, batch: Batch, found: Sequence[Block], settings: Settings) -> DryRun:
+    """Run a few examples; the batch view tries its loss on the outputs of more."""
+    more = try_model(model, batch, examples=TRIED["batch"]).outputs if settings.per == "batch" else None
+    with called_alone(model, min(2, batch.size)):
+        return try_model(model, batch, found) if more is None else DryRun(more, measure_shapes(model, batch, found))
+
+
+def read_loss(batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
+    """Call the loss once, on the outputs of a few examples: the loss as it will be read."""
     check_labels(batch, loss)
-    y, reading = first.y.detach(), Reading(settings.class_dim, first.class_dim, first.scalar, settings.per)
-    return y, resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
+    reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, settings.per)
+    return resolve_loss(loss, y=outputs.y, targets=batch.targets, seed=settings.seed, reading=reading)
 
 
 def _report(

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from hessdiag import init as initialisations
 from hessdiag.arguments import check_loss, check_whole
 from hessdiag.data.batch import Batch
-from hessdiag.data.outputs import Outputs
 from hessdiag.data.stream import Tally
 from hessdiag.derivatives.cross_entropy import check_class_dim
 from hessdiag.errors import HessdiagError
@@ -26,7 +25,7 @@ from hessdiag.loading.user_data import read_batches, seeded
 from hessdiag.network.preserve import preserve_state
 from hessdiag.torch_arguments import as_device, as_dtype
 from hessdiag.user_code.named_function import NamedFunction, one_line
-from hessdiag.user_code.trial import explained
+from hessdiag.user_code.trial import try_model
 
 AS_BUILT = "as built"
 
@@ -119,7 +118,8 @@ def prepare(
         batch, origin_of_data = next(read), data.reference
         more = (later.to(where, dtype) for later in read)
     batch = replace(batch.to(where, dtype), output=source.output)
-    outputs = try_forward(module, batch, source.name)
+    with preserve_state(module, seed=0), torch.no_grad():
+        outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
     if loss == "cross-entropy" and class_dim is None:
         class_dim = network.class_dim if outputs.y.dim() > 2 else None
     if data is None:
@@ -176,13 +176,3 @@ def random_targets(y: Tensor, batch_size: int, *, loss: str, class_dim: int | No
         positions = y.shape[1:dim] + y.shape[dim + 1 :]
         return torch.randint(y.shape[dim], (batch_size, *positions), generator=generator).to(y.device)
     return None
-
-
-def try_forward(module: nn.Module, batch: Batch, name: str) -> Outputs:
-    """Outputs for the first two examples; the module is left as it was.
-
-    Raises:
-        HessdiagError: the network cannot read such a batch.
-    """
-    with preserve_state(module, seed=0), torch.no_grad(), explained(module, batch, name=f"model {name!r}"):
-        return batch.narrow(0, 2).outputs(module)

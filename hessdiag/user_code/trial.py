@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.memory import is_out_of_memory
+from hessdiag.network.blocks import Block
+from hessdiag.network.shapes import DryRun, run_dry
 from hessdiag.suggestions import did_you_mean, few
 from hessdiag.user_code.named_function import one_line
 
@@ -48,6 +50,27 @@ def explained(model: nn.Module, batch: Batch, *, name: str = "") -> Iterator[Non
         shapes = ", ".join("×".join(map(str, value.shape)) for value in _tensors(batch))
         read = f"{name or 'the model'} cannot read inputs of shape {shapes} ({one_line(error)})"
         raise HessdiagError(advice or read) from error
+
+
+def try_model(
+    model: nn.Module, batch: Batch, blocks: Sequence[Block] = (), *, name: str = "", examples: int = 2
+) -> DryRun:
+    """Run the model dry on the first examples: their outputs, and sizes and order of the layers that hold `blocks`.
+
+    Raises:
+        HessdiagError: the model could not read them; see `explained`.
+    """
+    few = batch.narrow(0, examples)
+    try:
+        return run_dry(model, few, blocks)
+    except HessdiagError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        with explained(model, batch, name=name):
+            few.outputs(model)  # raises what the model itself has against these inputs, unwatched
+        raise
 
 
 def check_labels(batch: Batch, loss: object) -> None:
