@@ -154,8 +154,7 @@ def diagnose(
         problem, shape, measured = session.measure(problem, shape, dry.outputs.y, stream, work)
         seen = look_at(model, batch, resolved, chunk=session.gradient_chunk(shape)) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
-    ran |= {"batches_read": tally.read, "batches_given": tally.given}
-    return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
+    return _report(settings, problem, shape, measured, seen, tally, optimizer=optimizer, **ran)
 
 
 def _check(model: Any, loss: Any, resume: Any, optimizer: str, batches: int | None) -> None:
@@ -224,6 +223,7 @@ def _report(
     shape: NetworkShape,
     measured: Sequence[Measured],
     seen: Look,
+    tally: Tally,
     **ran: Any,
 ) -> Report:
     """Put together what all batches gave; `ran` has the fields of a report that say on what."""
@@ -254,6 +254,8 @@ def _report(
         seed=settings.seed,
         batch_size=sum(sizes),
         batches=len(measured),
+        batches_read=tally.read,
+        batches_given=tally.given,
         outputs=shape.outputs,
         rtol=settings.rtol,
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},

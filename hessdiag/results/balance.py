@@ -19,6 +19,7 @@ from hessdiag.arguments import check_kind
 from hessdiag.results.judgement import Balance, BalanceLevel
 from hessdiag.results.numbers import short, spread
 from hessdiag.results.report import BlockReport, Report
+from hessdiag.suggestions import few, joined
 
 BALANCED = 2.0  # below it
 UNBALANCED = 10.0  # above it
@@ -210,6 +211,6 @@ def _notes(report: Report, invariant: Sequence[str]) -> tuple[str, ...]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:MAX_NAMED]) if len(names) > MAX_NAMED + 1 else list(names)
-    last = f"{len(names) - len(shown)} more" if len(shown) < len(names) else shown.pop()
-    return f"{', '.join(shown)} and {last}" if shown else last
+    if len(names) <= MAX_NAMED + 1:
+        return joined(names)
+    return few(names, MAX_NAMED)

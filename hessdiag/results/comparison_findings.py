@@ -25,6 +25,7 @@ from hessdiag.results.block_change import (
 from hessdiag.results.finding_changes import repaired
 from hessdiag.results.findings import Finding, is_as_grave
 from hessdiag.results.numbers import short
+from hessdiag.suggestions import joined
 
 MAX_GROUPS = 5  # that have a finding of their own, or a place in a sentence
 NAMES = {
@@ -75,7 +76,7 @@ def _as_advised(gone: Sequence[Finding], advised: Sequence[BlockChange]) -> str:
     names = {change.name for change in advised}
     rules = dict.fromkeys(finding.rule for finding in gone if names & repaired([finding]))
     verb = "is" if len(rules) == 1 else "are"
-    return f"{' and '.join(rules)} {verb} gone here: nothing is to be done." if rules else ""
+    return f"{joined(rules)} {verb} gone here: nothing is to be done." if rules else ""
 
 
 def _follows(weights: Sequence[BlockChange], grave: Sequence[str]) -> str:
@@ -83,7 +84,7 @@ def _follows(weights: Sequence[BlockChange], grave: Sequence[str]) -> str:
     if weights:
         return "This may follow from the weights that differ: look at those first."
     rules = dict.fromkeys(grave)
-    return f"This may follow from the repair of {' and '.join(rules)}, gone now." if rules else ""
+    return f"This may follow from the repair of {joined(rules)}, gone now." if rules else ""
 
 
 class _Groups:
