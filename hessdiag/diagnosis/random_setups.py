@@ -164,8 +164,14 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
     report = diagnose(
         prepared.module, prepared.batches(), class_dim=prepared.class_dim, output=source.output, **options
     )
-    read = {"batches_read": prepared.tally.read, "batches_given": prepared.tally.given}
-    return replace(report, model=source.name, init=prepared.init, data=prepared.data, **read)
+    return replace(
+        report,
+        model=source.name,
+        init=prepared.init,
+        data=prepared.data,
+        batches_read=prepared.tally.read,
+        batches_given=prepared.tally.given,
+    )
 
 
 def as_text(result: Any) -> Any:

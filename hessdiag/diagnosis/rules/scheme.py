@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from hessdiag.diagnosis.rules.network_view import Net, mode
+from hessdiag.diagnosis.rules.network_view import Net, exp, mode
 from hessdiag.results.findings import Repair
 from hessdiag.results.numbers import short
 from hessdiag.results.signals import ParameterSignals
@@ -60,6 +60,11 @@ def laws(net: Net) -> Law | None:
         nearest,
         {law: math.exp(middle) for law, (middle, _) in best.items()},
     )
+
+
+def scale_back(away: Mapping[str, float], names: Iterable[str]) -> tuple[Repair, ...]:
+    """Multiply weights such that E[W²] is what it should be; `away` is ln of how many times it is that."""
+    return tuple(Repair(parameter=name, action="scale", value=exp(-away[name] / 2)) for name in names)
 
 
 def draw_anew(net: Net, name: str) -> Repair:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from hessdiag.diagnosis.rules.network_view import Net, mode, worst_first
-from hessdiag.diagnosis.rules.scheme import CLEAR, FOLLOWED, UNITS, draw_anew, how_drawn, laws
+from hessdiag.diagnosis.rules.scheme import CLEAR, FOLLOWED, UNITS, draw_anew, how_drawn, laws, scale_back
 from hessdiag.results.findings import Finding, Repair
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
@@ -88,7 +88,7 @@ def sibling(net: Net) -> Iterator[Finding]:
         advice=f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}.",
         value=worst,
         threshold=SIBLING,
-        repairs=tuple(Repair(parameter=n, action="scale", value=math.exp(-hit[n] / 2)) for n in blocks),
+        repairs=scale_back(hit, blocks),
     )
 
 
@@ -166,7 +166,7 @@ def groups_forgotten(net: Net) -> Iterator[Finding]:
             f" {short(math.sqrt(worst))}.",
             value=worst,
             threshold=GROUPS,
-            repairs=tuple(Repair(parameter=n, action="scale", value=math.exp(misread[n] / 2)) for n in blocks),
+            repairs=scale_back({name: -factor for name, factor in misread.items()}, blocks),
         )
         return
 
@@ -249,7 +249,7 @@ def above_scheme(net: Net) -> Iterator[Finding]:
         advice=f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}.",
         value=worst,
         threshold=ABOVE,
-        repairs=tuple(Repair(parameter=name, action="scale", value=math.exp(-large[name] / 2)) for name in blocks),
+        repairs=scale_back(large, blocks),
     )
 
 
