@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 import hessdiag
+from hessdiag.results.comparison import compare_reports
 from hessdiag.results.report import Report
 from hessdiag.surgery import apply_finding
 from tests.gallery import CASES, HEALTHY, Case, Healthy, match
@@ -77,6 +78,10 @@ def test_the_repair_of_the_finding_takes_it_away(name: str) -> None:
     again = diagnose(model, case)
     assert first.rule not in {finding.rule for finding in again.findings}
     assert again.verdict.level == "healthy", again.findings
+    comparison = compare_reports(before(name), again)
+    assert first.rule in {finding.rule for finding in comparison.gone}
+    assert "HD601" in {finding.rule for finding in comparison.findings}
+    assert {finding.severity for finding in comparison.findings} == {"note"}  # it was advised
 
 
 def test_a_repair_that_draws_leaves_no_note_on_the_scheme() -> None:
