@@ -25,6 +25,7 @@ from hessdiag.network.layers import CONVOLUTIONS, TRANSPOSED, fans, initialised_
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.findings import Finding, Repair
 from hessdiag.scale import Scale
+from hessdiag.scaling import balancing_input_scale, kernel_correction
 from hessdiag.suggestions import did_you_mean
 from hessdiag.torch_arguments import check_model
 
@@ -172,7 +173,7 @@ def scale_input(model: nn.Module, inputs: Inputs, *, layer: str | None = None) -
     n, k_sq = _fan_in_and_kernel(model.get_submodule(path))
     if x_sq == 0:
         raise HessdiagError(f"layer {path!r} reads nothing but zeros: pass inputs that are not all zero")
-    return insert_scale(model, (n * k_sq) ** -0.25 / math.sqrt(x_sq), before=path)
+    return insert_scale(model, balancing_input_scale(n, k_sq) / math.sqrt(x_sq), before=path)
 
 
 def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[str, Scale]:
@@ -200,8 +201,7 @@ def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[s
     factors = {}
     for path, module in initialised_layers(model):
         _, k_sq = _fan_in_and_kernel(module)
-        groups = int(getattr(module, "groups", 1))
-        factors[path] = math.sqrt(usual / math.sqrt(k_sq) * math.sqrt(groups))
+        factors[path] = kernel_correction(math.sqrt(k_sq), usual, int(getattr(module, "groups", 1)))
     return {path: insert_scale(model, factor, before=path) for path, factor in factors.items() if factor != 1}
 
 
