@@ -20,7 +20,7 @@ from hessdiag.arguments import check_kind, check_number, is_positive
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 from hessdiag.init import typical_kernel
-from hessdiag.network.blocks import parameter_slots
+from hessdiag.network.blocks import parameter_at, parameter_slots
 from hessdiag.network.layers import CONVOLUTIONS, TRANSPOSED, fans, initialised_layers, is_linear, stores_inputs_first
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.findings import Finding, Repair
@@ -147,10 +147,8 @@ def rescale_weight(model: nn.Module, name: str, factor: float) -> tuple[Scale, .
         raise HessdiagError(f"the model has no weight {name!r}: {hint}")
     places = [(path, _compensation(model, path, attribute)) for path, attribute in slots[name]]
     path, attribute = slots[name][0]
-    weight = model.get_submodule(path)._parameters[attribute]
-    assert weight is not None
     with torch.no_grad():
-        weight.mul_(factor)
+        parameter_at(model.get_submodule(path), attribute).mul_(factor)
     return tuple(insert_scale(model, 1 / factor, **{where: path}) for path, where in places)
 
 
