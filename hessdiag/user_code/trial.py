@@ -39,10 +39,8 @@ def explained(model: nn.Module, batch: Batch, *, name: str = "") -> Iterator[Non
     """
     try:
         yield
-    except HessdiagError:
-        raise
     except Exception as error:
-        if is_out_of_memory(error):
+        if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise
         advice = _arguments(model, batch) or _converted(model, batch) or _example_alone(model, batch)
         if not (advice or name or isinstance(error, REFUSALS)):
@@ -63,10 +61,8 @@ def try_model(
     few = batch.narrow(0, examples)
     try:
         return run_dry(model, few, blocks)
-    except HessdiagError:
-        raise
     except Exception as error:
-        if is_out_of_memory(error):
+        if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise
         with explained(model, batch, name=name):
             few.outputs(model)  # raises what the model itself has against these inputs, unwatched
