@@ -11,7 +11,6 @@ from hessdiag.network.blocks import find_blocks
 from hessdiag.user_code import trial
 from hessdiag.user_code.trial import try_model
 
-
 CALLS: list[int] = []
 
 
