@@ -125,7 +125,7 @@ def compare_models(
     before: str, after: str, given: dict[str, Any], preparation: dict[str, Any], measurement: dict[str, Any]
 ) -> Comparison:
     """Measure two models on the inputs that the first one is given."""
-    from hessdiag.diagnosis.random_setups import diagnose_prepared
+    from hessdiag.diagnosis.diagnose import diagnose_prepared
     from hessdiag.results.comparison import compare_reports
 
     sources = [options.model_source(name, **given) for name in (before, after)]

@@ -37,6 +37,8 @@ from hessdiag.execution.memory import Memory, watching_peak
 from hessdiag.execution.progress import Progress, announce_batch, watched
 from hessdiag.execution.ranks import ALONE, Ranks, all_ranks
 from hessdiag.execution.work import Work, add
+from hessdiag.loading.model_source import ModelSource
+from hessdiag.loading.prepare import Prepared
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import DryRun, NetworkShape, measure_shapes
@@ -155,6 +157,21 @@ def diagnose(
         seen = look_at(model, batch, resolved, chunk=session.gradient_chunk(shape)) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
     return _report(settings, problem, shape, measured, seen, tally, optimizer=optimizer, **ran)
+
+
+def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
+    """Diagnose what `prepare` made of a source; the report says where weights and data came from."""
+    report = diagnose(
+        prepared.module, prepared.batches(), class_dim=prepared.class_dim, output=source.output, **options
+    )
+    return replace(
+        report,
+        model=source.name,
+        init=prepared.init,
+        data=prepared.data,
+        batches_read=prepared.tally.read,
+        batches_given=prepared.tally.given,
+    )
 
 
 def _check(model: Any, loss: Any, resume: Any, optimizer: str, batches: int | None) -> None:
