@@ -58,10 +58,10 @@ def find(
     groups = _Groups(changes)
     weights = [change for change in changes if change.cause == "weights"]
     mended = repaired(gone, new)
-    advised = [change for change in weights if change.name in mended]
+    advised = [change for change in weights if change.name in mended and not _goes_elsewhere(change, gone)]
     grave = [finding.rule for finding in gone if is_as_grave(finding, "warning")]
     found = [
-        *_weights(groups, [change for change in weights if change.name not in mended]),
+        *_weights(groups, [change for change in weights if change not in advised]),
         *_weights(groups, advised, _as_advised(gone, advised)),
         *_others(groups, changes, _follows(weights, grave)),
     ]
@@ -69,6 +69,17 @@ def find(
         *(found or _all_blocks(medians, _follows((), grave)) or _within(changes)),
         *_missing(only_before, only_after),
     )
+
+
+def _goes_elsewhere(change: BlockChange, gone: Sequence[Finding]) -> bool:
+    """Whether weights that notes alone were about changed in another way than advised: to zero, or away from it."""
+    said = [finding for finding in gone if change.name in repaired([finding])]
+    if any(is_as_grave(finding, "warning") for finding in said):
+        return False
+    ratio = change.ratios["weight_sq"].value
+    repairs = [repair for finding in said for repair in finding.repairs if repair.parameter == change.name]
+    factors = [repair.value for repair in repairs if repair.action == "scale"]
+    return ratio == 0 or any((factor > 1) != (ratio > 1) for factor in factors)
 
 
 def _as_advised(gone: Sequence[Finding], advised: Sequence[BlockChange]) -> str:
