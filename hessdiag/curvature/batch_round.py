@@ -84,8 +84,7 @@ class BatchSketch:
         """Groups of examples of a batch of that size, rounds of directions, and random directions of each round."""
         fixed, random = self.directions.fixed, self.directions.random
         each = fixed + min(random, TOGETHER)
-        every = self.examples * each
-        rows = max(ROWS, every) if self.examples == size and every <= ROWS_OF_ALL else ROWS
+        rows = self._rows(size, each)
         together = min(self.examples, max(GROUP, min(rows // each, fit(each))))
         groups = max(1, min(-(-self.examples // together), self.examples // GROUP))
         if not random:
@@ -95,6 +94,19 @@ class BatchSketch:
             most -= 1
         rounds = -(-random // max(2, most))
         return groups, rounds, max(2, -(-random // rounds))
+
+    def _rows(self, size: int, each: int) -> int:
+        """Directions of a group of examples."""
+        every = self.examples * each
+        return max(ROWS, every) if self.examples == size and every <= ROWS_OF_ALL else ROWS
+
+    def unpaired(self, size: int) -> float:
+        """Variance of the estimate, in variances of a pair of examples, from pairs that no group has."""
+        each = self.directions.fixed + min(self.directions.random, TOGETHER)
+        group = min(self.examples, max(GROUP, self._rows(size, each) // each))
+        rounds = max(1, -(-self.directions.random // TOGETHER))
+        missing = 1 - (group - 1) / max(size - 1, 1)
+        return missing * 2 / (self.examples * max(group - 1, 1) * rounds)
 
     def _permuted(self, count: int, seed: int, purpose: str) -> list[int]:
         generator = stream(seed, f"{purpose} of sketches, {self.directions.name}")

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hessdiag.curvature.batch_cost import BACKWARD, FORWARD, sides_of
-from hessdiag.curvature.batch_round import BatchSketch, Sketched
+from hessdiag.curvature.batch_cost import BACKWARD, FORWARD, ROWS_OF_ALL, sides_of
+from hessdiag.curvature.batch_round import TOGETHER, BatchSketch, Sketched
 from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.ranks import Ranks
 from hessdiag.curvature.estimators.stopping import Budget
@@ -100,13 +100,14 @@ class _Course:
         count = min(many, max(few, PILOT_ROWS // examples))
         if self.outputs <= count or room < count + few:
             return self._sketch(size, room, room), None, 0
-        first = self.run(BatchSketch(examples, Directions(count, name="pilot"), ranks=True))
+        pilot = BatchSketch(examples, Directions(count, name="pilot"), ranks=True)
+        first = self.run(pilot)
         assert first.ranks is not None
-        plain = self._enough(first, PLAIN, room - count)
+        plain = self._enough(pilot, first, room - count)
         rank = first.ranks.median()
         if plain.directions.cost < MANY or not rank < LOW_RANK:
             return plain, first.ranks, count
-        deflated, spent = self._deflated(BatchSketch(examples, Directions(count)), first.ranks, room - count)
+        deflated, spent = self._deflated(pilot, first.ranks, room - count)
         return min(plain, deflated, key=self._passes), first.ranks, count + spent
 
     def _deflated(self, pilot: BatchSketch, ranks: Ranks, room: int) -> tuple[BatchSketch, int]:
@@ -117,40 +118,51 @@ class _Course:
             left = room - spent - trial.cost
             if basis >= self.outputs or left < 2 * basis + pilot.directions.random:
                 return self._sketch(self.problem.batch.size, room - spent, room - spent), spent
-            found = self.run(replace(pilot, directions=trial))
+            tried = BatchSketch(pilot.examples, trial)
+            found = self.run(tried)
             spent += trial.cost
-            chosen = self._enough(found, trial, left)
+            chosen = self._enough(tried, found, left)
             if chosen.directions.random <= 4 * basis or 2 * basis > MAX_BASIS:
                 return chosen, spent
             basis *= 2
 
     def _sketch(self, examples: int, random: int, room: int, basis: Directions = PLAIN) -> BatchSketch:
-        """So many random directions beside a basis; all outputs where these are no more, and there is room for them."""
-        if room >= self.outputs <= basis.fixed + random:
+        """So many random directions beside a basis, or all outputs."""
+        if self._takes_all(basis.fixed + random, room):
             return BatchSketch(examples, Directions(0, self.outputs, name="all outputs"))
         return BatchSketch(examples, replace(basis, random=max(random, PILOT_DIRECTIONS[0]), name="round"))
+
+    def _takes_all(self, directions: int, room: int) -> bool:
+        """Whether all outputs are no more directions, with room for them, and do not make groups of few examples."""
+        few = self.outputs <= TOGETHER or self.outputs * self.problem.batch.size <= ROWS_OF_ALL
+        return few and self.outputs <= min(directions, room)
 
     def _passes(self, sketch: BatchSketch) -> float:
         """Of the whole batch."""
         sides = sides_of(self.problem.loss)
         return sketch.examples / self.problem.batch.size * (FORWARD + BACKWARD * sides * sketch.directions.cost)
 
-    def _enough(self, found: Sketched, basis: Directions, room: int) -> BatchSketch:
+    def _enough(self, pilot: BatchSketch, found: Sketched, room: int) -> BatchSketch:
         """The fewest passes that should bring all weight blocks to the asked error; at most `room` of an example.
 
-        The variance is a / m k + (1 − m/B) e / m with k directions for each of m of the B examples.
+        The variance is a / m k + (1 − m/B) e / m with k directions for each of m of the B examples, and p / m of pairs
+        of examples that no group has.
         """
-        size, own = self.problem.batch.size, weight_places(self.problem)
-        value, directions, drawn = (np.diagonal(each)[own] for each in (found.value, found.directions, found.examples))
+        size, own, basis = self.problem.batch.size, weight_places(self.problem), replace(pilot.directions, random=0)
+        value, directions, drawn, pairings = (
+            np.diagonal(each)[own] for each in (found.value, found.directions, found.examples, found.pairings)
+        )
+        of_a_pair = pairings / (pilot.unpaired(size) or math.inf)
         margin = MARGIN * np.diagonal(found.widening(found.drawn / size))[own]
         target = (self.budget.rtol * np.maximum(value, 0) / margin) ** 2
         a = directions * found.drawn * found.random
         e = np.maximum(drawn * found.drawn - a / found.random, 0)
         sketches = []
         for k in self._counts(a, target, room - 2 * basis.fixed):
-            exact = room >= self.outputs <= basis.fixed + k
+            exact = self._takes_all(basis.fixed + k, room)
             with np.errstate(divide="ignore", invalid="ignore"):
-                examples = ((0 if exact else a / k) + e) / (target + e / size)
+                p = of_a_pair * self._sketch(size, k, room, basis).unpaired(size) * size
+                examples = ((0 if exact else a / k) + e + p) / (target + e / size)
             wanted = float(np.nan_to_num(examples, nan=0.0, posinf=math.inf).max(initial=0))
             if wanted <= size:
                 sketches.append(self._sketch(max(math.ceil(wanted), min(size, MIN_EXAMPLES)), k, room, basis))

@@ -158,7 +158,7 @@ def test_all_outputs_leave_no_noise(examples: int, outputs: int, loss: str) -> N
 def test_a_basis_pays_where_the_effective_rank_is_low() -> None:
     torch.manual_seed(0)
     layers = [layer for _ in range(4) for layer in (nn.Linear(30, 30), nn.ReLU())]
-    model = hessdiag.init.apply(nn.Sequential(*layers, nn.Linear(30, 200)).double(), "fan-in")
+    model = hessdiag.init.apply(nn.Sequential(*layers, nn.Linear(30, 400)).double(), "fan-in")
     problem = problem_of(model, data(6, 30), "cross-entropy")
     found = sketched(problem, 0)
     assert found.how.startswith("a basis of")
