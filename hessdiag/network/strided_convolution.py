@@ -1,0 +1,116 @@
+"""The gradient in the input of a strided convolution of few channels, as a convolution of sub-pixels.
+
+Libraries send a gradient back through a strided convolution in blocks of 16 channels, and slowly. What arrives at the
+pixels of one phase (a, b), the rows and columns s q + a and s q' + b of the padded input, is a plain convolution of
+the gradient with every s-th row and column of the kernel (Shi et al., arXiv 1609.05158): one convolution of stride 1
+makes all s² phases, and they are written to where they belong.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MAX_CHANNELS = 8  # that the layer reads: of blocks of 16, half are empty
+
+
+@dataclass(frozen=True)
+class Strided:
+    """Sizes of a convolution without groups and dilation, by axis.
+
+    Attributes:
+        read: pixels of its input.
+        stride, padding: of the layer.
+    """
+
+    read: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module, x: Tensor) -> Strided | None:
+        """Of a layer that reads x, where it does what its class says, and where this is the faster way; else None."""
+        if type(module) is not nn.Conv2d or {"forward", "_conv_forward"} & vars(module).keys():
+            return None
+        if isinstance(module.padding, str) or module.padding_mode != "zeros" or x.dim() != 4 or x.is_cuda:
+            return None
+        plain = module.groups == 1 and set(module.dilation) == {1}
+        if not (plain and min(module.stride) > 1 and module.in_channels <= MAX_CHANNELS):
+            return None
+        return cls(tuple(x.shape[2:]), tuple(module.stride), tuple(module.padding))
+
+    def input_gradient(self, gradient: Tensor, weight: Tensor) -> Tensor:
+        """The gradient (R, d, *read) in the input, of that in the output, (R, n, h, w); the weight is (n, d, kh, kw).
+
+        >>> x, weight = torch.zeros(1, 1, 5, 5, requires_grad=True), torch.arange(9.0).view(1, 1, 3, 3)
+        >>> y = F.conv2d(x, weight, stride=2)
+        >>> (expected,) = torch.autograd.grad(y.sum(), x)
+        >>> bool((Strided((5, 5), (2, 2), (0, 0)).input_gradient(torch.ones_like(y), weight) == expected).all())
+        True
+        """
+        n, d = weight.shape[:2]
+        (sh, sw), taps = self.stride, [math.ceil(k / s) for k, s in zip(weight.shape[2:], self.stride, strict=True)]
+        missing = [m * s - k for m, s, k in zip(taps, self.stride, weight.shape[2:], strict=True)]
+        phases = F.pad(weight, (0, missing[1], 0, missing[0])).view(n, d, taps[0], sh, taps[1], sw).flip(2, 4)
+        kernel = phases.permute(3, 5, 1, 0, 2, 4).reshape(sh * sw * d, n, *taps)
+        found = F.conv2d(gradient, kernel, padding=(taps[0] - 1, taps[1] - 1))
+        found = found.view(len(found), sh, sw, d, *found.shape[2:])
+        result = gradient.new_zeros(len(gradient), d, *self.read)
+        for a in range(sh):
+            rows, to_rows = self._places(0, a, found.shape[4])
+            for b in range(sw):
+                columns, to_columns = self._places(1, b, found.shape[5])
+                result[:, :, to_rows, to_columns] = found[:, a, b, :, rows, columns]
+        return result
+
+    def _places(self, axis: int, phase: int, count: int) -> tuple[slice, slice]:
+        """Which of the `count` numbers of a phase are pixels that are no padding, and which pixels these are."""
+        size, step, pad = self.read[axis], self.stride[axis], self.padding[axis]
+        first = max(0, math.ceil((pad - phase) / step))
+        start = step * first + phase - pad
+        number = max(0, min(count - first, math.ceil((size - start) / step)))
+        return slice(first, first + number), slice(start, start + step * number, step)
+
+
+class SentBack(torch.autograd.Function):
+    """What a layer wrote without its input attached, whose gradient is sent back to the input here.
+
+    The layer's own node keeps what is sent to its weight and bias.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, written: Tensor, weight: Tensor, sizes: Strided) -> Tensor:
+        """`written`, as it is. Nothing is saved by autograd's own means, which a checkpoint would count."""
+        ctx.weight, ctx.sizes = weight, sizes
+        ctx.mark_dirty(written)
+        return written
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """To the input, and on to the layer's own node."""
+        return _InputGradient.apply(gradient, ctx.weight, ctx.sizes), gradient, None, None
+
+
+class _InputGradient(torch.autograd.Function):
+    """`Strided.input_gradient`, of several cotangents at once."""
+
+    @staticmethod
+    def forward(gradient: Tensor, weight: Tensor, sizes: Strided) -> Tensor:
+        """Of one cotangent."""
+        return sizes.input_gradient(gradient, weight)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Nothing is differentiated again."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], gradient: Tensor, weight: Tensor, sizes: Strided) -> tuple[Tensor, int]:
+        """Of several; each example's lie together in memory, as its Jacobian takes them."""
+        every = gradient.movedim(in_dims[0], 1)  # (B, C, n, h, w)
+        found = sizes.input_gradient(every.flatten(0, 1), weight)
+        return found.unflatten(0, every.shape[:2]), 1
