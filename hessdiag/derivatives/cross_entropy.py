@@ -69,6 +69,13 @@ class CrossEntropy:
         pv = self._softmax(y) * v
         return (pv - self._softmax(y) * self._sum(pv)) * self._sum(t) * weight
 
+    def hessian_matrix(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        """diag(p) − p pᵀ of outputs (B, C) without further positions, (B, C, C)."""
+        t, weight = self._targets(y, targets)
+        p = self._softmax(y)
+        scaled = p * self._sum(t) * weight
+        return torch.diag_embed(scaled) - scaled.unsqueeze(2) * p.unsqueeze(1)
+
     def root_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
         """A v with S = A Aᵀ: √p∘v − p (√p·v) at every position."""
         t, weight = self._targets(y, targets)

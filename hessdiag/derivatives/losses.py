@@ -274,7 +274,7 @@ def hessian_matrix(loss: Loss, y: Tensor, targets: Tensor | None) -> Tensor:
     count = math.prod(y.shape[1:])
     if isinstance(loss, RandomQuadratic):
         return loss.S.expand(y.shape[0], count, count)
-    if isinstance(loss, LoopedLoss):
+    if isinstance(loss, LoopedLoss) or (isinstance(loss, CrossEntropy) and y.dim() == 2):
         return loss.hessian_matrix(y, targets)
     basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:]).expand(count, *y.shape)
     columns = vmap(lambda v: loss.hessian_product(y, targets, v))(basis)  # (N, B, *out)

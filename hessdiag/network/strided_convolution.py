@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 MAX_CHANNELS = 8  # that the layer reads: of blocks of 16, half are empty
+PIECE = 2**19  # bytes of the phases that are at hand at once, which stay in a processor's inner cache
 
 
 @dataclass(frozen=True)
@@ -53,20 +54,28 @@ class Strided:
         >>> bool((Strided((5, 5), (2, 2), (0, 0)).input_gradient(torch.ones_like(y), weight) == expected).all())
         True
         """
-        n, d = weight.shape[:2]
-        (sh, sw), taps = self.stride, [math.ceil(k / s) for k, s in zip(weight.shape[2:], self.stride, strict=True)]
-        missing = [m * s - k for m, s, k in zip(taps, self.stride, weight.shape[2:], strict=True)]
-        phases = F.pad(weight, (0, missing[1], 0, missing[0])).view(n, d, taps[0], sh, taps[1], sw).flip(2, 4)
-        kernel = phases.permute(3, 5, 1, 0, 2, 4).reshape(sh * sw * d, n, *taps)
-        found = F.conv2d(gradient, kernel, padding=(taps[0] - 1, taps[1] - 1))
-        found = found.view(len(found), sh, sw, d, *found.shape[2:])
+        phases = self._phases(weight)
+        taps = phases.shape[2:]
+        (sh, sw), d, (h, w) = self.stride, weight.shape[1], gradient.shape[2:]
+        count = (h + taps[0] - 1, w + taps[1] - 1)  # pixels of a phase
+        places = [[self._places(axis, phase, count[axis]) for phase in range(self.stride[axis])] for axis in (0, 1)]
         result = gradient.new_zeros(len(gradient), d, *self.read)
-        for a in range(sh):
-            rows, to_rows = self._places(0, a, found.shape[4])
-            for b in range(sw):
-                columns, to_columns = self._places(1, b, found.shape[5])
-                result[:, :, to_rows, to_columns] = found[:, a, b, :, rows, columns]
+        piece = max(1, PIECE // (len(phases) * math.prod(count) * gradient.element_size()))
+        for start in range(0, len(gradient), piece):
+            found = F.conv2d(gradient[start : start + piece], phases, padding=(taps[0] - 1, taps[1] - 1))
+            found = found.view(len(found), sh, sw, d, *count)
+            for a, (rows, to_rows) in enumerate(places[0]):
+                for b, (columns, to_columns) in enumerate(places[1]):
+                    result[start : start + piece, :, to_rows, to_columns] = found[:, a, b, :, rows, columns]
         return result
+
+    def _phases(self, weight: Tensor) -> Tensor:
+        """The kernels (sh sw d, n, taps) of all phases, each every s-th row and column of the weight, turned round."""
+        n, d = weight.shape[:2]
+        (sh, sw), (kh, kw) = self.stride, weight.shape[2:]
+        mh, mw = math.ceil(kh / sh), math.ceil(kw / sw)
+        whole = F.pad(weight, (0, mw * sw - kw, 0, mh * sh - kh)).view(n, d, mh, sh, mw, sw)
+        return whole.flip(2, 4).permute(3, 5, 1, 0, 2, 4).reshape(sh * sw * d, n, mh, mw)
 
     def _places(self, axis: int, phase: int, count: int) -> tuple[slice, slice]:
         """Which of the `count` numbers of a phase are pixels that are no padding, and which pixels these are."""
