@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.first_step import KEYS, FirstStep, exact_sums, sketched_sums, with_slope
-from hessdiag.curvature.pair_groups import PAIRS, PairGroups, exact_means
+from hessdiag.curvature.pair_groups import PAIRS, PairGroups, exact_means, sketched_means
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import all_jacobians, sent_to_blocks, unit_cotangents, watch
@@ -64,7 +64,7 @@ def exact_per_example(
             pairs = groups.rows(part.offset - batch.offset, part.size)
             for number, jacobian in enumerate(found.jacobians):
                 if jacobian is not None:
-                    pairs.add(number, partial(_between, jacobian, found.S))
+                    pairs.add(number, partial(found.between, jacobian))
             sums |= pairs.result()
         return sums
 
@@ -130,11 +130,11 @@ class _Measured:
         fixed = len(self.cotangents) - 1
         return sketched_sums(problem, part, step, self.cotangents, along, fixed=fixed, slope_size=self.slope_size)
 
-
-def _between(jacobian: Jacobian, S: Tensor, start: int, stop: int) -> tuple[float, float]:
-    """Means over examples and pairs, from example `start` up to `stop`."""
-    few, r = jacobian.narrow(start, stop), S.shape[1]
-    return exact_means(few.cross(few)[:, :r, :, :r], S[start:stop])
+    def between(self, jacobian: Jacobian, start: int, stop: int) -> tuple[float, float]:
+        """Means over examples and pairs, from example `start` up to `stop`."""
+        few, r = jacobian.narrow(start, stop), self.S.shape[1]
+        K = few.cross(few)[:, :r, :, :r]
+        return sketched_means(K, fixed=r, root=True) if self.rooted else exact_means(K, self.S[start:stop])
 
 
 def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:
