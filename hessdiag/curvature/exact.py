@@ -51,7 +51,7 @@ def exact_per_example(
     """
     problem = problem if groups is None else replace(problem, batch=problem.batch.select(groups.order()))
     chunk = chunk if groups is None else groups.chunk(chunk)
-    batch, loss, blocks = problem.batch, problem.loss, problem.blocks
+    batch, blocks = problem.batch, problem.blocks
 
     def measure(part: Batch) -> Result:
         found = _Measured.of(problem, part, step)
@@ -116,7 +116,7 @@ class _Measured:
 
     @cached_property
     def factors(self) -> Tensor:
-        """S K of every block, (B, L, r, r), in float64: products of two underflow in float32 before the network does."""
+        """S K of every block, (B, L, r, r), in float64: products of two underflow first."""
         r = self.S.shape[1]
         zero = self.S.new_zeros(self.S.shape)
         grams = [zero if J is None else J.gram()[:, :r, :r].double() for J in self.jacobians]

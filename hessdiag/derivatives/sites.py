@@ -42,7 +42,7 @@ class Sites(Jacobian):
 
     @classmethod
     def of(cls, u: Tensor, phi: Tensor, *, transposed: bool = False, size: float | None = None) -> Sites:
-        """With factors whose squares fit their dtype; those of `u` do, and it is to be multiplied by `size`, if given."""
+        """With factors whose squares fit their dtype; where `size` is given, `u` has been divided by it and does."""
         (u, u_size), (phi, phi_size) = fitting(u) if size is None else (u, size), fitting(phi)
         return cls(u, phi, transposed, u_size * phi_size)
 

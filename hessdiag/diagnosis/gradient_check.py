@@ -92,7 +92,9 @@ def compare_gradients(problem: Problem, sent: Sequence[SentBack], mixed: Collect
         if block.structured:
             row[GradientColumn.CHECK_TERMS] = sum(_terms(block, *own) for each in sent for own in _own(block, each))
             first = sent[0]
-            pattern = sum((k + 1) * c.output_shape[:1].numel() for k, (c, _) in enumerate(_own(block, first, every=True)))
+            pattern = sum(
+                (k + 1) * c.output_shape[:1].numel() for k, (c, _) in enumerate(_own(block, first, every=True))
+            )
             pattern /= first.part.size
             row[GradientColumn.CHUNKS :] = [1.0, pattern, pattern**2]
         rows.append(row)

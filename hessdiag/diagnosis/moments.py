@@ -229,7 +229,7 @@ class _Checked:
     def some(cls, problem: Problem, part: Batch, owners: Sequence[str], seed: int) -> _Checked:
         """Some examples of a large part, of which one half is sent back."""
         order = torch.randperm(part.size, generator=stream(seed, f"checked examples from {part.offset}"))
-        few = part.select(order[: max(CHECKED, part.size // 8)].tolist())
+        few = part.select(sorted(order[: max(CHECKED, part.size // 8)].tolist()))  # some models need an order
         watched, inputs = differentiable(few)
         seen = trace(problem.model, watched, owners, in_common=looked_up_in_common(problem.blocks))
         return cls(few, seen, inputs, halves_of(few, seed)[:1])

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
-from torch.func import vmap
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.func import vmap
 
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError

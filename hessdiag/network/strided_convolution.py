@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-MAX_CHANNELS = 8  # that the layer reads: of blocks of 16, half are empty
+MAX_CHANNELS = 16  # that the layer reads: with up to so many it was 1.1 to 11 times as fast
+DTYPES = (torch.float32,)  # in float64 it takes twice as long: there are no blocks
 PIECE = 2**19  # bytes of the phases that are at hand at once, which stay in a processor's inner cache
 
 
@@ -39,6 +40,8 @@ class Strided:
         if type(module) is not nn.Conv2d or {"forward", "_conv_forward"} & vars(module).keys():
             return None
         if isinstance(module.padding, str) or module.padding_mode != "zeros" or x.dim() != 4 or x.is_cuda:
+            return None
+        if x.dtype not in DTYPES or module.weight.dtype != x.dtype:
             return None
         plain = module.groups == 1 and set(module.dilation) == {1}
         if not (plain and min(module.stride) > 1 and module.in_channels <= MAX_CHANNELS):
@@ -118,7 +121,9 @@ class _InputGradient(torch.autograd.Function):
         """Nothing is differentiated again."""
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], gradient: Tensor, weight: Tensor, sizes: Strided) -> tuple[Tensor, int]:
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], gradient: Tensor, weight: Tensor, sizes: Strided
+    ) -> tuple[Tensor, int]:
         """Of several; each example's lie together in memory, as its Jacobian takes them."""
         every = gradient.movedim(in_dims[0], 1)  # (B, C, n, h, w)
         found = sizes.input_gradient(every.flatten(0, 1), weight)

@@ -6,12 +6,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.network.hooks import Trace, backpropagate, trace
 from hessdiag.network.strided_convolution import MAX_CHANNELS, Strided
 from tests.layouts import PadsItself, Standardised
+from tests.oracles import ggn_blocks, mean_over_examples
 
 NODE = "SentBackBackward"
+
+
+@pytest.fixture(autouse=True)
+def in_float64_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it does not pay, but tells rounding from a mistake."""
+    monkeypatch.setattr("hessdiag.network.strided_convolution.DTYPES", (torch.float32, torch.float64))
 
 
 @pytest.mark.parametrize("read", [(9, 9), (8, 11), (12, 7)])
@@ -20,7 +28,11 @@ NODE = "SentBackBackward"
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (5, 4), (2, 7)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_gradient_in_the_input_is_autograd_s(
-    kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int], read: tuple[int, int], dtype: torch.dtype
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    read: tuple[int, int],
+    dtype: torch.dtype,
 ) -> None:
     """Also of pixels that no site reads, and of phases without a row of the kernel."""
     torch.manual_seed(0)
@@ -113,6 +125,7 @@ def test_what_is_not_known_to_pay_or_to_be_the_layer_is_left_alone() -> None:
     x = torch.zeros(1, 4, 9, 9)
     assert Strided.of(nn.Conv2d(4, 2, 3, stride=2), x) == Strided((9, 9), (2, 2), (0, 0))
     assert Strided.of(nn.Conv2d(4, 2, 3), x) is None
+    assert Strided.of(nn.Conv2d(4, 2, 3, stride=2), x.bfloat16()) is None
     assert Strided.of(nn.Conv2d(4, 2, 3, stride=(2, 1)), x) is None
     assert Strided.of(nn.Conv2d(4, 4, 3, stride=2, groups=2), x) is None
     assert Strided.of(nn.Conv2d(2 * MAX_CHANNELS, 4, 3, stride=2), torch.zeros(1, 2 * MAX_CHANNELS, 9, 9)) is None
@@ -148,3 +161,59 @@ def test_a_checkpoint_recomputes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     got = first_gradient()
     monkeypatch.setattr(Strided, "of", classmethod(lambda *_: None))
     torch.testing.assert_close(got, first_gradient(), rtol=1e-12, atol=1e-12)
+
+
+class Rows(nn.Module):
+    """A strided convolution on several rows of each example, of one example after the other or not."""
+
+    def __init__(self, *, fastest: bool) -> None:
+        super().__init__()
+        self.read, self.stride = nn.Conv2d(1, 2, 2), nn.Conv2d(2, 2, 2, stride=2)
+        self.last, self.fastest = nn.Linear(16, 3), fastest
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.cat(x.chunk(2, 1)) if self.fastest else x.flatten(0, 1).unsqueeze(1)  # (2 B, 1, 5, 5)
+        h = self.stride(self.read(rows).tanh()).relu()
+        h = torch.cat(h.chunk(2), 1) if self.fastest else h.unflatten(0, (len(x), 2))
+        return self.last(h.flatten(1))
+
+
+class Twice(nn.Module):
+    """A strided convolution that is called twice, with a skip connection around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.stride, self.last = nn.Conv2d(2, 2, 2), nn.Conv2d(2, 2, 2, stride=2), nn.Linear(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.read(x).relu()  # (B, 2, 4, 4)
+        once = self.stride(h)
+        h = once + F.avg_pool2d(h, 2)
+        return self.last(self.stride(h.relu()).flatten(1))
+
+
+NETWORKS = {
+    "rows of each example": lambda: Rows(fastest=False),
+    "rows of all examples": lambda: Rows(fastest=True),
+    "called twice": Twice,
+    "pads itself": lambda: nn.Sequential(
+        nn.Conv2d(2, 2, 2), PadsItself(2, 2, 2, stride=2), nn.Flatten(), nn.Linear(8, 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("loss", ["mse", "cross-entropy"])
+def test_whole_diagnoses_equal_dense_matrices(name: str, loss: str) -> None:
+    """In all layouts, also those in which the layer is measured without a rule."""
+    torch.manual_seed(0)
+    model, x = NETWORKS[name]().double(), torch.randn(4, 2, 5, 5, dtype=torch.float64)
+    t = torch.randint(3, (4,)) if loss == "cross-entropy" else torch.randn(4, 3, dtype=torch.float64)
+    plain = F.cross_entropy if loss == "cross-entropy" else F.mse_loss
+    report = hessdiag.diagnose(model, x, t, loss=loss, method="exact")
+    names = [block.name for block in report.blocks]
+    assert {name for name, _ in model.named_parameters()} == {*names}
+    expected = mean_over_examples(ggn_blocks, model, x, t, plain, names)
+    for i, block in enumerate(report.blocks):
+        want = float(expected[i, i]) / block.numel
+        assert block.avg_sq_singular_value == pytest.approx(want, rel=1e-10)
