@@ -22,7 +22,7 @@ from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 from hessdiag.network.layers import CONVOLUTIONS
 
-PIECE = 2**21  # bytes of the factors that are multiplied at once, where J is formed from them
+PIECE = 2**22  # bytes of the factors that are multiplied at once, where J is formed from them
 
 
 def all_jacobians(

@@ -7,6 +7,7 @@ through a skip connection that reads the same tensor.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -111,6 +112,7 @@ def backpropagate(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) 
 
 
 def _at_once(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) -> list[Tensor | None]:
+    """By `torch.func.vmap`: `is_grads_batched` of `autograd.grad` takes most operations one cotangent at a time."""
     reached: list[bool] = []
 
     def of_one(v: Tensor) -> tuple[Tensor, ...]:
@@ -118,7 +120,9 @@ def _at_once(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) -> li
         reached[:] = [gradient is not None for gradient in found]
         return tuple(gradient for gradient in found if gradient is not None)
 
-    every = iter(vmap(of_one)(cotangents))
+    with warnings.catch_warnings():  # an operation without a batching rule is looped over, as it has to be
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        every = iter(vmap(of_one)(cotangents))
     return [next(every) if one else None for one in reached]
 
 

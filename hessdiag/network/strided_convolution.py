@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 MAX_CHANNELS = 16  # that the layer reads: with up to so many it was 1.1 to 11 times as fast
 DTYPES = (torch.float32,)  # in float64 it takes twice as long: there are no blocks
-PIECE = 2**19  # bytes of the phases that are at hand at once, which stay in a processor's inner cache
+PIECE = 2**20  # bytes of the phases that are at hand at once, which stay in a processor's inner cache
 
 
 @dataclass(frozen=True)
