@@ -91,11 +91,8 @@ def compare_gradients(problem: Problem, sent: Sequence[SentBack], mixed: Collect
                 row[: GradientColumn.CHECK_TERMS] = [x + y for x, y in zip(row, sums, strict=False)]
         if block.structured:
             row[GradientColumn.CHECK_TERMS] = sum(_terms(block, *own) for each in sent for own in _own(block, each))
-            first = sent[0]
-            pattern = sum(
-                (k + 1) * c.output_shape[:1].numel() for k, (c, _) in enumerate(_own(block, first, every=True))
-            )
-            pattern /= first.part.size
+            calls = [call for call, _ in _own(block, sent[0], every=True)]
+            pattern = sum((k + 1) * c.output_shape[:1].numel() / sent[0].part.size for k, c in enumerate(calls))
             row[GradientColumn.CHUNKS :] = [1.0, pattern, pattern**2]
         rows.append(row)
     return rows

@@ -22,7 +22,7 @@ from torch.func import vmap
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.network.layers import looks_up
-from hessdiag.network.strided_convolution import SentBack, Strided
+from hessdiag.network.strided_convolution import Strided, attach
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class _Watch:
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Record the call, if gradients flow through it."""
         if self.entered is not None and self.strided is not None:
-            output = SentBack.apply(self.entered, output, module.weight.detach(), self.strided)
+            output = attach(output, self.entered, module, self.strided)
         if self.entered is None or not isinstance(output, Tensor) or not output.requires_grad:
             return None
         call = LayerCall(

@@ -89,6 +89,11 @@ class Strided:
         return slice(first, first + number), slice(start, start + step * number, step)
 
 
+def attach(written: Tensor, x: Tensor, layer: nn.Module, sizes: Strided) -> Tensor:
+    """What a layer wrote without its input x attached, with it attached: gradients get there as described above."""
+    return SentBack.apply(x, written, layer.get_parameter("weight").detach(), sizes)  # type: ignore[no-any-return, no-untyped-call]
+
+
 class SentBack(torch.autograd.Function):
     """What a layer wrote without its input attached, whose gradient is sent back to the input here.
 
@@ -105,7 +110,8 @@ class SentBack(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """To the input, and on to the layer's own node."""
-        return _InputGradient.apply(gradient, ctx.weight, ctx.sizes), gradient, None, None
+        found = _InputGradient.apply(gradient, ctx.weight, ctx.sizes)  # type: ignore[no-untyped-call]
+        return found, gradient, None, None
 
 
 class _InputGradient(torch.autograd.Function):
@@ -127,4 +133,4 @@ class _InputGradient(torch.autograd.Function):
         """Of several; each example's lie together in memory, as its Jacobian takes them."""
         every = gradient.movedim(in_dims[0], 1)  # (B, C, n, h, w)
         found = sizes.input_gradient(every.flatten(0, 1), weight)
-        return found.unflatten(0, every.shape[:2]), 1
+        return found.view(*every.shape[:2], *found.shape[1:]), 1
