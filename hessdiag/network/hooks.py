@@ -22,7 +22,7 @@ from torch.func import vmap
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.network.layers import looks_up
-from hessdiag.network.strided_convolution import Strided, attach
+from hessdiag.network.strided_convolution import Strided, attach, is_attached
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,14 @@ def backpropagate(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) 
 
 
 def _at_once(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) -> list[Tensor | None]:
-    """By `torch.func.vmap`: `is_grads_batched` of `autograd.grad` takes most operations one cotangent at a time."""
+    """All cotangents in one call.
+
+    By `torch.func.vmap` where a layer of `hessdiag.network.strided_convolution` is on the way, whose rule for several
+    cotangents `is_grads_batched` of `autograd.grad` does not know.
+    """
+    if not any(is_attached(edge.node) for edge in edges):
+        batched = torch.autograd.grad(y, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)
+        return list(batched)
     reached: list[bool] = []
 
     def of_one(v: Tensor) -> tuple[Tensor, ...]:

@@ -94,6 +94,11 @@ def attach(written: Tensor, x: Tensor, layer: nn.Module, sizes: Strided) -> Tens
     return SentBack.apply(x, written, layer.get_parameter("weight").detach(), sizes)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def is_attached(node: Any) -> bool:
+    """Whether what a node of the autograd graph made was attached so."""
+    return bool(node.name() == f"{SentBack.__name__}Backward")
+
+
 class SentBack(torch.autograd.Function):
     """What a layer wrote without its input attached, whose gradient is sent back to the input here.
 
