@@ -33,12 +33,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.first_step import KEYS, FirstStep, sent_back, sketched_sums, with_slope
 from hessdiag.curvature.pair_groups import MAX_GROUP, PAIRS, PairGroups, sketched_means
-from hessdiag.curvature.range_finder import range_basis
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.rounds import (
     MIN_DIRECTIONS,
@@ -53,11 +53,8 @@ from hessdiag.curvature.rounds import (
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import sent_to_blocks, watch
 from hessdiag.derivatives.jacobian_form import Jacobian
-from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.problem import Problem
-from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.network.hooks import Trace
 
 PILOT = 12  # directions of a pilot
 PILOT_EXAMPLES = 16
@@ -103,7 +100,7 @@ def sketch_per_example(
     few = min(PILOT_EXAMPLES, max(3, size // PILOT_SHARE), size)
     spread_out = problem.batch.select([number * size // few for number in range(few)])
     pilot = _Pilot(replace(problem, batch=spread_out), size, budget.rtol, chunk, seed, work)
-    first = pilot.run(_Directions(PILOT, name="pilot"))
+    first = pilot.run(Directions(PILOT, name="pilot"))
     room = max(budget.max_products - PILOT, MIN_DIRECTIONS)
     directions, spent = _choose(pilot, first, room, most, outputs)
     rounds = _rounds(directions, most)
@@ -115,7 +112,7 @@ def sketch_per_example(
     measured = [_round(problem, each, chunk, seed, work, beside if each is rounds[0] else _Beside()) for each in rounds]
     total = combine(measured, rounding_of(problem))
     spent += PILOT + sum(each.cost for each in rounds)
-    rank = first.median_rank()
+    rank = first.ranks.median()
     how = f"{'deflated' if directions.fixed else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
     found = total.curvature(problem, spent, budget.rtol)
@@ -144,7 +141,7 @@ class _Pilot:
     seed: int
     work: Work
 
-    def run(self, directions: _Directions) -> Round:
+    def run(self, directions: Directions) -> Round:
         return _round(self.problem, directions, self.chunk, self.seed, self.work)
 
     def wanted(self, found: Round, room: int, *, deflated: bool = False) -> int:
@@ -156,36 +153,37 @@ class _Pilot:
         return directions_wanted(found, own, self.rtol / own_noise, room, parts=self.size, share=share)
 
 
-def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> tuple[_Directions, int]:
+def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> tuple[Directions, int]:
     """Directions of the measurement, and the products that choosing them took.
 
     A basis pays where most blocks have a low rank; or where one does that would ask for many directions of all.
     """
-    ranks, own = first.effective_ranks(), weight_places(pilot.problem)
-    rank = first.median_rank()
+    ranks, own = first.ranks.effective(), weight_places(pilot.problem)
+    rank = first.ranks.median()
     most_low = rank < LOW_RANK  # false where there is no curvature
-    plain = _Directions(min(pilot.wanted(first, room), room))
+    plain = Directions(min(pilot.wanted(first, room), room))
     low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 20))
     if not most_low and (plain.random < COSTLY or not low[own].any()):
         return plain, 0
     widest = min(outputs, most // 2)
-    scales = first.trace_scales()
+    scales = first.ranks.scales()
     if not most_low:
         rank = float(np.median(ranks[own][low[own]]))
         scales = [scale if is_low else 0.0 for scale, is_low in zip(scales, low, strict=True)]
-    basis = min(_first_basis(rank) if outputs > BASIS[1] else outputs, widest)
+    basis = min(first_basis(rank) if outputs > BASIS[1] else outputs, widest)
     directions, spent = _deflated(pilot, scales, room, basis, widest)
     if not most_low and directions.cost >= plain.cost:
         return plain, spent
     return directions, spent
 
 
-def _first_basis(rank: float) -> int:
+def first_basis(rank: float) -> int:
+    """Vectors that leave little of blocks of a rank."""
     least, most = BASIS
     return int(min(most, max(least, 2 ** math.ceil(math.log2(CATCHES * max(rank, 1.0))))))
 
 
-def _deflated(pilot: _Pilot, scales: list[float], room: int, basis: int, widest: int) -> tuple[_Directions, int]:
+def _deflated(pilot: _Pilot, scales: list[float], room: int, basis: int, widest: int) -> tuple[Directions, int]:
     """Basis and directions of the measurement, and the products that finding them took.
 
     The basis is doubled as long as that promises to save more directions than it costs. A budget that is too small for
@@ -193,49 +191,27 @@ def _deflated(pilot: _Pilot, scales: list[float], room: int, basis: int, widest:
     """
     spent = 0
     while True:
-        trial = _Directions(PILOT, basis, scales, name=f"pilot with a basis of {basis}")
+        trial = Directions(PILOT, basis, scales, name=f"pilot with a basis of {basis}")
         left = room - spent - trial.cost
         if left < RANDOM + 2 * basis:
             basis = min(basis, max(0, (room - spent - RANDOM) // 2)) if not spent else basis // 2
-            return _Directions(max(room - spent - 2 * basis, MIN_DIRECTIONS), basis, scales), spent
+            return Directions(max(room - spent - 2 * basis, MIN_DIRECTIONS), basis, scales), spent
         random = pilot.wanted(pilot.run(trial), left - 2 * basis, deflated=True)
         spent += trial.cost
         if random <= 4 * basis or 2 * basis > min(MAX_BASIS, widest):
-            return _Directions(random, basis, scales), spent
+            return Directions(random, basis, scales), spent
         basis *= 2
 
 
-def _rounds(directions: _Directions, most: int) -> list[_Directions]:
+def _rounds(directions: Directions, most: int) -> list[Directions]:
     """As many equal rounds as it takes for `most` cotangents to fit at once."""
     count, random = equal_rounds(directions.random, most - directions.fixed)
     return [replace(directions, random=random, name=f"round {number + 1}") for number in range(count)]
 
 
-@dataclass(frozen=True)
-class _Directions:
-    """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones.
-
-    The `name` tells the streams of different rounds apart.
-    """
-
-    random: int
-    fixed: int = 0
-    scales: list[float] | None = None
-    name: str = ""
-
-    def cotangents(self, loss: Loss) -> int:
-        """Cotangents of an example."""
-        return (self.random + self.fixed) * (1 if loss.has_root else 2)
-
-    @property
-    def cost(self) -> int:
-        """Passes through the network, forward-mode ones included."""
-        return self.random + 2 * self.fixed
-
-
 def _round(
     problem: Problem,
-    directions: _Directions,
+    directions: Directions,
     chunk: Callable[[int], int],
     seed: int,
     work: Work,
@@ -273,13 +249,11 @@ class _Sent:
     beside: Result
 
     @classmethod
-    def of(
-        cls, problem: Problem, part: Batch, directions: _Directions, seed: int, beside: _Beside, start: int
-    ) -> _Sent:
+    def of(cls, problem: Problem, part: Batch, directions: Directions, seed: int, beside: _Beside, start: int) -> _Sent:
         """Of a part of the batch, from example `start`."""
         seen = watch(problem.model, part, problem.blocks)
         y = seen.y.detach()
-        z = _draw(problem, part, seen, directions, seed)
+        z = directions.draw(problem, part, seen, seed)
         cotangents = sent_back(problem, part, y, z)
         count, every, size = len(cotangents), cotangents, 1.0
         if beside.step is not None:
@@ -324,16 +298,3 @@ def _gram(
 
     add(of_group)
     return jacobian.gram()[:, :count, :count].double()
-
-
-def _draw(problem: Problem, part: Batch, seen: Trace, directions: _Directions, seed: int) -> Tensor:
-    """The directions z, (m, B, *out): a basis, and random ones orthogonal to it."""
-    y, scales = seen.y.detach(), directions.scales or ()
-    generator = stream(seed, f"weight tangents, {directions.name}")
-    basis = range_basis(problem, part, seen, count=directions.fixed, scales=scales, generator=generator)
-    omega = gaussians(seed, f"sketches, {directions.name},", part.numbers, (directions.random, *y.shape[1:])).to(y)
-    if len(basis):
-        flat = basis.flatten(2)  # (r, B, N)
-        along = torch.einsum("rbn,qbn->qrb", flat, omega.flatten(2))
-        omega = omega - torch.einsum("qrb,rbn->qbn", along, flat).view_as(omega)
-    return torch.cat([basis, omega])
