@@ -158,6 +158,13 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda: nn.Sequential(nn.Conv2d(2, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)),
         (2, 6, 5),
     ),
+    "convs strided": (
+        lambda: nn.Sequential(
+            *(nn.Conv2d(2, 3, 2, bias=False), nn.ReLU(inplace=True)),
+            *(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)),
+        ),
+        (2, 6, 7),
+    ),
     "conv padding": (
         lambda: nn.Sequential(nn.Conv2d(2, 3, (3, 2), padding=(1, 0)), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)),
         (2, 4, 4),

@@ -2,7 +2,10 @@
 
 With S the Hessian of the loss in the N outputs of an example and K_l = J_l J_l^T the (N, N) Gram matrix of block l,
 
-    ‖G_ij‖_F² = ‖J_i^T S J_j‖_F² = tr(S K_j S K_i).
+    ‖G_ij‖_F² = ‖J_i^T S J_j‖_F² = tr(S K_j S K_i),
+
+or, with a root S = A A^T at hand, the inner product of the Gram matrices of A^T J_i and A^T J_j. That of cross-entropy
+has one column less than there are outputs.
 
 N cotangents are back-propagated once to *all* layers, so that the whole L x L map costs little more than its diagonal
 and no probe, hence no noise, is involved. In the batch view the outputs of all B examples count together, G is
@@ -12,21 +15,21 @@ divided by B, and K_l is (B N, B N), taken in panels of rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.first_step import KEYS, FirstStep, exact_sums
-from hessdiag.curvature.pair_groups import PAIRS, PairGroups, exact_means
+from hessdiag.curvature.first_step import KEYS, FirstStep, exact_sums, sketched_sums, with_slope
+from hessdiag.curvature.pair_groups import PAIRS, PairGroups, exact_means, sketched_means
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
+from hessdiag.derivatives.jacobian import all_jacobians, sent_to_blocks, unit_cotangents, watch
 from hessdiag.derivatives.jacobian_form import Jacobian
-from hessdiag.derivatives.losses import hessian_matrix
+from hessdiag.derivatives.losses import hessian_matrix, thin_root
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.summed import concatenate
 from hessdiag.execution.work import ALL_HERE, Result, Work
@@ -48,24 +51,20 @@ def exact_per_example(
     """
     problem = problem if groups is None else replace(problem, batch=problem.batch.select(groups.order()))
     chunk = chunk if groups is None else groups.chunk(chunk)
-    batch, loss, blocks = problem.batch, problem.loss, problem.blocks
+    batch, blocks = problem.batch, problem.blocks
 
     def measure(part: Batch) -> Result:
-        y, jacobians = output_jacobians(problem, part)
-        S = hessian_matrix(loss, y, part.targets)  # (B, N, N)
-        S = S.double()  # the products of two Gram matrices underflow in float32 before the network does
-        grams = [torch.zeros_like(S) if J is None else J.gram().double() for J in jacobians]
-        SK = torch.stack([torch.matmul(S, K) for K in grams], dim=1)
-        rows = SK.flatten(2)  # (B, L, N N)
-        columns = SK.transpose(2, 3).flatten(2)
+        found = _Measured.of(problem, part, step)
+        rows = found.factors.flatten(2)  # (B, L, r r)
+        columns = found.factors.transpose(2, 3).flatten(2)
         sums: dict[str, Any] = {"norms": torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0).cpu().numpy()}
         if step is not None:
-            sums |= exact_sums(problem, part, y, step, jacobians, S)
+            sums |= found.step_sums(problem, part, step)
         if groups is not None:
             pairs = groups.rows(part.offset - batch.offset, part.size)
-            for number, jacobian in enumerate(jacobians):
+            for number, jacobian in enumerate(found.jacobians):
                 if jacobian is not None:
-                    pairs.add(number, partial(_between, jacobian, S))
+                    pairs.add(number, partial(found.between, jacobian))
             sums |= pairs.result()
         return sums
 
@@ -76,10 +75,66 @@ def exact_per_example(
     return replace(_curvature(norms / (2 * batch.size), blocks), first_step=first_step, pairs=pairs)
 
 
-def _between(jacobian: Jacobian, S: Tensor, start: int, stop: int) -> tuple[float, float]:
-    """Means over examples and pairs, from example `start` up to `stop`."""
-    few = jacobian.narrow(start, stop)
-    return exact_means(few.cross(few), S[start:stop])
+@dataclass(frozen=True)
+class _Measured:
+    """Jacobians of some examples along cotangents that tell everything.
+
+    Attributes:
+        y: outputs (B, *out).
+        cotangents: (r, B, *out): all columns of a root of the loss's Hessian, or all outputs; behind them, where there
+            is a root and a first step to be measured, the loss's gradient.
+        jacobians: along these, of every block.
+        S: (B, r, r), the loss's Hessian in terms of them: the identity where there is a root.
+        rooted: whether there is one.
+        slope_size: what the loss's gradient has been multiplied by.
+    """
+
+    y: Tensor
+    cotangents: Tensor
+    jacobians: Sequence[Jacobian | None]
+    S: Tensor
+    rooted: bool
+    slope_size: float = 1.0
+
+    @classmethod
+    def of(cls, problem: Problem, part: Batch, step: FirstStep | None) -> _Measured:
+        """One forward pass, and all cotangents sent back."""
+        model, loss, blocks = problem.model, problem.loss, problem.blocks
+        seen = watch(model, part, blocks)
+        y = seen.y.detach()
+        root, size = thin_root(loss, y, part.targets), 1.0
+        if root is None:
+            cotangents = unit_cotangents(y)
+            S = hessian_matrix(loss, y, part.targets).double()
+        else:
+            cotangents = root.permute(2, 0, 1).to(y)  # (r, B, N)
+            S = torch.eye(len(cotangents), dtype=torch.float64, device=y.device).expand(len(y), -1, -1)
+            if step is not None:
+                cotangents, size = with_slope(problem, part, y, cotangents)
+        jacobians = list(sent_to_blocks(model, part, blocks, seen, cotangents))
+        return cls(y, cotangents, jacobians, S, root is not None, size)
+
+    @cached_property
+    def factors(self) -> Tensor:
+        """S K of every block, (B, L, r, r), in float64: products of two underflow first."""
+        r = self.S.shape[1]
+        zero = self.S.new_zeros(self.S.shape)
+        grams = [zero if J is None else J.gram()[:, :r, :r].double() for J in self.jacobians]
+        return torch.stack(grams if self.rooted else [torch.matmul(self.S, K) for K in grams], dim=1)
+
+    def step_sums(self, problem: Problem, part: Batch, step: FirstStep) -> Result:
+        """Slopes and curvatures of the first step."""
+        if not self.rooted:
+            return exact_sums(problem, part, self.y, step, self.jacobians, self.S)
+        along = [step.of_block(b.name, J, self.cotangents) for b, J in zip(problem.blocks, self.jacobians, strict=True)]
+        fixed = len(self.cotangents) - 1
+        return sketched_sums(problem, part, step, self.cotangents, along, fixed=fixed, slope_size=self.slope_size)
+
+    def between(self, jacobian: Jacobian, start: int, stop: int) -> tuple[float, float]:
+        """Means over examples and pairs, from example `start` up to `stop`."""
+        few, r = jacobian.narrow(start, stop), self.S.shape[1]
+        K = few.cross(few)[:, :r, :, :r]
+        return sketched_means(K, fixed=r, root=True) if self.rooted else exact_means(K, self.S[start:stop])
 
 
 def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:

@@ -69,6 +69,24 @@ class CrossEntropy:
         pv = self._softmax(y) * v
         return (pv - self._softmax(y) * self._sum(pv)) * self._sum(t) * weight
 
+    def thin_root(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        """A (B, C, C − 1) with diag(p) − p pᵀ = A Aᵀ, of outputs (B, C) without further positions, in float64.
+
+        A = diag(q) Q with q = √p, of norm 1, and Q an orthonormal basis of what is orthogonal to it: all columns but
+        the first of the Householder reflection I − v vᵀ / (1 + q_1), v = q + e_1, which turns e_1 into −q.
+
+        >>> A = CrossEntropy().thin_root(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([0]))
+        >>> p = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64).softmax(0)
+        >>> bool(torch.allclose(A[0] @ A[0].T, p.diag() - p.outer(p)))
+        True
+        """
+        t, weight = self._targets(y, targets)
+        q = F.softmax(y.double(), dim=1).sqrt()
+        v = q.clone()
+        v[:, 0] += 1
+        reflected = torch.eye(y.shape[1], dtype=q.dtype, device=q.device) - v.unsqueeze(2) * (v / v[:, :1]).unsqueeze(1)
+        return (q * (self._sum(t) * weight).sqrt()).unsqueeze(2) * reflected[:, :, 1:]
+
     def root_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
         """A v with S = A Aᵀ: √p∘v − p (√p·v) at every position."""
         t, weight = self._targets(y, targets)

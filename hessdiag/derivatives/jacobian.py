@@ -14,13 +14,15 @@ from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import functional_jacobians, output_tangent
-from hessdiag.derivatives.jacobian_form import Dense, Jacobian
+from hessdiag.derivatives.jacobian_form import Dense, Jacobian, fitting
 from hessdiag.derivatives.lookup import Lookup
 from hessdiag.derivatives.sites import Sites
 from hessdiag.derivatives.summed import merge
 from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 from hessdiag.network.layers import CONVOLUTIONS
+
+PIECE = 2**22  # bytes of the factors that are multiplied at once, where J is formed from them
 
 
 def all_jacobians(
@@ -152,15 +154,42 @@ def weight_jacobian(module: nn.Module, x: Tensor, phi: Tensor, *, examples: int)
     if not isinstance(module, CONVOLUTIONS):
         u = x.reshape(examples, -1, x.shape[-1]).transpose(1, 2)  # (B, d, T)
         return Sites.of(u, rows, transposed=not isinstance(module, nn.Linear))
-    patches = unfold(module, x)  # (R, d groups, sites)
-    u = patches.view(examples, -1, *patches.shape[1:]).transpose(1, 2).flatten(2)  # (B, d groups, T)
     if module.groups == 1:
-        return Sites.of(u, rows)
+        x, size = fitting(x)  # smaller than what is unfolded from it, and as large
+        if rows.shape[3] > module.in_channels * math.prod(module.kernel_size):
+            return _formed_in_pieces(module, x, *fitting(rows), size)
+        return Sites.of(_patches(module, x, examples=examples), rows, size=size)
+    u = _patches(module, x, examples=examples)
     B, C, n, T = rows.shape
     g = module.groups
     per_group = rows.view(B, C, g, n // g, T).transpose(1, 2).reshape(B * g, C * (n // g), T)
     J = torch.bmm(per_group, u.reshape(B * g, -1, T).transpose(1, 2))  # (B g, C n/g, d)
     return Dense.of(J.view(B, g, C, n // g, -1).transpose(1, 2).flatten(2))
+
+
+def _patches(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, *, examples: int) -> Tensor:
+    """What the sites of each example read, (B, d groups, T)."""
+    patches = unfold(module, x)  # (R, d groups, sites)
+    return patches.view(examples, -1, *patches.shape[1:]).transpose(1, 2).flatten(2)
+
+
+def _formed_in_pieces(
+    module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, phi: Tensor, phi_size: float, x_size: float
+) -> Dense:
+    """J of a layer with more sites than inputs of each, which is smaller than the factors it is made of.
+
+    A few examples at a time: what is unfolded stays in a processor's inner cache, and is never held for all.
+    """
+    B, C, n, T = phi.shape
+    d = module.in_channels * math.prod(module.kernel_size)
+    J = phi.new_empty(B, C * n, d)
+    piece = max(1, PIECE // (T * (d + C * n) * phi.element_size()))
+    calls = len(x) // B
+    for start in range(0, B, piece):
+        stop = min(start + piece, B)
+        u = _patches(module, x[calls * start : calls * stop], examples=stop - start)
+        torch.bmm(phi[start:stop].reshape(-1, C * n, T), u.transpose(1, 2), out=J[start:stop])
+    return Dense(J.view(B, C, n * d), x_size * phi_size)
 
 
 def lookup_jacobian(module: nn.Embedding, x: Tensor, phi: Tensor, *, examples: int) -> Lookup:

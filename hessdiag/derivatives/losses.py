@@ -36,6 +36,7 @@ __all__ = [
     "hessian_products",
     "resolve_loss",
     "root_products",
+    "thin_root",
 ]
 
 LossFunction = Callable[[Tensor, "Tensor | None"], Tensor]
@@ -268,3 +269,10 @@ def hessian_matrix(loss: Loss, y: Tensor, targets: Tensor | None) -> Tensor:
     basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:]).expand(count, *y.shape)
     columns = vmap(lambda v: loss.hessian_product(y, targets, v))(basis)  # (N, B, *out)
     return columns.flatten(2).permute(1, 2, 0)
+
+
+def thin_root(loss: Loss, y: Tensor, targets: Tensor | None) -> Tensor | None:
+    """A (B, N, r) with S = A Aᵀ and fewer columns than outputs, in float64, where one is known in closed form."""
+    if isinstance(loss, CrossEntropy) and y.dim() == 2 and y.shape[1] > 1:
+        return loss.thin_root(y, targets)
+    return None

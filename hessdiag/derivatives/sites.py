@@ -42,9 +42,9 @@ class Sites(Jacobian):
         return self.phi.shape[0], self.phi.shape[1]
 
     @classmethod
-    def of(cls, u: Tensor, phi: Tensor, *, transposed: bool = False) -> Sites:
-        """With factors whose squares fit their dtype."""
-        (u, u_size), (phi, phi_size) = fitting(u), fitting(phi)
+    def of(cls, u: Tensor, phi: Tensor, *, transposed: bool = False, size: float | None = None) -> Sites:
+        """With factors whose squares fit their dtype; where `size` is given, `u` has been divided by it and does."""
+        (u, u_size), (phi, phi_size) = fitting(u) if size is None else (u, size), fitting(phi)
         return cls(u, phi, transposed, u_size * phi_size)
 
     @property

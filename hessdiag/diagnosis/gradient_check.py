@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -45,39 +46,67 @@ class GradientColumn(IntEnum):
     ROWS_SQ = 7
 
 
-def compare_gradients(
-    problem: Problem,
-    part: Batch,
-    seen: Trace,
-    phis: Sequence[Tensor | None],
-    cotangents: Tensor,
-    truth: Sequence[tuple[Tensor | None, Tensor | None]],
-    mixed: Collection[str],
-) -> list[list[float]]:
-    """A row of `GradientColumn` for every block: gradients of the loss and of the check, and autograd's of both."""
+@dataclass(frozen=True)
+class SentBack:
+    """Cotangents that were sent back through a watched pass, and what autograd makes of them.
+
+    Attributes:
+        part, seen: the examples and their pass.
+        phis: for each call the (C, *output shape) gradients in its output, or None.
+        cotangents: (C, B, *out).
+        truth: by block, for each cotangent autograd's gradient (1, *shape) in it, or None.
+        zero: for each cotangent, whether None means zero; else that the gradient is not at hand.
+    """
+
+    part: Batch
+    seen: Trace
+    phis: Sequence[Tensor | None]
+    cotangents: Tensor
+    truth: Sequence[Sequence[Tensor | None]]
+    zero: Sequence[bool]
+
+    def joined(self, other: SentBack) -> SentBack:
+        """The same with further cotangents of the same pass, so that Jacobians are made once."""
+        pairs = zip(self.phis, other.phis, strict=True)
+        phis = [None if one is None or more is None else torch.cat([one, more]) for one, more in pairs]
+        truth = [[*one, *more] for one, more in zip(self.truth, other.truth, strict=True)]
+        cotangents = torch.cat([self.cotangents, other.cotangents])
+        return SentBack(self.part, self.seen, phis, cotangents, truth, [*self.zero, *other.zero])
+
+
+def compare_gradients(problem: Problem, sent: Sequence[SentBack], mixed: Collection[str]) -> list[list[float]]:
+    """A row of `GradientColumn` for every block: the first cotangent of all is the gradient of the loss."""
     model, blocks = problem.model, problem.blocks
-    calls = {block.name: [call for call in seen.calls if call.owner in block.owners] for block in blocks}
-    unfit = {block.name for block in blocks if block.structured and not _fits(model, block, calls[block.name], mixed)}
+    unfit = {b.name for b in blocks if b.structured and not all(_fits(model, b, each.seen, mixed) for each in sent)}
     readable = [block for block in blocks if block.name not in unfit]
-    found = jacobians_of(model, part, readable, seen.calls, phis, cotangents)
+    found = [jacobians_of(model, s.part, readable, s.seen.calls, s.phis, s.cotangents) for s in sent]
     rows = []
-    for block, exact in zip(blocks, truth, strict=True):
+    for number, block in enumerate(blocks):
         row = [0.0] * len(GradientColumn)
         if block.name in unfit:
             row[GradientColumn.MIXED] = 1.0
         else:
-            row[: GradientColumn.CHECK_TERMS] = _gradient_sums(next(found), *exact)
+            for place, (jacobians, each) in enumerate(zip(found, sent, strict=True)):
+                sums = _gradient_sums(next(jacobians), each.truth[number], each.zero, with_square=place == 0)
+                row[: GradientColumn.CHECK_TERMS] = [x + y for x, y in zip(row, sums, strict=False)]
         if block.structured:
-            own = [(call, phi) for call, phi in zip(seen.calls, phis, strict=True) if call.owner in block.owners]
-            row[GradientColumn.CHECK_TERMS] = sum(_terms(block, call, phi) for call, phi in own if phi is not None)
-            pattern = sum((k + 1) * call.output_shape[:1].numel() / part.size for k, (call, _) in enumerate(own))
+            row[GradientColumn.CHECK_TERMS] = sum(_terms(block, *own) for each in sent for own in _own(block, each))
+            calls = [call for call, _ in _own(block, sent[0], every=True)]
+            pattern = sum((k + 1) * c.output_shape[:1].numel() / sent[0].part.size for k, c in enumerate(calls))
             row[GradientColumn.CHUNKS :] = [1.0, pattern, pattern**2]
         rows.append(row)
     return rows
 
 
-def _fits(model: nn.Module, block: Block, calls: Sequence[LayerCall], mixed: Collection[str]) -> bool:
+def _own(block: Block, sent: SentBack, *, every: bool = False) -> list[tuple[LayerCall, Any]]:
+    """The calls of a block's layers with the gradients in their outputs; those that gradients reach, or all."""
+    pairs = zip(sent.seen.calls, sent.phis, strict=True)
+    return [(call, phi) for call, phi in pairs if call.owner in block.owners and (every or phi is not None)]
+
+
+def _fits(model: nn.Module, block: Block, seen: Trace, mixed: Collection[str]) -> bool:
     """Whether the block's rule can be applied to the calls of its layers."""
+    calls = [call for call in seen.calls if call.owner in block.owners]
     if any(owner in mixed for owner in block.owners):
         return False
     return block.kind == "scalar" or all(rule_fits(model.get_submodule(call.owner), block, call) for call in calls)
@@ -95,29 +124,29 @@ def _terms(block: Block, call: LayerCall, phi: Tensor) -> float:
     return sum_of_squares(phi) * read
 
 
-def _gradient_sums(found: Jacobian | None, of_loss: Tensor | None, of_check: Tensor | None) -> list[float]:
+def _gradient_sums(
+    found: Jacobian | None, truth: Sequence[Tensor | None], zero: Sequence[bool], *, with_square: bool
+) -> list[float]:
     """The first columns of `GradientColumn`: one block's gradients, and how far they are from autograd's.
 
     Args:
-        found: along the loss's gradient and the check's cotangent.
-        of_loss: autograd's gradient (1, *shape) of the loss, where it is at hand.
-        of_check: autograd's gradient of the check.
+        found: along the cotangents; None where nothing reaches the block.
+        truth, zero: see `SentBack`.
+        with_square: whether the first cotangent is the loss's gradient, of which the examples' squares are wanted.
     """
     if found is None:
-        size = 0.0 if of_check is None else sum_of_squares(of_check)
+        size = sum(sum_of_squares(exact) for exact in truth if exact is not None)
         return [0.0, size, size]
     found = found.dense() if found.is_cheaper_formed else found
-    loss, check = found.of_cotangent(0), found.of_cotangent(1)
-    mismatch, scale = _mismatch(check, of_check)
-    if of_loss is not None:
-        more, larger = _mismatch(loss, of_loss)
-        mismatch, scale = mismatch + more, scale + larger
-    return [float(loss.gram().sum(dtype=torch.float64)), mismatch, scale]
+    square = float(found.of_cotangent(0).gram().sum(dtype=torch.float64)) if with_square else 0.0
+    # One by one: that of an embedding is as large as its table.
+    told = [c for c, exact in enumerate(truth) if zero[c] or exact is not None]
+    errors = [_mismatch(found.of_cotangent(c).total().flatten(), truth[c]) for c in told]
+    return [square, sum(mismatch for mismatch, _ in errors), sum(scale for _, scale in errors)]
 
 
-def _mismatch(found: Jacobian, exact: Tensor | None) -> tuple[float, float]:
-    """‖difference‖² between a gradient that was found and autograd's, and ‖autograd's‖²."""
-    total = found.total().flatten()  # (P,)
+def _mismatch(total: Tensor, exact: Tensor | None) -> tuple[float, float]:
+    """‖difference‖² between a gradient (P,) that was found and autograd's, and ‖autograd's‖²."""
     if exact is None:
         size = sum_of_squares(total)
         return size, size

@@ -17,13 +17,13 @@ from enum import IntEnum
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, trainable
-from hessdiag.diagnosis.gradient_check import GradientColumn, compare_gradients, rounding, why_misread
+from hessdiag.diagnosis.gradient_check import GradientColumn, SentBack, compare_gradients, rounding, why_misread
 from hessdiag.diagnosis.independence import (
     PAIRWISE,
     alone_in,
@@ -42,6 +42,7 @@ from hessdiag.network.blocks import block_parameter, looked_up_in_common, measur
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
+CHECKED = 32  # at least so many examples of a chunk are given a random cotangent
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
 
@@ -178,11 +179,11 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
     arriving = [get_gradient_edge(p) for p in moved.values()]
     every = backpropagate(seen.y, [*starts, *ends, *arriving], own)
     every, of_parameters = every[: 2 * calls], every[2 * calls :]
-    check = _check_sent_back(problem, seen, halves, _check_cotangent(own[0], part, seed))
-    sent_to = zip(seen.calls, check.ends, strict=True)
-    if now := {call.owner for call, sent in sent_to if mixes_rows(call, sent, halves, part.size)}:
-        mixed |= now  # is it the layer alone, or the model?
-        check_inputs(model, backpropagate(seen.y, inputs, alone_in(check.z, halves)), halves)
+    checked = _Checked(part, seen, inputs, halves)
+    if gradients is not None and part.size >= 2 * CHECKED:  # autograd's gradient of the loss tells of all examples
+        checked = _Checked.some(problem, part, owners, seed)
+    check = _check_sent_back(problem, checked, _check_cotangent(own[0], part, seed))
+    mixed |= _mixed_by_now(model, checked, check)
     probes = _curvature_probes(y, part, problem.batch.size, seed)
     directions = [loss.hessian_product(y, part.targets, v) for v in probes]
     curved = backpropagate(seen.y, ends, torch.stack(directions))
@@ -190,11 +191,11 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
     for call, *around in zip(seen.calls, every[:calls], every[calls:], curved, strict=True):
         if call.input_edge is not None:
             layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, around)
-    both = [_joined(g, sent) for g, sent in zip(every[calls:], check.ends, strict=True)]
     of_loss = dict(zip(moved, of_parameters, strict=True))
-    truth = [(of_loss.get(block.name), sent) for block, sent in zip(blocks, check.truth, strict=True)]
-    cotangents = torch.cat([own, alone_in(check.z, halves).sum(dim=0, keepdim=True)])
-    compared = compare_gradients(problem, part, seen, both, cotangents, truth, mixed)
+    of_own = SentBack(part, seen, every[calls:], own, [[of_loss.get(block.name)] for block in blocks], [False])
+    of_check = check.of(checked)
+    sent = [of_own.joined(of_check)] if checked.seen is seen else [of_own, of_check]
+    compared = compare_gradients(problem, sent, mixed)
     if gradients is not None:
         gradients.add(of_parameters, examples=part.size)
     return {
@@ -216,12 +217,37 @@ def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | 
 
 
 @dataclass(frozen=True)
+class _Checked:
+    """A watched pass of the examples whose outputs' cotangents are random, and the halves that are sent back apart."""
+
+    part: Batch
+    seen: Trace
+    inputs: Sequence[GradientEdge]
+    halves: Sequence[Tensor]
+
+    @classmethod
+    def some(cls, problem: Problem, part: Batch, owners: Sequence[str], seed: int) -> _Checked:
+        """Some examples of a large part, of which one half is sent back."""
+        order = torch.randperm(part.size, generator=stream(seed, f"checked examples from {part.offset}"))
+        few = part.select(sorted(order[: max(CHECKED, part.size // 8)].tolist()))  # some models need an order
+        watched, inputs = differentiable(few)
+        seen = trace(problem.model, watched, owners, in_common=looked_up_in_common(problem.blocks))
+        return cls(few, seen, inputs, halves_of(few, seed)[:1])
+
+
+@dataclass(frozen=True)
 class _Check:
     """A random cotangent `z` (B, *out) sent back: from each half to the calls' outputs, from them all to parameters."""
 
     z: Tensor
     ends: list[Tensor | None]
     truth: list[Tensor | None]
+
+    def of(self, checked: _Checked) -> SentBack:
+        """What all halves sent back together."""
+        phis = [None if sent is None else sent.sum(dim=0, keepdim=True) for sent in self.ends]
+        cotangent = alone_in(self.z, checked.halves).sum(dim=0, keepdim=True)
+        return SentBack(checked.part, checked.seen, phis, cotangent, [[exact] for exact in self.truth], [True])
 
 
 def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
@@ -231,25 +257,32 @@ def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
     return z * size if size > 0 else z
 
 
-def _check_sent_back(problem: Problem, seen: Trace, halves: Sequence[Tensor], z: Tensor) -> _Check:
+def _check_sent_back(problem: Problem, checked: _Checked, z: Tensor) -> _Check:
     """Send the cotangent back, the examples of each half apart."""
-    ends = [call.output_edge for call in seen.calls]
+    z = z[: checked.part.size]
+    ends = [call.output_edge for call in checked.seen.calls]
     parameters = [get_gradient_edge(block_parameter(problem.model, block)) for block in problem.blocks]
-    found = [backpropagate(seen.y, [*ends, *parameters], half.unsqueeze(0)) for half in alone_in(z, halves)]
+    edges = [*ends, *parameters]
+    found = [backpropagate(checked.seen.y, edges, half.unsqueeze(0)) for half in alone_in(z, checked.halves)]
     columns = [_stacked(column) for column in zip(*found, strict=True)]
     truth = [None if column is None else column.sum(dim=0) for column in columns[len(ends) :]]
     return _Check(z, columns[: len(ends)], truth)
+
+
+def _mixed_by_now(model: nn.Module, checked: _Checked, check: _Check) -> set[str]:
+    """Layers of which what one half sent back reached rows of the other; refuse a model that mixes examples itself."""
+    sent_to = zip(checked.seen.calls, check.ends, strict=True)
+    mixed = {call.owner for call, sent in sent_to if mixes_rows(call, sent, checked.halves, checked.part.size)}
+    if mixed:  # is it the layer alone, or the model?
+        reached = backpropagate(checked.seen.y, checked.inputs, alone_in(check.z, checked.halves))
+        check_inputs(model, reached, checked.halves)
+    return mixed
 
 
 def _stacked(gradients: Sequence[Tensor | None]) -> Tensor | None:
     """Gradients (1, ...) of several cotangents, of which all are None or none."""
     present = [gradient for gradient in gradients if gradient is not None]
     return torch.cat(present) if present else None
-
-
-def _joined(own: Tensor | None, halves: Tensor | None) -> Tensor | None:
-    """The gradient (1, ...) of the loss and, under it, that of the check's cotangent of all halves."""
-    return None if own is None or halves is None else torch.cat([own, halves.sum(dim=0, keepdim=True)])
 
 
 def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tensor:

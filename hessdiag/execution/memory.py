@@ -20,7 +20,7 @@ from hessdiag.errors import HessdiagError
 
 Found = TypeVar("Found")
 SHARE = 2  # of the free memory, by default: half
-CACHED = 20 * 2**20  # bytes of activations that a processor works through fastest
+CHUNK = 100 * 2**20  # bytes of activations at once: many enough that calls cost little, on a processor
 OVERHEAD = 4  # what a chunk takes in all, over its activations and cotangents
 MIN_MEMORY = 2**20
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -68,8 +68,8 @@ class Memory:
 
     Attributes:
         total: in all, beside the model and the data.
-        chunk: activations and cotangents of one chunk of examples: what stays in a processor's cache, or a share of a
-            GPU's memory.
+        chunk: activations and cotangents of one chunk of examples: a share of a GPU's memory; no more on a processor
+            than pays.
     """
 
     total: int
@@ -83,7 +83,7 @@ class Memory:
             HessdiagError: fewer than 1 MiB were asked for.
         """
         total = max(free_memory(device) // SHARE, MIN_MEMORY) if asked is None else as_bytes(asked)
-        return cls(total, total // OVERHEAD if device.type == "cuda" else min(CACHED, total // OVERHEAD))
+        return cls(total, total // OVERHEAD if device.type == "cuda" else min(CHUNK, total // OVERHEAD))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

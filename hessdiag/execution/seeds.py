@@ -13,8 +13,11 @@ def stream(seed: int, purpose: str) -> torch.Generator:
     Two purposes must never share a stream: weights and inputs drawn from the same numbers would be correlated. The
     pair is hashed to 32 bits because torch's CPU generator ignores the higher bits of its seed.
     """
-    digest = hashlib.blake2s(f"{seed}/{purpose}".encode(), digest_size=4).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+    return torch.Generator().manual_seed(_number(seed, purpose))
+
+
+def _number(seed: int, purpose: str) -> int:
+    return int.from_bytes(hashlib.blake2s(f"{seed}/{purpose}".encode(), digest_size=4).digest(), "little")
 
 
 def gaussians(seed: int, purpose: str, examples: Iterable[int], shape: tuple[int, ...]) -> Tensor:
@@ -22,5 +25,9 @@ def gaussians(seed: int, purpose: str, examples: Iterable[int], shape: tuple[int
 
     What an example is given does not depend on the examples that are measured together with it.
     """
-    drawn = [torch.randn(shape, generator=stream(seed, f"{purpose} of example {number}")) for number in examples]
+    generator = torch.Generator()  # one for all: to make one takes as long as to draw
+    drawn = [
+        torch.randn(shape, generator=generator.manual_seed(_number(seed, f"{purpose} of example {number}")))
+        for number in examples
+    ]
     return torch.stack(drawn, dim=1)

@@ -204,7 +204,7 @@ def test_figures_resume_by_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_run_may_go_on_with_other_memory(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of other sizes, though no more of them, are other units: sums of both would be of no batch."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("hessdiag.execution.memory.CACHED", 2**40)
+    monkeypatch.setattr("hessdiag.execution.memory.CHUNK", 2**40)
     torch.manual_seed(0)
     model, x = torch.nn.Linear(300, 60).double(), torch.randn(40, 300, dtype=torch.float64)
     sizes = {}

@@ -91,7 +91,7 @@ def test_the_budget_ends_the_sampling_and_is_reported() -> None:
 def test_probes_do_not_depend_on_the_chunks(per: str, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = wide(5)
     whole = hessdiag.diagnose(model, x, matrix="hessian", rtol=0.5, per=per)
-    monkeypatch.setattr("hessdiag.execution.memory.CACHED", memory)
+    monkeypatch.setattr("hessdiag.execution.memory.CHUNK", memory)
     pieces = hessdiag.diagnose(model, x, matrix="hessian", rtol=0.5, per=per)
     np.testing.assert_allclose(pieces.heatmap.frobenius_sq, whole.heatmap.frobenius_sq, rtol=1e-12)
 

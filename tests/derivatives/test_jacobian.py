@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hessdiag.derivatives.jacobian import unfold, weight_jacobian
+from hessdiag.derivatives.jacobian_form import Dense
 from hessdiag.derivatives.sites import Sites
 
 LAYERS = {
@@ -15,6 +16,7 @@ LAYERS = {
     "grouped": (nn.Conv2d(4, 6, 3, groups=2), (4, 4, 4)),
     "conv3d": (nn.Conv3d(2, 3, 2, stride=2), (2, 4, 4, 4)),
     "reflected": (nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), (2, 4, 4)),
+    "more sites than inputs": (nn.Conv2d(1, 3, 2, padding=1), (1, 4, 4)),
     "linear": (nn.Linear(4, 3), (4,)),
     "linear on positions": (nn.Linear(4, 3), (6, 4)),
 }
@@ -56,3 +58,27 @@ def test_unfold_is_torch_unfold() -> None:
     x = torch.randn(2, 3, 7, 6)
     want = F.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
     torch.testing.assert_close(unfold(layer, x), want)
+
+
+@pytest.mark.parametrize("held", [1, 3000, 10**9])
+def test_a_jacobian_smaller_than_its_factors_is_formed_a_few_examples_at_a_time(
+    held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of several rows of each example."""
+    monkeypatch.setattr("hessdiag.derivatives.jacobian.PIECE", held)
+    layer = nn.Conv2d(2, 3, 2).double()
+    x, phi = torch.randn(6, 2, 5, 5).double(), torch.randn(4, 6, 3, 4, 4).double()
+    J = weight_jacobian(layer, x, phi, examples=3)
+    assert isinstance(J, Dense)
+    want = torch.einsum("crnt,rdt->crnd", phi.flatten(3), unfold(layer, x)).unflatten(1, (3, 2)).sum(2)
+    torch.testing.assert_close(J.J, want.transpose(0, 1).flatten(2), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("size", [1e-25, 1e25])
+@pytest.mark.parametrize("sites", [2, 6])
+def test_factors_that_leave_float32_when_squared_are_scaled(size: float, sites: int) -> None:
+    layer = nn.Conv2d(2, 3, 2)
+    x, phi = torch.randn(3, 2, sites, sites), torch.randn(4, 3, 3, sites - 1, sites - 1)
+    small = weight_jacobian(layer, x * size, phi * size, examples=3)
+    gram = weight_jacobian(layer.double(), x.double(), phi.double(), examples=3).gram()
+    torch.testing.assert_close(small.gram() / size**2 / size**2, gram, rtol=1e-4, atol=1e-4)

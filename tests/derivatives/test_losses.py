@@ -16,6 +16,7 @@ from hessdiag.derivatives.losses import (
     hessian_products,
     resolve_loss,
     root_products,
+    thin_root,
 )
 from hessdiag.errors import HessdiagError
 
@@ -297,3 +298,24 @@ def test_a_sum_over_examples_is_no_mean_of_a_batch(reduction: str) -> None:
         resolve_loss(function, y=y, targets=t, seed=0, reading=reading)
     with pytest.raises(HessdiagError, match="has reduction='sum'"):
         resolve_loss(nn.CrossEntropyLoss(reduction="sum"), y=y, targets=y.argmax(1), seed=0, reading=reading)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("size", [1.0, 50.0, 1e4])
+def test_the_thin_root_of_cross_entropy_is_one_of_its_hessian(classes: int, size: float) -> None:
+    """Also where probabilities are zero, and of weighted classes."""
+    torch.manual_seed(0)
+    y, t = size * torch.randn(5, classes, dtype=torch.float64), torch.randint(classes, (5,))
+    t[0] = -100
+    for loss in (CrossEntropy(), CrossEntropy(weight=torch.rand(classes), label_smoothing=0.2)):
+        A = thin_root(loss, y, t)
+        assert A is not None
+        assert A.shape == (5, classes, classes - 1)
+        torch.testing.assert_close(A @ A.mT, hessian_matrix(loss, y, t), rtol=1e-12, atol=1e-14)
+
+
+def test_only_cross_entropy_of_one_position_has_a_thin_root() -> None:
+    y = torch.randn(2, 3, 4)
+    assert thin_root(CrossEntropy(), y, torch.zeros(2, 4, dtype=torch.long)) is None
+    assert thin_root(CrossEntropy(), y[:, :1, 0], torch.zeros(2, dtype=torch.long)) is None
+    assert thin_root(MeanSquaredError(), y[:, :, 0], torch.zeros(2, 3)) is None

@@ -9,7 +9,7 @@ from torch import nn
 
 import hessdiag
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.memory import CACHED, MIN_MEMORY, Memory, free_memory, is_out_of_memory, watching_peak
+from hessdiag.execution.memory import CHUNK, MIN_MEMORY, Memory, free_memory, is_out_of_memory, watching_peak
 
 CPU = torch.device("cpu")
 
@@ -20,7 +20,7 @@ def test_half_of_what_is_free_by_default() -> None:
 
 
 def test_what_was_asked_for_bounds_the_chunks() -> None:
-    assert Memory.of(2**40, CPU).chunk == CACHED
+    assert Memory.of(2**40, CPU).chunk == CHUNK
     assert Memory.of(8 * 2**20, CPU).chunk < 8 * 2**20
     with pytest.raises(HessdiagError, match="pass a number of bytes, at least"):
         Memory.of(MIN_MEMORY - 1, CPU)
@@ -64,7 +64,7 @@ torch.set_num_threads(1)
 model, x = nn.Sequential(nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 100)), torch.randn(600, 300)
 hessdiag.diagnose(model, x[:2])
 from hessdiag.execution import memory
-memory.CACHED = 2**31  # chunks that are far too large
+memory.CHUNK = 2**31  # chunks that are far too large
 if sys.argv[1] == "limited":
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 220 * 2**20,) * 2)
