@@ -163,7 +163,7 @@ def test_a_basis_pays_where_the_effective_rank_is_low() -> None:
     found = sketched(problem, 0)
     assert found.how.startswith("a basis of")
     plain = BatchSketch(6, Directions(40)).run(problem, fit=fitting(10**6), seed=0, work=ALL_HERE).total(problem)
-    place = len(problem.blocks) - 2
+    place = 0
     deep = found.diagonal[problem.blocks[place].name]
     assert 3 * deep.stderr < plain.stderr[place, place]
 
