@@ -133,7 +133,7 @@ class _InputGradient(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], gradient: Tensor, weight: Tensor, sizes: Strided
+        _: Any, in_dims: tuple[Any, ...], gradient: Tensor, weight: Tensor, sizes: Strided
     ) -> tuple[Tensor, int]:
         """Of several; each example's lie together in memory, as its Jacobian takes them."""
         every = gradient.movedim(in_dims[0], 1)  # (B, C, n, h, w)
