@@ -14,9 +14,9 @@ from torch import Tensor
 
 from hessdiag.curvature.batch_cost import GROUP, ROWS, ROWS_OF_ALL, sides_of
 from hessdiag.curvature.directions import Directions
+from hessdiag.curvature.estimators.effective_rank import Ranks, rank_sums
 from hessdiag.curvature.estimators.estimate import ROUNDING
 from hessdiag.curvature.estimators.example_pairs import example_pair_sums
-from hessdiag.curvature.estimators.ranks import Ranks, rank_sums
 from hessdiag.curvature.estimators.student import skewed_dof, widening
 from hessdiag.curvature.first_step import sent_back
 from hessdiag.curvature.rounds import Total, degrees_of_freedom, rounding_of

@@ -19,7 +19,7 @@ import numpy as np
 from hessdiag.curvature.batch_cost import BACKWARD, FORWARD, ROWS_OF_ALL, sides_of
 from hessdiag.curvature.batch_round import TOGETHER, BatchSketch, Sketched
 from hessdiag.curvature.directions import Directions
-from hessdiag.curvature.estimators.ranks import Ranks
+from hessdiag.curvature.estimators.effective_rank import Ranks
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.rounds import MARGIN, weight_places

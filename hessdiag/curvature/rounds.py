@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hessdiag.curvature.estimators.effective_rank import Ranks
 from hessdiag.curvature.estimators.estimate import ROUNDING
-from hessdiag.curvature.estimators.ranks import Ranks
 from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.derivatives.problem import Problem

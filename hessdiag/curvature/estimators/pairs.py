@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.estimators.ranks import rank_sums
+from hessdiag.curvature.estimators.effective_rank import rank_sums
 from hessdiag.execution.work import Result
 
 AT_ONCE = 2**24  # numbers of a factor, some of which are held at once

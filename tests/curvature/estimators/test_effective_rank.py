@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hessdiag.curvature.estimators.ranks import Ranks, rank_sums
+from hessdiag.curvature.estimators.effective_rank import Ranks, rank_sums
 
 
 @pytest.mark.parametrize("rank", [1, 3, 8])
