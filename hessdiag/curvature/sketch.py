@@ -33,6 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessdiag.curvature.estimators.components import component_sums, cycles_of, shrunk
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
@@ -41,6 +42,7 @@ from hessdiag.curvature.pair_groups import MAX_GROUP, PAIRS, PairGroups, sketche
 from hessdiag.curvature.range_finder import range_basis
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.rounds import (
+    MARGIN,
     MIN_DIRECTIONS,
     Round,
     combine,
@@ -65,6 +67,7 @@ PILOT_SHARE = 4  # a quarter of a small batch
 BASIS = (4, 16)  # of the range finder at first, at least and at most; then twice as many while that saves directions
 MAX_BASIS = 64
 CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave little
+SMALL = 1e-140  # values whose squares fit float64
 HEAVY_TAILS = 1.5  # times more margin where a basis leaves little, but now and then much
 PAIR = 2  # examples of a group, which are in memory at once
 LOW_RANK = 10.0  # effective rank under which deflation pays
@@ -124,10 +127,14 @@ def sketch_per_example(
 
 @dataclass(frozen=True)
 class _Beside:
-    """What a round measures beside the blocks: the first step of optimisers, and pairs of examples."""
+    """What a round measures beside the blocks: the first step of optimisers, and pairs of examples.
+
+    Where `components` are asked for, its `shared` and `apart` are those of `estimators.components`.
+    """
 
     step: FirstStep | None = None
     groups: PairGroups | None = None
+    components: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,15 +152,27 @@ class _Pilot:
     work: Work
 
     def run(self, directions: _Directions) -> Round:
-        return _round(self.problem, directions, self.chunk, self.seed, self.work)
+        """What so many directions tell, with ζ₁ and ζ₂ as precise as they can be had where there is no basis."""
+        if directions.fixed:  # what it leaves has heavy tails, which the pairs themselves show best
+            return _round(self.problem, directions, self.chunk, self.seed, self.work)
+        found = _round(self.problem, directions, self.chunk, self.seed, self.work, _Beside(components=True))
+        value, shared = np.diagonal(found.value), np.diagonal(found.shared).copy()
+        own = [i for i in weight_places(self.problem) if value[i] > SMALL and found.norms_sq[i] > 0]
+        if own:
+            parts = self.problem.batch.size
+            size = value[own] ** 2 / parts
+            cycles = parts * cycles_of(directions.random)
+            shared[own] = shrunk(shared[own] / size, found.effective_ranks()[own], cycles=cycles) * size
+        shared = np.diag(np.maximum(shared, 0))
+        return replace(found, shared=shared, apart=found.apart + 3 * shared)
 
     def wanted(self, found: Round, room: int, *, deflated: bool = False) -> int:
         """Directions, `MIN_DIRECTIONS` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
-        own = weight_places(self.problem)
-        own_noise = float(widening(degrees_of_freedom(PILOT, self.problem.batch.size)))
-        own_noise *= HEAVY_TAILS if deflated else 1.0
+        noise = HEAVY_TAILS * float(widening(degrees_of_freedom(PILOT, self.problem.batch.size)))
+        margin = MARGIN * noise if deflated else MARGIN
         share = self.problem.batch.size / self.size
-        return directions_wanted(found, own, self.rtol / own_noise, room, parts=self.size, share=share)
+        own = weight_places(self.problem)
+        return directions_wanted(found, own, self.rtol, room, parts=self.size, share=share, margin=margin)
 
 
 def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> tuple[_Directions, int]:
@@ -246,7 +265,8 @@ def _round(
 
     def measure(part: Batch) -> Result:
         sent = _Sent.of(problem, part, directions, seed, beside, part.offset - batch.offset)
-        return {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.beside}
+        sums = {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.beside}
+        return {**sums, **component_sums(sent.curved, fixed=directions.fixed)} if beside.components else sums
 
     cotangents = directions.cotangents(problem.loss) + (beside.step is not None)
     at_once = max(1, chunk(cotangents)) if beside.groups is None else beside.groups.chunk(chunk(cotangents))
