@@ -42,7 +42,6 @@ from hessdiag.curvature.pair_groups import MAX_GROUP, PAIRS, PairGroups, sketche
 from hessdiag.curvature.range_finder import range_basis
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.rounds import (
-    MARGIN,
     MIN_DIRECTIONS,
     Round,
     combine,
@@ -60,19 +59,25 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.hooks import Trace
+from hessdiag.results.numbers import Array
 
-PILOT = 12  # directions of a pilot
+RANK_PILOT = 24  # directions of the first pilot: few examples with many tell the variance best
+SMALL_BUDGET = 100  # products with no room for so many
+PILOT = 12  # directions of a pilot with a basis
 PILOT_EXAMPLES = 16
 PILOT_SHARE = 4  # a quarter of a small batch
+MIN_PILOT_EXAMPLES = 3  # with a basis, which leaves much now and then
 BASIS = (4, 16)  # of the range finder at first, at least and at most; then twice as many while that saves directions
 MAX_BASIS = 64
 CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave little
 SMALL = 1e-140  # values whose squares fit float64
-HEAVY_TAILS = 1.5  # times more margin where a basis leaves little, but now and then much
+MARGIN = 1.25  # on the standard error that a pilot foretells; the most that one of many blocks asks for has its own
+HEAVY_TAILS = 2.0  # where a basis leaves little of a low rank, but now and then much
 PAIR = 2  # examples of a group, which are in memory at once
 LOW_RANK = 10.0  # effective rank under which deflation pays
 CONCENTRATED = 50.0  # under which, and under a twentieth of the outputs, it may where many directions are wanted
-COSTLY = 64  # directions from which a basis is tried for a few blocks of low rank
+COSTLY = 160  # directions from which a basis is tried for a few blocks of low rank
+TRIAL = 0.25  # of those directions, at most, which it may cost to try
 RANDOM = 12  # directions of a round, at least, where the budget has room for them
 
 
@@ -103,12 +108,9 @@ def sketch_per_example(
         work: carries out each round.
     """
     size = problem.batch.size
-    few = min(PILOT_EXAMPLES, max(3, size // PILOT_SHARE), size)
-    spread_out = problem.batch.select([number * size // few for number in range(few)])
-    pilot = _Pilot(replace(problem, batch=spread_out), size, budget.rtol, chunk, seed, work)
-    first = pilot.run(_Directions(PILOT, name="pilot"))
-    room = max(budget.max_products - PILOT, MIN_DIRECTIONS)
-    directions, spent = _choose(pilot, first, room, most, outputs)
+    pilot = _Pilot(problem, size, budget.rtol, chunk, most, seed, work)
+    first, choice = _choose(pilot, budget.max_products, most, outputs)
+    directions, spent = choice
     rounds = _rounds(directions, most)
     groups = PairGroups.of(size, largest=PAIR, blocks=len(problem.blocks))
     if groups is not None:  # in this order whatever is measured, so that the numbers are the same
@@ -117,7 +119,7 @@ def sketch_per_example(
     beside = _Beside(step, groups if fit else None)
     measured = [_round(problem, each, chunk, seed, work, beside if each is rounds[0] else _Beside()) for each in rounds]
     total = combine(measured, rounding_of(problem))
-    spent += PILOT + sum(each.cost for each in rounds)
+    spent += sum(each.cost for each in rounds)
     rank = first.median_rank()
     how = f"{'deflated' if directions.fixed else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
@@ -148,17 +150,26 @@ class _Pilot:
     size: int  # examples of the whole batch
     rtol: float
     chunk: Callable[[int], int]
+    most: int
     seed: int
     work: Work
 
-    def run(self, directions: _Directions) -> Round:
-        """What so many directions tell, with ζ₁ and ζ₂ as precise as they can be had where there is no basis."""
-        if directions.fixed:  # what it leaves has heavy tails, which the pairs themselves show best
+    def with_examples(self, few: int) -> _Pilot:
+        """The same of so many examples, spread over the batch."""
+        spread_out = [number * self.size // few for number in range(few)]
+        return replace(self, problem=replace(self.problem, batch=self.problem.batch.select(spread_out)))
+
+    def run(self, directions: _Directions, *, heavy_tails: bool = False) -> Round:
+        """What so many directions tell, with ζ₁ and ζ₂ as precise as they can be had.
+
+        What a basis leaves of a low rank has heavy tails, which the pairs themselves show best.
+        """
+        if heavy_tails:
             return _round(self.problem, directions, self.chunk, self.seed, self.work)
         found = _round(self.problem, directions, self.chunk, self.seed, self.work, _Beside(components=True))
         value, shared = np.diagonal(found.value), np.diagonal(found.shared).copy()
         own = [i for i in weight_places(self.problem) if value[i] > SMALL and found.norms_sq[i] > 0]
-        if own:
+        if own and not directions.fixed:
             parts = self.problem.batch.size
             size = value[own] ** 2 / parts
             cycles = parts * cycles_of(directions.random)
@@ -166,24 +177,55 @@ class _Pilot:
         shared = np.diag(np.maximum(shared, 0))
         return replace(found, shared=shared, apart=found.apart + 3 * shared)
 
-    def wanted(self, found: Round, room: int, *, deflated: bool = False) -> int:
+    def wanted(self, found: Round, room: int, *, fixed: int = 0, heavy_tails: bool = False) -> int:
         """Directions, `MIN_DIRECTIONS` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
+        return int(self.wanted_by_block(found, room, fixed=fixed, heavy_tails=heavy_tails).max(initial=MIN_DIRECTIONS))
+
+    def wanted_by_block(self, found: Round, room: int, *, fixed: int = 0, heavy_tails: bool = False) -> Array:
+        """The same for each weight block."""
         noise = HEAVY_TAILS * float(widening(degrees_of_freedom(PILOT, self.problem.batch.size)))
-        margin = MARGIN * noise if deflated else MARGIN
-        share = self.problem.batch.size / self.size
-        own = weight_places(self.problem)
-        return directions_wanted(found, own, self.rtol, room, parts=self.size, share=share, margin=margin)
+        margin = noise if heavy_tails else MARGIN
+        share = self.problem.batch.size / self.size  # of the pilot's variance, with the directions of all examples
+        found = replace(found, shared=found.shared * share, apart=found.apart * share)
+        wanted = partial(directions_wanted, found, rtol=self.rtol, room=room, parts=self.size, margin=margin)
+        each = [wanted(own=[place], at_once=self.most - fixed) for place in weight_places(self.problem)]
+        return np.array(each)
 
 
-def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> tuple[_Directions, int]:
-    """Directions of the measurement, and the products that choosing them took.
+def _choose(pilot: _Pilot, products: int, most: int, outputs: int) -> tuple[Round, tuple[_Directions, int]]:
+    """The first pilot, directions of the measurement, and the products that choosing them took, of so many in all."""
+    size = pilot.size
+    few = min(PILOT_EXAMPLES, max(MIN_PILOT_EXAMPLES, size // PILOT_SHARE), size)
+    for_basis = pilot.with_examples(few)
+    wide = products >= SMALL_BUDGET and most >= RANK_PILOT
+    for_rank = pilot.with_examples(min(few, max(size // PILOT_SHARE, min(2, size - 1), 1))) if wide else for_basis
+    directions = _Directions(RANK_PILOT if wide else PILOT, name="pilot")
+    first = for_rank.run(directions)
+    room = max(products - directions.cost, MIN_DIRECTIONS)
+    wanted = for_rank.wanted_by_block(first, room)
+    chosen, spent = _with_or_without_basis(for_basis, first, wanted, room, outputs)
+    return first, (chosen, directions.cost + spent)
 
-    A basis pays where most blocks have a low rank; or where one does that would ask for many directions of all.
+
+def _with_or_without_basis(
+    pilot: _Pilot, first: Round, wanted: Array, room: int, outputs: int
+) -> tuple[_Directions, int]:
+    """Directions of the measurement, and the products that trying a basis took.
+
+    A basis pays where most blocks have a low rank; or where one does that would ask for many directions of all. It is
+    then one for those blocks that would ask for most.
+
+    Args:
+        pilot: for a basis.
+        first: of the first pilot.
+        wanted: directions without a basis, by weight block.
+        room: products that are left.
+        outputs: N.
     """
-    ranks, own = first.effective_ranks(), weight_places(pilot.problem)
+    ranks, own, most = first.effective_ranks(), weight_places(pilot.problem), pilot.most
     rank = first.median_rank()
     most_low = rank < LOW_RANK  # false where there is no curvature
-    plain = _Directions(min(pilot.wanted(first, room), room))
+    plain = _Directions(int(wanted.max(initial=MIN_DIRECTIONS)))
     low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 20))
     if not most_low and (plain.random < COSTLY or not low[own].any()):
         return plain, 0
@@ -191,9 +233,13 @@ def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> 
     scales = first.trace_scales()
     if not most_low:
         rank = float(np.median(ranks[own][low[own]]))
-        scales = [scale if is_low else 0.0 for scale, is_low in zip(scales, low, strict=True)]
+        asked = dict(zip(own, wanted / plain.random, strict=True))
+        ruled = [block.structured for block in pilot.problem.blocks]  # a pass of its own for each of the others
+        scales = [scale * asked.get(place, 0.0) * ruled[place] for place, scale in enumerate(scales)]
     basis = min(_first_basis(rank) if outputs > BASIS[1] else outputs, widest)
-    directions, spent = _deflated(pilot, scales, room, basis, widest)
+    if not most_low and (PILOT + 2 * basis) * pilot.problem.batch.size > TRIAL * plain.random * pilot.size:
+        return plain, 0
+    directions, spent = _deflated(pilot, scales, room, basis, widest, heavy_tails=most_low)
     if not most_low and directions.cost >= plain.cost:
         return plain, spent
     return directions, spent
@@ -204,7 +250,9 @@ def _first_basis(rank: float) -> int:
     return int(min(most, max(least, 2 ** math.ceil(math.log2(CATCHES * max(rank, 1.0))))))
 
 
-def _deflated(pilot: _Pilot, scales: list[float], room: int, basis: int, widest: int) -> tuple[_Directions, int]:
+def _deflated(
+    pilot: _Pilot, scales: list[float], room: int, basis: int, widest: int, *, heavy_tails: bool
+) -> tuple[_Directions, int]:
     """Basis and directions of the measurement, and the products that finding them took.
 
     The basis is doubled as long as that promises to save more directions than it costs. A budget that is too small for
@@ -217,7 +265,8 @@ def _deflated(pilot: _Pilot, scales: list[float], room: int, basis: int, widest:
         if left < RANDOM + 2 * basis:
             basis = min(basis, max(0, (room - spent - RANDOM) // 2)) if not spent else basis // 2
             return _Directions(max(room - spent - 2 * basis, MIN_DIRECTIONS), basis, scales), spent
-        random = pilot.wanted(pilot.run(trial), left - 2 * basis, deflated=True)
+        found = pilot.run(trial, heavy_tails=heavy_tails)
+        random = pilot.wanted(found, left - 2 * basis, fixed=basis, heavy_tails=heavy_tails)
         spent += trial.cost
         if random <= 4 * basis or 2 * basis > min(MAX_BASIS, widest):
             return _Directions(random, basis, scales), spent
