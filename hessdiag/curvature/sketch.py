@@ -348,8 +348,7 @@ class _Sent:
         """Of a part of the batch, from example `start`."""
         seen = watch(problem.model, part, problem.blocks)
         y = seen.y.detach()
-        z = _draw(problem, part, seen, directions, seed)
-        cotangents = sent_back(problem, part, y, z)
+        cotangents = sent_back(problem, part, y, _draw(problem, part, seen, directions, seed))
         count, every, size = len(cotangents), cotangents, 1.0
         if beside.step is not None:
             every, size = with_slope(problem, part, y, cotangents)
@@ -370,7 +369,8 @@ class _Sent:
         both = torch.stack(grams, dim=1).detach()
         if problem.loss.has_root:
             return cls(both, both, sums)
-        return cls(both[:, :, : len(z), len(z) :], both[:, :, : len(z), : len(z)], sums)
+        drawn = count // 2
+        return cls(both[:, :, :drawn, drawn:], both[:, :, :drawn, :drawn], sums)
 
 
 def _gram(

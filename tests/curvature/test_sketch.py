@@ -1,11 +1,14 @@
 """Sketched blocks against exact ones on networks where both run, and the coverage of their error bars."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import hessdiag
+from hessdiag.curvature.rounds import Round, directions_wanted, equal_rounds
 from hessdiag.curvature.sketch import _round
 from tests.networks import BUILDERS, build
 
@@ -218,3 +221,31 @@ def test_an_operation_without_second_derivatives_leaves_the_basis_to_the_others(
     )
     off = np.abs(sketched.heatmap.frobenius_sq - exact.heatmap.frobenius_sq)
     assert (off <= 5 * sketched.heatmap.stderr + 1e-9 * exact.heatmap.frobenius_sq.max()).all()
+
+
+def test_the_noisiest_of_many_blocks_does_not_decide_how_many_directions() -> None:
+    """Ten blocks of rank 50 or so take about 110 directions; the largest of ten raw estimates asked for 164."""
+    torch.manual_seed(0)
+    hidden = [layer for _ in range(9) for layer in (nn.Linear(60, 60), nn.Tanh())]
+    model = nn.Sequential(nn.Linear(60, 60), nn.Tanh(), *hidden, nn.Linear(60, 150)).double()
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            nn.init.orthogonal_(layer.weight)
+    x, t = torch.randn(4, 60, dtype=torch.float64), torch.randint(150, (4,))
+    options = {"loss": "cross-entropy", "noise_scale": False, "signals": False, "learning_rates": False}
+    reports = [hessdiag.diagnose(model, x, t, seed=seed, **options) for seed in range(4)]
+    errors = [block.stderr / block.avg_sq_singular_value for report in reports for block in report.weights]
+    assert max(errors) < 1.2 * 0.05
+    assert sum(report.blocks[0].products for report in reports) / 4 < 140
+
+
+def test_directions_of_several_rounds_make_fewer_pairs_and_that_is_foretold() -> None:
+    """A flat spectrum: ζ₁ = 0 and ζ₂ = 2 θ² / B, so that the error is that of the number of pairs."""
+    one, none = np.ones((1, 1)), np.zeros((1, 1))
+    found = Round(one, one, one, none, 2 * one, one, 12, one[0], one[0], one[0])
+    at_once = {most: directions_wanted(found, [0], 0.05, 2000, margin=1.0, at_once=most) for most in (math.inf, 20)}
+    for most, wanted in at_once.items():
+        count, each = equal_rounds(wanted, min(most, 2000))
+        assert math.sqrt(2 * 2 / (count * each * (each - 1))) <= 0.05
+    assert at_once[math.inf] < 50
+    assert at_once[20] > 75
