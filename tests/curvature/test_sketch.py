@@ -223,20 +223,20 @@ def test_an_operation_without_second_derivatives_leaves_the_basis_to_the_others(
     assert (off <= 5 * sketched.heatmap.stderr + 1e-9 * exact.heatmap.frobenius_sq.max()).all()
 
 
-def test_the_noisiest_of_many_blocks_does_not_decide_how_many_directions() -> None:
-    """Ten blocks of rank 50 or so take about 110 directions; the largest of ten raw estimates asked for 164."""
+@pytest.mark.parametrize("seed", range(2))
+def test_the_noisiest_of_many_blocks_does_not_decide_how_many_directions(seed: int) -> None:
+    """Eleven blocks of a high rank take about 65 directions; the largest of raw estimates asked for 97 to 216."""
     torch.manual_seed(0)
-    hidden = [layer for _ in range(9) for layer in (nn.Linear(60, 60), nn.Tanh())]
-    model = nn.Sequential(nn.Linear(60, 60), nn.Tanh(), *hidden, nn.Linear(60, 150)).double()
+    hidden = [layer for _ in range(9) for layer in (nn.Linear(120, 120), nn.Tanh())]
+    model = nn.Sequential(nn.Linear(120, 120), nn.Tanh(), *hidden, nn.Linear(120, 150)).double()
     for layer in model:
         if isinstance(layer, nn.Linear):
             nn.init.orthogonal_(layer.weight)
-    x, t = torch.randn(4, 60, dtype=torch.float64), torch.randint(150, (4,))
+    x, t = torch.randn(6, 120, dtype=torch.float64), torch.randint(150, (6,))
     options = {"loss": "cross-entropy", "noise_scale": False, "signals": False, "learning_rates": False}
-    reports = [hessdiag.diagnose(model, x, t, seed=seed, **options) for seed in range(4)]
-    errors = [block.stderr / block.avg_sq_singular_value for report in reports for block in report.weights]
-    assert max(errors) < 1.2 * 0.05
-    assert sum(report.blocks[0].products for report in reports) / 4 < 140
+    report = hessdiag.diagnose(model, x, t, seed=seed, **options)
+    assert max(block.stderr / block.avg_sq_singular_value for block in report.weights) < 1.2 * 0.05
+    assert report.blocks[0].products < 90
 
 
 def test_directions_of_several_rounds_make_fewer_pairs_and_that_is_foretold() -> None:
