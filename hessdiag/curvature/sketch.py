@@ -18,7 +18,8 @@ independent of the ω leaves the estimate unbiased.
 
 *How many*: stopping as soon as the samples look precise biases them, low estimates of a skewed sum looking the more
 precise. Hence pilots on a few examples choose basis and number of directions (Stein's two stages, Annals of
-Mathematical Statistics 16 (1945) 243–258), and only directions drawn after that, all of them, make the estimate.
+Mathematical Statistics 16 (1945) 243–258), and only directions drawn after that, all of them, make the estimate. How
+far the pilots can be trusted is the matter of `hessdiag.curvature.estimators.components`.
 """
 
 from __future__ import annotations
@@ -27,19 +28,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from hessdiag.curvature.estimators.components import component_sums, cycles_of, shrunk
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
-from hessdiag.curvature.first_step import KEYS, FirstStep, sent_back, sketched_sums, with_slope
-from hessdiag.curvature.pair_groups import MAX_GROUP, PAIRS, PairGroups, sketched_means
-from hessdiag.curvature.range_finder import range_basis
+from hessdiag.curvature.first_step import KEYS, FirstStep
+from hessdiag.curvature.output_directions import NOTHING_BESIDE, Beside, Directions, Sent
+from hessdiag.curvature.pair_groups import PAIRS, PairGroups
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.rounds import (
     MIN_DIRECTIONS,
@@ -52,13 +50,8 @@ from hessdiag.curvature.rounds import (
     weight_places,
 )
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import sent_to_blocks, watch
-from hessdiag.derivatives.jacobian_form import Jacobian
-from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.problem import Problem
-from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.network.hooks import Trace
 from hessdiag.results.numbers import Array
 
 RANK_PILOT = 24  # directions of the first pilot: few examples with many tell the variance best
@@ -116,8 +109,10 @@ def sketch_per_example(
     if groups is not None:  # in this order whatever is measured, so that the numbers are the same
         problem = replace(problem, batch=problem.batch.select(groups.order()))
     fit = pairs and most >= PAIR * rounds[0].cotangents(problem.loss)
-    beside = _Beside(step, groups if fit else None)
-    measured = [_round(problem, each, chunk, seed, work, beside if each is rounds[0] else _Beside()) for each in rounds]
+    beside = Beside(step, groups if fit else None)
+    measured = [
+        _round(problem, each, chunk, seed, work, beside if each is rounds[0] else NOTHING_BESIDE) for each in rounds
+    ]
     total = combine(measured, rounding_of(problem))
     spent += sum(each.cost for each in rounds)
     rank = first.median_rank()
@@ -125,18 +120,6 @@ def sketch_per_example(
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
     found = total.curvature(problem, spent, budget.rtol)
     return replace(found, how=how, first_step=measured[0].first_step, pairs=measured[0].pairs)
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """What a round measures beside the blocks: the first step of optimisers, and pairs of examples.
-
-    Where `components` are asked for, its `shared` and `apart` are those of `estimators.components`.
-    """
-
-    step: FirstStep | None = None
-    groups: PairGroups | None = None
-    components: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,14 +142,14 @@ class _Pilot:
         spread_out = [number * self.size // few for number in range(few)]
         return replace(self, problem=replace(self.problem, batch=self.problem.batch.select(spread_out)))
 
-    def run(self, directions: _Directions, *, heavy_tails: bool = False) -> Round:
+    def run(self, directions: Directions, *, heavy_tails: bool = False) -> Round:
         """What so many directions tell, with ζ₁ and ζ₂ as precise as they can be had.
 
         What a basis leaves of a low rank has heavy tails, which the pairs themselves show best.
         """
         if heavy_tails:
             return _round(self.problem, directions, self.chunk, self.seed, self.work)
-        found = _round(self.problem, directions, self.chunk, self.seed, self.work, _Beside(components=True))
+        found = _round(self.problem, directions, self.chunk, self.seed, self.work, Beside(components=True))
         value, shared = np.diagonal(found.value), np.diagonal(found.shared).copy()
         own = [i for i in weight_places(self.problem) if value[i] > SMALL and found.norms_sq[i] > 0]
         if own and not directions.fixed:
@@ -192,14 +175,14 @@ class _Pilot:
         return np.array(each)
 
 
-def _choose(pilot: _Pilot, products: int, most: int, outputs: int) -> tuple[Round, tuple[_Directions, int]]:
+def _choose(pilot: _Pilot, products: int, most: int, outputs: int) -> tuple[Round, tuple[Directions, int]]:
     """The first pilot, directions of the measurement, and the products that choosing them took, of so many in all."""
     size = pilot.size
     few = min(PILOT_EXAMPLES, max(MIN_PILOT_EXAMPLES, size // PILOT_SHARE), size)
     for_basis = pilot.with_examples(few)
     wide = products >= SMALL_BUDGET and most >= RANK_PILOT
     for_rank = pilot.with_examples(min(few, max(size // PILOT_SHARE, min(2, size - 1), 1))) if wide else for_basis
-    directions = _Directions(RANK_PILOT if wide else PILOT, name="pilot")
+    directions = Directions(RANK_PILOT if wide else PILOT, name="pilot")
     first = for_rank.run(directions)
     room = max(products - directions.cost, MIN_DIRECTIONS)
     wanted = for_rank.wanted_by_block(first, room)
@@ -209,7 +192,7 @@ def _choose(pilot: _Pilot, products: int, most: int, outputs: int) -> tuple[Roun
 
 def _with_or_without_basis(
     pilot: _Pilot, first: Round, wanted: Array, room: int, outputs: int
-) -> tuple[_Directions, int]:
+) -> tuple[Directions, int]:
     """Directions of the measurement, and the products that trying a basis took.
 
     A basis pays where most blocks have a low rank; or where one does that would ask for many directions of all. It is
@@ -225,7 +208,7 @@ def _with_or_without_basis(
     ranks, own, most = first.effective_ranks(), weight_places(pilot.problem), pilot.most
     rank = first.median_rank()
     most_low = rank < LOW_RANK  # false where there is no curvature
-    plain = _Directions(int(wanted.max(initial=MIN_DIRECTIONS)))
+    plain = Directions(int(wanted.max(initial=MIN_DIRECTIONS)))
     low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 20))
     if not most_low and (plain.random < COSTLY or not low[own].any()):
         return plain, 0
@@ -252,7 +235,7 @@ def _first_basis(rank: float) -> int:
 
 def _deflated(
     pilot: _Pilot, scales: list[float], room: int, basis: int, widest: int, *, heavy_tails: bool
-) -> tuple[_Directions, int]:
+) -> tuple[Directions, int]:
     """Basis and directions of the measurement, and the products that finding them took.
 
     The basis is doubled as long as that promises to save more directions than it costs. A budget that is too small for
@@ -260,60 +243,38 @@ def _deflated(
     """
     spent = 0
     while True:
-        trial = _Directions(PILOT, basis, scales, name=f"pilot with a basis of {basis}")
+        trial = Directions(PILOT, basis, scales, name=f"pilot with a basis of {basis}")
         left = room - spent - trial.cost
         if left < RANDOM + 2 * basis:
             basis = min(basis, max(0, (room - spent - RANDOM) // 2)) if not spent else basis // 2
-            return _Directions(max(room - spent - 2 * basis, MIN_DIRECTIONS), basis, scales), spent
+            return Directions(max(room - spent - 2 * basis, MIN_DIRECTIONS), basis, scales), spent
         found = pilot.run(trial, heavy_tails=heavy_tails)
         random = pilot.wanted(found, left - 2 * basis, fixed=basis, heavy_tails=heavy_tails)
         spent += trial.cost
         if random <= 4 * basis or 2 * basis > min(MAX_BASIS, widest):
-            return _Directions(random, basis, scales), spent
+            return Directions(random, basis, scales), spent
         basis *= 2
 
 
-def _rounds(directions: _Directions, most: int) -> list[_Directions]:
+def _rounds(directions: Directions, most: int) -> list[Directions]:
     """As many equal rounds as it takes for `most` cotangents to fit at once."""
     count, random = equal_rounds(directions.random, most - directions.fixed)
     return [replace(directions, random=random, name=f"round {number + 1}") for number in range(count)]
 
 
-@dataclass(frozen=True)
-class _Directions:
-    """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones.
-
-    The `name` tells the streams of different rounds apart.
-    """
-
-    random: int
-    fixed: int = 0
-    scales: list[float] | None = None
-    name: str = ""
-
-    def cotangents(self, loss: Loss) -> int:
-        """Cotangents of an example."""
-        return (self.random + self.fixed) * (1 if loss.has_root else 2)
-
-    @property
-    def cost(self) -> int:
-        """Passes through the network, forward-mode ones included."""
-        return self.random + 2 * self.fixed
-
-
 def _round(
     problem: Problem,
-    directions: _Directions,
+    directions: Directions,
     chunk: Callable[[int], int],
     seed: int,
     work: Work,
-    beside: _Beside = _Beside(),
+    beside: Beside = NOTHING_BESIDE,
 ) -> Round:
     """One independent set of directions for every example of a batch."""
     batch, q = problem.batch, directions.random
 
     def measure(part: Batch) -> Result:
-        sent = _Sent.of(problem, part, directions, seed, beside, part.offset - batch.offset)
+        sent = Sent.of(problem, part, directions, seed, beside, part.offset - batch.offset)
         sums = {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.beside}
         return {**sums, **component_sums(sent.curved, fixed=directions.fixed)} if beside.components else sums
 
@@ -326,83 +287,3 @@ def _round(
         first_step={key: sums[key] for key in KEYS} if beside.step is not None else None,
         pairs={key: sums[key] for key in PAIRS} if beside.groups is not None else None,
     )
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """What came of the directions z that were sent back, for all blocks, the deflation basis first.
-
-    Attributes:
-        curved, grams: z_k^T K_l S z_m and z_k^T K_l z_m, (B, L, m, m).
-        beside: sums of what else was asked for.
-    """
-
-    curved: Tensor
-    grams: Tensor
-    beside: Result
-
-    @classmethod
-    def of(
-        cls, problem: Problem, part: Batch, directions: _Directions, seed: int, beside: _Beside, start: int
-    ) -> _Sent:
-        """Of a part of the batch, from example `start`."""
-        seen = watch(problem.model, part, problem.blocks)
-        y = seen.y.detach()
-        cotangents = sent_back(problem, part, y, _draw(problem, part, seen, directions, seed))
-        count, every, size = len(cotangents), cotangents, 1.0
-        if beside.step is not None:
-            every, size = with_slope(problem, part, y, cotangents)
-        means = partial(sketched_means, fixed=directions.fixed, root=problem.loss.has_root)
-        rows = beside.groups.rows(start, part.size) if beside.groups is not None else None
-        grams, moved = [], []
-        jacobians = sent_to_blocks(problem.model, part, problem.blocks, seen, every)
-        for number, (block, jacobian) in enumerate(zip(problem.blocks, jacobians, strict=True)):
-            gram = cotangents.new_zeros(part.size, count, count, dtype=torch.float64)
-            if jacobian is not None:
-                gram = _gram(jacobian, count, partial(rows.add, number) if rows is not None else None, means)
-            grams.append(gram)
-            if beside.step is not None:
-                moved.append(beside.step.of_block(block.name, jacobian, every))
-        sums: dict[str, Any] = dict(rows.result()) if rows is not None else {}
-        if beside.step is not None:
-            sums |= sketched_sums(problem, part, beside.step, every, moved, directions.fixed, size)
-        both = torch.stack(grams, dim=1).detach()
-        if problem.loss.has_root:
-            return cls(both, both, sums)
-        drawn = count // 2
-        return cls(both[:, :, :drawn, drawn:], both[:, :, :drawn, :drawn], sums)
-
-
-def _gram(
-    jacobian: Jacobian,
-    count: int,
-    add: Callable[[Callable[[int, int], tuple[float, float]]], None] | None,
-    means: Callable[[Tensor], tuple[float, float]],
-) -> Tensor:
-    """Gram matrices of every example along the first `count` cotangents, (B, count, count), and means of pairs."""
-    if add is None:
-        return jacobian.gram()[:, :count, :count].double()
-    if jacobian.shape[0] <= MAX_GROUP:  # the Jacobian is formed once for both
-        K = jacobian.cross(jacobian)[:, :count, :, :count].double()
-        add(lambda start, stop: means(K[start:stop, :, start:stop]))
-        return K.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-
-    def of_group(start: int, stop: int) -> tuple[float, float]:
-        few = jacobian.narrow(start, stop)
-        return means(few.cross(few)[:, :count, :, :count])
-
-    add(of_group)
-    return jacobian.gram()[:, :count, :count].double()
-
-
-def _draw(problem: Problem, part: Batch, seen: Trace, directions: _Directions, seed: int) -> Tensor:
-    """The directions z, (m, B, *out): a basis, and random ones orthogonal to it."""
-    y, scales = seen.y.detach(), directions.scales or ()
-    generator = stream(seed, f"weight tangents, {directions.name}")
-    basis = range_basis(problem, part, seen, count=directions.fixed, scales=scales, generator=generator)
-    omega = gaussians(seed, f"sketches, {directions.name},", part.numbers, (directions.random, *y.shape[1:])).to(y)
-    if len(basis):
-        flat = basis.flatten(2)  # (r, B, N)
-        along = torch.einsum("rbn,qbn->qrb", flat, omega.flatten(2))
-        omega = omega - torch.einsum("qrb,rbn->qbn", along, flat).view_as(omega)
-    return torch.cat([basis, omega])

@@ -1,0 +1,138 @@
+"""Random output directions, and what comes of sending them back: Gram matrices of all blocks along them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hessdiag.curvature.first_step import FirstStep, sent_back, sketched_sums, with_slope
+from hessdiag.curvature.pair_groups import MAX_GROUP, PairGroups, sketched_means
+from hessdiag.curvature.range_finder import range_basis
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.jacobian import sent_to_blocks, watch
+from hessdiag.derivatives.jacobian_form import Jacobian
+from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.problem import Problem
+from hessdiag.execution.seeds import gaussians, stream
+from hessdiag.execution.work import Result
+from hessdiag.network.hooks import Trace
+
+
+@dataclass(frozen=True)
+class Directions:
+    """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones.
+
+    The `name` tells the streams of different rounds apart.
+    """
+
+    random: int
+    fixed: int = 0
+    scales: list[float] | None = None
+    name: str = ""
+
+    def cotangents(self, loss: Loss) -> int:
+        """Cotangents of an example."""
+        return (self.random + self.fixed) * (1 if loss.has_root else 2)
+
+    @property
+    def cost(self) -> int:
+        """Passes through the network, forward-mode ones included."""
+        return self.random + 2 * self.fixed
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a round measures beside the blocks: the first step of optimisers, and pairs of examples.
+
+    Where `components` are asked for, its `shared` and `apart` are those of `estimators.components`.
+    """
+
+    step: FirstStep | None = None
+    groups: PairGroups | None = None
+    components: bool = False
+
+
+NOTHING_BESIDE = Beside()
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What came of the directions z that were sent back, for all blocks, the deflation basis first.
+
+    Attributes:
+        curved, grams: z_k^T K_l S z_m and z_k^T K_l z_m, (B, L, m, m).
+        beside: sums of what else was asked for.
+    """
+
+    curved: Tensor
+    grams: Tensor
+    beside: Result
+
+    @classmethod
+    def of(cls, problem: Problem, part: Batch, directions: Directions, seed: int, beside: Beside, start: int) -> Sent:
+        """Of a part of the batch, from example `start`."""
+        seen = watch(problem.model, part, problem.blocks)
+        y = seen.y.detach()
+        cotangents = sent_back(problem, part, y, _draw(problem, part, seen, directions, seed))
+        count, every, size = len(cotangents), cotangents, 1.0
+        if beside.step is not None:
+            every, size = with_slope(problem, part, y, cotangents)
+        means = partial(sketched_means, fixed=directions.fixed, root=problem.loss.has_root)
+        rows = beside.groups.rows(start, part.size) if beside.groups is not None else None
+        grams, moved = [], []
+        jacobians = sent_to_blocks(problem.model, part, problem.blocks, seen, every)
+        for number, (block, jacobian) in enumerate(zip(problem.blocks, jacobians, strict=True)):
+            gram = cotangents.new_zeros(part.size, count, count, dtype=torch.float64)
+            if jacobian is not None:
+                gram = _gram(jacobian, count, partial(rows.add, number) if rows is not None else None, means)
+            grams.append(gram)
+            if beside.step is not None:
+                moved.append(beside.step.of_block(block.name, jacobian, every))
+        sums: dict[str, Any] = dict(rows.result()) if rows is not None else {}
+        if beside.step is not None:
+            sums |= sketched_sums(problem, part, beside.step, every, moved, directions.fixed, size)
+        both = torch.stack(grams, dim=1).detach()
+        if problem.loss.has_root:
+            return cls(both, both, sums)
+        drawn = count // 2
+        return cls(both[:, :, :drawn, drawn:], both[:, :, :drawn, :drawn], sums)
+
+
+def _gram(
+    jacobian: Jacobian,
+    count: int,
+    add: Callable[[Callable[[int, int], tuple[float, float]]], None] | None,
+    means: Callable[[Tensor], tuple[float, float]],
+) -> Tensor:
+    """Gram matrices of every example along the first `count` cotangents, (B, count, count), and means of pairs."""
+    if add is None:
+        return jacobian.gram()[:, :count, :count].double()
+    if jacobian.shape[0] <= MAX_GROUP:  # the Jacobian is formed once for both
+        K = jacobian.cross(jacobian)[:, :count, :, :count].double()
+        add(lambda start, stop: means(K[start:stop, :, start:stop]))
+        return K.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+
+    def of_group(start: int, stop: int) -> tuple[float, float]:
+        few = jacobian.narrow(start, stop)
+        return means(few.cross(few)[:, :count, :, :count])
+
+    add(of_group)
+    return jacobian.gram()[:, :count, :count].double()
+
+
+def _draw(problem: Problem, part: Batch, seen: Trace, directions: Directions, seed: int) -> Tensor:
+    """The directions z, (m, B, *out): a basis, and random ones orthogonal to it."""
+    y, scales = seen.y.detach(), directions.scales or ()
+    generator = stream(seed, f"weight tangents, {directions.name}")
+    basis = range_basis(problem, part, seen, count=directions.fixed, scales=scales, generator=generator)
+    omega = gaussians(seed, f"sketches, {directions.name},", part.numbers, (directions.random, *y.shape[1:])).to(y)
+    if len(basis):
+        flat = basis.flatten(2)  # (r, B, N)
+        along = torch.einsum("rbn,qbn->qrb", flat, omega.flatten(2))
+        omega = omega - torch.einsum("qrb,rbn->qbn", along, flat).view_as(omega)
+    return torch.cat([basis, omega])
