@@ -73,7 +73,7 @@ def nu(*, gradient_sq: float, weight_sq: float) -> float:
     return _divide(gradient_sq, weight_sq)
 
 
-def balancing_input_scale(channels: int, kernel: int = 1) -> float:
+def balancing_input_scale(channels: float, kernel: float = 1) -> float:
     """Balance the first layer: unit-variance inputs times (1 / (n_0 k²))^(1/4) give its weight and bias the same γ.
 
     Section 8.1 of the paper.
@@ -86,7 +86,7 @@ def balancing_input_scale(channels: int, kernel: int = 1) -> float:
     0.5
     """
     _check_positive(channels=channels, kernel=kernel)
-    return 1 / math.sqrt(math.sqrt(channels * kernel))
+    return float((channels * kernel) ** -0.25)
 
 
 def matching_multiplier(c: float) -> float:
@@ -99,14 +99,16 @@ def matching_multiplier(c: float) -> float:
     return math.sqrt(c)
 
 
-def kernel_correction(kernel: float, typical: float = 1.0) -> float:
+def kernel_correction(kernel: float, typical: float = 1.0, groups: int = 1) -> float:
     """Choose α = √(k_typical / k), the fixed multiplier before a layer of unusual kernel side (Section 6.2).
+
+    With g groups the second moment falls by √g besides, which α undoes, too.
 
     >>> kernel_correction(4.0)
     0.5
     """
     _check_positive(kernel=kernel, typical=typical)
-    return math.sqrt(typical / kernel)
+    return math.sqrt(typical / kernel * math.sqrt(groups))
 
 
 def _check_positive(**values: float) -> None:

@@ -1,4 +1,4 @@
-"""The nearest right spelling of a name that does not exist."""
+"""Names in sentences: the nearest right spelling of one that does not exist, and lists of several."""
 
 from __future__ import annotations
 
@@ -32,3 +32,13 @@ def few(names: Iterable[str], limit: int = 3) -> str:
     names = list(names)
     text = ", ".join(names[:limit])
     return f"{text} and {len(names) - limit} more" if len(names) > limit else text
+
+
+def joined(names: Iterable[str]) -> str:
+    """Names as a sentence lists them.
+
+    >>> joined(["a", "b", "c"]), joined(["a"])
+    ('a, b and c', 'a')
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

@@ -20,11 +20,12 @@ from hessdiag.arguments import check_kind, check_number, is_positive
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 from hessdiag.init import typical_kernel
-from hessdiag.network.blocks import parameter_slots
+from hessdiag.network.blocks import parameter_at, parameter_slots
 from hessdiag.network.layers import CONVOLUTIONS, TRANSPOSED, fans, initialised_layers, is_linear, stores_inputs_first
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.findings import Finding, Repair
 from hessdiag.scale import Scale
+from hessdiag.scaling import balancing_input_scale, kernel_correction
 from hessdiag.suggestions import did_you_mean
 from hessdiag.torch_arguments import check_model
 
@@ -146,10 +147,8 @@ def rescale_weight(model: nn.Module, name: str, factor: float) -> tuple[Scale, .
         raise HessdiagError(f"the model has no weight {name!r}: {hint}")
     places = [(path, _compensation(model, path, attribute)) for path, attribute in slots[name]]
     path, attribute = slots[name][0]
-    weight = model.get_submodule(path)._parameters[attribute]
-    assert weight is not None
     with torch.no_grad():
-        weight.mul_(factor)
+        parameter_at(model.get_submodule(path), attribute).mul_(factor)
     return tuple(insert_scale(model, 1 / factor, **{where: path}) for path, where in places)
 
 
@@ -172,7 +171,7 @@ def scale_input(model: nn.Module, inputs: Inputs, *, layer: str | None = None) -
     n, k_sq = _fan_in_and_kernel(model.get_submodule(path))
     if x_sq == 0:
         raise HessdiagError(f"layer {path!r} reads nothing but zeros: pass inputs that are not all zero")
-    return insert_scale(model, (n * k_sq) ** -0.25 / math.sqrt(x_sq), before=path)
+    return insert_scale(model, balancing_input_scale(n, k_sq) / math.sqrt(x_sq), before=path)
 
 
 def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[str, Scale]:
@@ -200,8 +199,7 @@ def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[s
     factors = {}
     for path, module in initialised_layers(model):
         _, k_sq = _fan_in_and_kernel(module)
-        groups = int(getattr(module, "groups", 1))
-        factors[path] = math.sqrt(usual / math.sqrt(k_sq) * math.sqrt(groups))
+        factors[path] = kernel_correction(math.sqrt(k_sq), usual, int(getattr(module, "groups", 1)))
     return {path: insert_scale(model, factor, before=path) for path, factor in factors.items() if factor != 1}
 
 
@@ -360,12 +358,17 @@ def _repair(model: nn.Module, parameter: nn.Parameter, repair: Repair, generator
         parameter.zero_()
     elif repair.action == "fill":
         parameter.fill_(repair.value)
-    elif repair.action == "kaiming":
+    elif repair.action in ("kaiming", "normal"):
         drawn = torch.empty(parameter.shape, dtype=torch.float64)
-        n = fans(drawn, transposed=_stores_inputs_first(model, repair.parameter))[0]
-        parameter.copy_(drawn.normal_(0, math.sqrt(2 / (n * drawn[0, 0].numel())), generator=generator))
+        std = repair.value if repair.action == "normal" else _kaiming_std(model, parameter, repair.parameter)
+        parameter.copy_(drawn.normal_(0, std, generator=generator))
     else:
         _redraw_outliers(parameter, repair.value, generator)
+
+
+def _kaiming_std(model: nn.Module, parameter: nn.Parameter, name: str) -> float:
+    n = fans(parameter, transposed=_stores_inputs_first(model, name))[0]
+    return math.sqrt(2 / (n * parameter[0, 0].numel()))
 
 
 def _part_of(model: nn.Module, parameter: nn.Parameter, repair: Repair) -> Tensor:

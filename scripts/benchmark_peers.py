@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import subprocess
 import sys
 import warnings
@@ -52,13 +53,14 @@ from floors import (
 from peers import Peer
 from torch import Tensor, nn
 
+from hessdiag.curvature.batch_cost import ROWS
 from hessdiag.derivatives.losses import CrossEntropy
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
 from hessdiag.plots.frame import save
 
 ERROR = 0.05  # that everybody is asked for
-TOLERANCES = (0.8, 0.4, 0.2, 0.1, 0.05, 0.025, 0.0125)  # of hessdiag, from the coarsest
+TOLERANCES = (0.4, 0.28, 0.2, 0.14, 0.1, 0.07, 0.05, 0.035, 0.025)  # of hessdiag, from the coarsest
 SEEDS = 4  # over which an error is measured before times are
 POOL = 128  # single products of every block, from which the number that is needed is told
 MAX_PRODUCTS = 440
@@ -155,16 +157,17 @@ def batch_item(work: BatchWork, size: int, options: Options) -> Item:
     products = [min(count, weight.numel()) for count, weight in zip(products, subject.task.weights, strict=True)]
     rtol = tolerance_needed(subject, exact, work)
     ratios: dict[str, list[Tensor]] = {}
-    spent = 0
+    spent, sketch = 0, (size, 0)
 
     def keep(name: str, values: Tensor) -> None:
         known = exact.diagonal() if values.dim() == 1 else exact
         ratios.setdefault(name, []).append(work.entries(values.cpu() / known))
 
     def ours() -> None:
-        nonlocal spent
+        nonlocal spent, sketch
         found = subject.map(per="batch", rtol=rtol, seed=100 + len(ratios.get("hessdiag", ())))
         spent = max(block.products for block in found.diagonal.values())
+        sketch = drawn(found.how, size)
         keep("hessdiag", torch.from_numpy(found.frobenius_sq))
 
     functions: dict[str, Callable[[], object]] = {GRADIENT: subject.task.gradient, "hessdiag": ours}
@@ -186,16 +189,28 @@ def batch_item(work: BatchWork, size: int, options: Options) -> Item:
     for name, found in ratios.items():
         methods[name] |= {"error": error_of(found)}
         methods[name] |= {"rtol": rtol, "products": [spent]} if name == "hessdiag" else {"products": products}
-    return _item(f"{work.title}, {subject.name}", methods | left_out, times, batch_floor(subject, spent), options)
+    return _item(f"{work.title}, {subject.name}", methods | left_out, times, batch_floor(subject, sketch), options)
 
 
-def batch_floor(subject: Subject, directions: int) -> tuple[str, Floor]:
-    """The cheaper of the exact map and of a sketch from as many cotangents as hessdiag took."""
+def batch_floor(subject: Subject, chosen: tuple[int, int]) -> tuple[str, Floor]:
+    """The cheaper of the exact map and of a sketch from as many examples and directions of each as hessdiag took."""
     layers, size = subject.layers, subject.problem.batch.size
+    examples, directions = chosen
     floors = {"exact map": exact_batch_map(layers, examples=size, outputs=10)}
     if directions:
-        floors[f"sketch, {directions} cotangents"] = batch_sketch(layers, examples=size, directions=directions)
+        name = f"sketch, {directions} directions of {examples} examples"
+        floors[name] = batch_sketch(layers, examples=examples, directions=directions, group=ROWS)
     return min(floors.items(), key=lambda each: each[1].operations)
+
+
+def drawn(how: str, size: int) -> tuple[int, int]:
+    """Examples, and directions of each, that a sketch says it took; no directions where it was none.
+
+    >>> drawn("2 directions of each of 300 of the 1024 examples", 1024), drawn("all 10 directions of each example", 64)
+    ((300, 2), (64, 10))
+    """
+    told = re.search(r"(\d+) directions of each(?: of (\d+))?", how)
+    return (int(told[2] or size), int(told[1])) if told else (size, 0)
 
 
 def products_needed(entries: Tensor, pool: Tensor, *, worst: bool) -> list[int]:

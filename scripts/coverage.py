@@ -193,10 +193,11 @@ def sketches(network: str, *, max_products: int = 400) -> tuple[Measure, Array]:
 
 def batch_sketches(network: str, *, max_products: int = 400) -> tuple[Measure, Array]:
     problem = problem_of(network)
+    outputs = problem.batch.call(problem.model).shape[1]
 
     def measure(seed: int) -> Curvature:
         budget = Budget(0.05, max_products)
-        return sketch_per_batch(problem, budget=budget, chunk=EXAMPLES, most=10**6, seed=seed)
+        return sketch_per_batch(problem, outputs=outputs, budget=budget, fit=lambda cotangents: EXAMPLES, seed=seed)
 
     return measure, exact_per_batch(problem, chunk=EXAMPLES).frobenius_sq
 

@@ -139,17 +139,22 @@ def exact_map(layers: Sequence[Layer], *, examples: int, outputs: int) -> Floor:
     return Floor(examples * each, _moved(layers, examples, outputs))
 
 
-def batch_sketch(layers: Sequence[Layer], *, examples: int, directions: int) -> Floor:
-    """All L × L blocks of a batch from q cotangents A z_k of the whole batch.
+def batch_sketch(layers: Sequence[Layer], *, examples: int, directions: int, group: int) -> Floor:
+    """All L × L blocks of a batch from q directions of each of m examples, paired in groups of so many directions.
 
-    Each is sent back as a gradient is, 2 n d T to the inputs of all layers but the first and 2 n d T to the weights of
-    all, and gives w_k of every block; pairs are q (q − 1)/2 inner products of P numbers in all. Bytes are those of
-    `exact_map` with C = q, and w written once and read once.
+    There are m q group / 2 pairs. With one site a pair takes the product of two inner products, 2 n + 2 d, else J is
+    formed, 2 n d T a direction, and a pair takes 2 n d; and 2 a pair of blocks. Bytes are those of `exact_map`.
     """
-    q, weights = directions, sum(layer.n * layer.d for layer in layers)
-    each = forward_operations(layers) + q * (backward_operations(layers) + forward_operations(layers))
-    pairs = q * (q - 1) * weights
-    return Floor(examples * each + pairs, _moved(layers, examples, q) + 2 * BYTES * q * weights)
+    rows = examples * directions
+    pairs = rows * group // 2
+    operations = examples * (forward_operations(layers) + directions * backward_operations(layers))
+    for layer in layers:
+        if layer.sites == 1:
+            operations += pairs * 2 * (layer.n + layer.d)
+        else:
+            operations += rows * 2 * layer.multiplications + pairs * 2 * layer.n * layer.d
+    operations += pairs * len(layers) * (len(layers) + 1)
+    return Floor(operations, _moved(layers, examples, directions))
 
 
 def exact_batch_map(layers: Sequence[Layer], *, examples: int, outputs: int) -> Floor:

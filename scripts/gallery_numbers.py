@@ -9,8 +9,8 @@ from statistics import median
 
 from hessdiag.diagnosis.rules import signal_rules, weight_rules
 from hessdiag.diagnosis.rules.network_view import Net, log_ratio
+from hessdiag.diagnosis.rules.scheme import laws
 from hessdiag.diagnosis.rules.signal_rules import first_phase, layer_scale
-from hessdiag.diagnosis.rules.weight_rules import laws
 from hessdiag.results.signals import Signals
 
 # Rule -> what is on its axis, thresholds from the mildest to the gravest, and whether small numbers are the bad ones.

@@ -9,7 +9,6 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from textwrap import fill
@@ -223,7 +222,7 @@ def json_type(hint: str) -> str:
 
 def keys_of(record: type[Record]) -> list[str]:
     """What `Record.to_record` writes, but the schema."""
-    return [field.name for field in fields(record) if field.compare] + list(record.derived)  # type: ignore[arg-type]
+    return record.written_fields() + list(record.derived)
 
 
 def property_type(record: type[Record], name: str) -> str:

@@ -294,6 +294,12 @@ def test_kaiming_repair_has_the_fan_in_of_the_layer() -> None:
     assert float(layer.weight.detach().square().mean()) == pytest.approx(2 / 400, rel=0.05)
 
 
+def test_normal_repair_has_its_standard_deviation() -> None:
+    layer = nn.Linear(400, 100)
+    surgery.apply_finding(layer, _finding(parameter="weight", action="normal", value=0.3))
+    assert float(layer.weight.detach().std()) == pytest.approx(0.3, rel=0.02)
+
+
 def test_a_finding_without_repair_is_refused() -> None:
     with pytest.raises(HessdiagError, match=r"HD202 has no mechanical repair: follow its advice \(Look.\)"):
         surgery.apply_finding(nn.Linear(2, 2), _finding())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hessdiag import init as initialisations
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import parameter_slots
+from hessdiag.network.blocks import parameter_at, parameter_slots
 from hessdiag.network.layers import STRUCTURED, TRANSPOSED, initialised_layers, is_linear
 from hessdiag.suggestions import did_you_mean
 
@@ -53,8 +53,7 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
     for name, slots in parameter_slots(model).items():
         path, attribute = slots[0]
         module = model.get_submodule(path)
-        parameter = module._parameters[attribute]
-        assert parameter is not None
+        parameter = parameter_at(module, attribute)
         if name in scheme:
             sq[name] = scheme[name]
         elif parameter.is_meta:

@@ -100,7 +100,7 @@ def compare(
         comparison = compare_models(before, after, given | {"evaluate": evaluate}, preparation, measurement)
     save(comparison, json=json)
     show(comparison, json=json, detail=detail)
-    gate(comparison.findings, fail_on)
+    gate((*comparison.new, *comparison.findings), fail_on)
 
 
 def is_report(side: str) -> bool:
@@ -125,7 +125,7 @@ def compare_models(
     before: str, after: str, given: dict[str, Any], preparation: dict[str, Any], measurement: dict[str, Any]
 ) -> Comparison:
     """Measure two models on the inputs that the first one is given."""
-    from hessdiag.diagnosis.random_setups import diagnose_prepared
+    from hessdiag.diagnosis.diagnose import diagnose_prepared
     from hessdiag.results.comparison import compare_reports
 
     sources = [options.model_source(name, **given) for name in (before, after)]

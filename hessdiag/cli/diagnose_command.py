@@ -99,7 +99,7 @@ def diagnose(
         device=(where := options.resolve_device(device)),
         dtype=options.resolve_dtype(dtype),
     )
-    from hessdiag.diagnosis.random_setups import diagnose_prepared
+    from hessdiag.diagnosis.diagnose import diagnose_prepared
     from hessdiag.execution.ranks import launched
 
     with (

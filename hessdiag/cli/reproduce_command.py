@@ -9,7 +9,6 @@ import typer
 
 from hessdiag.cli import options
 from hessdiag.cli.progress_bar import progress_bar, say
-from hessdiag.errors import HessdiagError
 from hessdiag.experiments.figure_catalogue import (
     CATALOGUE,
     Entry,
@@ -18,6 +17,7 @@ from hessdiag.experiments.figure_catalogue import (
     find_figure,
     titled_entries,
 )
+from hessdiag.results.files import make_folder
 
 
 def _line(title: str, entry: Entry) -> str:
@@ -97,7 +97,7 @@ def reproduce(
         journal(resume, settings) as kept,
         progress_bar("set-ups", figure.steps(quick=quick, **own)) as step,
     ):
-        _make(out)
+        make_folder(out, f"--out {str(out)!r}: cannot make that folder")
         measured = figure.measure(quick=quick, seed=seed, device=where, work=Work(ranks, kept, step), **own)
     if ranks.rank > 0:
         return
@@ -105,10 +105,3 @@ def reproduce(
         say(f"wrote {path}")
     for line in figure.summary(measured):
         print(line)
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HessdiagError(f"--out {str(folder)!r}: cannot make that folder ({error.strerror})") from error

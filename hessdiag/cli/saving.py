@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hessdiag.cli.colour import print_coloured
 from hessdiag.cli.options import Detail
 from hessdiag.cli.progress_bar import say
-from hessdiag.errors import HessdiagError
-from hessdiag.results.files import write_text
+from hessdiag.results.files import make_folder, write_text
 from hessdiag.results.rendering import render
 
 if TYPE_CHECKING:
@@ -78,15 +76,6 @@ def draw(figures: Mapping[str, Figure], folder: str) -> None:
     for name, figure in figures.items():
         for path in plots.save(figure, target / name):
             say(f"drew {path}")
-
-
-def make_folder(folder: str | Path) -> Path:
-    """Make a folder where it is missing."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HessdiagError(f"cannot make the folder {str(folder)!r} ({error.strerror})") from error
-    return Path(folder)
 
 
 def show(result: Any, *, json: str, detail: Detail = Detail.TABLE) -> None:

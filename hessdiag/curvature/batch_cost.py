@@ -6,19 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hessdiag.derivatives.losses import Loss, RandomQuadratic
-from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.losses import Loss
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.blocks import Block
 from hessdiag.network.shapes import NetworkShape
 
 PANELS = 1.5  # seconds of a multiply-add of an exact panel, over that of a gradient: measured on LeNet
-BACKWARD = 2 / 3  # of a gradient, per direction of a sketch
-DIRECTIONS = 48  # of pilots and basis of a sketch
-PER_RTOL = 3.0  # over `rtol`: directions of the estimate where the effective rank is high
-CANCELLED = 8.0  # times as many where S is indefinite and its signs nearly cancel: random quadratic on LeNet, at least
-MAX_SIGNED = 2048  # outputs, of a matrix whose eigenvalues are wanted
-LEAST = 12  # directions whose gradients must fit into memory at once
+FORWARD = 1 / 3  # of a gradient
+BACKWARD = 2 / 3
+ROWS_AT_RTOL = 12.0  # over rtol²: directions of all examples of a sketch together, where blocks have rank one
+ROWS = 256  # directions of all examples of a group: their pairs take about as long as sending them back
+ROWS_OF_ALL = 1024  # where these are of all examples: then none of their pairs is missing
+GROUP = 4  # examples of a group, at least: fewer pairs do not tell how much they vary
+WORKING = 3  # times the memory of activations and cotangents, of which products of all with all take copies
+BASIS = 48  # passes of an example, with pilots and a basis that leaves little
 PRODUCTS = 32  # that a block takes
 PRODUCT = 2.3  # gradients
 
@@ -38,29 +39,36 @@ class Limits:
 
     Attributes:
         rtol, max_products: of the settings.
-        has_root: whether S = A Aᵀ, so that nothing cancels.
-        directions: whose gradients fit into memory at once.
+        has_root: whether S = A Aᵀ, so that a direction is sent back once.
+        fits: whether the least sketch fits into memory.
         memory: bytes; None where all fits.
     """
 
     rtol: float = 0.05
     max_products: int = 400
     has_root: bool = True
-    directions: int | None = None
+    fits: bool = True
     memory: int | None = None
 
 
 def batch_cost(shape: NetworkShape, blocks: Sequence[Block], batch_size: int, limits: Limits) -> BatchCost:
     """Estimate all three for a batch."""
-    apart = PER_RTOL / limits.rtol
-    passes = DIRECTIONS + apart if limits.has_root else 2 * DIRECTIONS + CANCELLED * apart
-    fits = limits.directions is None or limits.directions >= 2 * LEAST
     products = sum(min(PRODUCTS, limits.max_products, block.numel) for block in blocks)
     return BatchCost(
         exact=_exact(shape, blocks, batch_size, limits.memory),
-        sketch=BACKWARD * passes if fits else math.inf,
+        sketch=_sketch(shape, blocks, batch_size, limits) if limits.fits else math.inf,
         probe=PRODUCT * products,
     )
+
+
+def _sketch(shape: NetworkShape, blocks: Sequence[Block], batch_size: int, limits: Limits) -> float:
+    """Of a pilot and a round, and of all pairs of directions in a group of examples."""
+    sides = 1 if limits.has_root else 2
+    rows = ROWS_AT_RTOL / limits.rtol**2
+    each = min(rows / batch_size, BASIS, limits.max_products)
+    examples = min(1.0, rows / (2 * batch_size))
+    products = ROWS * sides**2 * each * sum(_rows(shape, block, 1) for block in blocks)
+    return examples * FORWARD + each * sides * BACKWARD + PANELS * products / (3 * _macs(shape))
 
 
 def _exact(shape: NetworkShape, blocks: Sequence[Block], batch_size: int, memory: int | None) -> float:
@@ -72,8 +80,12 @@ def _exact(shape: NetworkShape, blocks: Sequence[Block], batch_size: int, memory
     side = (batch_size * N) ** 2
     gram = sum(side * _rows(shape, block, N) for block in blocks)
     curved = 2 * L * side * N + L * L * side  # S K and K S, and the inner products of all pairs
-    gradient = 3 * batch_size * max(sum(layer.forward_macs for layer in shape.layers.values()), 1)
-    return PANELS * (gram + curved) / gradient + N * BACKWARD
+    return PANELS * (gram + curved) / (3 * batch_size * _macs(shape)) + N * BACKWARD
+
+
+def _macs(shape: NetworkShape) -> int:
+    """Multiply-adds of a forward pass of an example."""
+    return max(sum(layer.forward_macs for layer in shape.layers.values()), 1)
 
 
 def _rows(shape: NetworkShape, block: Block, outputs: int) -> float:
@@ -84,44 +96,24 @@ def _rows(shape: NetworkShape, block: Block, outputs: int) -> float:
     return block.numel
 
 
-def directions_that_fit(problem: Problem, *, outputs: int, memory: int) -> int:
-    """Directions whose gradients and cotangents fit `memory` bytes at once.
-
-    Gradients may take half of it: activations take a quarter, and a basis that grows stands there twice for a while. A
-    direction also stands there in float64, to be made orthogonal to the basis.
-    """
-    return memory // _bytes_of_direction(problem, outputs)
-
-
-def check_directions_fit(problem: Problem, *, outputs: int, memory: int) -> int:
-    """`directions_that_fit`, at least `LEAST`.
-
-    Raises:
-        HessdiagError: it is less.
-    """
-    fitting = directions_that_fit(problem, outputs=outputs, memory=memory)
-    if fitting < LEAST:
-        least = LEAST * _bytes_of_direction(problem, outputs)
-        raise HessdiagError(
-            f"max_memory {memory} bytes: method 'sketch' per batch needs at least {least}, for the gradients of"
-            f" {LEAST} directions at once: use method 'probe'"
-        )
-    return fitting
-
-
-def has_signed_root(loss: Loss, outputs: int) -> bool:
-    """Whether S = A D Aᵀ with signs D is the same for all examples, and soon found."""
-    return isinstance(loss, RandomQuadratic) and outputs <= MAX_SIGNED
-
-
-def sides_of(loss: Loss, outputs: int) -> int:
+def sides_of(loss: Loss) -> int:
     """Backward passes of a direction."""
-    return 1 if loss.has_root or has_signed_root(loss, outputs) else 2
+    return 1 if loss.has_root else 2
 
 
-def _bytes_of_direction(problem: Problem, outputs: int) -> int:
-    size = block_parameter(problem.model, problem.blocks[0]).element_size()
-    sides = sides_of(problem.loss, outputs)
-    gradients = 2 * sides * size * sum(block.numel for block in problem.blocks)
-    cotangents = (16 + (1 + sides) * size) * problem.batch.size * outputs
-    return gradients + cotangents
+def pairs_fit(shape: NetworkShape, loss: Loss, memory: int) -> bool:
+    """Whether the least sketch does."""
+    return _least(shape, loss) <= memory
+
+
+def check_pairs_fit(shape: NetworkShape, loss: Loss, memory: int) -> None:
+    """Refuse a sketch for which there is too little memory."""
+    if not pairs_fit(shape, loss, memory):
+        raise HessdiagError(
+            f"max_memory {memory} bytes: method 'sketch' per batch needs at least {_least(shape, loss)}, for two"
+            f" directions of {GROUP} examples at once: use method 'probe'"
+        )
+
+
+def _least(shape: NetworkShape, loss: Loss) -> int:
+    return math.ceil(GROUP * WORKING * shape.bytes_per_example(2 * sides_of(loss)))

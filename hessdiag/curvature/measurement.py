@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from hessdiag.curvature.batch_cost import check_directions_fit
+from hessdiag.curvature.batch_cost import WORKING, check_pairs_fit
 from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
@@ -83,11 +83,12 @@ def _without_step(
 ) -> Curvature:
     """The algorithms in which no cotangents are sent back example by example."""
     if how.method == "sketch":
+        check_pairs_fit(shape, problem.loss, memory.total)
         return sketch_per_batch(
             problem,
+            outputs=shape.outputs,
             budget=Budget(settings.rtol, settings.max_products),
-            chunk=shape.chunk(2, memory=memory.chunk),
-            most=check_directions_fit(problem, outputs=shape.outputs, memory=memory.total),
+            fit=partial(shape.chunk, memory=memory.total // WORKING),
             seed=settings.seed,
             work=work,
         )

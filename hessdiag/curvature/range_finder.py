@@ -8,6 +8,7 @@ a sample costs little more than a third of a gradient of the batch.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from torch.func import jvp, vmap
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel, tangent
+from hessdiag.derivatives.jacobian import unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.memory import is_out_of_memory
 from hessdiag.network.blocks import Block, block_parameter
@@ -52,6 +54,8 @@ def range_basis(
     y = seen.y.detach()
     if not count:
         return y.new_zeros(0, *y.shape)
+    if count == math.prod(y.shape[1:]):
+        return unit_cotangents(y)
     samples = []
     for sample in _samples(problem, part, seen, count, scales, generator):
         if problem.loss.has_root:

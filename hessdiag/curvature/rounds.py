@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from hessdiag.curvature.estimators.estimate import ROUNDING
+from hessdiag.curvature.estimators.ranks import Ranks
 from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.derivatives.problem import Problem
@@ -36,9 +37,7 @@ class Round:
     apart: Array
     size: Array
     random: int
-    traces: Array
-    traces_sq: Array
-    norms_sq: Array
+    ranks: Ranks
     first_step: Result | None = None
     pairs: Result | None = None
 
@@ -54,24 +53,8 @@ class Round:
             apart=mean["apart"] / size,
             size=mean["size"],
             random=random,
-            traces=mean["trace"],
-            traces_sq=mean["trace_sq"],
-            norms_sq=mean["norm_sq"],
+            ranks=Ranks.of(mean),
         )
-
-    def effective_ranks(self) -> Array:
-        """(tr K)² / ‖K‖² of every block, both estimated without bias from pairs of directions."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.norms_sq > 0, self.traces_sq / self.norms_sq, np.nan)
-
-    def median_rank(self) -> float:
-        """The median of these; NaN where no block has any curvature."""
-        ranks = self.effective_ranks()
-        return float(np.median(ranks[np.isfinite(ranks)])) if np.isfinite(ranks).any() else math.nan
-
-    def trace_scales(self) -> list[float]:
-        """1 / √tr(K_l): gives every block equal weight in the range finder."""
-        return [1 / math.sqrt(t) if t > 0 else 0.0 for t in self.traces]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import cast
 
 from hessdiag.arguments import check_number, check_whole
-from hessdiag.curvature.batch_cost import Limits, batch_cost, directions_that_fit
+from hessdiag.curvature.batch_cost import Limits, batch_cost, pairs_fit
 from hessdiag.curvature.plan import MATRICES, METHODS, VIEWS, Plan, check_choice, plan
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
@@ -53,8 +53,8 @@ class Settings:
         how = {"method": self.method, "matrix": self.matrix, "per": self.per}
         size, cost = problem.batch.size, None
         if self.per == "batch":
-            directions = directions_that_fit(problem, outputs=shape.outputs, memory=memory)
-            limits = Limits(self.rtol, self.max_products, problem.loss.has_root, directions, memory)
+            fits = pairs_fit(shape, problem.loss, memory)
+            limits = Limits(self.rtol, self.max_products, problem.loss.has_root, fits, memory)
             cost = batch_cost(shape, problem.blocks, size, limits)
         return plan(**how, outputs=shape.outputs, batch_size=size, cost=cost)
 

@@ -31,12 +31,12 @@ from functools import partial
 
 import numpy as np
 
+from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.components import component_sums, cycles_of, shrunk
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.first_step import KEYS, FirstStep
-from hessdiag.curvature.output_directions import NOTHING_BESIDE, Beside, Directions, Sent
 from hessdiag.curvature.pair_groups import PAIRS, PairGroups
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.rounds import (
@@ -49,6 +49,7 @@ from hessdiag.curvature.rounds import (
     rounding_of,
     weight_places,
 )
+from hessdiag.curvature.sent_directions import NOTHING_BESIDE, Beside, Sent
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import ALL_HERE, Result, Work
@@ -115,7 +116,7 @@ def sketch_per_example(
     ]
     total = combine(measured, rounding_of(problem))
     spent += sum(each.cost for each in rounds)
-    rank = first.median_rank()
+    rank = first.ranks.median()
     how = f"{'deflated' if directions.fixed else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
     found = total.curvature(problem, spent, budget.rtol)
@@ -151,12 +152,12 @@ class _Pilot:
             return _round(self.problem, directions, self.chunk, self.seed, self.work)
         found = _round(self.problem, directions, self.chunk, self.seed, self.work, Beside(components=True))
         value, shared = np.diagonal(found.value), np.diagonal(found.shared).copy()
-        own = [i for i in weight_places(self.problem) if value[i] > SMALL and found.norms_sq[i] > 0]
+        own = [i for i in weight_places(self.problem) if value[i] > SMALL and found.ranks.norms_sq[i] > 0]
         if own and not directions.fixed:
             parts = self.problem.batch.size
             size = value[own] ** 2 / parts
             cycles = parts * cycles_of(directions.random)
-            shared[own] = shrunk(shared[own] / size, found.effective_ranks()[own], cycles=cycles) * size
+            shared[own] = shrunk(shared[own] / size, found.ranks.effective()[own], cycles=cycles) * size
         shared = np.diag(np.maximum(shared, 0))
         return replace(found, shared=shared, apart=found.apart + 3 * shared)
 
@@ -205,21 +206,21 @@ def _with_or_without_basis(
         room: products that are left.
         outputs: N.
     """
-    ranks, own, most = first.effective_ranks(), weight_places(pilot.problem), pilot.most
-    rank = first.median_rank()
+    ranks, own, most = first.ranks.effective(), weight_places(pilot.problem), pilot.most
+    rank = first.ranks.median()
     most_low = rank < LOW_RANK  # false where there is no curvature
     plain = Directions(int(wanted.max(initial=MIN_DIRECTIONS)))
     low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 20))
     if not most_low and (plain.random < COSTLY or not low[own].any()):
         return plain, 0
     widest = min(outputs, most // 2)
-    scales = first.trace_scales()
+    scales = first.ranks.scales()
     if not most_low:
         rank = float(np.median(ranks[own][low[own]]))
         asked = dict(zip(own, wanted / plain.random, strict=True))
         ruled = [block.structured for block in pilot.problem.blocks]  # a pass of its own for each of the others
         scales = [scale * asked.get(place, 0.0) * ruled[place] for place, scale in enumerate(scales)]
-    basis = min(_first_basis(rank) if outputs > BASIS[1] else outputs, widest)
+    basis = min(first_basis(rank) if outputs > BASIS[1] else outputs, widest)
     if not most_low and (PILOT + 2 * basis) * pilot.problem.batch.size > TRIAL * plain.random * pilot.size:
         return plain, 0
     directions, spent = _deflated(pilot, scales, room, basis, widest, heavy_tails=most_low)
@@ -228,7 +229,8 @@ def _with_or_without_basis(
     return directions, spent
 
 
-def _first_basis(rank: float) -> int:
+def first_basis(rank: float) -> int:
+    """Vectors that leave little of blocks of a rank."""
     least, most = BASIS
     return int(min(most, max(least, 2 ** math.ceil(math.log2(CATCHES * max(rank, 1.0))))))
 

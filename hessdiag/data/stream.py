@@ -9,7 +9,7 @@ A batch is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,14 +24,25 @@ from hessdiag.torch_arguments import to_tensor
 EXPECTED = "return a tensor, (inputs, targets), or an iterable of such batches"
 
 
-def batches_of(inputs: Inputs | Iterable[Any], targets: Tensor | None) -> Iterator[Batch]:
-    """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives.
+@dataclass
+class Tally:
+    """How many batches were read so far, and how many there are: None where the data does not say."""
+
+    read: int = 0
+    given: int | None = None
+
+
+def batches_of(inputs: Inputs | Iterable[Any], targets: Tensor | None, tally: Tally | None = None) -> Iterator[Batch]:
+    """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives; `tally` counts them.
 
     Raises:
         HessdiagError: they are no batch, or none at all.
     """
+    tally = tally or Tally()
     if isinstance(inputs, (Tensor, Mapping, tuple)) or (isinstance(inputs, list) and not _is_list_of_batches(inputs)):
-        yield Batch.of(inputs, targets)
+        batch = Batch.of(inputs, targets)
+        tally.read = tally.given = 1
+        yield batch
         return
     if not isinstance(inputs, (Iterable, Dataset)) or isinstance(inputs, (str, bytes)) or hasattr(inputs, "__array__"):
         how = to_tensor(inputs, "inputs") or "pass a tensor, a tuple or dict of tensors, or batches"
@@ -39,25 +50,38 @@ def batches_of(inputs: Inputs | Iterable[Any], targets: Tensor | None) -> Iterat
     if targets is not None:
         raise HessdiagError("targets were passed beside an iterable of batches: let every batch be (inputs, targets)")
     some = False
-    for batch in batches(inputs, label="inputs", batch_size=1):
+    for batch in batches(inputs, label="inputs", batch_size=1, tally=tally):
         some = True
         yield batch
     if not some:
         raise HessdiagError("inputs hold no batch: pass an iterable of at least one")
 
 
-def batches(content: Any, *, label: str, batch_size: int) -> Iterator[Batch]:
+def count_batches(content: Any) -> int | None:
+    """How many batches some data holds; None where it does not say, as a generator or an iterable data set."""
+    if isinstance(content, (Tensor, Mapping, tuple)):
+        return 1
+    try:
+        return len(content)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def batches(content: Any, *, label: str, batch_size: int, tally: Tally) -> Iterator[Batch]:
     """What users' code gave as batches of equal examples, one after the other, with their examples numbered.
 
     Args:
         content: a batch, an iterable of batches, or a `Dataset` of single examples.
         label: what gave it, for messages.
         batch_size: examples of a batch, where the content is a `Dataset`.
+        tally: counts them.
     """
     if isinstance(content, Dataset):
         whole = not isinstance(content, IterableDataset) and hasattr(content, "__len__") and len(content) == 0
         content = [] if whole else DataLoader(content, batch_size=batch_size)
+    tally.given = count_batches(content)
     if isinstance(content, (Tensor, Mapping, tuple)):
+        tally.read = 1
         yield _batch(content, label)
     elif isinstance(content, Iterable) and not isinstance(content, (str, bytes)) and not hasattr(content, "__array__"):
         first, done = None, 0
@@ -66,7 +90,9 @@ def batches(content: Any, *, label: str, batch_size: int) -> Iterator[Batch]:
             first = first or batch
             _check_alike(first, batch, label)
             done += batch.size
+            tally.read += 1
             yield batch
+        tally.given = tally.read
     else:
         raise HessdiagError(f"{label} returned a {type(content).__name__}: {EXPECTED}{_advice(content)}")
 

@@ -131,17 +131,6 @@ class RandomQuadratic:
 
     root_product = root_transposed_product = _no_root
 
-    def signed_root(self) -> tuple[Tensor, Tensor]:
-        """A (N, N) and signs (N,) of 1 and -1, in float64, with R + Rᵀ = A diag(signs) Aᵀ.
-
-        >>> A, signs = RandomQuadratic(R=torch.tensor([[1.0, 0.0], [0.0, -2.0]])).signed_root()
-        >>> (A @ signs.diag() @ A.T).round(decimals=12) + 0.0
-        tensor([[ 2.,  0.],
-                [ 0., -4.]], dtype=torch.float64)
-        """
-        values, vectors = torch.linalg.eigh(self.S.double())
-        return vectors * values.abs().sqrt(), values.sign()
-
 
 class MeanSquaredError:
     """(y − t)² averaged over an example's outputs, so that the mean over a batch is torch's `mse_loss`.

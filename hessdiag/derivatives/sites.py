@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hessdiag.derivatives.jacobian_form import FORMED, Dense, Jacobian, enlarged, fitting
 
+CROSSED = 2**22  # numbers of J held at once while all rows are multiplied with all
 ALONE = 2**22  # multiply-adds of an example from which its layout in memory counts, and examples are taken one by one
 
 
@@ -87,7 +88,7 @@ class Sites(Jacobian):
         here, there = _common_coordinates(self, other)
         B, C, n, _ = self.phi.shape
         product = self.phi.new_zeros(B * C, other.phi.shape[0] * other.phi.shape[1])
-        channels = max(1, FORMED // ((B * C + product.shape[1]) * here.shape[1]))
+        channels = max(1, CROSSED // ((B * C + product.shape[1]) * here.shape[1]))
         for start in range(0, n, channels):
             J = _formed(here, self.phi[:, :, start : start + channels]).flatten(0, 1)
             same = other is self

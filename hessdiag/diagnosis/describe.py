@@ -12,10 +12,10 @@ from hessdiag.curvature.plan import Plan, plan
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.shapes import NetworkShape, measure_shapes
+from hessdiag.network.shapes import NetworkShape
 from hessdiag.results.rendering import Tabled
 from hessdiag.torch_arguments import check_model
-from hessdiag.user_code.trial import explained
+from hessdiag.user_code.trial import try_model
 
 PRODUCT_COST = 4.0  # gradients: forward, reverse, and a tangent of each
 
@@ -54,7 +54,7 @@ def describe(
 ) -> Description:
     """List the blocks of a model and estimate the cost of `hessdiag.diagnose` with the same arguments.
 
-    Two examples are run forward, twice; nothing is measured and the model is left as it was.
+    Two examples are run forward; nothing is measured and the model is left as it was.
 
     Raises:
         HessdiagError: an argument cannot be used.
@@ -63,9 +63,7 @@ def describe(
     batch = replace(Batch.of(inputs, None), output=output)
     blocks, skipped = find_blocks(model)
     with preserve_state(model, seed=0):
-        with explained(model, batch):
-            batch.narrow(0, 2).call(model)
-        shape = measure_shapes(model, batch, blocks)
+        shape = try_model(model, batch, blocks).shape
     estimated = batch_cost(shape, blocks, batch.size, Limits()) if per == "batch" else None
     how = plan(method=method, matrix=matrix, per=per, outputs=shape.outputs, batch_size=batch.size, cost=estimated)
     sites = tuple(max((shape.layers[o].sites for o in b.owners if o in shape.layers), default=0) for b in blocks)

@@ -20,7 +20,8 @@ from hessdiag.curvature.plan import check_choice
 from hessdiag.curvature.result import Curvature, merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
-from hessdiag.data.stream import batches_of
+from hessdiag.data.outputs import Outputs
+from hessdiag.data.stream import Tally, batches_of, count_batches
 from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
@@ -36,13 +37,15 @@ from hessdiag.execution.memory import Memory, watching_peak
 from hessdiag.execution.progress import Progress, announce_batch, watched
 from hessdiag.execution.ranks import ALONE, Ranks, all_ranks
 from hessdiag.execution.work import Work, add
+from hessdiag.loading.model_source import ModelSource
+from hessdiag.loading.prepare import Prepared
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.shapes import NetworkShape, measure_shapes
+from hessdiag.network.shapes import DryRun, NetworkShape, measure_shapes
 from hessdiag.results.learning_rates import OPTIMIZERS, LearningRate
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.torch_arguments import check_model
-from hessdiag.user_code.trial import check_labels, explained
+from hessdiag.user_code.trial import check_labels, try_model
 
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
 
@@ -131,7 +134,8 @@ def diagnose(
         class_dim=class_dim,
         output=output,
     )
-    stream = _stream_of(inputs, targets, settings, most=batches)
+    tally = Tally()
+    stream = _stream_of(inputs, targets, settings, most=batches, tally=tally)
     batch = next(stream)
     device, dtype = check_weights(model)
     check_tensors(model, batch)
@@ -142,18 +146,32 @@ def diagnose(
     if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
         identity = _agreed(settings.identity | _identity_of(model, loss), ranks)
     with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
-        y, resolved = try_loss(model, batch, loss, settings)
-        with called_alone(model, min(2, batch.size)):
-            shape = measure_shapes(model, batch, found)
+        dry = _run_dry(model, batch, found, settings)
+        shape, resolved = dry.shape, read_loss(batch, loss, settings, dry.outputs)
         problem = Problem(model, batch, resolved, in_execution_order(shape.readable(found), shape.order), skipped)
         work = Work(ranks, progress=stack.enter_context(watched(progress, title=f"measuring {type(model).__name__}")))
         stream = _announced(stream, work.progress, known=_number_of_batches(inputs, batches) if per == "example" else 1)
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
-        problem, shape, measured = session.measure(problem, shape, y, stream, work)
+        problem, shape, measured = session.measure(problem, shape, dry.outputs.y, stream, work)
         seen = look_at(model, batch, resolved, chunk=session.gradient_chunk(shape)) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
-    return _report(settings, problem, shape, measured, seen, optimizer=optimizer, **ran)
+    return _report(settings, problem, shape, measured, seen, tally, optimizer=optimizer, **ran)
+
+
+def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
+    """Diagnose what `prepare` made of a source; the report says where weights and data came from."""
+    report = diagnose(
+        prepared.module, prepared.batches(), class_dim=prepared.class_dim, output=source.output, **options
+    )
+    return replace(
+        report,
+        model=source.name,
+        init=prepared.init,
+        data=prepared.data,
+        batches_read=prepared.tally.read,
+        batches_given=prepared.tally.given,
+    )
 
 
 def _check(model: Any, loss: Any, resume: Any, optimizer: str, batches: int | None) -> None:
@@ -175,9 +193,11 @@ def blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str
     return found, skipped
 
 
-def _stream_of(inputs: Any, targets: Tensor | None, settings: Settings, *, most: int | None) -> Iterator[Batch]:
+def _stream_of(
+    inputs: Any, targets: Tensor | None, settings: Settings, *, most: int | None, tally: Tally
+) -> Iterator[Batch]:
     """Read the batches one by one, or all of them as one for the batch view; `most` of them, or all."""
-    stream: Iterator[Batch] = islice(batches_of(inputs, targets), most)
+    stream: Iterator[Batch] = islice(batches_of(inputs, targets, tally), most)
     if settings.per == "batch":
         stream = iter([Batch.concatenate(list(stream))])
     return (replace(each, output=settings.output) for each in stream)
@@ -196,22 +216,22 @@ def _announced(later: Iterator[Batch], progress: Callable[..., None], *, known: 
 
 def _number_of_batches(inputs: Any, most: int | None) -> int | None:
     """How many batches will be read, where that is known beforehand."""
-    if isinstance(inputs, (Tensor, Mapping, tuple)):
-        return 1
-    try:
-        length = len(inputs)
-    except (TypeError, NotImplementedError):  # a stream, or an iterable data set
-        return most
-    return length if most is None else min(length, most)
+    length = count_batches(inputs)
+    return most if length is None else length if most is None else min(length, most)
 
 
-def try_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Tensor, Loss]:
-    """Call model and loss once on a few examples: their outputs, and the loss as it will be read."""
-    with explained(model, batch):
-        first = batch.narrow(0, TRIED[settings.per]).outputs(model)
+def _run_dry(model: nn.Module, batch: Batch, found: Sequence[Block], settings: Settings) -> DryRun:
+    """Run a few examples; the batch view tries its loss on the outputs of more."""
+    more = try_model(model, batch, examples=TRIED["batch"]).outputs if settings.per == "batch" else None
+    with called_alone(model, min(2, batch.size)):
+        return try_model(model, batch, found) if more is None else DryRun(more, measure_shapes(model, batch, found))
+
+
+def read_loss(batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
+    """Call the loss once, on the outputs of a few examples: the loss as it will be read."""
     check_labels(batch, loss)
-    y, reading = first.y.detach(), Reading(settings.class_dim, first.class_dim, first.scalar, settings.per)
-    return y, resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
+    reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, settings.per)
+    return resolve_loss(loss, y=outputs.y, targets=batch.targets, seed=settings.seed, reading=reading)
 
 
 def _report(
@@ -220,6 +240,7 @@ def _report(
     shape: NetworkShape,
     measured: Sequence[Measured],
     seen: Look,
+    tally: Tally,
     **ran: Any,
 ) -> Report:
     """Put together what all batches gave; `ran` has the fields of a report that say on what."""
@@ -250,6 +271,8 @@ def _report(
         seed=settings.seed,
         batch_size=sum(sizes),
         batches=len(measured),
+        batches_read=tally.read,
+        batches_given=tally.given,
         outputs=shape.outputs,
         rtol=settings.rtol,
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},

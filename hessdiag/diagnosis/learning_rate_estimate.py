@@ -18,7 +18,7 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.diagnosis.batch_pairs import BatchPairs
-from hessdiag.diagnosis.diagnose import check_weights, try_loss
+from hessdiag.diagnosis.diagnose import TRIED, check_weights, read_loss
 from hessdiag.diagnosis.first_step_rates import first_step_rates
 from hessdiag.diagnosis.session import check_tensors
 from hessdiag.diagnosis.virtual_steps import VirtualStep, Walk, best_constant_rate
@@ -29,6 +29,7 @@ from hessdiag.results.learning_rate_report import LearningRates
 from hessdiag.results.learning_rates import LearningRate
 from hessdiag.suggestions import did_you_mean, few
 from hessdiag.torch_arguments import check_model
+from hessdiag.user_code.trial import try_model
 
 # Best rate of a sweep over the measured one, in the median of the fitting half of docs/results.md's networks.
 FACTORS: Mapping[str, float] = {"sgd": 2.0, "momentum": 0.52, "adam": 0.88}
@@ -131,9 +132,10 @@ def _resolve(model: nn.Module, batches: Sequence[Batch], loss: str | LossFunctio
         raise HessdiagError("all parameters are frozen (requires_grad=False): there is nothing to train")
     for batch in batches:
         check_tensors(model, batch)
-    y, resolved = try_loss(model, batches[0], loss, settings)
+    outputs = try_model(model, batches[0], examples=TRIED[settings.per]).outputs
+    resolved = read_loss(batches[0], loss, settings, outputs)
     for batch in batches[1:]:
-        check_targets(resolved, like=y, targets=batch.targets)
+        check_targets(resolved, like=outputs.y, targets=batch.targets)
     return resolved
 
 

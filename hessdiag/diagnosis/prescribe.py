@@ -24,7 +24,7 @@ from hessdiag.diagnosis.learning_rate_estimate import learning_rates
 from hessdiag.diagnosis.recipe import RATE_POWERS, BlockRecipe, RateGroup, Recipe
 from hessdiag.diagnosis.scale_trial import Trial
 from hessdiag.errors import HessdiagError
-from hessdiag.results.balance import lost_in_noise, scale_invariant
+from hessdiag.results.balance import scale_invariant
 from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import geometric_mean, spread
 from hessdiag.results.rate_balance import UNTRAINED, told_rates
@@ -114,7 +114,7 @@ def prescribe(
         spread_of_all_before=spread(list(quantity.of(before).values())),
         spread_of_all=spread(list(quantity.of(after).values())),
         rounds=count,
-        sampling_error=max(before[name].stderr / before[name].avg_sq_singular_value for name in names),
+        sampling_error=max(before[name].relative_stderr for name in names),
         output_change=trial.change(),
         learning_rate_before=_rate(before),
         learning_rate=_rate(after),
@@ -181,7 +181,7 @@ def _left_out(report: Report, quantity: _Quantity, trial: Trial) -> dict[str, st
             reason = "a normalisation follows: the network does not depend on its scale"
         elif block.avg_sq_singular_value == 0:
             reason = "it has no curvature on this batch"
-        elif quantity.balance != "gamma" and lost_in_noise(block):
+        elif quantity.balance != "gamma" and block.lost_in_noise:
             reason = "its σ² is lost in sampling noise"
         elif not 0 < value < math.inf:
             reason = UNDEFINED[quantity.balance]

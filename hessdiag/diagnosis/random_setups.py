@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hessdiag.arguments import check_options, check_whole
-from hessdiag.diagnosis.diagnose import diagnose
+from hessdiag.diagnosis.diagnose import diagnose, diagnose_prepared
 from hessdiag.execution.digests import digest_of
 from hessdiag.execution.progress import Progress, watched
 from hessdiag.execution.work import ALL_HERE, Result, Work
@@ -157,14 +157,6 @@ def diagnose_random(source: ModelSource, *, seed: int = 0, **settings: Any) -> R
     options = {key: value for key, value in settings.items() if key not in own}
     mine = {key: value for key, value in settings.items() if key in own}
     return RandomSetups(source=source, setups=1, seed=seed, options=options, **mine).reports()[0]
-
-
-def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
-    """Diagnose what `prepare` made of a source; the report says where weights and data came from."""
-    report = diagnose(
-        prepared.module, prepared.batches(), class_dim=prepared.class_dim, output=source.output, **options
-    )
-    return replace(report, model=source.name, init=prepared.init, data=prepared.data)
 
 
 def as_text(result: Any) -> Any:

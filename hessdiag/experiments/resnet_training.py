@@ -25,7 +25,7 @@ from hessdiag.experiments.figure import Figure
 from hessdiag.models.preconditioned import PreconditionedResNet
 from hessdiag.models.rescalenet import RescaleNet
 from hessdiag.models.resnet import ResNet
-from hessdiag.results.files import write_bytes
+from hessdiag.results.files import make_folder, write_bytes
 from hessdiag.results.training_runs import Epoch, TrainingRun, TrainingRuns
 from hessdiag.suggestions import did_you_mean
 from hessdiag.training.distributed_training import DistributedTraining, Place, check_batch_size, train_distributed
@@ -131,7 +131,7 @@ def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Wo
     work.ranks.agree("images", data.digest())
     check_batch_size(settings.training.batch_size, images=len(data.train), ranks=work.ranks)
     if work.ranks.rank == 0:
-        _make(settings.folder)
+        make_folder(settings.folder, f"--out {str(settings.folder.parent)!r}: cannot make a folder in it")
     runs = [
         _train(name, data, settings, seed=number, device=device, work=work)
         for number in range(seed, seed + settings.seeds)
@@ -174,13 +174,6 @@ def _train(name: str, data: ImageSplit, settings: ResNetTraining, *, seed: int, 
         log.close()
         write_bytes(settings.folder / f"{title}.pt", packed(network.state_dict()))
     return TrainingRun(name=name, seed=seed, epochs=tuple(epochs))
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise HessdiagError(f"--out {str(folder.parent)!r}: cannot make a folder in it ({error.strerror})") from error
 
 
 def draw(measured: TrainingRuns) -> Any:

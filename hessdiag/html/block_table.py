@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hessdiag.html.cells import Cell, exact
 from hessdiag.plots.block_rows import row_names
 from hessdiag.results.rate_balance import told_rates
 from hessdiag.results.report import BlockReport, Report
+from hessdiag.tables.report_table import ATTRIBUTES
 from hessdiag.tables.report_table import columns as text_columns
 from hessdiag.tables.report_table import rows as texts_of
 
@@ -27,17 +28,6 @@ MEANINGS = {
     "lr Adam": "learning rate at which a first step of Adam in this block alone is best",
 }
 FIRST = ("block", "σ²", "± %")
-VALUES: Mapping[str, Callable[[BlockReport], float]] = {
-    "shape": lambda block: block.numel,
-    "ς": lambda block: block.activation_scaling,
-    "γ": lambda block: block.gamma,
-    "γ curv.": lambda block: block.gamma_curvature,
-    "ν": lambda block: block.nu,
-    "σ²": lambda block: block.avg_sq_singular_value,
-    "± %": lambda block: _percent(block),
-    "γ/σ²": lambda block: block.ratio,
-    "relative": lambda block: block.relative_ratio,
-}
 
 
 @dataclass(frozen=True)
@@ -85,23 +75,16 @@ def rows(report: Report) -> list[Row]:
 
 
 def _cell(report: Report, block: BlockReport, title: str, text: str) -> Cell:
-    """Put the exact number behind a text of the text table, where it is known whose it is."""
+    """Put the exact number behind a text of the text table."""
     rates = told_rates(report)
     if title.startswith("lr ") and rates is not None:
         return Cell(text, rates.blocks.get(block.name, math.nan))
-    if title not in VALUES:
-        return Cell(text)
-    value = VALUES[title](block)
     if title == "shape":
-        return Cell(text, value, f"{block.numel:,} parameters")
+        return Cell(text, block.numel, f"{block.numel:,} parameters")
+    value = 100 * block.relative_stderr if title == "± %" else float(getattr(block, ATTRIBUTES[title]))
     if title == "σ²" and block.ended != "exact":
         return Cell(text, value, f"{exact(value)} ± {exact(block.stderr)}")
     return Cell(text, value)
-
-
-def _percent(block: BlockReport) -> float:
-    size = block.avg_sq_singular_value
-    return 0.0 if block.ended == "exact" else 100 * block.stderr / size if size > 0 else math.nan
 
 
 def _place(block: BlockReport, low: float, high: float) -> float | None:

@@ -45,6 +45,7 @@ def render(check: InitCheck) -> str:
         .render(
             check=check,
             level=check.level,
+            tone=check.level,
             sentence=check.verdict,
             setups=len(setups),
             settings=[

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from hessdiag.diagnosis.rules.catalogue import CATALOGUE
 from hessdiag.html.block_table import MEANINGS, columns, rows
 from hessdiag.html.environment import environment
 from hessdiag.html.figures import report_pictures
@@ -13,7 +14,7 @@ from hessdiag.results.balance import BALANCED, UNBALANCED, weigh
 from hessdiag.results.judgement import Balance
 from hessdiag.results.rate_balance import balance_sentence, rate_sentence
 from hessdiag.results.report import Report
-from hessdiag.tables.report_table import noise, sampling
+from hessdiag.tables.report_table import noise, read, sampling
 
 MATRICES = {"ggn": "Gauss-Newton matrix", "hessian": "Hessian"}
 VIEWS = {"example": "of each example, averaged over the batch", "batch": "of the mean loss of the batch"}
@@ -27,6 +28,8 @@ NOT_SETTINGS = (
     "signals_missing",
     "learning_rates",
 )  # fields of a report that have a place of their own
+# Unequal blocks are a fact about learning rates, which networks that train well share: no alarm.
+TONES = {"uneven": "fact", "unbalanced": "fact"}
 GAUGE_END = 50.0  # factor at the right end of the balance's scale
 
 
@@ -49,6 +52,7 @@ class Gauge:
 def render(report: Report) -> str:
     """Write the whole page; the same report gives the same text."""
     balance = weigh(report)
+    named = dict.fromkeys(finding.rule for finding in report.findings)
     return (
         environment()
         .get_template("report_page.html.jinja")
@@ -57,6 +61,7 @@ def render(report: Report) -> str:
             verdict=report.verdict,
             balance=balance,
             level=balance.level,
+            tone=TONES.get(balance.level, balance.level),
             sentence=balance_sentence(report, balance),
             gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
             thresholds=(BALANCED, UNBALANCED),
@@ -64,9 +69,11 @@ def render(report: Report) -> str:
             meanings=MEANINGS,
             rates=rate_sentence(report),
             rows=rows(report),
+            explanations={rule: CATALOGUE[rule] for rule in named if rule in CATALOGUE},
             places={block.name: number for number, block in enumerate(report.blocks)},
             sampling=sampling(report) if any(block.ended != "exact" for block in report.blocks) else "",
             noise=noise(report),
+            read=read(report),
             matrix=MATRICES.get(report.matrix, report.matrix),
             view=VIEWS.get(report.per, report.per),
             figures=report_pictures(report),
@@ -80,7 +87,7 @@ def render(report: Report) -> str:
 
 def settings(report: Report) -> list[tuple[str, str]]:
     """List what the report was asked for and measured on, by the names of its attributes."""
-    names = [f.name for f in fields(report) if f.compare and f.name not in NOT_SETTINGS]
+    names = [name for name in report.written_fields() if name not in NOT_SETTINGS]
     return [(name.replace("_", " "), str(getattr(report, name))) for name in names]
 
 

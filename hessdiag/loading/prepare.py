@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hessdiag import init as initialisations
 from hessdiag.arguments import check_loss, check_whole
 from hessdiag.data.batch import Batch
-from hessdiag.data.outputs import Outputs
+from hessdiag.data.stream import Tally
 from hessdiag.derivatives.cross_entropy import check_class_dim
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
@@ -25,7 +25,7 @@ from hessdiag.loading.user_data import read_batches, seeded
 from hessdiag.network.preserve import preserve_state
 from hessdiag.torch_arguments import as_device, as_dtype
 from hessdiag.user_code.named_function import NamedFunction, one_line
-from hessdiag.user_code.trial import explained
+from hessdiag.user_code.trial import try_model
 
 AS_BUILT = "as built"
 
@@ -41,6 +41,7 @@ class Prepared:
         init: the initialisation, `"as built"`, or the file that the weights were loaded from.
         data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
         more: later batches, of which each is read once.
+        tally: how many batches were read so far, of how many.
         convention: what a user's initialisation was called with, see `user_code.convention`; empty for any other.
     """
 
@@ -51,6 +52,7 @@ class Prepared:
     more: Iterator[Batch]
     class_dim: int | None = None
     convention: str = ""
+    tally: Tally = field(default_factory=lambda: Tally(1, 1))
 
     def batches(self) -> Iterator[tuple[Any, Tensor | None]]:
         """All batches as `hessdiag.diagnose` takes them."""
@@ -106,21 +108,24 @@ def prepare(
             say(f"hessdiag: --weights {checkpoint.path}: {note}")
         origin = f"loaded from {Path(checkpoint.path).name}"
     more: Iterator[Batch] = iter(())
+    tally = Tally(1, 1)
     if data is None:
         batch = random_inputs(network, source, batch_size=batch_size, seed=seed)
         origin_of_data = network.inputs.description if network.inputs else ""
     else:
-        read = seeded(read_batches(data, batch_size=batch_size, most=batches), seed)
+        tally = Tally()
+        read = seeded(read_batches(data, batch_size=batch_size, most=batches, tally=tally), seed)
         batch, origin_of_data = next(read), data.reference
         more = (later.to(where, dtype) for later in read)
     batch = replace(batch.to(where, dtype), output=source.output)
-    outputs = try_forward(module, batch, source.name)
+    with preserve_state(module, seed=0), torch.no_grad():
+        outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
     if loss == "cross-entropy" and class_dim is None:
         class_dim = network.class_dim if outputs.y.dim() > 2 else None
     if data is None:
         usual = class_dim if class_dim is not None else outputs.class_dim
         batch = replace(batch, targets=random_targets(outputs.y, batch.size, loss=loss, class_dim=usual, seed=seed))
-    return Prepared(module, batch, origin, origin_of_data, more, class_dim, "".join(conventions))
+    return Prepared(module, batch, origin, origin_of_data, more, class_dim, "".join(conventions), tally)
 
 
 def random_network(
@@ -171,13 +176,3 @@ def random_targets(y: Tensor, batch_size: int, *, loss: str, class_dim: int | No
         positions = y.shape[1:dim] + y.shape[dim + 1 :]
         return torch.randint(y.shape[dim], (batch_size, *positions), generator=generator).to(y.device)
     return None
-
-
-def try_forward(module: nn.Module, batch: Batch, name: str) -> Outputs:
-    """Outputs for the first two examples; the module is left as it was.
-
-    Raises:
-        HessdiagError: the network cannot read such a batch.
-    """
-    with preserve_state(module, seed=0), torch.no_grad(), explained(module, batch, name=f"model {name!r}"):
-        return batch.narrow(0, 2).outputs(module)

@@ -12,19 +12,22 @@ import torch
 from torch import Tensor
 
 from hessdiag.data.batch import Batch
-from hessdiag.data.stream import EXPECTED, batches
+from hessdiag.data.stream import EXPECTED, Tally, batches
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
 from hessdiag.user_code.named_function import NamedFunction
 
 
-def read_batches(function: NamedFunction, *, batch_size: int, most: int | None) -> Iterator[Batch]:
+def read_batches(
+    function: NamedFunction, *, batch_size: int, most: int | None, tally: Tally | None = None
+) -> Iterator[Batch]:
     """The batches that a function gives, up to `most`; later ones are never asked for.
 
     Args:
         function: the user's.
         batch_size: the examples that are taken of a single batch; of several, each is taken whole.
         most: how many batches; None takes all.
+        tally: counts them.
 
     Raises:
         HessdiagError: the function raised, or gave something that is no batch, or none.
@@ -32,7 +35,7 @@ def read_batches(function: NamedFunction, *, batch_size: int, most: int | None) 
     function.check_arguments({})
     content = function()
     label = f"{function.what} {function.reference!r}"
-    source = batches(content, label=label, batch_size=batch_size)
+    source = batches(content, label=label, batch_size=batch_size, tally=tally or Tally())
     read = 0
     while read != most:
         with function.running():

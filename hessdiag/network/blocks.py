@@ -106,7 +106,12 @@ def looked_up_in_common(blocks: Iterable[Block]) -> frozenset[str]:
 
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:
     """The parameter itself."""
-    parameter = model.get_submodule(block.owners[0])._parameters[block.attribute]
+    return parameter_at(model.get_submodule(block.owners[0]), block.attribute)
+
+
+def parameter_at(module: nn.Module, attribute: str) -> nn.Parameter:
+    """The parameter that a module holds under a name of `parameter_slots`."""
+    parameter = module._parameters[attribute]
     assert parameter is not None
     return parameter
 
@@ -115,8 +120,7 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
     """The block at these slots, or the reason why there is none."""
     path, attribute = slots[0]
     module = model.get_submodule(path)
-    parameter = module._parameters[attribute]
-    assert parameter is not None
+    parameter = parameter_at(module, attribute)
     layer = type(module).__name__
     if not parameter.requires_grad:
         return f"frozen (requires_grad=False) in {layer}"

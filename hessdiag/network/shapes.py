@@ -1,4 +1,4 @@
-"""What each layer reads and writes per example, from a forward pass of one or two examples."""
+"""A dry run: outputs of one or two examples, and what each layer reads and writes per example, in which order."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
 
 from hessdiag.data.batch import Batch
+from hessdiag.data.outputs import Outputs, read_outputs
 from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
 from hessdiag.network.hooks import Trace, trace
 from hessdiag.network.layers import CONVOLUTIONS, is_linear
@@ -95,11 +97,35 @@ class NetworkShape:
         return max(1, memory // max(self.bytes_per_example(cotangents), 1))
 
 
+@dataclass(frozen=True)
+class DryRun:
+    """What one run of a few examples shows.
+
+    Attributes:
+        outputs: of these examples, outside of any graph.
+        shape: sizes of the network and of its layers, in execution order.
+    """
+
+    outputs: Outputs
+    shape: NetworkShape
+
+
 def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> NetworkShape:
     """Run two examples forward and note what every layer reads and writes."""
-    few = batch.narrow(0, 2)  # two, because batch normalisation in training mode refuses one
-    with _noting_order(model, owners_of(blocks)) as order:
+    return run_dry(model, batch.narrow(0, 2), blocks).shape  # batch normalisation in training mode refuses one
+
+
+def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
+    """Run examples forward, once where no embedding asks for more, and note what every layer reads and writes."""
+    with _noting_order(model, owners_of(blocks)) as order, _noting_returned(model) as returned:
         watched = _Watched.of(model, few, blocks)
+    outputs = read_outputs(returned[-1], size=few.size, which=few.output)
+    return DryRun(replace(outputs, y=outputs.y.detach()), _shape_of(model, few, blocks, watched, order))
+
+
+def _shape_of(
+    model: nn.Module, few: Batch, blocks: Sequence[Block], watched: _Watched, order: Sequence[str]
+) -> NetworkShape:
     seen = watched.seen
     layers: dict[str, LayerShape] = {}
     looked_up = 0
@@ -182,6 +208,17 @@ def _noting_order(model: nn.Module, owners: Sequence[str]) -> Iterator[list[str]
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def _noting_returned(model: nn.Module) -> Iterator[list[Any]]:
+    """Collect what the model returns; the last one is that of the whole model, where it calls itself."""
+    returned: list[Any] = []
+    handle = model.register_forward_hook(lambda module, args, output: returned.append(output))
+    try:
+        yield returned
+    finally:
+        handle.remove()
 
 
 def _channels(module: nn.Module, shape: torch.Size) -> int:

@@ -10,6 +10,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.plots.labels import plural, printable
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
+from hessdiag.suggestions import joined
 
 T = TypeVar("T")
 
@@ -65,5 +66,4 @@ def _seeds(measured: Report | Setups) -> str:
 
 
 def _listed(values: Iterable[object]) -> str:
-    texts = list(dict.fromkeys(str(value) for value in values))
-    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+    return joined(dict.fromkeys(str(value) for value in values))

@@ -19,6 +19,7 @@ from hessdiag.arguments import check_kind
 from hessdiag.results.judgement import Balance, BalanceLevel
 from hessdiag.results.numbers import short, spread
 from hessdiag.results.report import BlockReport, Report
+from hessdiag.suggestions import few, joined
 
 BALANCED = 2.0  # below it
 UNBALANCED = 10.0  # above it
@@ -66,11 +67,6 @@ def level_of(factor: float) -> BalanceLevel:
     return "balanced" if factor < BALANCED else "uneven" if factor <= UNBALANCED else "unbalanced"
 
 
-def lost_in_noise(block: BlockReport) -> bool:
-    """Whether a sampled σ² is smaller than its standard error, or below 0: it tells nothing but an upper bound."""
-    return block.stderr > 0 and block.avg_sq_singular_value < block.stderr
-
-
 def missed_rtol(block: BlockReport, rtol: float) -> bool:
     """Whether the sampling of a block left its standard error above `rtol`."""
     return block.ended == "budget" and not 0 < block.stderr <= rtol * block.avg_sq_singular_value
@@ -92,7 +88,7 @@ class _Factor:
         if all(b.stderr == 0 for b in blocks):
             return cls(value, value, value)
         logs = np.log([b.avg_sq_singular_value for b in blocks])  # (L,)
-        errors = np.array([b.stderr / b.avg_sq_singular_value for b in blocks])  # (L,), standard errors of logs
+        errors = np.array([b.relative_stderr for b in blocks])  # (L,), standard errors of logs
         errors[~(errors < MAX_ERROR)] = np.inf
         apart = logs[:, None] - logs  # (L, L)
         # Intervals that hold for all pairs at once (Bonferroni): the extremes of many noisy blocks differ by chance.
@@ -215,6 +211,6 @@ def _notes(report: Report, invariant: Sequence[str]) -> tuple[str, ...]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:MAX_NAMED]) if len(names) > MAX_NAMED + 1 else list(names)
-    last = f"{len(names) - len(shown)} more" if len(shown) < len(names) else shown.pop()
-    return f"{', '.join(shown)} and {last}" if shown else last
+    if len(names) <= MAX_NAMED + 1:
+        return joined(names)
+    return few(names, MAX_NAMED)

@@ -108,7 +108,7 @@ def ratio_of(before: float, after: float) -> float:
 def _ratio(old: BlockReport, new: BlockReport, key: str, median_ratio: float) -> Ratio:
     before, after = quantity(old, key), quantity(new, key)
     sampled = key in SAMPLED
-    value = math.nan if sampled and (_lost(old) or _lost(new)) else ratio_of(before, after)
+    value = math.nan if sampled and (old.lost_in_noise or new.lost_in_noise) else ratio_of(before, after)
     room = _room(old, new) if sampled else 1.0
     return Ratio(
         before=before,
@@ -123,7 +123,7 @@ def _ratio(old: BlockReport, new: BlockReport, key: str, median_ratio: float) ->
 def quantity(block: BlockReport, key: str) -> float:
     """One of `QUANTITIES` of a block; NaN where its report has none."""
     if key == "curvature_scaling":
-        return block.numel * block.avg_sq_singular_value * block.weight_sq**2
+        return block.relative_curvature
     return float(getattr(block, key, math.nan))
 
 
@@ -182,11 +182,6 @@ def median_ratio(pairs: Sequence[tuple[BlockReport, BlockReport]], key: str) -> 
     values = [_ratio(old, new, key, 1.0).value for old, new in weights]
     logs = [math.log(value) for value in values if 0 < value < math.inf]
     return math.exp(median(logs)) if logs else 1.0
-
-
-def _lost(block: BlockReport) -> bool:
-    """Whether a sampled σ² is smaller than its standard error, or below 0."""
-    return block.stderr > 0 and block.avg_sq_singular_value < block.stderr
 
 
 def _room(old: BlockReport, new: BlockReport) -> float:

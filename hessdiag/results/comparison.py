@@ -18,6 +18,7 @@ from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.results.block_change import QUANTITIES, BlockChange, change_of, log_size, median_ratio
 from hessdiag.results.comparison_findings import find
+from hessdiag.results.finding_changes import gone, new
 from hessdiag.results.findings import Finding
 from hessdiag.results.records import Record
 from hessdiag.results.rendering import Tabled
@@ -39,6 +40,8 @@ class Comparison(Tabled, Record):
         only_before, only_after: names of blocks that only one of them has, or has in this shape.
         differences: what else differs between the two measurements, a sentence each.
         loss, matrix, per: what was measured, of both alike.
+        gone: findings on the network before, with the blocks at which their rule has nothing to say any more.
+        new: findings on the network after, with the blocks at which their rule had nothing to say before.
     """
 
     schema: ClassVar[str] = SCHEMA
@@ -54,6 +57,8 @@ class Comparison(Tabled, Record):
     loss: str
     matrix: str
     per: str
+    gone: tuple[Finding, ...] = ()
+    new: tuple[Finding, ...] = ()
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -62,8 +67,9 @@ class Comparison(Tabled, Record):
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What the comparison has to say, gravest first; nothing where the two agree."""
-        return find(self.changes, self.medians, self.only_before, self.only_after)
+        """What the comparison has to say of the numbers, gravest first; nothing where the two agree."""
+        missing = (self.only_before, self.only_after)
+        return find(self.changes, self.medians, *missing, gone=self.gone, new=self.new)
 
     def __getitem__(self, name: str) -> BlockChange:
         for change in self.changes:
@@ -109,6 +115,8 @@ def compare_reports(before: Report, after: Report) -> Comparison:
         only_before=tuple(block.name for block in before.blocks if block.name not in shared),
         only_after=tuple(block.name for block in after.blocks if block.name not in shared),
         differences=_differences(before, after),
+        gone=gone(before, after),
+        new=new(before, after),
         **{key: getattr(before, key) for key in SAME_KIND},
     )
 

@@ -1,7 +1,8 @@
 """What a comparison says: HD601 weights, HD602 gradients, HD603 curvature differ, HD604 blocks of one network alone.
 
 A warning is a difference beyond what two seeds of one initialisation gave in the healthy networks of the gallery, the
-data the same: the thresholds of `hessdiag.results.block_change`. What differs less is one note (HD600).
+data the same: the thresholds of `hessdiag.results.block_change`. What differs less is one note (HD600), and so is what
+belongs to a finding that is gone: it was advised.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from hessdiag.results.block_change import (
     away,
     resampled_factor,
 )
-from hessdiag.results.findings import Finding
+from hessdiag.results.finding_changes import repaired
+from hessdiag.results.findings import Finding, is_as_grave
 from hessdiag.results.numbers import short
+from hessdiag.suggestions import joined
 
 MAX_GROUPS = 5  # that have a finding of their own, or a place in a sentence
 NAMES = {
@@ -44,12 +47,55 @@ def find(
     medians: Mapping[str, float],
     only_before: Sequence[str],
     only_after: Sequence[str],
+    *,
+    gone: Sequence[Finding] = (),
+    new: Sequence[Finding] = (),
 ) -> tuple[Finding, ...]:
-    """List what changed, gravest first; nothing where the two networks agree."""
+    """List what changed, gravest first; nothing where the two networks agree.
+
+    What was changed because of findings that are `gone` is a note, unless something as grave is `new` there.
+    """
     groups = _Groups(changes)
-    found = [*_weights(groups, changes), *_others(groups, changes)]
-    found = found or _all_blocks(medians) or _within(changes)
-    return (*found, *_missing(only_before, only_after))
+    weights = [change for change in changes if change.cause == "weights"]
+    mended = repaired(gone, new)
+    advised = [change for change in weights if change.name in mended and not _goes_elsewhere(change, gone)]
+    grave = [finding.rule for finding in gone if is_as_grave(finding, "warning")]
+    found = [
+        *_weights(groups, [change for change in weights if change not in advised]),
+        *_weights(groups, advised, _as_advised(gone, advised)),
+        *_others(groups, changes, _follows(weights, grave)),
+    ]
+    return (
+        *(found or _all_blocks(medians, _follows((), grave)) or _within(changes)),
+        *_missing(only_before, only_after),
+    )
+
+
+def _goes_elsewhere(change: BlockChange, gone: Sequence[Finding]) -> bool:
+    """Whether weights that notes alone were about changed in another way than advised: to zero, or away from it."""
+    said = [finding for finding in gone if change.name in repaired([finding])]
+    if any(is_as_grave(finding, "warning") for finding in said):
+        return False
+    ratio = change.ratios["weight_sq"].value
+    repairs = [repair for finding in said for repair in finding.repairs if repair.parameter == change.name]
+    factors = [repair.value for repair in repairs if repair.action == "scale"]
+    return ratio == 0 or any((factor > 1) != (ratio > 1) for factor in factors)
+
+
+def _as_advised(gone: Sequence[Finding], advised: Sequence[BlockChange]) -> str:
+    """Say which findings weights were changed for; empty where none were."""
+    names = {change.name for change in advised}
+    rules = dict.fromkeys(finding.rule for finding in gone if names & repaired([finding]))
+    verb = "is" if len(rules) == 1 else "are"
+    return f"{joined(rules)} {verb} gone here: nothing is to be done." if rules else ""
+
+
+def _follows(weights: Sequence[BlockChange], grave: Sequence[str]) -> str:
+    """Say what else may explain gradients and curvatures that differ; empty where nothing does."""
+    if weights:
+        return "This may follow from the weights that differ: look at those first."
+    rules = dict.fromkeys(grave)
+    return f"This may follow from the repair of {joined(rules)}, gone now." if rules else ""
 
 
 class _Groups:
@@ -86,27 +132,25 @@ def _ratio_by_cause(change: BlockChange) -> float:
     return change.ratios["nu" if change.cause == "gradients" else "avg_sq_singular_value"].relative
 
 
-def _weights(groups: _Groups, changes: Sequence[BlockChange]) -> list[Finding]:
-    """HD601, one for each role: the largest of them alone, the rest together."""
-    split = groups.split(change for change in changes if change.cause == "weights")
+def _weights(groups: _Groups, changes: Sequence[BlockChange], explained: str = "") -> list[Finding]:
+    """HD601, one for each role: the largest of them alone, the rest together. Notes where they are `explained`."""
+    split = groups.split(changes)
     named, rest = (split, []) if len(split) <= MAX_GROUPS + 1 else (split[:MAX_GROUPS], split[MAX_GROUPS:])
-    found = [_finding("HD601", group, f"{groups.label(group)}: {_differ(group)}.") for group in named]
+    found = [_finding("HD601", group, f"{groups.label(group)}: {_differ(group)}.", explained) for group in named]
     if rest:
         others = [change for group in rest for change in group]
         labels = ", ".join(groups.label(group) for group in rest[:MAX_GROUPS])
         more = f" and {len(rest) - MAX_GROUPS} more kinds" if len(rest) > MAX_GROUPS else ""
-        found.append(
-            _finding("HD601", others, f"{len(others)} more blocks have other weights, less so: {labels}{more}.")
-        )
+        message = f"{len(others)} more blocks have other weights, less so: {labels}{more}."
+        found.append(_finding("HD601", others, message, explained))
     return found
 
 
-def _others(groups: _Groups, changes: Sequence[BlockChange]) -> list[Finding]:
+def _others(groups: _Groups, changes: Sequence[BlockChange], explained: str) -> list[Finding]:
     """HD602 and HD603: blocks with the same weights, that stand out from the change of all blocks.
 
-    Notes where the weights of other blocks differ: then this follows from that.
+    Notes where they are `explained` by the weights of other blocks, or by what is gone.
     """
-    follows = any(change.cause == "weights" for change in changes)
     found = []
     for rule, cause, key in (("HD602", "gradients", "nu"), ("HD603", "curvature", "avg_sq_singular_value")):
         members = [change for change in changes if change.cause == cause]
@@ -121,19 +165,19 @@ def _others(groups: _Groups, changes: Sequence[BlockChange]) -> list[Finding]:
                 f"Where the weights agree, {NAMES[key]} differs from before, the change of the median block taken out:"
                 f" {'; '.join(clauses)}{more}."
             )
-            found.append(_finding(rule, members, message, follows=follows))
+            found.append(_finding(rule, members, message, explained))
     return found
 
 
-def _finding(rule: str, group: Sequence[BlockChange], message: str, *, follows: bool = False) -> Finding:
+def _finding(rule: str, group: Sequence[BlockChange], message: str, explained: str) -> Finding:
     first = group[0]
     thresholds = {"HD601": resampled_factor(first.numel), "HD602": NU_FACTOR, "HD603": SIGMA_FACTOR}
     return Finding(
         rule=rule,
-        severity="note" if follows else "warning",
+        severity="note" if explained else "warning",
         blocks=tuple(change.name for change in group),
         message=message,
-        advice="This may follow from the weights that differ: look at those first." if follows else ADVICE[rule],
+        advice=explained or ADVICE[rule],
         value=away(_ratio_by_cause(first)),
         threshold=thresholds[rule],
     )
@@ -169,7 +213,7 @@ def _times(ratios: Sequence[float], than: str = "") -> str:
     return f"{size}× {word}{than}"
 
 
-def _all_blocks(medians: Mapping[str, float]) -> list[Finding]:
+def _all_blocks(medians: Mapping[str, float], explained: str) -> list[Finding]:
     """HD602 and HD603 where all blocks change alike, so that none stands out."""
     found = []
     for rule, key, most in (
@@ -183,10 +227,11 @@ def _all_blocks(medians: Mapping[str, float]) -> list[Finding]:
             found.append(
                 Finding(
                     rule=rule,
-                    severity="warning",
+                    severity="note" if explained else "warning",
                     blocks=(),
                     message=message,
-                    advice="Look at what all blocks share: the inputs, the outputs, the loss and its scale.",
+                    advice=explained
+                    or "Look at what all blocks share: the inputs, the outputs, the loss and its scale.",
                     value=factor,
                     threshold=most,
                 )

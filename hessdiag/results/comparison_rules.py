@@ -24,7 +24,8 @@ COMPARISON_RULES: Mapping[str, Mapping[str, str]] = {
         " 3.5.",
         "case": "GPT-2's residual projections without the factor 1/√(2L): 4× too large in 8 layers. "
         + GITHUB + "huggingface/transformers/issues/47458",
-        "exceptions": "Training changes weights too: between checkpoints it is no fault. Heavy tails vary more.",
+        "exceptions": "Training changes weights too: between checkpoints it is no fault. Heavy tails vary more. Weights"
+        " that a finding was about which is gone are a note.",
         "repair": "Restore how these weights were initialised or loaded, unless the change was meant. What else"
         " differs follows from it most of the time.",
     },

@@ -1,4 +1,4 @@
-"""Writing result files: whole or not at all."""
+"""Writing result files, whole or not at all, and the folders that they are in."""
 
 import os
 import tempfile
@@ -6,6 +6,24 @@ from pathlib import Path
 
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
+
+
+def make_folder(folder: str | os.PathLike[str], refusal: str = "") -> Path:
+    """Make a folder where it is missing.
+
+    Args:
+        folder: its path; folders above it are made too.
+        refusal: what to say where it cannot be made.
+
+    Raises:
+        HessdiagError: it cannot be made, and why.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        said = refusal or f"cannot make the folder {str(folder)!r}"
+        raise HessdiagError(f"{said} ({error.strerror})") from error
+    return Path(folder)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

@@ -9,7 +9,7 @@ from hessdiag.results.records import Record
 
 Severity = Literal["fault", "warning", "note"]
 GRAVITY: tuple[Severity, ...] = ("fault", "warning", "note")
-Action = Literal["scale", "zero", "fill", "kaiming", "redraw-outliers"]
+Action = Literal["scale", "zero", "fill", "kaiming", "normal", "redraw-outliers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,9 @@ class Repair(Record):
 
     Attributes:
         parameter: its name.
-        action: `"scale"` (multiply by `value`), `"zero"`, `"fill"` (with `value`), `"kaiming"` (draw anew, He's normal)
-            or `"redraw-outliers"` (entries more than `value` robust standard deviations out).
+        action: `"scale"` (multiply by `value`), `"zero"`, `"fill"` (with `value`), `"kaiming"` (draw anew, He's
+            normal), `"normal"` (draw anew, with the standard deviation `value`) or `"redraw-outliers"` (entries more
+            than `value` robust standard deviations out).
         value: see `action`.
         part, parts: which of how many equal parts of a fused tensor; the whole with 1.
     """

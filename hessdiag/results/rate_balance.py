@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from hessdiag.results.findings import is_as_grave
 from hessdiag.results.judgement import Balance
 from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import short, with_error
@@ -23,9 +24,17 @@ def told_rates(report: Report) -> LearningRate | None:
 
 
 def balance_sentence(report: Report, balance: Balance) -> str:
-    """The balance of σ², which is SGD's: said so where another optimiser was asked about."""
-    whose = "" if told_rates(report) is None or report.optimizer == "sgd" else "For SGD: "
-    return whose + balance.sentence
+    """The balance of σ², which is SGD's: said so where another optimiser was asked about.
+
+    That blocks are unbalanced is said as what it is, a fact about learning rates that networks which train well share.
+    """
+    if told_rates(report) is not None and report.optimizer != "sgd":
+        return f"For SGD: {balance.sentence}"
+    if balance.level != "unbalanced":
+        return balance.sentence
+    alarming = not math.isfinite(balance.factor) or any(is_as_grave(f, "warning") for f in report.findings)
+    usual = "" if alarming else " So are many networks that train well."
+    return f"Learning rates: unbalanced, {balance.sentence.removeprefix('Unbalanced: ')}{usual}"
 
 
 def rate_sentence(report: Report) -> str:

@@ -25,6 +25,7 @@ from hessdiag.results.files import write_text
 from hessdiag.results.numbers import Array
 
 R = TypeVar("R", bound="Record")
+WRITTEN = {"written": True}  # metadata of a field that does not count in comparisons, and is in files all the same
 
 
 class Record:
@@ -38,9 +39,14 @@ class Record:
     schema: ClassVar[str] = ""
     derived: ClassVar[tuple[str, ...]] = ()
 
+    @classmethod
+    def written_fields(cls) -> list[str]:
+        """Names of the fields that files hold."""
+        return [f.name for f in fields(cls) if f.compare or f.metadata.get("written")]  # type: ignore[arg-type]
+
     def to_record(self) -> dict[str, Any]:
-        """Return the fields that count in comparisons, and what is derived from them, by name."""
-        named = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}  # type: ignore[arg-type]
+        """Return the fields that files hold, and what is derived from them, by name."""
+        named = {name: getattr(self, name) for name in self.written_fields()}
         head = {"schema": self.schema} if self.schema else {}
         return head | named | {name: getattr(self, name) for name in self.derived}
 

@@ -24,7 +24,7 @@ from hessdiag.results.judgement import Verdict
 from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import Array, normalize, spread
 from hessdiag.results.parameter_groups import FACTOR, parameter_groups
-from hessdiag.results.records import NumbersRecord, Record
+from hessdiag.results.records import WRITTEN, NumbersRecord, Record
 from hessdiag.results.rendering import Paged, Plots, Tabled, render
 from hessdiag.results.signals import Signals
 
@@ -97,6 +97,18 @@ class BlockReport(NumbersRecord, BlockRecord):
         """P sigma^2 E[W^2]^2: squared curvature for a *relative* change, free of where between layers a scale sits."""
         return self.numel * self.avg_sq_singular_value * self.weight_sq**2
 
+    @property
+    def relative_stderr(self) -> float:
+        """stderr / avg_sq_singular_value; 0 where nothing was sampled, NaN where the estimate is not above 0."""
+        if self.ended == "exact":
+            return 0.0
+        return self.stderr / self.avg_sq_singular_value if self.avg_sq_singular_value > 0 else math.nan
+
+    @property
+    def lost_in_noise(self) -> bool:
+        """Whether a sampled sigma^2 is smaller than its standard error, or below 0: it tells but an upper bound."""
+        return self.stderr > 0 and self.avg_sq_singular_value < self.stderr
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Heatmap(Record):
@@ -151,6 +163,8 @@ class Report(Tabled, Paged, Record):
         method, method_reason: the algorithm that ran, and why it was picked.
         seed, batch_size, batches, outputs, rtol: settings; `batch_size` is the number of examples of all `batches`
             together, `outputs` the number of outputs of the network per example.
+        batches_read, batches_given: how many batches of the data were read, and how many there are: null where the data
+            does not say. 0 read in a report that is older than this.
         device, dtype, versions: what it ran on.
         peak_memory: most bytes taken while measuring beside what was in use before: by the process, or by torch on the
             GPU. No result, hence in no file; 0 in a report that was read back.
@@ -184,6 +198,8 @@ class Report(Tabled, Paged, Record):
     dtype: str
     data: str = "as given"
     batches: int = 1
+    batches_read: int = field(default=0, compare=False, metadata=WRITTEN)
+    batches_given: int | None = field(default=None, compare=False, metadata=WRITTEN)
     versions: Mapping[str, str] = field(default_factory=dict)
     peak_memory: int = field(default=0, compare=False)
     findings: tuple[Finding, ...] = ()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from hessdiag.results.block_change import BlockChange, Ratio
 from hessdiag.results.comparison import Comparison
+from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import short
+from hessdiag.suggestions import few
 from hessdiag.tables.text_table import TextTable, make_table, plain_text
 
 EXPENDABLE = ("Pσ²E[W²]²", "ν rel.", "σ² rel.", "differs in")
@@ -71,7 +73,18 @@ def with_interval(ratio: Ratio) -> str:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """The findings, or that there are none."""
-    if not comparison.findings:
-        return [f"The two agree in all {len(comparison)} blocks."]
-    return [f"{finding.rule} {finding.severity}: {finding.message} {finding.advice}" for finding in comparison.findings]
+    """What is gone, what is new, and what changed; or that nothing did."""
+    lines = [f"gone: {finding.rule} {_where(finding)}" for finding in comparison.gone]
+    lines += [f"new: {_sentence(finding)}" for finding in comparison.new]
+    lines += [_sentence(finding) for finding in comparison.findings]
+    return lines or [f"The two agree in all {len(comparison)} blocks."]
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.rule} {finding.severity}: {finding.message} {finding.advice}"
+
+
+def _where(finding: Finding) -> str:
+    """Say at which blocks a finding was, and how grave it was."""
+    named = few(finding.blocks)
+    return f"at {named} ({finding.severity})" if named else f"({finding.severity})"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hessdiag.diagnosis.recipe import OPTIMIZERS, BlockRecipe, Recipe
 from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import percent, short, with_error
+from hessdiag.suggestions import few
 from hessdiag.tables.text_table import Part, Verbatim, grouped, listed, make_table, plain_text, size
 
 COLUMNS = ("weight ×", "reads ×", "or lr ×")
 EXPENDABLE = ("rms now", "rms then", "lr now", "lr then", "shape")
 SYMBOLS = {"avg_sq_singular_value": "σ²", "gamma": "γ", "nu": "ν"}
-MAX_NAMED = 3  # parameters of a group
 ROUNDING = 1e-4  # of the outputs, relative
 BALANCED = {"sigma": ("σ²", "curvature"), "gamma": ("γ", "gamma"), "rate": ("σ²", "curvature")}
 NAMED = BALANCED | {"rate": ("the learning rates of single weights", "rate")}
@@ -94,7 +92,7 @@ def _rates(recipe: Recipe, optimizer: str) -> list[str]:
     if len(recipe.groups) > 1:
         lines += listed(
             "parameter groups for what is still apart then:",
-            ((f"lr {short(group.lr)}", _few(group.names)) for group in recipe.groups),
+            ((f"lr {short(group.lr)}", few(group.names)) for group in recipe.groups),
         )
     return lines
 
@@ -110,11 +108,6 @@ def _training_rates(recipe: Recipe, optimizer: str) -> list[str]:
 
 def _rate(rate: LearningRate) -> str:
     return with_error(rate.value, rate.stderr)
-
-
-def _few(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:MAX_NAMED])
-    return f"{shown} and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else shown
 
 
 def _explained(recipe: Recipe, optimizer: str) -> list[str]:

@@ -5,14 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hessdiag.results.balance import lost_in_noise, missed_rtol, weigh
+from hessdiag.results.balance import missed_rtol, weigh
 from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import percent, short, with_error
 from hessdiag.results.rate_balance import balance_sentence, rate_sentence, told_rates
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.text_table import Part, TextTable, grouped, make_table, plain_text, size
 
-COLUMNS = ("block", "shape", "ς", "γ", "γ curv.", "ν", "σ²", "± %", "γ/σ²", "relative")
+ATTRIBUTES = {  # of a block, under the titles of its columns; keys of its JSON, too
+    "block": "name",
+    "shape": "shape",
+    "ς": "activation_scaling",
+    "γ": "gamma",
+    "γ curv.": "gamma_curvature",
+    "ν": "nu",
+    "σ²": "avg_sq_singular_value",
+    "± %": "stderr",
+    "γ/σ²": "ratio",
+    "relative": "relative_ratio",
+}
+COLUMNS = tuple(ATTRIBUTES)
 RATES = {"sgd": "lr SGD", "adam": "lr Adam"}  # titles of one more column
 EXPENDABLE = ("γ curv.", "relative", "ς", "γ/σ²", "shape", "± %")  # the first is left out first where it is narrow
 UNDECIDED = "undecided"
@@ -28,7 +40,14 @@ def render_whole(report: Report) -> str:
     """The same with all columns, all findings in full, and everything that was left out by name."""
     findings = told(report.verdict.sentence, report.findings, most=len(report.findings))
     parts: list[Part] = [*findings, "", *header(report), block_table(report), *footer(report, whole=True)]
-    return plain_text(parts, whole=True)
+    return plain_text([*parts, legend(report)], whole=True)
+
+
+def legend(report: Report) -> str:
+    """Which attribute of a block each column shows; its JSON and CSV have the same names."""
+    told = [f"{title} {name}" for title, name in ATTRIBUTES.items() if title not in (name, "block")]
+    told += [f"{title} learning_rates" for title in columns(report) if title not in ATTRIBUTES]
+    return f"attributes (and keys of the JSON) behind the columns: {', '.join(told)}"
 
 
 def render_brief(report: Report) -> str:
@@ -61,9 +80,22 @@ def header(report: Report) -> list[str]:
         f"{report.model}, init {report.init}: {matrix} {view}",
         f"loss {report.loss}, batch {report.batch_size} ({report.data}), seed {report.seed},"
         f" {report.device} {report.dtype}",
+        *filter(None, [read(report)]),
         f"method {report.method} ({report.method_reason})",
         "",
     ]
+
+
+def read(report: Report) -> str:
+    """How many batches of how many were read, and what reads more; nothing where there is one alone."""
+    count, given = report.batches_read, report.batches_given
+    if count == 0 or given == 1:
+        return ""
+    if count == given:
+        return f"all {given} batches of the data read"
+    first = "first batch" if count == 1 else f"first {count} batches"
+    of = first if given is None else f"{count} of {given} batches"
+    return f"{of} of the data read: --batches N or --batches all (in Python batches=N or None) reads more"
 
 
 def block_table(report: Report) -> TextTable:
@@ -134,7 +166,6 @@ def _has_interval(block: BlockReport) -> bool:
 
 def cells(block: BlockReport) -> list[str]:
     """The texts of one row, in the order of `COLUMNS`."""
-    error = block.stderr / block.avg_sq_singular_value if block.avg_sq_singular_value > 0 else math.nan
     return [
         block.name,
         size(block.shape),
@@ -142,8 +173,8 @@ def cells(block: BlockReport) -> list[str]:
         short(block.gamma),
         short(block.gamma_curvature),
         short(block.nu),
-        UNDECIDED if lost_in_noise(block) else short(block.avg_sq_singular_value),
-        "exact" if block.ended == "exact" else percent(math.nan if lost_in_noise(block) else error),
-        short(math.nan if lost_in_noise(block) else block.ratio),
-        short(math.nan if lost_in_noise(block) else block.relative_ratio),
+        UNDECIDED if block.lost_in_noise else short(block.avg_sq_singular_value),
+        "exact" if block.ended == "exact" else percent(math.nan if block.lost_in_noise else block.relative_stderr),
+        short(math.nan if block.lost_in_noise else block.ratio),
+        short(math.nan if block.lost_in_noise else block.relative_ratio),
     ]

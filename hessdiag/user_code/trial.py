@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.memory import is_out_of_memory
+from hessdiag.network.blocks import Block
+from hessdiag.network.shapes import DryRun, run_dry
 from hessdiag.suggestions import did_you_mean, few
 from hessdiag.user_code.named_function import one_line
 
@@ -37,10 +39,8 @@ def explained(model: nn.Module, batch: Batch, *, name: str = "") -> Iterator[Non
     """
     try:
         yield
-    except HessdiagError:
-        raise
     except Exception as error:
-        if is_out_of_memory(error):
+        if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise
         advice = _arguments(model, batch) or _converted(model, batch) or _example_alone(model, batch)
         if not (advice or name or isinstance(error, REFUSALS)):
@@ -50,12 +50,33 @@ def explained(model: nn.Module, batch: Batch, *, name: str = "") -> Iterator[Non
         raise HessdiagError(advice or read) from error
 
 
+def try_model(
+    model: nn.Module, batch: Batch, blocks: Sequence[Block] = (), *, name: str = "", examples: int = 2
+) -> DryRun:
+    """Run the model dry on the first examples: their outputs, and sizes and order of the layers that hold `blocks`.
+
+    Raises:
+        HessdiagError: the model could not read them; see `explained`.
+    """
+    few = batch.narrow(0, examples)
+    try:
+        return run_dry(model, few, blocks)
+    except Exception as error:
+        if isinstance(error, HessdiagError) or is_out_of_memory(error):
+            raise
+        with explained(model, batch, name=name):
+            few.outputs(model)  # raises what the model itself has against these inputs, unwatched
+        raise
+
+
 def check_labels(batch: Batch, loss: object) -> None:
     """Refuse targets that lie among the inputs, where the loss would miss them."""
     held = [key for key in batch.kwargs if key in TARGETS]
     if held and batch.targets is None and loss in ("cross-entropy", "mse"):
+        shifts = " (a causal language model of transformers shifts labels itself, hessdiag does not: shift them first)"
         raise HessdiagError(
             f"loss {loss!r} needs targets and inputs hold {held[0]!r}: leave that out of the inputs, pass it as targets"
+            + shifts * (held[0] == "labels")
         )
 
 

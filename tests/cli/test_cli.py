@@ -350,14 +350,14 @@ def test_an_interrupt_has_its_own_status(run, monkeypatch: pytest.MonkeyPatch) -
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hessdiag.diagnosis.random_setups.diagnose_prepared", interrupt)
+    monkeypatch.setattr("hessdiag.diagnosis.diagnose.diagnose_prepared", interrupt)
     status, out, err = run("diagnose mlp:4-3")
     assert (status, out) == (130, "")
     assert "Traceback" not in err
 
 
 def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.diagnosis.random_setups.diagnose_prepared", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("hessdiag.diagnosis.diagnose.diagnose_prepared", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("diagnose mlp:4-3")
 

@@ -33,7 +33,7 @@ def test_refuses_a_place_that_cannot_be_written_before_measuring(
     target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "hessdiag.diagnosis.random_setups.diagnose_prepared", lambda *args, **options: pytest.fail("measured")
+        "hessdiag.diagnosis.diagnose.diagnose_prepared", lambda *args, **options: pytest.fail("measured")
     )
     assert main([*SMALL, "--html", str(tmp_path / target)]) == 2
     error = capsys.readouterr().err

@@ -45,6 +45,7 @@ class Named(Noisy):
         y = self.layer(x)
         return {"whole": y, "pair": y[:, :2]}
 def ones(weight): return torch.ones_like(weight)
+def loader(): return [(torch.ones(6, 4), None)] * 2
 def batches():
     while True:
         yield torch.ones(6, 4), torch.zeros(6, dtype=torch.long)
@@ -80,6 +81,18 @@ def test_initialisation_and_data_by_reference(capsys: pytest.CaptureFixture[str]
     assert found["data"] == "./nets_cli.py:batches"
     assert found["batch_size"] == 3
     assert found["blocks"][0]["weight_sq"] == 1
+
+
+@pytest.mark.parametrize(
+    ("batches", "line"), [("1", "1 of 2 batches"), ("2", "all 2 batches"), ("all", "all 2 batches")]
+)
+def test_how_many_batches_of_a_loader_were_read_is_said(
+    batches: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", "nets_cli:build", "--data", "nets_cli:loader", "--batches", batches]) == 0
+    out = capsys.readouterr().out
+    assert f"\n{line} of the data read" in out
+    assert ("--batches N or --batches all" in out) == (batches == "1")
 
 
 def test_weights_are_loaded_and_unwrapping_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

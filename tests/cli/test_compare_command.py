@@ -22,6 +22,11 @@ def net(gain=1.0):
 def louder():
     return net(10.0)
 
+def flat():
+    model, size = net()
+    torch.nn.init.constant_(model[2].weight, 0.05)
+    return model, size
+
 def other():
     return torch.nn.Bilinear(8, 8, 4), (8,)
 
@@ -72,6 +77,15 @@ def test_gate(run, fail_on: str, status: int) -> None:
     assert found.status == status
     assert "HD601" in found.out
     assert ("hessdiag: warning HD601 at 2.weight, for --fail-on warning" in found.err) == bool(status)
+
+
+@pytest.mark.parametrize(("before", "after", "status"), [("flat", "net", 0), ("net", "flat", 1)])
+def test_a_repair_passes_the_gate_and_a_new_finding_does_not(run, before: str, after: str, status: int) -> None:
+    """`flat` has a layer whose units are all the same (HD208)."""
+    done = run(f"compare ./nets.py:{before} ./nets.py:{after} --batch-size 8 --fail-on fault")
+    assert done.status == status
+    first = done.out.splitlines()[0]
+    assert first.startswith("new: HD208 fault:") if status else first == "gone: HD208 at 2.weight (fault)"
 
 
 @pytest.mark.usefixtures("measured")

@@ -13,6 +13,9 @@ import termios
 from pathlib import Path
 
 import pytest
+from rich.text import Text
+
+from hessdiag.cli.colour import coloured
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -158,3 +161,23 @@ def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
     out = run("-h").out
     assert "..." not in out.partition("Commands:")[2]
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "style"),
+    [
+        ("Learning rates: unbalanced, a has 54.0×", "Learning rates", "bold"),
+        ("For SGD: Unbalanced: a has 54.0×", "Unbalanced", "bold"),
+        ("Uneven: a has 7.00×", "Uneven", "bold"),
+        ("Balanced within 1.45×", "Balanced", "bold green"),
+        ("Suspicious: 1 warning", "Suspicious", "bold yellow"),
+        ("Faulty: 1 fault", "Faulty", "bold red"),
+        ("./mine.py:init: unbalanced, σ² spreads", "unbalanced", "bold red"),
+        ("gone: HD206 at a", "gone", "bold green"),
+        ("new: HD208 fault: a", "HD208 fault", "bold red"),
+    ],
+)
+def test_what_is_coloured(text: str, part: str, style: str) -> None:
+    styled = coloured(text)
+    assert isinstance(styled, Text)
+    assert [(text[span.start : span.end], span.style) for span in styled.spans] == [(part, style)]

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import hessdiag
+from hessdiag.curvature.estimators.ranks import Ranks
 from hessdiag.curvature.rounds import Round, directions_wanted, equal_rounds
 from hessdiag.curvature.sketch import _round
 from tests.networks import BUILDERS, build
@@ -242,7 +243,7 @@ def test_the_noisiest_of_many_blocks_does_not_decide_how_many_directions(seed: i
 def test_directions_of_several_rounds_make_fewer_pairs_and_that_is_foretold() -> None:
     """A flat spectrum: ζ₁ = 0 and ζ₂ = 2 θ² / B, so that the error is that of the number of pairs."""
     one, none = np.ones((1, 1)), np.zeros((1, 1))
-    found = Round(one, one, one, none, 2 * one, one, 12, one[0], one[0], one[0])
+    found = Round(one, one, one, none, 2 * one, one, 12, Ranks(one[0], one[0], one[0]))
     at_once = {most: directions_wanted(found, [0], 0.05, 2000, margin=1.0, at_once=most) for most in (math.inf, 20)}
     for most, wanted in at_once.items():
         count, each = equal_rounds(wanted, min(most, 2000))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -513,7 +514,9 @@ def grey_images() -> nn.Module:
             Pixels(labels=True),
             ({"pixel_values": X, "labels": LABELS},),
             {"loss": "cross-entropy"},
-            "loss 'cross-entropy' needs targets and inputs hold 'labels'",
+            "loss 'cross-entropy' needs targets and inputs hold 'labels': leave that out of the inputs, pass it as"
+            " targets (a causal language model of transformers shifts labels itself, hessdiag does not: shift them"
+            " first)",
         ),
         (Pixels(), ({"pixel_value": X},), {}, "Pixels takes no argument 'pixel_value': did you mean pixel_values?"),
         (OfTwo(), (X,), {}, "OfTwo also needs right: pass a dict of its arguments, {'left': …, 'right': …}"),
@@ -570,6 +573,22 @@ def test_so_many_batches_of_a_loader_are_read() -> None:
     assert some.batches == 2
     with pytest.raises(HessdiagError, match="batches"):
         hessdiag.diagnose(model, loader, batches=0)
+
+
+@pytest.mark.parametrize("per", ["example", "batch"])
+def test_a_report_says_how_many_batches_of_how_many_were_read(per: str) -> None:
+    model, x = build("mlp")
+    loader = [(part, None) for part in torch.cat([x, x + 1, x + 2]).chunk(3)]
+    quick: dict[str, Any] = {"per": per, "signals": False, "learning_rates": False, "noise_scale": False}
+    some = hessdiag.diagnose(model, loader, batches=2, **quick)
+    assert (some.batches_read, some.batches_given) == (2, 3)
+    assert "\n2 of 3 batches of the data read: --batches N or --batches all (in Python" in repr(some)
+    assert hessdiag.Report.from_json(some.to_json()).batches_given == 3
+    stream = hessdiag.diagnose(model, iter(loader), batches=1, **quick)
+    assert (stream.batches_read, stream.batches_given) == (1, None)
+    assert "\nfirst batch of the data read: --batches N" in repr(stream)
+    assert "\nall 3 batches of the data read\n" in repr(hessdiag.diagnose(model, iter(loader), **quick))
+    assert "of the data read" not in repr(hessdiag.diagnose(model, x, **quick))
 
 
 def test_a_report_as_plain_dicts() -> None:

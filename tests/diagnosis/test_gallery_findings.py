@@ -8,9 +8,11 @@ from functools import cache
 import pytest
 
 import hessdiag
+from hessdiag.results.comparison import compare_reports
 from hessdiag.results.report import Report
 from hessdiag.surgery import apply_finding
 from tests.gallery import CASES, HEALTHY, Case, Healthy, match
+from tests.gallery.variants import VARIANTS
 
 BY_NAME = {case.name: case for case in CASES}
 WIDTHS = {
@@ -76,6 +78,22 @@ def test_the_repair_of_the_finding_takes_it_away(name: str) -> None:
     again = diagnose(model, case)
     assert first.rule not in {finding.rule for finding in again.findings}
     assert again.verdict.level == "healthy", again.findings
+    comparison = compare_reports(before(name), again)
+    assert first.rule in {finding.rule for finding in comparison.gone}
+    assert "HD601" in {finding.rule for finding in comparison.findings}
+    assert {finding.severity for finding in comparison.findings} == {"note"}  # it was advised
+
+
+def test_a_repair_that_draws_leaves_no_note_on_the_scheme() -> None:
+    """Kaiming's draw of lora_A is 85 times above the scheme that GPT-2's weights follow (HD206)."""
+    case = next(case for case in VARIANTS if case.name == "peft-zero")
+    model = case.build("before", width=64)
+    inputs, targets = case.batch(width=64)
+    options = {"loss": case.loss, "rtol": 0.5, "max_products": 2, "noise_scale": False}
+    (first,) = hessdiag.diagnose(model, inputs[:2], targets[:2], **options).findings  # type: ignore[arg-type]
+    assert first.rule == "HD401"
+    apply_finding(model, first)
+    assert hessdiag.diagnose(model, inputs[:2], targets[:2], **options).findings == ()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("healthy", [h for h in HEALTHY if h.name in CALM], ids=lambda healthy: healthy.name)

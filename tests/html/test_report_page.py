@@ -17,12 +17,14 @@ from xml.etree import ElementTree
 import pytest
 
 import hessdiag
+from hessdiag.diagnosis.rules.catalogue import CATALOGUE
 from hessdiag.errors import HessdiagError
 from hessdiag.html.block_table import rows
 from hessdiag.plots.style import DARK, LIGHT
 from hessdiag.results.balance import weigh
 from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import short
+from hessdiag.results.rate_balance import balance_sentence
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.report_table import COLUMNS, cells
 from tests.synthetic import build_block, build_report
@@ -266,7 +268,7 @@ def test_is_read_without_seeing(pages: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", AWKWARD)
 def test_says_what_the_text_table_says(pages: dict[str, str], name: str) -> None:
     report, page = AWKWARD[name], Page(pages[name])
-    assert weigh(report).sentence.split("x\x07")[0] in page.text("p")
+    assert balance_sentence(report, weigh(report)).split("x\x07")[0] in page.text("p")
     header = page.text("thead")
     assert all(column in header for column in COLUMNS)
     body = page.text("tbody")
@@ -284,6 +286,12 @@ def test_says_what_ended_the_sampling_and_what_was_left_out(pages: dict[str, str
     left_out = replace(several(), skipped=(("norm.weight", "normalisation layers are not blocks"),)).to_html()
     assert "normalisation layers are not blocks" in left_out
     assert "Nothing was left out" not in left_out
+
+
+def test_says_how_many_batches_were_read() -> None:
+    page = replace(several(), batches_read=2, batches_given=9).to_html()
+    assert "2 of 9 batches of the data read: --batches N or --batches all" in Page(page).text("p")
+    assert "of the data read" not in several().to_html()
 
 
 def test_says_per_example_or_per_batch(pages: dict[str, str]) -> None:
@@ -357,6 +365,20 @@ def test_a_finding_leads_to_its_blocks() -> None:
     page = Page(replace(several(), findings=(named,)).to_html())
     at = next(i for i, (tag, a) in enumerate(page.elements) if a.get("class") == "advice")
     assert page.elements[at + 1] == ("a", {"href": "#block-3"})
+
+
+def test_a_finding_is_explained_where_it_stands() -> None:
+    words = {"severity": "note", "blocks": (), "message": "m", "advice": "a", "value": 36.6, "threshold": 4.0}
+    findings = tuple(Finding(rule=rule, **words) for rule in (*CATALOGUE, "HD999"))
+    page = Page(replace(several(), findings=findings).to_html())
+    folded = [attributes for tag, attributes in page.elements if tag == "details"]
+    assert folded == [{}] * len(CATALOGUE)  # closed until it is asked for, and none for a rule that is not known
+    said, told = page.text("summary"), page.text("dd")
+    for rule, entry in CATALOGUE.items():
+        assert f"Why {rule}: {entry.title}" in said
+        assert all(text in told for text in entry.parts.values())
+    assert "36.6; threshold 4.00" in told
+    assert "Measured here" in page.text("dt")
 
 
 def place_of(*blocks: BlockReport) -> list[tuple[float | None, str]]:

@@ -7,6 +7,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from hessdiag.data.batch import Batch
+from hessdiag.data.stream import Tally
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_data import read_batches, seeded
 from hessdiag.user_code.named_function import NamedFunction
@@ -16,6 +17,26 @@ X, T = torch.randn(6, 4), torch.randint(3, (6,))
 
 def read(content, batch_size: int = 5):
     return next(read_batches(NamedFunction("--data", "d:f", lambda: content), batch_size=batch_size, most=1))
+
+
+@pytest.mark.parametrize(
+    ("content", "most", "expected"),
+    [
+        (X, 1, (1, 1)),
+        ([X, X, X], 1, (1, 3)),
+        ([X, X, X], 2, (2, 3)),
+        ([X, X, X], None, (3, 3)),
+        (DataLoader(TensorDataset(X, T), batch_size=2), 1, (1, 3)),
+        (TensorDataset(X, T), 1, (1, 2)),  # of five
+        (iter([X, X, X]), 2, (2, None)),
+        (iter([X, X, X]), None, (3, 3)),
+    ],
+)
+def test_batches_are_counted(content: object, most: int | None, expected: tuple[int, int | None]) -> None:
+    tally = Tally()
+    function = NamedFunction("--data", "d:f", lambda: content)
+    assert len(list(read_batches(function, batch_size=5, most=most, tally=tally))) == expected[0]
+    assert (tally.read, tally.given) == expected
 
 
 class Stream(IterableDataset):

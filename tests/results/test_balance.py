@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from hessdiag.results.balance import weigh
+from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.judgement import Balance
+from hessdiag.results.learning_rates import LearningRate
+from hessdiag.results.rate_balance import balance_sentence
 from hessdiag.results.report import Report
 from tests.synthetic import build_block, build_report
 
@@ -251,3 +254,31 @@ def test_only_blocks_that_missed_rtol_are_named() -> None:
     blocks = (known, *(replace(block, ended="budget") for block in report.blocks[1:]))
     (note,) = weigh(replace(report, blocks=blocks)).notes
     assert "above 5 % for b.weight and c.weight;" in note
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "severities", "start", "end"),
+    [
+        ("sgd", (), "Learning rates: unbalanced, c.weight has 40.0×", "So are many networks that train well."),
+        ("sgd", ("note",), "Learning rates: unbalanced, ", "So are many networks that train well."),
+        ("sgd", ("warning",), "Learning rates: unbalanced, ", "one learning rate will not suit both."),
+        ("adam", (), "For SGD: Unbalanced: c.weight", "one learning rate will not suit both."),
+    ],
+)
+def test_unbalanced_blocks_are_told_as_a_fact_about_learning_rates(
+    optimizer: str, severities: tuple[Severity, ...], start: str, end: str
+) -> None:
+    words = {"blocks": (), "message": "", "advice": "", "value": 0.0, "threshold": 0.0}
+    findings = tuple(Finding(rule="HD202", severity=severity, **words) for severity in severities)
+    rates = {"adam": LearningRate(value=0.1, stderr=0.0, blocks={}, block_stderr={}, together=1.0, examples=8)}
+    settings = {"optimizer": optimizer, "findings": findings, "learning_rates": rates, "loss": "mse"}
+    report = replace(report_of(2.0, 1.0, 40.0), **settings)
+    sentence = balance_sentence(report, weigh(report))
+    assert sentence.startswith(start)
+    assert sentence.endswith(end)
+    assert weigh(report).sentence.startswith("Unbalanced: c.weight")  # in the file as it was
+
+
+def test_uneven_blocks_are_told_as_they_are() -> None:
+    report = report_of(2.0, 1.0, 4.0)
+    assert balance_sentence(report, weigh(report)) == weigh(report).sentence

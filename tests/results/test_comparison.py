@@ -10,8 +10,10 @@ from hessdiag.errors import HessdiagError
 from hessdiag.results.block_change import Ratio, resampled_factor
 from hessdiag.results.comparison import Comparison, compare_reports
 from hessdiag.results.comparison_rules import COMPARISON_RULES
+from hessdiag.results.findings import Finding, Repair, Severity
 from hessdiag.results.report import Report
 from tests.reports import build_block, build_report
+from tests.signals import network
 
 MANY = {"numel": 10_000, "shape": (100, 100)}
 
@@ -263,3 +265,95 @@ def test_every_rule_is_explained() -> None:
     findings = [f for other in (*others, added, five(a={"nu": 13.0})) for f in compare_reports(five(), other).findings]
     assert {finding.rule for finding in findings} == set(COMPARISON_RULES)
     assert len({tuple(texts) for texts in COMPARISON_RULES.values()}) == 1
+
+
+def found(rule: str, *blocks: str, severity: Severity = "warning") -> Finding:
+    words = {"message": f"{rule} said.", "advice": "Do this.", "value": 5.0, "threshold": 4.0}
+    return Finding(rule=rule, severity=severity, blocks=blocks, **words)
+
+
+def with_findings(report: Report, *findings: Finding) -> Report:
+    return replace(report, findings=findings, signals=network())
+
+
+def test_what_is_gone_is_said_first_and_its_change_is_no_warning() -> None:
+    before = with_findings(five(), found("HD206", "a", "c"), found("HD110", "e", severity="note"))
+    after = with_findings(five(a={"weight_sq": 0.02}, b={"weight_sq": 0.02}), found("HD206", "c"), found("HD208", "d"))
+    comparison = compare_reports(before, after)
+    assert [(f.rule, f.blocks) for f in comparison.gone] == [("HD206", ("a",)), ("HD110", ("e",))]
+    assert [(f.rule, f.blocks) for f in comparison.new] == [("HD208", ("d",))]
+    assert [(f.rule, f.severity, f.blocks) for f in comparison.findings] == [
+        ("HD601", "warning", ("b",)),
+        ("HD601", "note", ("a",)),
+    ]
+    assert comparison.findings[1].advice == "HD206 is gone here: nothing is to be done."
+    lines = repr(comparison).splitlines()
+    assert lines[:3] == [
+        "gone: HD206 at a (warning)",
+        "gone: HD110 at e (note)",
+        "new: HD208 warning: HD208 said. Do this.",
+    ]
+    assert Comparison.from_json(comparison.to_json()).to_json() == comparison.to_json()
+
+
+@pytest.mark.parametrize(
+    ("was", "has", "expected"),
+    [("fault", "note", "note"), ("note", "note", "warning"), ("note", "warning", "warning")],
+)
+def test_a_repair_that_brings_something_as_grave_is_a_warning(was: Severity, has: Severity, expected: str) -> None:
+    before = with_findings(five(), found("HD202", "a", severity=was))
+    after = with_findings(five(a={"weight_sq": 0.02}), found("HD107", "a", severity=has))
+    assert [(f.rule, f.severity) for f in compare_reports(before, after).findings] == [("HD601", expected)]
+
+
+@pytest.mark.parametrize(
+    ("severity", "factor", "weight_sq", "expected"),
+    [
+        ("note", 0.2, 0.02, "note"),
+        ("note", 5.0, 0.02, "warning"),  # it should have grown
+        ("note", 0.2, 0.0, "warning"),
+        ("warning", 0.2, 0.0, "note"),
+    ],
+)
+def test_weights_of_a_note_that_go_elsewhere_are_a_warning(
+    severity: Severity, factor: float, weight_sq: float, expected: str
+) -> None:
+    advised = replace(
+        found("HD206", "a", severity=severity), repairs=(Repair(parameter="a", action="scale", value=factor),)
+    )
+    after = with_findings(five(a={"weight_sq": weight_sq}))
+    assert [(f.rule, f.severity) for f in compare_reports(with_findings(five(), advised), after).findings] == [
+        ("HD601", expected)
+    ]
+
+
+def test_the_same_change_without_a_finding_that_is_gone_is_a_warning() -> None:
+    still = found("HD206", "a")
+    comparison = compare_reports(with_findings(five(), still), with_findings(five(a={"weight_sq": 0.02}), still))
+    assert (comparison.gone, comparison.new) == ((), ())
+    assert [(f.rule, f.severity) for f in comparison.findings] == [("HD601", "warning")]
+
+
+@pytest.mark.parametrize(("severity", "expected"), [("warning", "note"), ("note", "warning")])
+def test_gradients_after_the_repair_of_inputs_are_no_warning(severity: Severity, expected: str) -> None:
+    before = with_findings(five(), found("HD105", "a", severity=severity))
+    for changed in ({"a": {"nu": 1e4}}, {name: {"nu": 1e4} for name in "abcde"}):
+        comparison = compare_reports(before, with_findings(five(**changed)))
+        assert [(f.rule, f.severity) for f in comparison.findings] == [("HD602", expected)]
+
+
+def test_nothing_is_gone_or_new_where_signals_are_not_known() -> None:
+    known, unknown = with_findings(five(), found("HD206", "a")), five()
+    assert compare_reports(known, unknown).gone == ()
+    assert compare_reports(unknown, known).new == ()
+
+
+def test_a_finding_that_names_no_block_can_be_gone() -> None:
+    comparison = compare_reports(with_findings(five(), found("HD101")), with_findings(five()))
+    assert repr(comparison).splitlines()[0] == "gone: HD101 (warning)"
+
+
+def test_comparisons_written_before_findings_were_compared_can_be_read() -> None:
+    record = compare_reports(five(), five(a={"weight_sq": 1.0})).to_dict()
+    old = {key: value for key, value in record.items() if key not in ("gone", "new")}
+    assert Comparison.from_json(json.dumps(old)).gone == ()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hessdiag.errors import HessdiagError
-from hessdiag.results.files import write_bytes, write_text
+from hessdiag.results.files import make_folder, write_bytes, write_text
 
 
 def test_text_is_written_as_utf_8(tmp_path: Path) -> None:
@@ -94,3 +94,12 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     finally:
         os.close(reader)
     assert pipe.is_fifo()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_in_the_words_of_who_asks(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HessdiagError, match=r"^cannot make the folder '.*file/below' \(Not a directory\)$"):
+        make_folder(tmp_path / "file" / "below")
+    with pytest.raises(HessdiagError, match=r"^--out 'x': no \(File exists\)$"):
+        make_folder(tmp_path / "file", "--out 'x': no")
+    assert make_folder(tmp_path / "a" / "b").is_dir()

@@ -5,10 +5,12 @@ import math
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hessdiag.results.report import Report
+from hessdiag.results.report import BlockReport, Report
+from hessdiag.tables import report_table
 from hessdiag.tables.text_table import WIDTH, fit_names
 from tests.reports import build_block, build_report
 
@@ -214,6 +216,31 @@ def test_only_blocks_that_missed_rtol_are_named() -> None:
     short = build_block(name="fc2.weight", ended="budget", products=400, stderr=0.5)
     text = repr(build_report(known, short, method="sketch", heatmap=build_report().heatmap))
     assert "sampling: rtol 0.05 missed with at most 400 products a block on fc2.weight\n" in text
+
+
+def test_every_column_says_which_attribute_it_shows() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| (.+?) \| `(\w+)` \|", page, re.MULTILINE)
+    legend = {title: name for titles, name in told for title in titles.split(", ")}
+    whole = report_table.render_whole(mixed_report()).split()
+    assert set(report_table.ATTRIBUTES.values()) <= {f.name for f in dataclasses.fields(BlockReport)}
+    for title, name in report_table.ATTRIBUTES.items():
+        if title not in ("block", "shape"):
+            assert legend[title] == name
+            assert f"{name}," in whole or name in whole
+    assert {legend[title] for title in report_table.RATES.values()} == {"learning_rates"}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"ended": "exact", "stderr": 0.0, "avg_sq_singular_value": 0.0}, 0.0),
+        ({"ended": "rtol", "stderr": 0.5, "avg_sq_singular_value": 2.0}, 0.25),
+        ({"ended": "budget", "stderr": 0.5, "avg_sq_singular_value": -2.0}, math.nan),
+    ],
+)
+def test_relative_standard_error(values: dict[str, Any], expected: float) -> None:
+    assert build_block(**values).relative_stderr == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(("value", "stderr"), [(-9.98e3, 2e4), (0.0, 1.0), (1.0, 3.0)])

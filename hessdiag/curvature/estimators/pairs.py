@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hessdiag.curvature.estimators.ranks import rank_sums
 from hessdiag.execution.work import Result
 
 AT_ONCE = 2**24  # numbers of a factor, some of which are held at once
@@ -51,7 +52,7 @@ def pair_sums(X: Tensor, K: Tensor, *, fixed: int) -> Result:
 
     Returns:
         `value`, `variance`, `shared`, `apart` and `size`, (L, L), of `PairStatistics`, and `fourth`, Σ variance²;
-        `trace`, `trace_sq` and `norm_sq`, (L,): tr K, (tr K)² and ‖K‖².
+        `trace`, `trace_sq` and `norm_sq`, (L,), of `rank_sums`.
     """
     parts = [_sums(x, k, fixed) for x, k in zip(_split(X), _split(K), strict=True)]
     return {key: sum(part[key] for part in parts).cpu().numpy() for key in parts[0]}  # type: ignore[union-attr]
@@ -66,10 +67,6 @@ def _split(X: Tensor) -> tuple[Tensor, ...]:
 def _sums(X: Tensor, K: Tensor, fixed: int) -> dict[str, Tensor]:
     X, K = X.double(), K.double()
     pairs = pair_statistics(X, X, fixed)
-    K = K[..., fixed:, fixed:]
-    diagonal = torch.diagonal(K, dim1=2, dim2=3)  # (B, L, q)
-    count = diagonal.shape[2]
-    total, squares = diagonal.sum(dim=2), diagonal.square().sum(dim=2)  # (B, L)
     sums = {
         "value": pairs.estimate,
         "variance": pairs.variance,
@@ -77,11 +74,8 @@ def _sums(X: Tensor, K: Tensor, fixed: int) -> dict[str, Tensor]:
         "shared": pairs.shared,
         "apart": pairs.apart,
         "size": pairs.size,
-        "trace": total / count,
-        "trace_sq": (total.square() - squares) / (count * (count - 1)),
-        "norm_sq": (K.square().sum(dim=(2, 3)) - squares) / (count * (count - 1)),
     }
-    return {key: each.sum(dim=0) for key, each in sums.items()}
+    return {key: each.sum(dim=0) for key, each in sums.items()} | rank_sums(K, fixed=fixed)
 
 
 def pair_statistics(X: Tensor, Y: Tensor, fixed: int) -> PairStatistics:

@@ -35,19 +35,23 @@ class Entry:
     exceptions: str
     repair: str
 
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """What is told of the rule, by headings."""
+        return {
+            "What it measures": self.measures,
+            "Threshold": self.threshold,
+            "A real case": self.case,
+            "Exceptions": self.exceptions,
+            "What to do": self.repair,
+        }
+
 
 def explain(rule: str, *, width: int = WIDTH) -> str:
     """Tell one rule as text, in lines of at most `width`."""
     entry = CATALOGUE[rule]
-    parts = {
-        "What it measures": entry.measures,
-        "Threshold": entry.threshold,
-        "A real case": entry.case,
-        "Exceptions": entry.exceptions,
-        "What to do": entry.repair,
-    }
     lines = [fill(f"{rule}: {entry.title}", width, subsequent_indent="  ", break_on_hyphens=False), ""]
-    for title, text in parts.items():
+    for title, text in entry.parts.items():
         lines += [title, _indented(text, width), ""]
     if shown := [f"docs/gallery.md#{case}" for case in GALLERY.get(rule, ())]:
         lines += ["Before and after the repair", _indented(" and ".join(shown), width), ""]
@@ -302,14 +306,15 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "HD401": Entry(
         title="A gradient is exactly zero, and nothing will change that",
-        measures="Trainable parameters whose gradient is zero (below the smallest normal number), unless a"
-        " matrix, gain or"
-        " scale that starts at zero and has a gradient lies behind or beside them: that one will open the way.",
+        measures="Trainable parameters whose gradient is zero (below the smallest normal number). Not named is what"
+        " waits for a matrix, gain or scale behind or beside it that starts at zero and has a gradient: once that has"
+        " moved, the gradient comes.",
         threshold="Exactly zero. Fault if one of them is zero itself. Healthy: none; LoRA with B = 0, Fixup, zero gains"
         " and zero heads are explained.",
         case="LoRA with A = B = 0. " + GITHUB + "Guitaricet/relora/issues/18",
-        exceptions="Vectors of zeros are not reported.",
-        repair="Draw one factor of the product at random.",
+        exceptions="Biases of zero are named beside a weight of their layer, never alone.",
+        repair="Draw one factor of the product at random: as the other weights, where four in ten follow one scheme,"
+        " else by Kaiming's.",
     ),
     "HD402": Entry(
         title="Dead units",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hessdiag.diagnosis.rules.network_view import Net
+from hessdiag.diagnosis.rules.scheme import draw_anew, how_drawn
 from hessdiag.results.findings import Finding, Repair
 from hessdiag.results.numbers import short
 from hessdiag.results.signals import ParameterSignals
@@ -16,30 +17,37 @@ MIN_SAMPLES = 16  # of a unit, before it is called dead
 def cannot_learn(net: Net) -> Iterator[Finding]:
     """HD401: exactly zero gradients that no zero weight on their way, itself with a gradient, explains."""
     stuck = [p for p in net.parameters if p.trainable and p.gradient == "zero"]
-    left = [p for p in stuck if not explained(net, p)]
-    left = [p for p in left if (len(p.shape) > 1 or p.weight_sq > 0) and not _is_idle(net, p)]
-    if not left:
+    stuck = [p for p in stuck if not explained(net, p) and not _is_idle(net, p)]
+    telling = [p for p in stuck if len(p.shape) > 1 or p.weight_sq > 0]
+    if not telling:
         return
-    both = [p for p in left if p.weight_sq == 0]
-    blocks = tuple(p.name for p in both + [p for p in left if p.weight_sq > 0])
+    both = [p for p in telling if p.weight_sq == 0]
+    beside = {owner for p in telling for owner in p.owners}
+    biases = [p for p in stuck if p not in telling and beside & set(p.owners)]
+    blocks = tuple(p.name for p in (*both, *(p for p in telling if p.weight_sq > 0), *biases))
     opened: dict[str, str] = {}  # of the zeros side by side, the first is to be drawn
     for p in both:
         opened.setdefault(_neighbourhood(p), p.name)
+    drawn = tuple(draw_anew(net, name) for name in opened.values() if len(net.named[name].shape) > 1)
     yield Finding(
         rule="HD401",
         severity="fault" if both else "warning",
         blocks=blocks,
-        message=f"The gradient of {net.listed(blocks)} is exactly zero, and no weight behind them that starts at zero"
-        " and has a gradient would open the way: they cannot learn.",
-        advice=f"Draw {next(iter(opened.values()))} at random (Kaiming) and leave only the last factor zero."
-        if opened
-        else "Look for what multiplies them by zero: a dead ReLU, a zero gate, a detached branch.",
+        message=f"{net.listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
+        " and no other weight that learns will change that.",
+        advice=_advise(net, tuple(opened.values()), drawn),
         value=0.0,
         threshold=0.0,
-        repairs=tuple(
-            Repair(parameter=name, action="kaiming") for name in opened.values() if len(net.named[name].shape) > 1
-        ),
+        repairs=drawn,
     )
+
+
+def _advise(net: Net, opened: tuple[str, ...], drawn: tuple[Repair, ...]) -> str:
+    """Say what opens the way: of weights that are zero side by side, the first drawn at random."""
+    if not opened:
+        return "Look for what multiplies them by zero: a dead ReLU, a zero gate, a detached branch."
+    how = f" ({how_drawn(drawn[0])})" if drawn else ""
+    return f"Draw {net.listed(opened)} at random{how}; only the last factor of a product may start at zero."
 
 
 def _is_idle(net: Net, p: ParameterSignals) -> bool:

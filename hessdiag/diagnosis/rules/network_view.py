@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import ParameterSignals, Signals
+from hessdiag.suggestions import joined
 
 # n k² E[W²] at which a nonlinearity keeps E[x²]; SELU holds itself at 1.
 CRITICAL = {
@@ -94,7 +95,7 @@ class Net:
         if len(shown) > MAX_GROUPS + 1:
             left = sum(len(members) for members in list(groups.values())[MAX_GROUPS:])
             shown = [*shown[:MAX_GROUPS], f"{left} more"]
-        return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
+        return joined(shown)
 
     def _group(self, key: str, members: Sequence[str]) -> str:
         if len(members) == 1:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from hessdiag.diagnosis.rules.network_view import CRITICAL, TINY, Net, exp, log_ratio, worst_first
-from hessdiag.diagnosis.rules.weight_rules import laws
+from hessdiag.diagnosis.rules.scheme import laws
 from hessdiag.results.findings import Finding, Repair, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from hessdiag.diagnosis.rules.network_view import Net, mode, worst_first
+from hessdiag.diagnosis.rules.scheme import CLEAR, FOLLOWED, UNITS, draw_anew, how_drawn, laws, scale_back
 from hessdiag.results.findings import Finding, Repair
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
@@ -22,51 +22,6 @@ ABOVE, ABOVE_WARNING, ABOVE_FIRST = 4.0, 20.0, 100.0
 GAIN = 50.0
 ALIKE = 1e-9
 SAME_INPUT = 4.0
-
-
-@dataclass(frozen=True)
-class Law:
-    """The scheme that most weights follow.
-
-    Attributes:
-        share: of the weights that do.
-        law: its name, or several where all shapes are alike.
-        away: ln of E[W²] over what the scheme gives, by name.
-    """
-
-    share: float
-    law: str
-    away: dict[str, float]
-
-
-Unit = Callable[[ParameterSignals], float]
-UNITS: dict[str, Unit] = {
-    "fan-out": lambda p: p.fan_out * p.kernel,
-    "fan-in": lambda p: p.fan_in * p.kernel,
-    "Xavier": lambda p: (p.fan_in + p.fan_out) * p.kernel / 2,
-}
-
-
-def laws(net: Net) -> Law | None:
-    """Find the scheme that most weights follow, head and embeddings left out; None for fewer than four."""
-    candidates = [p for p in net.weights if p.weight_sq > 0 and not (net.head and net.head in p.owners)]
-    if len(candidates) < 4:
-        return None
-    units: dict[str, Unit] = {"constant": lambda p: 1.0, **{n: UNITS[n] for n in ("fan-in", "fan-out", "Xavier")}}
-    found: list[tuple[int, str, dict[str, float]]] = []
-    for law, unit in units.items():
-        logs = {p.name: math.log(unit(p) * p.weight_sq) for p in candidates}
-        middle = mode(list(logs.values()))
-        away = {name: value - middle for name, value in logs.items()}
-        found.append((sum(abs(v) < 0.2 for v in away.values()), law, away))
-    most = max(followers for followers, _, _ in found)
-    best = [(law, away) for followers, law, away in found if followers == most]
-    nearest = {p.name: min((away[p.name] for _, away in best), key=abs) for p in candidates}
-    return Law(
-        most / len(candidates) if most >= 3 else 0.0,
-        " or ".join(law for law, _ in best) if len(best) < len(units) else "common",
-        nearest,
-    )
 
 
 def outliers(net: Net) -> Iterator[Finding]:
@@ -133,7 +88,7 @@ def sibling(net: Net) -> Iterator[Finding]:
         advice=f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}.",
         value=worst,
         threshold=SIBLING,
-        repairs=tuple(Repair(parameter=n, action="scale", value=math.exp(-hit[n] / 2)) for n in blocks),
+        repairs=scale_back(hit, blocks),
     )
 
 
@@ -211,7 +166,7 @@ def groups_forgotten(net: Net) -> Iterator[Finding]:
             f" {short(math.sqrt(worst))}.",
             value=worst,
             threshold=GROUPS,
-            repairs=tuple(Repair(parameter=n, action="scale", value=math.exp(misread[n] / 2)) for n in blocks),
+            repairs=scale_back({name: -factor for name, factor in misread.items()}, blocks),
         )
         return
 
@@ -276,7 +231,7 @@ def large_bias(net: Net) -> Iterator[Finding]:
 def above_scheme(net: Net) -> Iterator[Finding]:
     """HD206: a layer is much larger than the scheme that most others follow. Smaller is on purpose, mostly."""
     found = laws(net)
-    if not found or found.share < 0.4:
+    if not found or found.share < FOLLOWED:
         return
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE)}
     if not large:
@@ -284,7 +239,7 @@ def above_scheme(net: Net) -> Iterator[Finding]:
     blocks = worst_first(large)
     worst = math.exp(large[blocks[0]])
     first = bool(net.backbone) and net.backbone[0] in net.named[blocks[0]].owners
-    few = len(large) <= max(2, len(found.away) // 6) and found.share >= 0.6
+    few = len(large) <= max(2, len(found.away) // 6) and found.share >= CLEAR
     yield Finding(
         rule="HD206",
         severity="warning" if worst > (ABOVE_FIRST if first else ABOVE_WARNING) and few else "note",
@@ -294,7 +249,7 @@ def above_scheme(net: Net) -> Iterator[Finding]:
         advice=f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}.",
         value=worst,
         threshold=ABOVE,
-        repairs=tuple(Repair(parameter=name, action="scale", value=math.exp(-large[name] / 2)) for name in blocks),
+        repairs=scale_back(large, blocks),
     )
 
 
@@ -337,6 +292,7 @@ def identical_units(net: Net) -> Iterator[Finding]:
     if not alike:
         return
     value = net.named[alike[0]].unlike
+    drawn = tuple(draw_anew(net, name) for name in alike)
     yield Finding(
         rule="HD208",
         severity="fault",
@@ -344,10 +300,10 @@ def identical_units(net: Net) -> Iterator[Finding]:
         message=f"All units of {net.listed(alike)} have the same weights: what differs between them is"
         f" {short(value)} of"
         f" E[W²] (below {trimmed(ALIKE)}), so that they learn the same.",
-        advice="Draw random weights: `nn.init.kaiming_normal_`.",
+        advice=f"Draw random weights ({how_drawn(drawn[0])}).",
         value=value,
         threshold=ALIKE,
-        repairs=tuple(Repair(parameter=name, action="kaiming") for name in alike),
+        repairs=drawn,
     )
 
 

@@ -182,6 +182,42 @@ def test_a_zero_weight_that_learns_explains_the_zero_gradient_before_it() -> Non
     assert found.severity == "fault"
 
 
+def test_a_bias_beside_a_weight_that_cannot_learn_is_named_too_and_makes_it_no_graver() -> None:
+    stuck = plus(
+        network(weights={"l2": {"gradient": "zero"}}),
+        parameters=(vector("l2.bias", gradient="zero"), vector("l4.bias", gradient="zero")),
+    )
+    (found,) = of("HD401", stuck)
+    assert (found.severity, found.blocks) == ("warning", ("l2.weight", "l2.bias"))
+    assert found.message.startswith("l2.weight and l2.bias cannot learn: their gradient is exactly zero,")
+    assert of("HD401", plus(network(), parameters=(vector("l4.bias", gradient="zero"),))) == []
+
+
+@pytest.mark.parametrize(
+    ("scales", "action", "std"),
+    [
+        ([0.2] * 4, "normal", math.sqrt(0.2)),  # all follow E[W²] = 0.2
+        ([1e-4, 2e-3, 0.04, 0.8], "kaiming", 0.0),  # no two agree
+        ([0.2, 0.2, 0.2, 0.04], "normal", math.sqrt(0.2)),
+    ],
+)
+def test_what_is_drawn_anew_follows_the_scheme_of_the_others(scales: list[float], action: str, std: float) -> None:
+    dead = {"weight_sq": 0.0, "kurtosis": math.nan, "gradient": "zero"}
+    others = {f"l{i}": {"weight_sq": scale} for i, scale in zip((0, 1, 4, 5), scales, strict=True)}
+    (found,) = of("HD401", network(weights={"l2": dead, "l3": dead, **others}))
+    assert [(repair.parameter, repair.action) for repair in found.repairs] == [("l2.weight", action)]
+    assert found.repairs[0].value == pytest.approx(std)
+    assert ("(Kaiming)" in found.advice) == (action == "kaiming")
+
+
+def test_a_scheme_by_fans_is_followed_by_the_fans_of_the_drawn() -> None:
+    wide = {"shape": (10, 40), "numel": 400, "fan_in": 40}
+    dead = wide | {"weight_sq": 0.0, "kurtosis": math.nan, "gradient": "zero"}
+    others = {f"l{i}": {"fan_in": n, "fan_out": 7, "weight_sq": 2 / n} for i, n in enumerate((10, 20, 80, 160, 320))}
+    (found,) = of("HD401", network(weights={**others, "l5": dead}))
+    assert found.repairs[0].value == pytest.approx(math.sqrt(2 / 40))
+
+
 def test_an_effect_is_left_out_and_lends_its_gravity_to_the_cause() -> None:
     signals = network(weights={"l2": {"weight_sq": 2.0}}, initial_loss=2.3 * 6)
     (found,) = find(signals)

@@ -1,4 +1,4 @@
-"""Random output directions, and what comes of sending them back: Gram matrices of all blocks along them."""
+"""What comes of sending output directions back: Gram matrices of all blocks along them."""
 
 from __future__ import annotations
 
@@ -10,39 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.first_step import FirstStep, sent_back, sketched_sums, with_slope
 from hessdiag.curvature.pair_groups import MAX_GROUP, PairGroups, sketched_means
-from hessdiag.curvature.range_finder import range_basis
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import sent_to_blocks, watch
 from hessdiag.derivatives.jacobian_form import Jacobian
-from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.problem import Problem
-from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import Result
-from hessdiag.network.hooks import Trace
-
-
-@dataclass(frozen=True)
-class Directions:
-    """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones.
-
-    The `name` tells the streams of different rounds apart.
-    """
-
-    random: int
-    fixed: int = 0
-    scales: list[float] | None = None
-    name: str = ""
-
-    def cotangents(self, loss: Loss) -> int:
-        """Cotangents of an example."""
-        return (self.random + self.fixed) * (1 if loss.has_root else 2)
-
-    @property
-    def cost(self) -> int:
-        """Passes through the network, forward-mode ones included."""
-        return self.random + 2 * self.fixed
 
 
 @dataclass(frozen=True)
@@ -78,7 +53,7 @@ class Sent:
         """Of a part of the batch, from example `start`."""
         seen = watch(problem.model, part, problem.blocks)
         y = seen.y.detach()
-        cotangents = sent_back(problem, part, y, _draw(problem, part, seen, directions, seed))
+        cotangents = sent_back(problem, part, y, directions.draw(problem, part, seen, seed))
         count, every, size = len(cotangents), cotangents, 1.0
         if beside.step is not None:
             every, size = with_slope(problem, part, y, cotangents)
@@ -123,16 +98,3 @@ def _gram(
 
     add(of_group)
     return jacobian.gram()[:, :count, :count].double()
-
-
-def _draw(problem: Problem, part: Batch, seen: Trace, directions: Directions, seed: int) -> Tensor:
-    """The directions z, (m, B, *out): a basis, and random ones orthogonal to it."""
-    y, scales = seen.y.detach(), directions.scales or ()
-    generator = stream(seed, f"weight tangents, {directions.name}")
-    basis = range_basis(problem, part, seen, count=directions.fixed, scales=scales, generator=generator)
-    omega = gaussians(seed, f"sketches, {directions.name},", part.numbers, (directions.random, *y.shape[1:])).to(y)
-    if len(basis):
-        flat = basis.flatten(2)  # (r, B, N)
-        along = torch.einsum("rbn,qbn->qrb", flat, omega.flatten(2))
-        omega = omega - torch.einsum("qrb,rbn->qbn", along, flat).view_as(omega)
-    return torch.cat([basis, omega])

@@ -1,0 +1,55 @@
+"""Output directions of each example: a deflation basis that is treated exactly, and random ones orthogonal to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hessdiag.curvature.range_finder import range_basis
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.problem import Problem
+from hessdiag.execution.seeds import gaussians, stream
+from hessdiag.network.hooks import Trace
+
+
+@dataclass(frozen=True)
+class Directions:
+    """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones.
+
+    Attributes:
+        random, fixed: how many.
+        scales: weights of the blocks in the search for a basis; None where it is all outputs.
+        name: tells the streams of different rounds apart.
+    """
+
+    random: int
+    fixed: int = 0
+    scales: list[float] | None = None
+    name: str = ""
+
+    def cotangents(self, loss: Loss) -> int:
+        """Cotangents of an example."""
+        return (self.random + self.fixed) * (1 if loss.has_root else 2)
+
+    @property
+    def cost(self) -> int:
+        """Passes through the network, the forward-mode ones that find a basis included."""
+        return self.random + self.fixed * (1 if self.scales is None else 2)
+
+    def draw(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor:
+        """The directions z, (m, B, *out), of a part whose forward pass has been `seen`; the basis first.
+
+        A basis of as many as there are outputs is these.
+        """
+        y, scales = seen.y.detach(), self.scales or ()
+        generator = stream(seed, f"weight tangents, {self.name}")
+        basis = range_basis(problem, part, seen, count=self.fixed, scales=scales, generator=generator)
+        omega = gaussians(seed, f"sketches, {self.name},", part.numbers, (self.random, *y.shape[1:])).to(y)
+        if len(basis):
+            flat = basis.flatten(2)  # (r, B, N)
+            along = torch.einsum("rbn,qbn->qrb", flat, omega.flatten(2))
+            omega = omega - torch.einsum("qrb,rbn->qbn", along, flat).view_as(omega)
+        return torch.cat([basis, omega])

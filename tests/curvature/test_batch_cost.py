@@ -1,0 +1,51 @@
+"""Which algorithm the batch view takes: costs that were measured, and memory."""
+
+import pytest
+import torch
+from torch import nn
+
+import hessdiag
+from hessdiag.curvature.batch_cost import WORKING, Limits, batch_cost, pairs_fit
+from hessdiag.curvature.plan import plan
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import CrossEntropy, RandomQuadratic
+from hessdiag.network.blocks import find_blocks
+from hessdiag.network.shapes import measure_shapes
+
+
+def test_the_cheapest_algorithm_is_chosen_and_the_report_says_why() -> None:
+    torch.manual_seed(0)
+    lenet, x = hessdiag.models.StridedLeNet(), torch.randn(2, 3, 32, 32)
+    blocks = find_blocks(lenet)[0]
+    shape = measure_shapes(lenet, Batch.of(x, None), blocks)
+    options = {"matrix": "ggn", "per": "batch", "outputs": 10}
+    methods = {}
+    for size in (8, 1024):
+        cost = batch_cost(shape, blocks, size, Limits())
+        methods[size] = plan(method="auto", batch_size=size, cost=cost, **options)
+    assert (methods[8].method, methods[1024].method) == ("exact", "sketch")
+    assert 500 < batch_cost(shape, blocks, 1024, Limits()).exact < 1100  # 751 were measured
+    for word in ("Gram matrices", "sketches of the whole batch", "products in weight space"):
+        assert word in methods[1024].reason
+    two_sided = batch_cost(shape, blocks, 1024, Limits(has_root=False))
+    assert plan(method="auto", batch_size=1024, cost=two_sided, **options).method == "sketch"
+    tight = batch_cost(shape, blocks, 1024, Limits(fits=False, memory=2**20))
+    assert plan(method="auto", batch_size=1024, cost=tight, **options).method == "probe"
+    assert "too many for the memory" in plan(method="auto", batch_size=1024, cost=tight, **options).reason
+
+
+def test_sketches_that_do_not_fit_are_refused() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.Flatten(), nn.LazyLinear(10))
+    model(x := torch.randn(8, 3, 20, 20))
+    with pytest.raises(hessdiag.HessdiagError, match=r"max_memory .* method 'sketch' per batch needs at least"):
+        hessdiag.diagnose(model, x, per="batch", method="sketch", max_memory="2MiB")
+
+
+def test_memory_is_that_of_two_directions_of_four_examples() -> None:
+    model, x = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 4)), torch.randn(8, 6)
+    shape = measure_shapes(model, Batch.of(x, None), find_blocks(model)[0])
+    least = 4 * shape.bytes_per_example(2) * WORKING
+    assert pairs_fit(shape, CrossEntropy(), int(least + 1))
+    assert not pairs_fit(shape, CrossEntropy(), int(least * 0.99))
+    no_root = RandomQuadratic.draw(4, seed=0, like=x)
+    assert not pairs_fit(shape, no_root, int(least + 1))

@@ -1,0 +1,73 @@
+"""The dry run of a model: outputs, shapes and order from one call, and errors as the model itself raises them."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hessdiag
+from hessdiag.data.batch import Batch
+from hessdiag.errors import HessdiagError
+from hessdiag.network.blocks import find_blocks
+from hessdiag.user_code import trial
+from hessdiag.user_code.trial import try_model
+
+CALLS: list[int] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_called() -> None:
+    CALLS.clear()
+
+
+class Crossed(nn.Module):
+    """Runs its layers in another order than it holds them, notes the examples of its calls, and returns a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(5, 3)
+        self.first = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        CALLS.append(len(x))
+        return {"other": x, "logits": self.last(self.first(x).relu())}
+
+
+X = torch.randn(6, 4)
+
+
+def test_outputs_shapes_and_order_come_from_one_call() -> None:
+    model = Crossed()
+    dry = try_model(model, Batch.of(X, None), find_blocks(model)[0])
+    assert CALLS == [2]
+    assert torch.equal(dry.outputs.y, model(X[:2])["logits"])
+    assert not dry.outputs.y.requires_grad
+    assert dry.shape.order == ("first", "last")
+    assert dry.shape.outputs == 3
+    assert (dry.shape.layers["first"].inputs, dry.shape.layers["first"].outputs) == (4, 5)
+    assert not model._forward_hooks
+    assert len(try_model(model, Batch.of(X, None), examples=5).outputs.y) == 5
+
+
+def test_a_description_takes_one_call() -> None:
+    model = Crossed()
+    assert [block.name for block in hessdiag.describe(model, X).blocks] == [
+        "last.weight",
+        "last.bias",
+        "first.weight",
+        "first.bias",
+    ]
+    assert CALLS == [2]
+
+
+def test_a_model_that_cannot_read_its_inputs_says_so_under_its_name() -> None:
+    with pytest.raises(HessdiagError, match=r"^model 'x' cannot read inputs of shape 6×3 \(RuntimeError: mat1"):
+        try_model(nn.Linear(4, 2), Batch.of(X[:, :3], None), name="model 'x'")
+
+
+def test_what_watching_alone_raises_is_not_put_down_to_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a hook")
+
+    monkeypatch.setattr(trial, "run_dry", broken)
+    with pytest.raises(RuntimeError, match=r"^a hook$"):
+        try_model(nn.Linear(4, 2), Batch.of(X, None))
