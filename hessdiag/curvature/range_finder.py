@@ -48,7 +48,7 @@ def range_basis(
         part: B examples.
         seen: their forward pass.
         count: vectors of an example, at most as many as it has outputs.
-        scales: s_l of every block.
+        scales: s_l of every block; 0 for those that do without.
         generator: the same for all parts, so that a displacement is one of the weights.
     """
     y = seen.y.detach()
@@ -76,7 +76,11 @@ def _samples(
     ruled = [block for block in problem.blocks if block.structured and block.kind != "scalar"]
     network = FunctionalModel(problem.model)
     moved = _moved_outputs(network, part, seen.calls, _displaced(problem.model, seen, ruled, factors), count)
-    others = [block for block in problem.blocks if moved is None or block not in ruled]
+    others = [
+        block
+        for block, scale in zip(problem.blocks, scales, strict=True)
+        if scale > 0 and (moved is None or block not in ruled)
+    ]
     for number in range(count):
         sample = torch.zeros_like(seen.y) if moved is None else moved[number]
         if others:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,7 +92,14 @@ def combine(rounds: list[Round], eps: float) -> Total:
 
 
 def directions_wanted(
-    found: Round, own: list[int], rtol: float, room: int, *, parts: int = 1, share: float = 1.0
+    found: Round,
+    own: list[int],
+    rtol: float,
+    room: int,
+    *,
+    parts: int = 1,
+    margin: float = MARGIN,
+    at_once: float = math.inf,
 ) -> int:
     """Directions, `MIN_DIRECTIONS` to `room`, that should bring the diagonal blocks `own` to `rtol`.
 
@@ -101,12 +109,15 @@ def directions_wanted(
         rtol: relative standard error.
         room: that there is for directions.
         parts: examples that have directions of their own.
-        share: of the pilot's variance that is left with the directions of all of them.
+        margin: on the standard error that the pilot foretells.
+        at_once: directions that fit into a round; only those of one round make pairs.
     """
     value, shared, apart = (np.diagonal(each)[own] for each in (found.value, found.shared, found.apart))
-    target = (rtol * np.maximum(value, 0) / MARGIN) ** 2
+    target = (rtol * np.maximum(value, 0) / margin) ** 2
     q = np.arange(min(MIN_DIRECTIONS, room), room + 1, dtype=np.int64)[:, None]
-    variance = (4 * (q - 2) * np.maximum(shared, 0) + 2 * np.maximum(apart, 0)) / (q * (q - 1)) * share
+    rounds = np.ceil(q / max(at_once, MIN_DIRECTIONS)).clip(1)
+    each = np.ceil(q / rounds).clip(2)
+    variance = (4 * (each - 2) * np.maximum(shared, 0) + 2 * np.maximum(apart, 0)) / (each * (each - 1) * rounds)
     enough = (variance * widening(degrees_of_freedom(q, parts)) ** 2 <= target).all(axis=1)
     return int(q[enough.argmax() if enough.any() else -1, 0])
 

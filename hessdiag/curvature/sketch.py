@@ -18,7 +18,8 @@ independent of the ω leaves the estimate unbiased.
 
 *How many*: stopping as soon as the samples look precise biases them, low estimates of a skewed sum looking the more
 precise. Hence pilots on a few examples choose basis and number of directions (Stein's two stages, Annals of
-Mathematical Statistics 16 (1945) 243–258), and only directions drawn after that, all of them, make the estimate.
+Mathematical Statistics 16 (1945) 243–258), and only directions drawn after that, all of them, make the estimate. How
+far the pilots can be trusted is the matter of `hessdiag.curvature.estimators.components`.
 """
 
 from __future__ import annotations
@@ -27,18 +28,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from hessdiag.curvature.directions import Directions
+from hessdiag.curvature.estimators.components import component_sums, cycles_of, shrunk
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
-from hessdiag.curvature.first_step import KEYS, FirstStep, sent_back, sketched_sums, with_slope
-from hessdiag.curvature.pair_groups import MAX_GROUP, PAIRS, PairGroups, sketched_means
+from hessdiag.curvature.first_step import KEYS, FirstStep
+from hessdiag.curvature.pair_groups import PAIRS, PairGroups
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.rounds import (
     MIN_DIRECTIONS,
@@ -50,23 +49,29 @@ from hessdiag.curvature.rounds import (
     rounding_of,
     weight_places,
 )
+from hessdiag.curvature.sent_directions import NOTHING_BESIDE, Beside, Sent
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import sent_to_blocks, watch
-from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import ALL_HERE, Result, Work
+from hessdiag.results.numbers import Array
 
-PILOT = 12  # directions of a pilot
+RANK_PILOT = 24  # directions of the first pilot: few examples with many tell the variance best
+SMALL_BUDGET = 100  # products with no room for so many
+PILOT = 12  # directions of a pilot with a basis
 PILOT_EXAMPLES = 16
 PILOT_SHARE = 4  # a quarter of a small batch
+MIN_PILOT_EXAMPLES = 3  # with a basis, which leaves much now and then
 BASIS = (4, 16)  # of the range finder at first, at least and at most; then twice as many while that saves directions
 MAX_BASIS = 64
 CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave little
-HEAVY_TAILS = 1.5  # times more margin where a basis leaves little, but now and then much
+SMALL = 1e-140  # values whose squares fit float64
+MARGIN = 1.25  # on the standard error that a pilot foretells; the most that one of many blocks asks for has its own
+HEAVY_TAILS = 2.0  # where a basis leaves little of a low rank, but now and then much
 PAIR = 2  # examples of a group, which are in memory at once
 LOW_RANK = 10.0  # effective rank under which deflation pays
 CONCENTRATED = 50.0  # under which, and under a twentieth of the outputs, it may where many directions are wanted
-COSTLY = 64  # directions from which a basis is tried for a few blocks of low rank
+COSTLY = 160  # directions from which a basis is tried for a few blocks of low rank
+TRIAL = 0.25  # of those directions, at most, which it may cost to try
 RANDOM = 12  # directions of a round, at least, where the budget has room for them
 
 
@@ -97,34 +102,25 @@ def sketch_per_example(
         work: carries out each round.
     """
     size = problem.batch.size
-    few = min(PILOT_EXAMPLES, max(3, size // PILOT_SHARE), size)
-    spread_out = problem.batch.select([number * size // few for number in range(few)])
-    pilot = _Pilot(replace(problem, batch=spread_out), size, budget.rtol, chunk, seed, work)
-    first = pilot.run(Directions(PILOT, name="pilot"))
-    room = max(budget.max_products - PILOT, MIN_DIRECTIONS)
-    directions, spent = _choose(pilot, first, room, most, outputs)
+    pilot = _Pilot(problem, size, budget.rtol, chunk, most, seed, work)
+    first, choice = _choose(pilot, budget.max_products, most, outputs)
+    directions, spent = choice
     rounds = _rounds(directions, most)
     groups = PairGroups.of(size, largest=PAIR, blocks=len(problem.blocks))
     if groups is not None:  # in this order whatever is measured, so that the numbers are the same
         problem = replace(problem, batch=problem.batch.select(groups.order()))
     fit = pairs and most >= PAIR * rounds[0].cotangents(problem.loss)
-    beside = _Beside(step, groups if fit else None)
-    measured = [_round(problem, each, chunk, seed, work, beside if each is rounds[0] else _Beside()) for each in rounds]
+    beside = Beside(step, groups if fit else None)
+    measured = [
+        _round(problem, each, chunk, seed, work, beside if each is rounds[0] else NOTHING_BESIDE) for each in rounds
+    ]
     total = combine(measured, rounding_of(problem))
-    spent += PILOT + sum(each.cost for each in rounds)
+    spent += sum(each.cost for each in rounds)
     rank = first.ranks.median()
     how = f"{'deflated' if directions.fixed else 'plain'} sketches, median effective rank {rank:.1f}"
     how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
     found = total.curvature(problem, spent, budget.rtol)
     return replace(found, how=how, first_step=measured[0].first_step, pairs=measured[0].pairs)
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """What a round measures beside the blocks: the first step of optimisers, and pairs of examples."""
-
-    step: FirstStep | None = None
-    groups: PairGroups | None = None
 
 
 @dataclass(frozen=True)
@@ -138,30 +134,82 @@ class _Pilot:
     size: int  # examples of the whole batch
     rtol: float
     chunk: Callable[[int], int]
+    most: int
     seed: int
     work: Work
 
-    def run(self, directions: Directions) -> Round:
-        return _round(self.problem, directions, self.chunk, self.seed, self.work)
+    def with_examples(self, few: int) -> _Pilot:
+        """The same of so many examples, spread over the batch."""
+        spread_out = [number * self.size // few for number in range(few)]
+        return replace(self, problem=replace(self.problem, batch=self.problem.batch.select(spread_out)))
 
-    def wanted(self, found: Round, room: int, *, deflated: bool = False) -> int:
+    def run(self, directions: Directions, *, heavy_tails: bool = False) -> Round:
+        """What so many directions tell, with ζ₁ and ζ₂ as precise as they can be had.
+
+        What a basis leaves of a low rank has heavy tails, which the pairs themselves show best.
+        """
+        if heavy_tails:
+            return _round(self.problem, directions, self.chunk, self.seed, self.work)
+        found = _round(self.problem, directions, self.chunk, self.seed, self.work, Beside(components=True))
+        value, shared = np.diagonal(found.value), np.diagonal(found.shared).copy()
+        own = [i for i in weight_places(self.problem) if value[i] > SMALL and found.ranks.norms_sq[i] > 0]
+        if own and not directions.fixed:
+            parts = self.problem.batch.size
+            size = value[own] ** 2 / parts
+            cycles = parts * cycles_of(directions.random)
+            shared[own] = shrunk(shared[own] / size, found.ranks.effective()[own], cycles=cycles) * size
+        shared = np.diag(np.maximum(shared, 0))
+        return replace(found, shared=shared, apart=found.apart + 3 * shared)
+
+    def wanted(self, found: Round, room: int, *, fixed: int = 0, heavy_tails: bool = False) -> int:
         """Directions, `MIN_DIRECTIONS` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
-        own = weight_places(self.problem)
-        own_noise = float(widening(degrees_of_freedom(PILOT, self.problem.batch.size)))
-        own_noise *= HEAVY_TAILS if deflated else 1.0
-        share = self.problem.batch.size / self.size
-        return directions_wanted(found, own, self.rtol / own_noise, room, parts=self.size, share=share)
+        return int(self.wanted_by_block(found, room, fixed=fixed, heavy_tails=heavy_tails).max(initial=MIN_DIRECTIONS))
+
+    def wanted_by_block(self, found: Round, room: int, *, fixed: int = 0, heavy_tails: bool = False) -> Array:
+        """The same for each weight block."""
+        noise = HEAVY_TAILS * float(widening(degrees_of_freedom(PILOT, self.problem.batch.size)))
+        margin = noise if heavy_tails else MARGIN
+        share = self.problem.batch.size / self.size  # of the pilot's variance, with the directions of all examples
+        found = replace(found, shared=found.shared * share, apart=found.apart * share)
+        wanted = partial(directions_wanted, found, rtol=self.rtol, room=room, parts=self.size, margin=margin)
+        each = [wanted(own=[place], at_once=self.most - fixed) for place in weight_places(self.problem)]
+        return np.array(each)
 
 
-def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> tuple[Directions, int]:
-    """Directions of the measurement, and the products that choosing them took.
+def _choose(pilot: _Pilot, products: int, most: int, outputs: int) -> tuple[Round, tuple[Directions, int]]:
+    """The first pilot, directions of the measurement, and the products that choosing them took, of so many in all."""
+    size = pilot.size
+    few = min(PILOT_EXAMPLES, max(MIN_PILOT_EXAMPLES, size // PILOT_SHARE), size)
+    for_basis = pilot.with_examples(few)
+    wide = products >= SMALL_BUDGET and most >= RANK_PILOT
+    for_rank = pilot.with_examples(min(few, max(size // PILOT_SHARE, min(2, size - 1), 1))) if wide else for_basis
+    directions = Directions(RANK_PILOT if wide else PILOT, name="pilot")
+    first = for_rank.run(directions)
+    room = max(products - directions.cost, MIN_DIRECTIONS)
+    wanted = for_rank.wanted_by_block(first, room)
+    chosen, spent = _with_or_without_basis(for_basis, first, wanted, room, outputs)
+    return first, (chosen, directions.cost + spent)
 
-    A basis pays where most blocks have a low rank; or where one does that would ask for many directions of all.
+
+def _with_or_without_basis(
+    pilot: _Pilot, first: Round, wanted: Array, room: int, outputs: int
+) -> tuple[Directions, int]:
+    """Directions of the measurement, and the products that trying a basis took.
+
+    A basis pays where most blocks have a low rank; or where one does that would ask for many directions of all. It is
+    then one for those blocks that would ask for most.
+
+    Args:
+        pilot: for a basis.
+        first: of the first pilot.
+        wanted: directions without a basis, by weight block.
+        room: products that are left.
+        outputs: N.
     """
-    ranks, own = first.ranks.effective(), weight_places(pilot.problem)
+    ranks, own, most = first.ranks.effective(), weight_places(pilot.problem), pilot.most
     rank = first.ranks.median()
     most_low = rank < LOW_RANK  # false where there is no curvature
-    plain = Directions(min(pilot.wanted(first, room), room))
+    plain = Directions(int(wanted.max(initial=MIN_DIRECTIONS)))
     low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 20))
     if not most_low and (plain.random < COSTLY or not low[own].any()):
         return plain, 0
@@ -169,21 +217,31 @@ def _choose(pilot: _Pilot, first: Round, room: int, most: int, outputs: int) -> 
     scales = first.ranks.scales()
     if not most_low:
         rank = float(np.median(ranks[own][low[own]]))
-        scales = [scale if is_low else 0.0 for scale, is_low in zip(scales, low, strict=True)]
+        asked = dict(zip(own, wanted / plain.random, strict=True))
+        ruled = [block.structured for block in pilot.problem.blocks]  # a pass of its own for each of the others
+        scales = [scale * asked.get(place, 0.0) * ruled[place] for place, scale in enumerate(scales)]
     basis = min(first_basis(rank) if outputs > BASIS[1] else outputs, widest)
-    directions, spent = _deflated(pilot, scales, room, basis, widest)
+    if not most_low and (PILOT + 2 * basis) * pilot.problem.batch.size > TRIAL * plain.random * pilot.size:
+        return plain, 0
+    directions, spent = _deflated(pilot, scales, room, basis, widest, heavy_tails=most_low)
     if not most_low and directions.cost >= plain.cost:
         return plain, spent
     return directions, spent
 
 
 def first_basis(rank: float) -> int:
-    """Vectors that leave little of blocks of a rank."""
+    """Vectors that leave little of blocks of a rank.
+
+    >>> first_basis(1.0), first_basis(1.4), first_basis(2.5), first_basis(20.0)
+    (4, 4, 8, 16)
+    """
     least, most = BASIS
-    return int(min(most, max(least, 2 ** math.ceil(math.log2(CATCHES * max(rank, 1.0))))))
+    return int(min(most, max(least, 2 ** round(math.log2(CATCHES * max(rank, 1.0))))))
 
 
-def _deflated(pilot: _Pilot, scales: list[float], room: int, basis: int, widest: int) -> tuple[Directions, int]:
+def _deflated(
+    pilot: _Pilot, scales: list[float], room: int, basis: int, widest: int, *, heavy_tails: bool
+) -> tuple[Directions, int]:
     """Basis and directions of the measurement, and the products that finding them took.
 
     The basis is doubled as long as that promises to save more directions than it costs. A budget that is too small for
@@ -196,7 +254,8 @@ def _deflated(pilot: _Pilot, scales: list[float], room: int, basis: int, widest:
         if left < RANDOM + 2 * basis:
             basis = min(basis, max(0, (room - spent - RANDOM) // 2)) if not spent else basis // 2
             return Directions(max(room - spent - 2 * basis, MIN_DIRECTIONS), basis, scales), spent
-        random = pilot.wanted(pilot.run(trial), left - 2 * basis, deflated=True)
+        found = pilot.run(trial, heavy_tails=heavy_tails)
+        random = pilot.wanted(found, left - 2 * basis, fixed=basis, heavy_tails=heavy_tails)
         spent += trial.cost
         if random <= 4 * basis or 2 * basis > min(MAX_BASIS, widest):
             return Directions(random, basis, scales), spent
@@ -215,14 +274,15 @@ def _round(
     chunk: Callable[[int], int],
     seed: int,
     work: Work,
-    beside: _Beside = _Beside(),
+    beside: Beside = NOTHING_BESIDE,
 ) -> Round:
     """One independent set of directions for every example of a batch."""
     batch, q = problem.batch, directions.random
 
     def measure(part: Batch) -> Result:
-        sent = _Sent.of(problem, part, directions, seed, beside, part.offset - batch.offset)
-        return {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.beside}
+        sent = Sent.of(problem, part, directions, seed, beside, part.offset - batch.offset)
+        sums = {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.beside}
+        return {**sums, **component_sums(sent.curved, fixed=directions.fixed)} if beside.components else sums
 
     cotangents = directions.cotangents(problem.loss) + (beside.step is not None)
     at_once = max(1, chunk(cotangents)) if beside.groups is None else beside.groups.chunk(chunk(cotangents))
@@ -233,68 +293,3 @@ def _round(
         first_step={key: sums[key] for key in KEYS} if beside.step is not None else None,
         pairs={key: sums[key] for key in PAIRS} if beside.groups is not None else None,
     )
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """What came of the directions z that were sent back, for all blocks, the deflation basis first.
-
-    Attributes:
-        curved, grams: z_k^T K_l S z_m and z_k^T K_l z_m, (B, L, m, m).
-        beside: sums of what else was asked for.
-    """
-
-    curved: Tensor
-    grams: Tensor
-    beside: Result
-
-    @classmethod
-    def of(cls, problem: Problem, part: Batch, directions: Directions, seed: int, beside: _Beside, start: int) -> _Sent:
-        """Of a part of the batch, from example `start`."""
-        seen = watch(problem.model, part, problem.blocks)
-        y = seen.y.detach()
-        z = directions.draw(problem, part, seen, seed)
-        cotangents = sent_back(problem, part, y, z)
-        count, every, size = len(cotangents), cotangents, 1.0
-        if beside.step is not None:
-            every, size = with_slope(problem, part, y, cotangents)
-        means = partial(sketched_means, fixed=directions.fixed, root=problem.loss.has_root)
-        rows = beside.groups.rows(start, part.size) if beside.groups is not None else None
-        grams, moved = [], []
-        jacobians = sent_to_blocks(problem.model, part, problem.blocks, seen, every)
-        for number, (block, jacobian) in enumerate(zip(problem.blocks, jacobians, strict=True)):
-            gram = cotangents.new_zeros(part.size, count, count, dtype=torch.float64)
-            if jacobian is not None:
-                gram = _gram(jacobian, count, partial(rows.add, number) if rows is not None else None, means)
-            grams.append(gram)
-            if beside.step is not None:
-                moved.append(beside.step.of_block(block.name, jacobian, every))
-        sums: dict[str, Any] = dict(rows.result()) if rows is not None else {}
-        if beside.step is not None:
-            sums |= sketched_sums(problem, part, beside.step, every, moved, directions.fixed, size)
-        both = torch.stack(grams, dim=1).detach()
-        if problem.loss.has_root:
-            return cls(both, both, sums)
-        return cls(both[:, :, : len(z), len(z) :], both[:, :, : len(z), : len(z)], sums)
-
-
-def _gram(
-    jacobian: Jacobian,
-    count: int,
-    add: Callable[[Callable[[int, int], tuple[float, float]]], None] | None,
-    means: Callable[[Tensor], tuple[float, float]],
-) -> Tensor:
-    """Gram matrices of every example along the first `count` cotangents, (B, count, count), and means of pairs."""
-    if add is None:
-        return jacobian.gram()[:, :count, :count].double()
-    if jacobian.shape[0] <= MAX_GROUP:  # the Jacobian is formed once for both
-        K = jacobian.cross(jacobian)[:, :count, :, :count].double()
-        add(lambda start, stop: means(K[start:stop, :, start:stop]))
-        return K.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-
-    def of_group(start: int, stop: int) -> tuple[float, float]:
-        few = jacobian.narrow(start, stop)
-        return means(few.cross(few)[:, :count, :, :count])
-
-    add(of_group)
-    return jacobian.gram()[:, :count, :count].double()

@@ -6,23 +6,25 @@ In which form a block's is held follows from its layers: `Sites`, `Lookup`, `Den
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import functional_jacobians, output_tangent
 from hessdiag.derivatives.jacobian_form import Dense, Jacobian, fitting
 from hessdiag.derivatives.lookup import Lookup
 from hessdiag.derivatives.sites import Sites
-from hessdiag.derivatives.summed import merge
-from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
+from hessdiag.derivatives.summed import concatenate, merge
+from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 from hessdiag.network.layers import CONVOLUTIONS
 
 PIECE = 2**22  # bytes of the factors that are multiplied at once, where J is formed from them
+MAX_APART = 2  # examples that are sent back one by one where a block has no rule
 
 
 def all_jacobians(
@@ -52,9 +54,38 @@ def watch(model: nn.Module, part: Batch, blocks: Sequence[Block]) -> Trace:
 def sent_to_blocks(
     model: nn.Module, part: Batch, blocks: Sequence[Block], seen: Trace, cotangents: Tensor
 ) -> Iterator[Jacobian | None]:
-    """As `all_jacobians`, of cotangents (C, B, *out) and a forward pass that are at hand."""
-    phis = backpropagate(seen.y, [call.output_edge for call in seen.calls], cotangents)
-    yield from jacobians_of(model, part, blocks, seen.calls, phis, cotangents)
+    """As `all_jacobians`, of cotangents (C, B, *out) and a forward pass that are at hand.
+
+    Blocks without a rule share the backward passes of a single example, where a parameter's gradient is one's Jacobian.
+    """
+    others = [block for block in blocks if not block.structured and block.kind != "scalar"]
+    if others and 1 < part.size <= MAX_APART:
+        yield from _one_by_one(model, part, blocks, cotangents)
+        return
+    shared = others if part.size == 1 else []
+    edges = [call.output_edge for call in seen.calls]
+    leaves = [get_gradient_edge(block_parameter(model, block)) for block in shared]
+    every = backpropagate(seen.y, [*edges, *leaves], cotangents)
+    own = dict(zip([block.name for block in shared], every[len(edges) :], strict=True))
+    yield from jacobians_of(model, part, blocks, seen.calls, every[: len(edges)], cotangents, own)
+
+
+def _one_by_one(
+    model: nn.Module, part: Batch, blocks: Sequence[Block], cotangents: Tensor
+) -> Iterator[Jacobian | None]:
+    """As `all_jacobians`, from a pass of each example's own."""
+    examples = list(part.chunks(1))
+    rows = [cotangents[:, number : number + 1] for number in range(part.size)]
+    each = [
+        sent_to_blocks(model, one, blocks, watch(model, one, blocks), row)
+        for one, row in zip(examples, rows, strict=True)
+    ]
+    for block, column in zip(blocks, zip(*each, strict=True), strict=True):
+        if all(jacobian is None for jacobian in column):
+            yield None
+            continue
+        nothing = Dense(cotangents.new_zeros(1, len(cotangents), block.numel))  # y of this one does not depend on it
+        yield concatenate([nothing if jacobian is None else jacobian for jacobian in column])
 
 
 def unit_cotangents(y: Tensor) -> Tensor:
@@ -71,9 +102,14 @@ def jacobians_of(
     calls: Sequence[LayerCall],
     phis: Sequence[Tensor | None],
     cotangents: Tensor,
+    own: Mapping[str, Tensor | None] | None = None,
 ) -> Iterator[Jacobian | None]:
-    """As `all_jacobians`, with the gradients `phis` in the outputs of the watched `calls` already at hand."""
-    others = [block for block in blocks if not block.structured and block.kind != "scalar"]
+    """As `all_jacobians`, with the gradients `phis` in the outputs of the watched `calls` already at hand.
+
+    Those in parameters themselves, (C, *shape) by block name, are `own` where there is but one example.
+    """
+    own = own or {}
+    others = [b for b in blocks if not b.structured and b.kind != "scalar" and b.name not in own]
     dense = functional_jacobians(model, others, part, cotangents) if others else {}
     for block in blocks:
         if block.kind == "scalar":
@@ -81,6 +117,9 @@ def jacobians_of(
             yield Dense.of((cotangents * column).flatten(2).sum(dim=2).T.unsqueeze(2))
         elif block.structured:
             yield block_jacobian(model, block, calls, phis, examples=part.size)
+        elif block.name in own:
+            gradient = own[block.name]
+            yield None if gradient is None else Dense.of(gradient.detach().flatten(1).unsqueeze(0))
         else:
             yield Dense.of(dense.pop(block.name))
 

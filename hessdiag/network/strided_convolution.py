@@ -132,9 +132,7 @@ class _InputGradient(torch.autograd.Function):
         """Nothing is differentiated again."""
 
     @staticmethod
-    def vmap(
-        _: Any, in_dims: tuple[Any, ...], gradient: Tensor, weight: Tensor, sizes: Strided
-    ) -> tuple[Tensor, int]:
+    def vmap(_: Any, in_dims: tuple[Any, ...], gradient: Tensor, weight: Tensor, sizes: Strided) -> tuple[Tensor, int]:
         """Of several; each example's lie together in memory, as its Jacobian takes them."""
         every = gradient.movedim(in_dims[0], 1)  # (B, C, n, h, w)
         found = sizes.input_gradient(every.flatten(0, 1), weight)
