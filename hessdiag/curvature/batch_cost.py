@@ -19,6 +19,7 @@ ROWS = 256  # directions of all examples of a group: their pairs take about as l
 ROWS_OF_ALL = 1024  # where these are of all examples: then none of their pairs is missing
 GROUP = 4  # examples of a group, at least: fewer pairs do not tell how much they vary
 WORKING = 3  # times the memory of activations and cotangents, of which products of all with all take copies
+COPIES = 4  # of the products of all directions of a group with all, in float64
 BASIS = 48  # passes of an example, with pilots and a basis that leaves little
 PRODUCTS = 32  # that a block takes
 PRODUCT = 2.3  # gradients
@@ -113,6 +114,12 @@ def check_pairs_fit(shape: NetworkShape, loss: Loss, memory: int) -> None:
             f"max_memory {memory} bytes: method 'sketch' per batch needs at least {_least(shape, loss)}, for two"
             f" directions of {GROUP} examples at once: use method 'probe'"
         )
+
+
+def examples_together(shape: NetworkShape, blocks: int, directions: int, *, memory: int) -> int:
+    """Examples of a group that fit into memory with so many directions of each, and their products for all blocks."""
+    rows = math.isqrt(memory // WORKING // (COPIES * 8 * blocks))
+    return min(shape.chunk(directions, memory=memory // WORKING), max(1, rows // directions))
 
 
 def _least(shape: NetworkShape, loss: Loss) -> int:

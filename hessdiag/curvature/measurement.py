@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from hessdiag.curvature.batch_cost import WORKING, check_pairs_fit
+from hessdiag.curvature.batch_cost import check_pairs_fit, examples_together
 from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
@@ -88,7 +88,7 @@ def _without_step(
             problem,
             outputs=shape.outputs,
             budget=Budget(settings.rtol, settings.max_products),
-            fit=partial(shape.chunk, memory=memory.total // WORKING),
+            fit=partial(examples_together, shape, len(problem.blocks), memory=memory.total),
             seed=settings.seed,
             work=work,
         )

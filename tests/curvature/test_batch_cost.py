@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import hessdiag
-from hessdiag.curvature.batch_cost import WORKING, Limits, batch_cost, pairs_fit
+from hessdiag.curvature.batch_cost import WORKING, Limits, batch_cost, examples_together, pairs_fit
 from hessdiag.curvature.plan import plan
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import CrossEntropy, RandomQuadratic
@@ -49,3 +49,13 @@ def test_memory_is_that_of_two_directions_of_four_examples() -> None:
     assert not pairs_fit(shape, CrossEntropy(), int(least * 0.99))
     no_root = RandomQuadratic.draw(4, seed=0, like=x)
     assert not pairs_fit(shape, no_root, int(least + 1))
+
+
+def test_a_group_fits_with_its_products() -> None:
+    """Of many blocks, all directions with all take more than activations do."""
+    model, x = nn.Sequential(*(nn.Linear(4, 4) for _ in range(100))), torch.randn(8, 4)
+    shape = measure_shapes(model, Batch.of(x, None), find_blocks(model)[0])
+    few, many = (examples_together(shape, 200, 2, memory=memory) for memory in (2**24, 2**30))
+    assert 200 * (2 * few) ** 2 * 8 * 4 <= 2**24 / 3 < 200 * (2 * few + 2) ** 2 * 8 * 4
+    assert many > 5 * few
+    assert examples_together(shape, 200, 4, memory=2**24) == few // 2
