@@ -117,8 +117,11 @@ def sketch_per_example(
     total = combine(measured, rounding_of(problem))
     spent += sum(each.cost for each in rounds)
     rank = first.ranks.median()
-    how = f"{'deflated' if directions.fixed else 'plain'} sketches, median effective rank {rank:.1f}"
-    how = how if math.isfinite(rank) else "plain sketches of blocks without any curvature"
+    how = "plain sketches of blocks without any curvature"
+    if math.isfinite(rank):
+        basis = f"a basis of {directions.fixed} and " if directions.fixed else ""
+        drawn = f"{basis}{sum(each.random for each in rounds)} directions"
+        how = f"{'deflated' if basis else 'plain'} sketches, {drawn}, median effective rank {rank:.1f}"
     found = total.curvature(problem, spent, budget.rtol)
     return replace(found, how=how, first_step=measured[0].first_step, pairs=measured[0].pairs)
 
