@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from itertools import product
 
 import pytest
@@ -12,6 +13,7 @@ from floors import (
     Layer,
     Peak,
     backward_operations,
+    batch_sketch,
     counted_operations,
     exact_batch_map,
     exact_map,
@@ -22,6 +24,7 @@ from floors import (
 )
 from torch import nn
 
+from hessdiag.data.batch import Batch
 from hessdiag.network.hooks import backpropagate, trace
 
 CPU = torch.device("cpu")
@@ -39,10 +42,12 @@ def test_a_forward_pass_takes_what_torch_counts(subject: Subject) -> None:
 
 
 def test_a_cotangent_takes_what_torch_counts(subject: Subject) -> None:
-    one = subject.problem.batch.narrow(0, 1)
-    seen = trace(subject.problem.model, one, [block.owners[0] for block in subject.problem.blocks])
+    """In float64, where hessdiag sends back through strided convolutions as torch does, not by a faster product."""
+    one = Batch.of(subject.task.x[:1].double(), None)
+    model = deepcopy(subject.problem.model).double()
+    seen = trace(model, one, [block.owners[0] for block in subject.problem.blocks])
     edges = [call.output_edge for call in seen.calls]
-    cotangent = torch.randn(1, *seen.y.shape)
+    cotangent = torch.randn(1, *seen.y.shape, dtype=torch.float64)
     assert backward_operations(subject.layers) == counted_operations(lambda: backpropagate(seen.y, edges, cotangent))
 
 
@@ -115,3 +120,15 @@ def test_a_floor_is_the_longer_of_computing_and_moving(subject: Subject) -> None
     assert floor.seconds(Peak(1.0, 1e30)) == floor.operations
     record = floor.record(Peak(1e30, 2.0))
     assert record["seconds"] == record["move_seconds"] == floor.bytes / 2
+
+
+def test_a_sketch_of_a_batch_by_loops() -> None:
+    """A layer of one site and a convolution; so many pairs of directions in groups."""
+    layers = [Layer(3, 8, 4, 32, 12), Layer(5, 12, 1, 12, 5)]
+    found = batch_sketch(layers, examples=10, directions=2, group=4)
+    rows, pairs = 20, 40
+    forward = sum(2 * layer.n * layer.d * layer.sites for layer in layers)
+    backward = 2 * 5 * 12
+    formed = 2 * 3 * 8 * 4  # of a direction of the convolution
+    expected = 10 * forward + rows * backward + rows * formed + pairs * (2 * 3 * 8 + 2 * (5 + 12) + 2 * 3)
+    assert found.operations == expected

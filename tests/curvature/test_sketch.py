@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from hessdiag.curvature.estimators.ranks import Ranks
 from torch import nn
 
 import hessdiag
+from hessdiag.curvature.estimators.effective_rank import Ranks
 from hessdiag.curvature.rounds import Round, directions_wanted, equal_rounds
 from hessdiag.curvature.sketch import _round
 from tests.networks import BUILDERS, build
