@@ -11,13 +11,13 @@ group, which is in memory at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hessdiag.curvature.batch_cost import BACKWARD, FORWARD, ROWS_OF_ALL, sides_of
-from hessdiag.curvature.batch_round import TOGETHER, BatchSketch, Sketched
+from hessdiag.curvature.batch_cost import BACKWARD, FORWARD, sides_of
+from hessdiag.curvature.batch_round import BatchSketch, Sketched
 from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.effective_rank import Ranks
 from hessdiag.curvature.estimators.stopping import Budget
@@ -26,7 +26,6 @@ from hessdiag.curvature.rounds import MARGIN, weight_places
 from hessdiag.curvature.sketch import LOW_RANK, first_basis
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import ALL_HERE, Work
-from hessdiag.results.numbers import Array
 
 PILOT_EXAMPLES = 64
 PILOT_ROWS = 64  # directions of all examples of a pilot together, where these are few
@@ -34,7 +33,7 @@ PILOT_DIRECTIONS = (2, 8)  # of each, at least and at most
 MIN_EXAMPLES = 128  # of a larger batch: fewer would not show how unlike examples can be
 MANY = 24  # passes from which a basis is tried
 MAX_BASIS = 64
-PLAIN = Directions(0)
+STEPS = 24  # of √2 from two directions on: more than any budget
 
 
 def sketch_per_batch(
@@ -99,7 +98,7 @@ class _Course:
         few, many = PILOT_DIRECTIONS
         count = min(many, max(few, PILOT_ROWS // examples))
         if self.outputs <= count or room < count + few:
-            return self._sketch(size, room, room), None, 0
+            return self._all_at_once(room), None, 0
         pilot = BatchSketch(examples, Directions(count, name="pilot"), ranks=True)
         first = self.run(pilot)
         assert first.ranks is not None
@@ -117,7 +116,7 @@ class _Course:
             trial = replace(pilot.directions, fixed=basis, scales=ranks.scales(), name=f"pilot with a basis of {basis}")
             left = room - spent - trial.cost
             if basis >= self.outputs or left < 2 * basis + pilot.directions.random:
-                return self._sketch(self.problem.batch.size, room - spent, room - spent), spent
+                return self._all_at_once(room - spent), spent
             tried = BatchSketch(pilot.examples, trial)
             found = self.run(tried)
             spent += trial.cost
@@ -126,16 +125,14 @@ class _Course:
                 return chosen, spent
             basis *= 2
 
-    def _sketch(self, examples: int, random: int, room: int, basis: Directions = PLAIN) -> BatchSketch:
-        """So many random directions beside a basis, or all outputs."""
-        if self._takes_all(basis.fixed + random, room):
-            return BatchSketch(examples, Directions(0, self.outputs, name="all outputs"))
-        return BatchSketch(examples, replace(basis, random=max(random, PILOT_DIRECTIONS[0]), name="round"))
+    def _all_at_once(self, room: int) -> BatchSketch:
+        """So many random directions of all examples, or all outputs where these are no more."""
+        if self.outputs <= room:
+            return self._all_outputs()
+        return BatchSketch(self.problem.batch.size, Directions(max(room, PILOT_DIRECTIONS[0]), name="round"))
 
-    def _takes_all(self, directions: int, room: int) -> bool:
-        """Whether all outputs are no more directions, with room for them, and do not make groups of few examples."""
-        few = self.outputs <= TOGETHER or self.outputs * self.problem.batch.size <= ROWS_OF_ALL
-        return few and self.outputs <= min(directions, room)
+    def _all_outputs(self) -> BatchSketch:
+        return BatchSketch(self.problem.batch.size, Directions(0, self.outputs, name="all outputs"))
 
     def _passes(self, sketch: BatchSketch) -> float:
         """Of the whole batch."""
@@ -154,25 +151,30 @@ class _Course:
         )
         of_a_pair = pairings / (pilot.unpaired(size) or math.inf)
         margin = MARGIN * np.diagonal(found.widening(found.drawn / size))[own]
-        target = (self.budget.rtol * np.maximum(value, 0) / margin) ** 2
+        upper = np.maximum(value, np.sqrt(np.maximum(directions, drawn)))  # where noise hides it
+        target = (self.budget.rtol * upper / margin) ** 2
         a = directions * found.drawn * found.random
         e = np.maximum(drawn * found.drawn - a / found.random, 0)
-        sketches = []
-        for k in self._counts(a, target, room - 2 * basis.fixed):
-            exact = self._takes_all(basis.fixed + k, room)
+        sketches, missing = [], []
+        for sketch in self._candidates(basis, room):
+            noise = a / sketch.directions.random if sketch.directions.random else 0 * a
+            p = of_a_pair * sketch.unpaired(size) * size
             with np.errstate(divide="ignore", invalid="ignore"):
-                p = of_a_pair * self._sketch(size, k, room, basis).unpaired(size) * size
-                examples = ((0 if exact else a / k) + e + p) / (target + e / size)
-            wanted = float(np.nan_to_num(examples, nan=0.0, posinf=math.inf).max(initial=0))
+                wanted = np.nan_to_num((noise + e + p) / (target + e / size), nan=0.0, posinf=math.inf).max(initial=0)
             if wanted <= size:
-                sketches.append(self._sketch(max(math.ceil(wanted), min(size, MIN_EXAMPLES)), k, room, basis))
-        return min(sketches, key=self._passes) if sketches else self._sketch(size, room - 2 * basis.fixed, room, basis)
+                examples = max(math.ceil(wanted), min(size, MIN_EXAMPLES))
+                sketches.append(replace(sketch, examples=examples))
+            else:
+                missing.append((float(wanted), sketch))
+        if sketches:
+            return min(sketches, key=self._passes)
+        return min(missing, key=lambda each: each[0])[1]
 
-    def _counts(self, a: Array, target: Array, room: int) -> list[int]:
-        """Numbers of directions that come into question; the last of all examples are enough."""
+    def _candidates(self, basis: Directions, room: int) -> Iterator[BatchSketch]:
+        """What may be drawn of all examples: ever more random directions beside a basis, or all outputs."""
+        size, most = self.problem.batch.size, room - 2 * basis.fixed
         few = PILOT_DIRECTIONS[0]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            needed = np.nan_to_num(a / (self.problem.batch.size * target), nan=0.0, posinf=math.inf).max(initial=few)
-        most = min(room, self.outputs)
-        counts = {few, few + 1, 2 * few, 3 * few, 4 * few, math.ceil(min(needed, most))}
-        return [count for count in sorted(counts) if few <= count <= max(most, few)]
+        for count in sorted({min(round(few * 2 ** (step / 2)), max(most, few)) for step in range(STEPS)}):
+            yield BatchSketch(size, replace(basis, random=count, name="round"))
+        if self.outputs <= room:
+            yield self._all_outputs()
