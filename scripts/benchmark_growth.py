@@ -121,7 +121,7 @@ def line_of(items: Mapping[str, Item]) -> str:
         + [f"undecided: {' and '.join(unsure)}"] * bool(unsure)
         + [f"at most {ALLOWED}"] * (not over and not unsure)
     )
-    return f"Beyond the gradient's own cost the map of all L × L blocks grows with L to the power {parts}; {verdict}"
+    return f"Beyond the gradient, the L × L map grows with L to the power {parts}; {verdict}"
 
 
 def main() -> None:
