@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
 from hessdiag.network.shapes import NetworkShape
@@ -116,10 +117,11 @@ def check_pairs_fit(shape: NetworkShape, loss: Loss, memory: int) -> None:
         )
 
 
-def examples_together(shape: NetworkShape, blocks: int, directions: int, *, memory: int) -> int:
+def examples_together(shape: NetworkShape, problem: Problem, directions: int, *, memory: int) -> int:
     """Examples of a group that fit into memory with so many directions of each, and their products for all blocks."""
-    rows = math.isqrt(memory // WORKING // (COPIES * 8 * blocks))
-    return min(shape.chunk(directions, memory=memory // WORKING), max(1, rows // directions))
+    cotangents = directions * sides_of(problem.loss)
+    rows = math.isqrt(memory // WORKING // (COPIES * 8 * len(problem.blocks)))
+    return min(shape.chunk(cotangents, memory=memory // WORKING), max(1, rows // cotangents))
 
 
 def _least(shape: NetworkShape, loss: Loss) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.batch_cost import GROUP, ROWS, ROWS_OF_ALL, sides_of
+from hessdiag.curvature.batch_cost import BACKWARD, FORWARD, GROUP, ROWS, ROWS_OF_ALL
 from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.effective_rank import Ranks, rank_sums
 from hessdiag.curvature.estimators.estimate import ROUNDING
@@ -49,16 +49,18 @@ class BatchSketch:
         examples: of the batch.
         directions: of each example.
         ranks: whether the effective rank of the examples' blocks is asked for, as of a pilot.
+        rows: directions of all examples of a group together.
     """
 
     examples: int
     directions: Directions
     ranks: bool = False
+    rows: int = ROWS
 
     def run(self, problem: Problem, *, fit: Callable[[int], int], seed: int, work: Work) -> Sketched:
-        """Measure it in groups of at most `fit(m)` examples, with m cotangents sent back of each."""
+        """Measure it in groups of at most `fit(m)` examples, with m directions of each."""
         size, fixed = problem.batch.size, self.directions.fixed
-        groups, rounds, each = self._cut(size, lambda m: fit(m * sides_of(problem.loss)))
+        groups, rounds, each = self._cut(size, fit)
         batch = problem.batch.select(self._permuted(size, seed, "examples")[: self.examples])
         bounds = [self.examples * number // groups for number in range(groups + 1)]
         found = []
@@ -83,30 +85,40 @@ class BatchSketch:
     def _cut(self, size: int, fit: Callable[[int], int]) -> tuple[int, int, int]:
         """Groups of examples of a batch of that size, rounds of directions, and random directions of each round."""
         fixed, random = self.directions.fixed, self.directions.random
-        each = fixed + min(random, TOGETHER)
-        rows = self._rows(size, each)
-        together = min(self.examples, max(GROUP, min(rows // each, fit(each))))
+        together = self._together(size, fit)
         groups = max(1, min(-(-self.examples // together), self.examples // GROUP))
         if not random:
             return groups, 1, 0
-        most = rows // together - fixed
+        most = self._rows(size) // together - fixed
         while most > 2 and fit(fixed + most) < together:
             most -= 1
         rounds = -(-random // max(2, most))
         return groups, rounds, max(2, -(-random // rounds))
 
-    def _rows(self, size: int, each: int) -> int:
-        """Directions of a group of examples."""
-        every = self.examples * each
-        return max(ROWS, every) if self.examples == size and every <= ROWS_OF_ALL else ROWS
+    def _together(self, size: int, fit: Callable[[int], int]) -> int:
+        """Examples of a group."""
+        return min(self.examples, max(GROUP, min(self._rows(size) // self._least, fit(self._least))))
 
-    def unpaired(self, size: int) -> float:
+    @property
+    def _least(self) -> int:
+        """Directions of an example in a round."""
+        return self.directions.fixed + min(self.directions.random, TOGETHER)
+
+    def _rows(self, size: int) -> int:
+        every = self.examples * self._least
+        return max(self.rows, every) if self.examples == size and every <= ROWS_OF_ALL else self.rows
+
+    def unpaired(self, size: int, fit: Callable[[int], int]) -> float:
         """Variance of the estimate, in variances of a pair of examples, from pairs that no group has."""
-        each = self.directions.fixed + min(self.directions.random, TOGETHER)
-        group = min(self.examples, max(GROUP, self._rows(size, each) // each))
+        group = self._together(size, fit)
         rounds = max(1, -(-self.directions.random // TOGETHER))
         missing = 1 - (group - 1) / max(size - 1, 1)
         return missing * 2 / (self.examples * max(group - 1, 1) * rounds)
+
+    def passes(self, size: int, sides: int) -> float:
+        """What it takes, in gradients of the whole batch: `ROWS` are paired in the time that sends them back."""
+        rows = min(self.rows, self.examples * self._least)
+        return self.examples / size * (FORWARD + BACKWARD * sides * self.directions.cost * (1 + rows / ROWS) / 2)
 
     def _permuted(self, count: int, seed: int, purpose: str) -> list[int]:
         generator = stream(seed, f"{purpose} of sketches, {self.directions.name}")

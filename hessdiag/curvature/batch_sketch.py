@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hessdiag.curvature.batch_cost import BACKWARD, FORWARD, sides_of
+from hessdiag.curvature.batch_cost import ROWS, sides_of
 from hessdiag.curvature.batch_round import BatchSketch, Sketched
 from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.effective_rank import Ranks
@@ -33,6 +33,7 @@ PILOT_DIRECTIONS = (2, 8)  # of each, at least and at most
 MIN_EXAMPLES = 128  # of a larger batch: fewer would not show how unlike examples can be
 MANY = 24  # passes from which a basis is tried
 MAX_BASIS = 64
+GROUPS = (ROWS, 4 * ROWS, 16 * ROWS)  # directions of a group: where pairs of examples differ much, all are wanted
 STEPS = 24  # of √2 from two directions on: more than any budget
 
 
@@ -52,7 +53,7 @@ def sketch_per_batch(
         outputs: N, outputs per example.
         budget: the relative standard error of the weight blocks' diagonal that examples and directions are chosen for,
             and how many passes there may be in all, per example.
-        fit: `fit(m)` examples fit into memory at once when m cotangents of each are sent back.
+        fit: `fit(m)` examples fit into memory at once with m directions of each.
         seed: of the directions, and of which examples are drawn.
         work: carries out pilots and rounds; a group of examples is a unit.
     """
@@ -135,9 +136,7 @@ class _Course:
         return BatchSketch(self.problem.batch.size, Directions(0, self.outputs, name="all outputs"))
 
     def _passes(self, sketch: BatchSketch) -> float:
-        """Of the whole batch."""
-        sides = sides_of(self.problem.loss)
-        return sketch.examples / self.problem.batch.size * (FORWARD + BACKWARD * sides * sketch.directions.cost)
+        return sketch.passes(self.problem.batch.size, sides_of(self.problem.loss))
 
     def _enough(self, pilot: BatchSketch, found: Sketched, room: int) -> BatchSketch:
         """The fewest passes that should bring all weight blocks to the asked error; at most `room` of an example.
@@ -149,7 +148,7 @@ class _Course:
         value, directions, drawn, pairings = (
             np.diagonal(each)[own] for each in (found.value, found.directions, found.examples, found.pairings)
         )
-        of_a_pair = pairings / (pilot.unpaired(size) or math.inf)
+        of_a_pair = pairings / (pilot.unpaired(size, self.fit) or math.inf)
         margin = MARGIN * np.diagonal(found.widening(found.drawn / size))[own]
         upper = np.maximum(value, np.sqrt(np.maximum(directions, drawn)))  # where noise hides it
         target = (self.budget.rtol * upper / margin) ** 2
@@ -158,7 +157,7 @@ class _Course:
         sketches, missing = [], []
         for sketch in self._candidates(basis, room):
             noise = a / sketch.directions.random if sketch.directions.random else 0 * a
-            p = of_a_pair * sketch.unpaired(size) * size
+            p = of_a_pair * sketch.unpaired(size, self.fit) * size
             with np.errstate(divide="ignore", invalid="ignore"):
                 wanted = np.nan_to_num((noise + e + p) / (target + e / size), nan=0.0, posinf=math.inf).max(initial=0)
             if wanted <= size:
@@ -174,7 +173,9 @@ class _Course:
         """What may be drawn of all examples: ever more random directions beside a basis, or all outputs."""
         size, most = self.problem.batch.size, room - 2 * basis.fixed
         few = PILOT_DIRECTIONS[0]
-        for count in sorted({min(round(few * 2 ** (step / 2)), max(most, few)) for step in range(STEPS)}):
-            yield BatchSketch(size, replace(basis, random=count, name="round"))
-        if self.outputs <= room:
-            yield self._all_outputs()
+        counts = sorted({min(round(few * 2 ** (step / 2)), max(most, few)) for step in range(STEPS)})
+        for rows in GROUPS:
+            for count in counts:
+                yield BatchSketch(size, replace(basis, random=count, name="round"), rows=rows)
+            if self.outputs <= room:
+                yield replace(self._all_outputs(), rows=rows)

@@ -88,7 +88,7 @@ def _without_step(
             problem,
             outputs=shape.outputs,
             budget=Budget(settings.rtol, settings.max_products),
-            fit=partial(examples_together, shape, len(problem.blocks), memory=memory.total),
+            fit=partial(examples_together, shape, problem, memory=memory.total),
             seed=settings.seed,
             work=work,
         )

@@ -1,5 +1,7 @@
 """Which algorithm the batch view takes: costs that were measured, and memory."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from hessdiag.curvature.batch_cost import WORKING, Limits, batch_cost, examples_
 from hessdiag.curvature.plan import plan
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import CrossEntropy, RandomQuadratic
+from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.shapes import measure_shapes
 
@@ -54,8 +57,11 @@ def test_memory_is_that_of_two_directions_of_four_examples() -> None:
 def test_a_group_fits_with_its_products() -> None:
     """Of many blocks, all directions with all take more than activations do."""
     model, x = nn.Sequential(*(nn.Linear(4, 4) for _ in range(100))), torch.randn(8, 4)
-    shape = measure_shapes(model, Batch.of(x, None), find_blocks(model)[0])
-    few, many = (examples_together(shape, 200, 2, memory=memory) for memory in (2**24, 2**30))
+    problem = Problem(model, Batch.of(x, None), CrossEntropy(), find_blocks(model)[0])
+    shape = measure_shapes(model, problem.batch, problem.blocks)
+    few, many = (examples_together(shape, problem, 2, memory=memory) for memory in (2**24, 2**30))
     assert 200 * (2 * few) ** 2 * 8 * 4 <= 2**24 / 3 < 200 * (2 * few + 2) ** 2 * 8 * 4
     assert many > 5 * few
-    assert examples_together(shape, 200, 4, memory=2**24) == few // 2
+    assert examples_together(shape, problem, 4, memory=2**24) == few // 2
+    two_sided = replace(problem, loss=RandomQuadratic.draw(4, seed=0, like=x))
+    assert examples_together(shape, two_sided, 2, memory=2**24) == few // 2

@@ -14,6 +14,8 @@ average: it counts twice what two of them vary together.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ from hessdiag.execution.work import Result
 
 ENOUGH = 4  # directions of an example that tell their own variance
 AT_ONCE = 2**23  # numbers of a factor that are held at once
-INTERACTING = 24  # examples that tell how much pairs of them vary beyond what each does
+INTERACTING = (12, 2**17)  # examples that tell how much pairs of them vary beyond each, at least; numbers of theirs
 
 
 def example_pair_sums(X: Tensor, *, fixed: int, batch: int) -> Result:
@@ -135,7 +137,8 @@ def _over_pairings(X: Tensor, apart: Tensor, batch: int) -> Tensor:
     """
     L, g = X.shape[:2]
     missing = 1 - (g - 1) / max(batch - 1, 1)
-    some = min(g, INTERACTING)
+    least, numbers = INTERACTING
+    some = min(g, max(least, math.isqrt(numbers) // L))
     if some < 4 or missing <= 0:
         return X.new_zeros(L, L)
     X = X[:, :some, :, :some]
