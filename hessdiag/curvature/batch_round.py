@@ -29,6 +29,7 @@ from hessdiag.execution.work import Result, Work, add
 from hessdiag.results.numbers import Array
 
 TOGETHER = 4  # directions of an example in a round; more where a group is all examples
+PAIRED_TAILS = 6.0  # how many times fewer degrees of freedom products of two examples' norms have than one's
 POWERS = {  # of a group's share of the examples, with which its sums add up
     "value": 1,
     "directions": 2,
@@ -97,27 +98,31 @@ class BatchSketch:
 
     def _together(self, size: int, fit: Callable[[int], int]) -> int:
         """Examples of a group."""
-        return min(self.examples, max(GROUP, min(self._rows(size) // self._least, fit(self._least))))
+        each = self._each(size)
+        return min(self.examples, max(GROUP, min(self._rows(size) // each, fit(each))))
 
-    @property
-    def _least(self) -> int:
-        """Directions of an example in a round."""
-        return self.directions.fixed + min(self.directions.random, TOGETHER)
+    def _each(self, size: int) -> int:
+        """Directions of an example in a round: few enough, where that may be, for all examples to be one group."""
+        random = min(self.directions.random, TOGETHER)
+        of_all = ROWS_OF_ALL // self.examples - self.directions.fixed
+        if self.examples == size and of_all >= 2:
+            random = min(random, of_all)
+        return self.directions.fixed + random
 
     def _rows(self, size: int) -> int:
-        every = self.examples * self._least
+        every = self.examples * self._each(size)
         return max(self.rows, every) if self.examples == size and every <= ROWS_OF_ALL else self.rows
 
     def unpaired(self, size: int, fit: Callable[[int], int]) -> float:
         """Variance of the estimate, in variances of a pair of examples, from pairs that no group has."""
         group = self._together(size, fit)
-        rounds = max(1, -(-self.directions.random // TOGETHER))
+        rounds = max(1, -(-self.directions.random // max(1, self._each(size) - self.directions.fixed)))
         missing = 1 - (group - 1) / max(size - 1, 1)
         return missing * 2 / (self.examples * max(group - 1, 1) * rounds)
 
     def passes(self, size: int, sides: int) -> float:
         """What it takes, in gradients of the whole batch: `ROWS` are paired in the time that sends them back."""
-        rows = min(self.rows, self.examples * self._least)
+        rows = min(self._rows(size), self.examples * self._each(size))
         return self.examples / size * (FORWARD + BACKWARD * sides * self.directions.cost * (1 + rows / ROWS) / 2)
 
     def _permuted(self, count: int, seed: int, purpose: str) -> list[int]:
@@ -200,10 +205,11 @@ class Sketched:
 
     def widening(self, share: float) -> Array:
         """Of the standard error where so large a share of the batch is drawn, (L, L)."""
-        among, between = share * self.directions, (1 - share) * self.examples
+        among, apart, between = share * self.directions, share * self.pairings, (1 - share) * self.examples
         with np.errstate(divide="ignore", invalid="ignore"):
-            wobble = np.nan_to_num(among**2 / self._freedom_of_directions() + between**2 / self._freedom_of_examples())
-            dof = np.where(wobble > 0, (among + between) ** 2 / wobble, math.inf)
+            wobble = among**2 / self._freedom_of_directions() + between**2 / self._freedom_of_examples()
+            wobble = np.nan_to_num(wobble + PAIRED_TAILS * apart**2 / self._freedom_of_examples())
+            dof = np.where(wobble > 0, (among + apart + between) ** 2 / wobble, math.inf)
             return widening(skewed_dof(dof, np.nan_to_num(self.third / self.examples**1.5)))
 
     def _freedom_of_directions(self) -> Array:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hessdiag.curvature.batch_cost import ROWS, sides_of
+from hessdiag.curvature.batch_cost import ROWS, ROWS_OF_ALL, sides_of
 from hessdiag.curvature.batch_round import BatchSketch, Sketched
 from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.effective_rank import Ranks
@@ -33,7 +33,8 @@ PILOT_DIRECTIONS = (2, 8)  # of each, at least and at most
 MIN_EXAMPLES = 128  # of a larger batch: fewer would not show how unlike examples can be
 MANY = 24  # passes from which a basis is tried
 MAX_BASIS = 64
-GROUPS = (ROWS, 4 * ROWS, 16 * ROWS)  # directions of a group: where pairs of examples differ much, all are wanted
+GROUPS = (ROWS, 4 * ROWS)  # directions of a group: where pairs of examples differ much, all are wanted
+FEW_TOGETHER = 64  # examples of a group: fewer may miss those pairs that make most of the sum
 STEPS = 24  # of √2 from two directions on: more than any budget
 
 
@@ -107,15 +108,17 @@ class _Course:
         rank = first.ranks.median()
         if plain.directions.cost < MANY or not rank < LOW_RANK:
             return plain, first.ranks, count
-        deflated, spent = self._deflated(pilot, first.ranks, room - count)
+        deflated, spent = self._deflated(pilot, first.ranks, plain, room - count)
         return min(plain, deflated, key=self._passes), first.ranks, count + spent
 
-    def _deflated(self, pilot: BatchSketch, ranks: Ranks, room: int) -> tuple[BatchSketch, int]:
-        """With a basis, which is doubled as long as that promises to save more passes than it costs."""
+    def _deflated(self, pilot: BatchSketch, ranks: Ranks, plain: BatchSketch, room: int) -> tuple[BatchSketch, int]:
+        """With a basis, which is doubled as long as that promises to save more passes than it costs; else `plain`."""
         basis, spent = first_basis(ranks.median()), 0
         while True:
             trial = replace(pilot.directions, fixed=basis, scales=ranks.scales(), name=f"pilot with a basis of {basis}")
             left = room - spent - trial.cost
+            if basis >= self.outputs and plain.directions.cost <= room - spent:
+                return plain, spent
             if basis >= self.outputs or left < 2 * basis + pilot.directions.random:
                 return self._all_at_once(room - spent), spent
             tried = BatchSketch(pilot.examples, trial)
@@ -177,5 +180,6 @@ class _Course:
         for rows in GROUPS:
             for count in counts:
                 yield BatchSketch(size, replace(basis, random=count, name="round"), rows=rows)
-            if self.outputs <= room:
+            grouped = self.outputs <= rows // FEW_TOGETHER or self.outputs * size <= ROWS_OF_ALL
+            if grouped and self.outputs <= room:
                 yield replace(self._all_outputs(), rows=rows)

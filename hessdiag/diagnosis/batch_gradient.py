@@ -11,7 +11,8 @@ from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.hooks import backpropagate
+from hessdiag.network.blocks import looked_up_in_common, measured_layers
+from hessdiag.network.hooks import backpropagate, trace
 
 
 @dataclass
@@ -50,12 +51,17 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def batch_gradient(problem: Problem, *, chunk: int) -> dict[str, Tensor]:
-    """Gradient of the batch-mean loss in every trainable parameter, by name, `chunk` examples at a time."""
+    """Gradient of the batch-mean loss in every trainable parameter, by name, `chunk` examples at a time.
+
+    Layers are watched as where moments are measured, and send back as they do there: to the same bits.
+    """
+    model, blocks = problem.model, problem.blocks
+    owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
     edges = [get_gradient_edge(parameter) for parameter in trainable(problem.model).values()]
     sums = GradientSum()
     sums.start(problem.model)
     for part in problem.batch.chunks(chunk):
-        y = part.call(problem.model)
+        y = trace(model, part, owners, in_common=in_common).y
         own = problem.loss.gradient(y.detach(), part.targets)
         sums.add(backpropagate(y, edges, own.unsqueeze(0)), examples=part.size)
     found = sums.mean(problem.batch.size)
