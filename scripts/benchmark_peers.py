@@ -204,13 +204,17 @@ def batch_floor(subject: Subject, chosen: tuple[int, int]) -> tuple[str, Floor]:
 
 
 def drawn(how: str, size: int) -> tuple[int, int]:
-    """Examples, and directions of each, that a sketch says it took; no directions where it was none.
+    """Examples, and directions of each, that a sketch says it took, pilots apart; no directions where it was none.
 
     >>> drawn("2 directions of each of 300 of the 1024 examples", 1024), drawn("all 10 directions of each example", 64)
     ((300, 2), (64, 10))
+    >>> drawn("sketch: deflated sketches, a basis of 4 and 6 directions, median effective rank 1.4", 8)
+    (8, 10)
+    >>> drawn("exact: 2 outputs <= 128: Gram matrices in output space", 8)
+    (8, 0)
     """
-    told = re.search(r"(\d+) directions of each(?: of (\d+))?", how)
-    return (int(told[2] or size), int(told[1])) if told else (size, 0)
+    told = re.search(r"(?:a basis of (\d+) and )?(\d+) directions(?: of each of (\d+))?", how)
+    return (int(told[3] or size), int(told[1] or 0) + int(told[2])) if told else (size, 0)
 
 
 def products_needed(entries: Tensor, pool: Tensor, *, worst: bool) -> list[int]:
@@ -273,7 +277,7 @@ def whole_item(name: str, options: Options) -> Item:
     case = (whole_diagnosis.CASES[name][2] if options.quick else whole_diagnosis.CASES[name][1])()
     problem = Problem(case.model, case.batch, CrossEntropy(), find_blocks(case.model)[0])
     layers = layers_of(problem)
-    q = directions_of(whole["method"]) or whole["outputs"]
+    q = drawn(whole["method"], whole["batch"])[1] or whole["outputs"]
     floor = example_sketch(
         layers, other_operations(case.model, case.batch, layers), examples=whole["batch"], directions=q
     )
@@ -281,18 +285,6 @@ def whole_item(name: str, options: Options) -> Item:
     kept = ("blocks", "skipped", "method", "products", "outputs", "largest relative stderr")
     item = _item(f"whole diagnosis, {whole['title']}", times.record(), times, (f"map, {q} cotangents", floor), options)
     return item | {"memory": memory} | {key: whole[key] for key in kept}
-
-
-def directions_of(method: str) -> int:
-    """Directions of an example that a sketch says it took, pilots apart; none where it was none.
-
-    >>> directions_of("sketch: deflated sketches, a basis of 4 and 6 directions, median effective rank 1.4")
-    10
-    >>> directions_of("exact: 2 outputs <= 128: Gram matrices in output space")
-    0
-    """
-    told = re.search(r"(?:a basis of (\d+) and )?(\d+) directions", method)
-    return int(told[1] or 0) + int(told[2]) if told else 0
 
 
 def _in_process(name: str, what: str, options: Options) -> Item:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.losses import Loss, sides_of
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
@@ -96,11 +96,6 @@ def _rows(shape: NetworkShape, block: Block, outputs: int) -> float:
     if block.structured and block.kind == "weight" and len(layers) == 1 and layers[0].sites == 1:
         return block.fan_out + block.numel / block.fan_out / outputs**2
     return block.numel
-
-
-def sides_of(loss: Loss) -> int:
-    """Backward passes of a direction."""
-    return 1 if loss.has_root else 2
 
 
 def pairs_fit(shape: NetworkShape, loss: Loss, memory: int) -> bool:

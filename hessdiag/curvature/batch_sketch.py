@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hessdiag.curvature.batch_cost import ROWS, ROWS_OF_ALL, sides_of
+from hessdiag.curvature.batch_cost import ROWS, ROWS_OF_ALL
 from hessdiag.curvature.batch_round import BatchSketch, Sketched
 from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.effective_rank import Ranks
@@ -24,6 +24,7 @@ from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.rounds import MARGIN, weight_places
 from hessdiag.curvature.sketch import LOW_RANK, first_basis
+from hessdiag.derivatives.losses import sides_of
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import ALL_HERE, Work
 

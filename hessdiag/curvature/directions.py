@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hessdiag.curvature.range_finder import range_basis
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.losses import Loss, sides_of
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.network.hooks import Trace
@@ -32,7 +32,7 @@ class Directions:
 
     def cotangents(self, loss: Loss) -> int:
         """Cotangents of an example."""
-        return (self.random + self.fixed) * (1 if loss.has_root else 2)
+        return (self.random + self.fixed) * sides_of(loss)
 
     @property
     def cost(self) -> int:

@@ -22,7 +22,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel, tangent
 from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
 from hessdiag.derivatives.jacobian_form import Jacobian
-from hessdiag.derivatives.losses import hessian_matrix, hessian_products, root_products
+from hessdiag.derivatives.losses import hessian_matrix, hessian_products, root_products, sides_of
 from hessdiag.derivatives.magnitude import largest_entry
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians
@@ -152,7 +152,7 @@ def sum_first_step(
         work: carries it out.
     """
     exact = outputs <= MAX_EXACT
-    count = outputs if exact else 1 + RANDOM * (1 if problem.loss.has_root else 2)
+    count = outputs if exact else 1 + RANDOM * sides_of(problem.loss)
 
     def measure(part: Batch) -> Result:
         y = part.call(problem.model).detach()

@@ -252,6 +252,11 @@ def hessian_products(loss: Loss, y: Tensor, targets: Tensor | None, z: Tensor) -
     return torch.stack([loss.hessian_product(y, targets, v) for v in z])
 
 
+def sides_of(loss: Loss) -> int:
+    """Cotangents of a direction z: A z where the loss has a root, else z and S z."""
+    return 1 if loss.has_root else 2
+
+
 def root_products(loss: Loss, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
     """A v of several v, (q, B, *out); only where the loss has a root."""
     if isinstance(loss, CrossEntropy):

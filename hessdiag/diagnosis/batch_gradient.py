@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from hessdiag.data.batch import Batch
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import looked_up_in_common, measured_layers
-from hessdiag.network.hooks import backpropagate, trace
+from hessdiag.network.hooks import Trace, backpropagate, trace
 
 
 @dataclass
@@ -50,18 +51,23 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
 
 
+def watch_measured(problem: Problem, part: Batch, *, keep_outputs: bool = False) -> Trace:
+    """A forward pass of some examples with all layers watched whose moments are measured."""
+    owners = measured_layers(problem.model, problem.blocks)
+    in_common = looked_up_in_common(problem.blocks)
+    return trace(problem.model, part, owners, keep_outputs=keep_outputs, in_common=in_common)
+
+
 def batch_gradient(problem: Problem, *, chunk: int) -> dict[str, Tensor]:
     """Gradient of the batch-mean loss in every trainable parameter, by name, `chunk` examples at a time.
 
     Layers are watched as where moments are measured, and send back as they do there: to the same bits.
     """
-    model, blocks = problem.model, problem.blocks
-    owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
     edges = [get_gradient_edge(parameter) for parameter in trainable(problem.model).values()]
     sums = GradientSum()
     sums.start(problem.model)
     for part in problem.batch.chunks(chunk):
-        y = trace(model, part, owners, in_common=in_common).y
+        y = watch_measured(problem, part).y
         own = problem.loss.gradient(y.detach(), part.targets)
         sums.add(backpropagate(y, edges, own.unsqueeze(0)), examples=part.size)
     found = sums.mean(problem.batch.size)

@@ -47,7 +47,7 @@ class GradientColumn(IntEnum):
 
 
 @dataclass(frozen=True)
-class SentBack:
+class CheckedGradients:
     """Cotangents that were sent back through a watched pass, and what autograd makes of them.
 
     Attributes:
@@ -65,16 +65,16 @@ class SentBack:
     truth: Sequence[Sequence[Tensor | None]]
     zero: Sequence[bool]
 
-    def joined(self, other: SentBack) -> SentBack:
+    def joined(self, other: CheckedGradients) -> CheckedGradients:
         """The same with further cotangents of the same pass, so that Jacobians are made once."""
         pairs = zip(self.phis, other.phis, strict=True)
         phis = [None if one is None or more is None else torch.cat([one, more]) for one, more in pairs]
         truth = [[*one, *more] for one, more in zip(self.truth, other.truth, strict=True)]
         cotangents = torch.cat([self.cotangents, other.cotangents])
-        return SentBack(self.part, self.seen, phis, cotangents, truth, [*self.zero, *other.zero])
+        return CheckedGradients(self.part, self.seen, phis, cotangents, truth, [*self.zero, *other.zero])
 
 
-def compare_gradients(problem: Problem, sent: Sequence[SentBack], mixed: Collection[str]) -> list[list[float]]:
+def compare_gradients(problem: Problem, sent: Sequence[CheckedGradients], mixed: Collection[str]) -> list[list[float]]:
     """A row of `GradientColumn` for every block: the first cotangent of all is the gradient of the loss."""
     model, blocks = problem.model, problem.blocks
     unfit = {b.name for b in blocks if b.structured and not all(_fits(model, b, each.seen, mixed) for each in sent)}
@@ -98,7 +98,7 @@ def compare_gradients(problem: Problem, sent: Sequence[SentBack], mixed: Collect
     return rows
 
 
-def _own(block: Block, sent: SentBack, *, every: bool = False) -> list[tuple[LayerCall, Any]]:
+def _own(block: Block, sent: CheckedGradients, *, every: bool = False) -> list[tuple[LayerCall, Any]]:
     """The calls of a block's layers with the gradients in their outputs; those that gradients reach, or all."""
     pairs = zip(sent.seen.calls, sent.phis, strict=True)
     return [(call, phi) for call, phi in pairs if call.owner in block.owners and (every or phi is not None)]
@@ -131,7 +131,7 @@ def _gradient_sums(
 
     Args:
         found: along the cotangents; None where nothing reaches the block.
-        truth, zero: see `SentBack`.
+        truth, zero: see `CheckedGradients`.
         with_square: whether the first cotangent is the loss's gradient, of which the examples' squares are wanted.
     """
     if found is None:

@@ -22,8 +22,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis.batch_gradient import GradientSum, trainable
-from hessdiag.diagnosis.gradient_check import GradientColumn, SentBack, compare_gradients, rounding, why_misread
+from hessdiag.diagnosis.batch_gradient import GradientSum, trainable, watch_measured
+from hessdiag.diagnosis.gradient_check import CheckedGradients, GradientColumn, compare_gradients, rounding, why_misread
 from hessdiag.diagnosis.independence import (
     PAIRWISE,
     alone_in,
@@ -39,7 +39,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import block_parameter, looked_up_in_common, measured_layers
-from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
+from hessdiag.network.hooks import LayerCall, Trace, backpropagate
 
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 CHECKED = 32  # at least so many examples of a chunk are given a random cotangent
@@ -163,7 +163,7 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
     few = problem.batch.narrow(0, max(2, min(part.size, PAIRWISE)))  # where one fits, two do for the moment
     mixed = _check_few(problem, few, owners, seed) if part.offset == few.offset else set()
     watched, inputs = differentiable(part)
-    seen = trace(model, watched, owners, keep_outputs=True, in_common=looked_up_in_common(blocks))
+    seen = watch_measured(problem, watched, keep_outputs=True)
     y = seen.y.detach()
     _check_finite(y)
     halves = halves_of(part, seed)
@@ -181,7 +181,7 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
     every, of_parameters = every[: 2 * calls], every[2 * calls :]
     checked = _Checked(part, seen, inputs, halves)
     if gradients is not None and part.size >= 2 * CHECKED:  # autograd's gradient of the loss tells of all examples
-        checked = _Checked.some(problem, part, owners, seed)
+        checked = _Checked.some(problem, part, seed)
     check = _check_sent_back(problem, checked, _check_cotangent(own[0], part, seed))
     mixed |= _mixed_by_now(model, checked, check)
     probes = _curvature_probes(y, part, problem.batch.size, seed)
@@ -192,7 +192,7 @@ def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | Non
         if call.input_edge is not None:
             layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, around)
     of_loss = dict(zip(moved, of_parameters, strict=True))
-    of_own = SentBack(part, seen, every[calls:], own, [[of_loss.get(block.name)] for block in blocks], [False])
+    of_own = CheckedGradients(part, seen, every[calls:], own, [[of_loss.get(block.name)] for block in blocks], [False])
     of_check = check.of(checked)
     sent = [of_own.joined(of_check)] if checked.seen is seen else [of_own, of_check]
     compared = compare_gradients(problem, sent, mixed)
@@ -226,12 +226,12 @@ class _Checked:
     halves: Sequence[Tensor]
 
     @classmethod
-    def some(cls, problem: Problem, part: Batch, owners: Sequence[str], seed: int) -> _Checked:
+    def some(cls, problem: Problem, part: Batch, seed: int) -> _Checked:
         """Some examples of a large part, of which one half is sent back."""
         order = torch.randperm(part.size, generator=stream(seed, f"checked examples from {part.offset}"))
         few = part.select(sorted(order[: max(CHECKED, part.size // 8)].tolist()))  # some models need an order
         watched, inputs = differentiable(few)
-        seen = trace(problem.model, watched, owners, in_common=looked_up_in_common(problem.blocks))
+        seen = watch_measured(problem, watched)
         return cls(few, seen, inputs, halves_of(few, seed)[:1])
 
 
@@ -243,11 +243,11 @@ class _Check:
     ends: list[Tensor | None]
     truth: list[Tensor | None]
 
-    def of(self, checked: _Checked) -> SentBack:
+    def of(self, checked: _Checked) -> CheckedGradients:
         """What all halves sent back together."""
         phis = [None if sent is None else sent.sum(dim=0, keepdim=True) for sent in self.ends]
         cotangent = alone_in(self.z, checked.halves).sum(dim=0, keepdim=True)
-        return SentBack(checked.part, checked.seen, phis, cotangent, [[exact] for exact in self.truth], [True])
+        return CheckedGradients(checked.part, checked.seen, phis, cotangent, [[exact] for exact in self.truth], [True])
 
 
 def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
