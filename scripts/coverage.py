@@ -32,11 +32,13 @@ from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.noise import noise_scales, sum_pairs
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.result import Curvature
+from hessdiag.curvature.room import Room
 from hessdiag.curvature.sketch import sketch_per_example
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Products
+from hessdiag.execution.memory import Memory
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.shapes import measure_shapes
 from hessdiag.plots.coverage import draw_coverage
@@ -177,15 +179,14 @@ def probes(network: str, *, matrix: str, per: str, max_products: int = 400) -> t
 def sketches(network: str, *, max_products: int = 400) -> tuple[Measure, Array]:
     problem = problem_of(network)
     truth = exact_per_example(problem, chunk=EXAMPLES).frobenius_sq
-    outputs = problem.batch.call(problem.model).shape[1]
+    room = Room(measure_shapes(problem.model, problem.batch, problem.blocks), Memory(2**34, 2**34))
 
     def measure(seed: int) -> Curvature:
         return sketch_per_example(
             problem,
-            outputs=outputs,
+            outputs=room.shape.outputs,
             budget=Budget(0.05, max_products),
-            chunk=lambda cotangents: EXAMPLES,
-            most=10**6,
+            room=room,
             seed=seed,
         )
 

@@ -107,8 +107,8 @@ def check_pairs_fit(shape: NetworkShape, loss: Loss, memory: int) -> None:
     """Refuse a sketch for which there is too little memory."""
     if not pairs_fit(shape, loss, memory):
         raise HessdiagError(
-            f"max_memory {memory} bytes: method 'sketch' per batch needs at least {_least(shape, loss)}, for two"
-            f" directions of {GROUP} examples at once: use method 'probe'"
+            f"max_memory leaves {memory} bytes for examples: method 'sketch' per batch needs at least"
+            f" {_least(shape, loss)}, for two directions of {GROUP} of them at once: use method 'probe'"
         )
 
 

@@ -39,17 +39,19 @@ class Directions:
         """Passes through the network, the forward-mode ones that find a basis included."""
         return self.random + self.fixed * (1 if self.scales is None else 2)
 
-    def draw(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor:
+    def draw(self, problem: Problem, part: Batch, seen: Trace, seed: int, *, room: int = 0) -> Tensor:
         """The directions z, (m, B, *out), of a part whose forward pass has been `seen`; the basis first.
 
-        A basis of as many as there are outputs is these.
+        A basis of as many as there are outputs is these. Behind them there is `room` for as many more.
         """
         y, scales = seen.y.detach(), self.scales or ()
         generator = stream(seed, f"weight tangents, {self.name}")
         basis = range_basis(problem, part, seen, count=self.fixed, scales=scales, generator=generator)
-        omega = gaussians(seed, f"sketches, {self.name},", part.numbers, (self.random, *y.shape[1:])).to(y)
-        if len(basis):
-            flat = basis.flatten(2)  # (r, B, N)
-            along = torch.einsum("rbn,qbn->qrb", flat, omega.flatten(2))
-            omega = omega - torch.einsum("qrb,rbn->qbn", along, flat).view_as(omega)
-        return torch.cat([basis, omega])
+        shape = (self.random, *y.shape[1:])
+        omega = gaussians(seed, f"sketches, {self.name},", part.numbers, shape, room=room).to(y)
+        if not len(basis):
+            return omega
+        flat, drawn = basis.flatten(2), omega[: self.random]  # (r, B, N)
+        along = torch.einsum("rbn,qbn->qrb", flat, drawn.flatten(2))
+        drawn = drawn - torch.einsum("qrb,rbn->qbn", along, flat).view_as(drawn)
+        return torch.cat([basis, drawn, omega[self.random :]])

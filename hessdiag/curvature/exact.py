@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.first_step import KEYS, FirstStep, exact_sums, sketched_sums, with_slope
+from hessdiag.curvature.first_step import KEYS, FirstStep, add_slope, columns, exact_sums, sketched_sums
 from hessdiag.curvature.pair_groups import PAIRS, PairGroups, exact_means, sketched_means
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
@@ -87,6 +87,7 @@ class _Measured:
         S: (B, r, r), the loss's Hessian in terms of them: the identity where there is a root.
         rooted: whether there is one.
         slope_size: what the loss's gradient has been multiplied by.
+        moved: the Jacobian of the steps of normalisations, where these are moved.
     """
 
     y: Tensor
@@ -95,12 +96,13 @@ class _Measured:
     S: Tensor
     rooted: bool
     slope_size: float = 1.0
+    moved: Jacobian | None = None
 
     @classmethod
     def of(cls, problem: Problem, part: Batch, step: FirstStep | None) -> _Measured:
         """One forward pass, and all cotangents sent back."""
         model, loss, blocks = problem.model, problem.loss, problem.blocks
-        seen = watch(model, part, blocks)
+        seen = watch(model, part, blocks, norms=None if step is None else step.norms)
         y = seen.y.detach()
         root, size = thin_root(loss, y, part.targets), 1.0
         if root is None:
@@ -110,9 +112,9 @@ class _Measured:
             cotangents = root.permute(2, 0, 1).to(y)  # (r, B, N)
             S = torch.eye(len(cotangents), dtype=torch.float64, device=y.device).expand(len(y), -1, -1)
             if step is not None:
-                cotangents, size = with_slope(problem, part, y, cotangents)
-        jacobians = list(sent_to_blocks(model, part, blocks, seen, cotangents))
-        return cls(y, cotangents, jacobians, S, root is not None, size)
+                cotangents, size = add_slope(problem, part, y, cotangents)
+        *jacobians, moved = [*sent_to_blocks(model, part, blocks, seen, cotangents), None][: len(blocks) + 1]
+        return cls(y, cotangents, jacobians, S, root is not None, size, moved)
 
     @cached_property
     def factors(self) -> Tensor:
@@ -125,10 +127,10 @@ class _Measured:
     def step_sums(self, problem: Problem, part: Batch, step: FirstStep) -> Result:
         """Slopes and curvatures of the first step."""
         if not self.rooted:
-            return exact_sums(problem, part, self.y, step, self.jacobians, self.S)
-        along = [step.of_block(b.name, J, self.cotangents) for b, J in zip(problem.blocks, self.jacobians, strict=True)]
+            return exact_sums(problem, part, self.y, step, [*self.jacobians, self.moved], self.S)
+        found = columns(problem, part, step, self.cotangents, [*self.jacobians, self.moved])
         fixed = len(self.cotangents) - 1
-        return sketched_sums(problem, part, step, self.cotangents, along, fixed=fixed, slope_size=self.slope_size)
+        return sketched_sums(problem, found, fixed=fixed, slope_size=self.slope_size)
 
     def between(self, jacobian: Jacobian, start: int, stop: int) -> tuple[float, float]:
         """Means over examples and pairs, from example `start` up to `stop`."""

@@ -12,12 +12,13 @@ random ones z with E zzᵀ = I, where z_kᵀ A^T J_l u_l has the right second mo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from hessdiag.curvature.norm_steps import movable_norms
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel, tangent
 from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
@@ -27,6 +28,7 @@ from hessdiag.derivatives.magnitude import largest_entry
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians
 from hessdiag.execution.work import ALL_HERE, Result, Work
+from hessdiag.network.moved_norms import MovedNorms
 
 Gradients = Mapping[str, Tensor]
 Direction = Callable[[Gradients], Gradients]
@@ -47,10 +49,12 @@ class FirstStep:
     Attributes:
         names: of the optimisers.
         along: their directions by the name of a trainable parameter, (O, *shape).
+        norms: normalisations that are moved with the backward pass to the blocks.
     """
 
     names: tuple[str, ...]
     along: Mapping[str, Tensor]
+    norms: MovedNorms | None = None
 
     @classmethod
     def of(cls, gradients: Gradients, directions: Mapping[str, Direction] = DIRECTIONS) -> FirstStep:
@@ -59,59 +63,58 @@ class FirstStep:
         along = {name: torch.stack([one[name] for one in each]) for name in gradients}
         return cls(tuple(directions), along)
 
+    def moving_norms(self, problem: Problem) -> FirstStep:
+        """The same, with normalisations that are no blocks moved with the backward pass to the blocks."""
+        return replace(self, norms=movable_norms(problem, self.along))
+
     def of_block(self, name: str, jacobian: Jacobian | None, like: Tensor) -> Tensor:
         """cotangent^T J u of every example, (B, C, O), in float64; `like` is a cotangent (C, B, *out)."""
         if jacobian is None or name not in self.along:
             return like.new_zeros(like.shape[1], like.shape[0], len(self.names), dtype=torch.float64)
         return jacobian.along(self.along[name].reshape(len(self.names), -1))
 
-    def of_the_rest(self, problem: Problem, part: Batch, cotangents: Tensor) -> Tensor:
-        """The same of all trainable parameters that are no block together, by a forward-mode pass each, (B, C, O)."""
-        blocks = {block.name for block in problem.blocks}
-        rest = {name: u for name, u in self.along.items() if name not in blocks}
+    def of_the_rest(self, problem: Problem, part: Batch, cotangents: Tensor, norms: Jacobian | None) -> Tensor:
+        """The same of all trainable parameters that are no block together, (B, C, O).
+
+        By the Jacobian of the steps of `norms`, and of what is left by a forward-mode pass for each optimiser.
+        """
+        moved = self.of_block("", None, cotangents) if norms is None else norms.dense().J.double() * norms.size
+        elsewhere = {block.name for block in problem.blocks} | (self.norms.names if self.norms else set())
+        rest = {name: u for name, u in self.along.items() if name not in elsewhere}
         if not rest:
-            return self.of_block("", None, cotangents)
+            return moved
         held = dict(problem.model.named_parameters())
         at = {name: held[name].detach() for name in rest}
         network = FunctionalModel(problem.model)
         forward_mode = all(block.structured for block in problem.blocks if block.kind == "scalar")
-        moved = [
+        tangents = [
             tangent(network, at, {name: u[o] for name, u in rest.items()}, part, forward_mode=forward_mode)
             for o in range(len(self.names))
         ]
-        return torch.einsum("cbn,obn->bco", cotangents.flatten(2).double(), torch.stack(moved).flatten(2).double())
+        left, right = cotangents.flatten(2).double(), torch.stack(tangents).flatten(2).double()
+        return moved + torch.einsum("cbn,obn->bco", left, right)
 
 
 def exact_sums(
-    problem: Problem, part: Batch, y: Tensor, step: FirstStep, jacobians: Sequence[Jacobian | None], S: Tensor
+    problem: Problem, part: Batch, y: Tensor, step: FirstStep, jacobians: Iterable[Jacobian | None], S: Tensor
 ) -> Result:
     """What `step_sums` returns, from the Jacobians of all outputs and the loss's Hessian S in them, (B, N, N)."""
     cotangents = unit_cotangents(y)
-    t = _columns(problem, part, step, cotangents, jacobians)  # (B, N, O, L + 1)
+    t = columns(problem, part, step, cotangents, jacobians)  # (B, N, O, L + 1)
     gradient = problem.loss.gradient(y, part.targets).flatten(1).double()  # (B, N)
     return step_sums(t, torch.einsum("bnm,bmol->bnol", S.double(), t), torch.einsum("bn,bnol->bol", gradient, t))
 
 
-def sketched_sums(
-    problem: Problem,
-    part: Batch,
-    step: FirstStep,
-    cotangents: Tensor,
-    found: Sequence[Tensor],
-    fixed: int,
-    slope_size: float,
-) -> Result:
+def sketched_sums(problem: Problem, found: Tensor, *, fixed: int, slope_size: float) -> Result:
     """What `step_sums` returns, from random directions.
 
     Args:
-        problem, part, step: what to measure.
-        cotangents: (C, B, *out): A z, or z and S z, and last the gradient of the loss.
-        found: cotangent^T J u of every block, (B, C, O) each, of all these.
+        problem: what to measure.
+        found: `columns` of the cotangents A z, or z and S z, and last the gradient of the loss.
         fixed: the first so many z are a basis of weight 1; the weights of the others add up to 1.
         slope_size: what the gradient of the loss has been multiplied by.
     """
-    v = torch.stack([*found, step.of_the_rest(problem, part, cotangents)], dim=3)  # (B, C, O, L + 1)
-    slope, v = v[:, -1] / slope_size, v[:, :-1]
+    slope, v = found[:, -1] / slope_size, found[:, :-1]
     left, right = (v, v) if problem.loss.has_root else v.chunk(2, dim=1)
     weights = left.new_ones(left.shape[1])
     weights[fixed:] /= len(weights) - fixed
@@ -157,13 +160,13 @@ def sum_first_step(
     def measure(part: Batch) -> Result:
         y = part.call(problem.model).detach()
         if exact:
-            jacobians = list(all_jacobians(problem.model, part, problem.blocks, unit_cotangents))
+            jacobians = all_jacobians(problem.model, part, problem.blocks, unit_cotangents, norms=step.norms)
             return exact_sums(problem, part, y, step, jacobians, hessian_matrix(problem.loss, y, part.targets))
         z = gaussians(seed, "first step", part.numbers, (RANDOM, *y.shape[1:])).to(y)
-        cotangents, size = with_slope(problem, part, y, sent_back(problem, part, y, z))
-        sent = all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents)
-        found = [step.of_block(b.name, J, cotangents) for b, J in zip(problem.blocks, sent, strict=True)]
-        return sketched_sums(problem, part, step, cotangents, found, fixed=0, slope_size=size)
+        cotangents, size = add_slope(problem, part, y, sent_back(problem, part, y, z))
+        sent = all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents, norms=step.norms)
+        found = columns(problem, part, step, cotangents, sent)
+        return sketched_sums(problem, found, fixed=0, slope_size=size)
 
     return work.total("first step", list(problem.batch.chunks(max(1, chunk(count)))), measure)
 
@@ -176,20 +179,31 @@ def sent_back(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
     return torch.cat([z, hessian_products(loss, y, part.targets, z)])
 
 
-def with_slope(problem: Problem, part: Batch, y: Tensor, cotangents: Tensor) -> tuple[Tensor, float]:
-    """Cotangents and, last, the gradient of each example's loss in the outputs (B, *out); and what that is scaled by.
+def add_slope(problem: Problem, part: Batch, y: Tensor, cotangents: Tensor) -> tuple[Tensor, float]:
+    """Cotangents and, last, `slope_like` them; and what that is multiplied by."""
+    slope, size = slope_like(problem, part, y, cotangents)
+    return torch.cat([cotangents, slope.unsqueeze(0)]), size
 
-    It is made as large as the others: all share one float32 range.
+
+def slope_like(problem: Problem, part: Batch, y: Tensor, cotangents: Tensor) -> tuple[Tensor, float]:
+    """The gradient of each example's loss in the outputs (B, *out), as large as cotangents; and how it was made so.
+
+    All share one float32 range.
     """
-    slope = problem.loss.gradient(y, part.targets).unsqueeze(0)
+    slope = problem.loss.gradient(y, part.targets)
     own, others = largest_entry(slope), largest_entry(cotangents)
     size = others / own if own > 0 and others > 0 else 1.0
     size = size if 0 < size < math.inf else 1.0
-    return torch.cat([cotangents, slope * size]), size
+    return slope * size, size
 
 
-def _columns(
-    problem: Problem, part: Batch, step: FirstStep, cotangents: Tensor, jacobians: Sequence[Jacobian | None]
+def columns(
+    problem: Problem, part: Batch, step: FirstStep, cotangents: Tensor, jacobians: Iterable[Jacobian | None]
 ) -> Tensor:
-    found = [step.of_block(b.name, J, cotangents) for b, J in zip(problem.blocks, jacobians, strict=True)]
-    return torch.stack([*found, step.of_the_rest(problem, part, cotangents)], dim=3)
+    """cotangent^T J u of every block, and of all other parameters together, (B, C, O, L + 1).
+
+    The Jacobians are those of the blocks, and last that of the normalisations' steps where there are any.
+    """
+    every = iter(jacobians)
+    found = [step.of_block(block.name, next(every), cotangents) for block in problem.blocks]
+    return torch.stack([*found, step.of_the_rest(problem, part, cotangents, next(every, None))], dim=3)

@@ -14,6 +14,7 @@ from hessdiag.curvature.pair_groups import PairGroups, largest_group
 from hessdiag.curvature.plan import Plan
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.result import Curvature
+from hessdiag.curvature.room import Room
 from hessdiag.curvature.settings import Settings
 from hessdiag.curvature.sketch import sketch_per_example
 from hessdiag.derivatives.problem import Problem
@@ -52,8 +53,7 @@ def measure_curvature(
             problem,
             outputs=shape.outputs,
             budget=Budget(settings.rtol, settings.max_products),
-            chunk=at_once,
-            most=most,
+            room=Room(shape, memory),
             seed=settings.seed,
             step=step,
             pairs=settings.measures_pairs,

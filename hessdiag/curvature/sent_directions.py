@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,13 +12,14 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.directions import Directions
-from hessdiag.curvature.first_step import FirstStep, sent_back, sketched_sums, with_slope
+from hessdiag.curvature.first_step import FirstStep, add_slope, columns, sent_back, sketched_sums, slope_like
 from hessdiag.curvature.pair_groups import MAX_GROUP, PairGroups, sketched_means
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import sent_to_blocks, watch
 from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import Result
+from hessdiag.network.shapes import PIECE
 
 
 @dataclass(frozen=True)
@@ -49,33 +51,70 @@ class Sent:
     beside: Result
 
     @classmethod
-    def of(cls, problem: Problem, part: Batch, directions: Directions, seed: int, beside: Beside, start: int) -> Sent:
-        """Of a part of the batch, from example `start`."""
-        seen = watch(problem.model, part, problem.blocks)
-        y = seen.y.detach()
-        cotangents = sent_back(problem, part, y, directions.draw(problem, part, seen, seed))
-        count, every, size = len(cotangents), cotangents, 1.0
-        if beside.step is not None:
-            every, size = with_slope(problem, part, y, cotangents)
+    def of(
+        cls,
+        problem: Problem,
+        part: Batch,
+        directions: Directions,
+        seed: int,
+        beside: Beside,
+        start: int,
+        at_once: int | None = None,
+    ) -> Sent:
+        """Of a part of the batch, from example `start`; `at_once` cotangents at a time where not all fit."""
+        step = beside.step
+        seen = watch(problem.model, part, problem.blocks, norms=None if step is None else step.norms)
+        drawn = directions.draw(problem, part, seen, seed, room=int(step is not None and problem.loss.has_root))
+        every, count, size = _cotangents(problem, part, seen.y.detach(), drawn, with_slope=step is not None)
         means = partial(sketched_means, fixed=directions.fixed, root=problem.loss.has_root)
         rows = beside.groups.rows(start, part.size) if beside.groups is not None else None
-        grams, moved = [], []
-        jacobians = sent_to_blocks(problem.model, part, problem.blocks, seen, every)
-        for number, (block, jacobian) in enumerate(zip(problem.blocks, jacobians, strict=True)):
-            gram = cotangents.new_zeros(part.size, count, count, dtype=torch.float64)
-            if jacobian is not None:
-                gram = _gram(jacobian, count, partial(rows.add, number) if rows is not None else None, means)
-            grams.append(gram)
-            if beside.step is not None:
-                moved.append(beside.step.of_block(block.name, jacobian, every))
-        sums: dict[str, Any] = dict(rows.result()) if rows is not None else {}
-        if beside.step is not None:
-            sums |= sketched_sums(problem, part, beside.step, every, moved, directions.fixed, size)
+        grams: list[Tensor] = []
+
+        def noted() -> Iterator[Jacobian | None]:
+            """The Jacobians one by one, each once its Gram matrices are taken: none is held longer."""
+            sent = sent_to_blocks(problem.model, part, problem.blocks, seen, every, at_once=at_once)
+            for number, jacobian in enumerate(sent):
+                if number < len(problem.blocks):
+                    add = partial(rows.add, number) if rows is not None else None
+                    zero = every.new_zeros(part.size, count, count, dtype=torch.float64)
+                    grams.append(zero if jacobian is None else _gram(jacobian, count, add, means))
+                yield jacobian
+
+        sums: dict[str, Any] = {}
+        if step is not None:
+            found = columns(problem, part, step, every, noted())
+            sums = dict(sketched_sums(problem, found, fixed=directions.fixed, slope_size=size))
+        else:
+            deque(noted(), maxlen=0)
+        sums |= rows.result() if rows is not None else {}
         both = torch.stack(grams, dim=1).detach()
         if problem.loss.has_root:
             return cls(both, both, sums)
-        drawn = count // 2
-        return cls(both[:, :, :drawn, drawn:], both[:, :, :drawn, :drawn], sums)
+        half = count // 2
+        return cls(both[:, :, :half, half:], both[:, :, :half, :half], sums)
+
+
+def _cotangents(
+    problem: Problem, part: Batch, y: Tensor, drawn: Tensor, *, with_slope: bool
+) -> tuple[Tensor, int, float]:
+    """Those of the directions that were drawn, how many they are, and what the slope behind them is multiplied by.
+
+    Where the loss has a root they take the directions' place, behind which there is room for the slope: of a language
+    model they are larger than all else.
+    """
+    if not problem.loss.has_root:
+        cotangents = sent_back(problem, part, y, drawn)
+        every, size = add_slope(problem, part, y, cotangents) if with_slope else (cotangents, 1.0)
+        return every, len(cotangents), size
+    count = len(drawn) - with_slope
+    for start in range(0, count, PIECE):
+        piece = drawn[start : min(start + PIECE, count)]
+        piece.copy_(sent_back(problem, part, y, piece))
+    if not with_slope:
+        return drawn, count, 1.0
+    slope, size = slope_like(problem, part, y, drawn[:count])
+    drawn[count] = slope
+    return drawn, count, size
 
 
 def _gram(

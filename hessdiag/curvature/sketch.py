@@ -25,7 +25,6 @@ far the pilots can be trusted is the matter of `hessdiag.curvature.estimators.co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -39,6 +38,7 @@ from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.first_step import KEYS, FirstStep
 from hessdiag.curvature.pair_groups import PAIRS, PairGroups
 from hessdiag.curvature.result import Curvature
+from hessdiag.curvature.room import Room
 from hessdiag.curvature.rounds import (
     MIN_DIRECTIONS,
     Round,
@@ -55,7 +55,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.results.numbers import Array
 
-RANK_PILOT = 24  # directions of the first pilot: few examples with many tell the variance best
+RANK_PILOT, OF_ONE = 24, 32  # directions of the first pilot: few examples with many tell the variance best
 SMALL_BUDGET = 100  # products with no room for so many
 PILOT = 12  # directions of a pilot with a basis
 PILOT_EXAMPLES = 16
@@ -80,8 +80,7 @@ def sketch_per_example(
     *,
     outputs: int,
     budget: Budget,
-    chunk: Callable[[int], int],
-    most: int,
+    room: Room,
     seed: int,
     step: FirstStep | None = None,
     pairs: bool = False,
@@ -94,25 +93,24 @@ def sketch_per_example(
         outputs: N, outputs per example.
         budget: the relative standard error of the weight blocks' diagonal that the number of directions is chosen
             for, and how many may be sent back in all, per example.
-        chunk: `chunk(m)` examples are measured at once when m cotangents are sent back.
-        most: cotangents of one example that fit into memory.
+        room: examples and cotangents that fit into memory.
         seed: of the directions.
         step: of optimisers, whose slope and curvature the first round measures as well.
         pairs: also measure pairs of examples, in the first round, where they fit into memory.
         work: carries out each round.
     """
     size = problem.batch.size
-    pilot = _Pilot(problem, size, budget.rtol, chunk, most, seed, work)
-    first, choice = _choose(pilot, budget.max_products, most, outputs)
+    pilot = _Pilot(problem, size, budget.rtol, room, seed, work)
+    first, choice = _choose(pilot, budget.max_products, outputs)
     directions, spent = choice
-    rounds = _rounds(directions, most)
+    rounds = _rounds(directions, room.most)
     groups = PairGroups.of(size, largest=PAIR, blocks=len(problem.blocks))
     if groups is not None:  # in this order whatever is measured, so that the numbers are the same
         problem = replace(problem, batch=problem.batch.select(groups.order()))
-    fit = pairs and most >= PAIR * rounds[0].cotangents(problem.loss)
+    fit = pairs and room.together >= PAIR * rounds[0].cotangents(problem.loss)
     beside = Beside(step, groups if fit else None)
     measured = [
-        _round(problem, each, chunk, seed, work, beside if each is rounds[0] else NOTHING_BESIDE) for each in rounds
+        _round(problem, each, room, seed, work, beside if each is rounds[0] else NOTHING_BESIDE) for each in rounds
     ]
     total = combine(measured, rounding_of(problem))
     spent += sum(each.cost for each in rounds)
@@ -136,8 +134,7 @@ class _Pilot:
     problem: Problem
     size: int  # examples of the whole batch
     rtol: float
-    chunk: Callable[[int], int]
-    most: int
+    room: Room
     seed: int
     work: Work
 
@@ -152,8 +149,8 @@ class _Pilot:
         What a basis leaves of a low rank has heavy tails, which the pairs themselves show best.
         """
         if heavy_tails:
-            return _round(self.problem, directions, self.chunk, self.seed, self.work)
-        found = _round(self.problem, directions, self.chunk, self.seed, self.work, Beside(components=True))
+            return _round(self.problem, directions, self.room, self.seed, self.work)
+        found = _round(self.problem, directions, self.room, self.seed, self.work, Beside(components=True))
         value, shared = np.diagonal(found.value), np.diagonal(found.shared).copy()
         own = [i for i in weight_places(self.problem) if value[i] > SMALL and found.ranks.norms_sq[i] > 0]
         if own and not directions.fixed:
@@ -175,18 +172,19 @@ class _Pilot:
         share = self.problem.batch.size / self.size  # of the pilot's variance, with the directions of all examples
         found = replace(found, shared=found.shared * share, apart=found.apart * share)
         wanted = partial(directions_wanted, found, rtol=self.rtol, room=room, parts=self.size, margin=margin)
-        each = [wanted(own=[place], at_once=self.most - fixed) for place in weight_places(self.problem)]
+        each = [wanted(own=[place], at_once=self.room.most - fixed) for place in weight_places(self.problem)]
         return np.array(each)
 
 
-def _choose(pilot: _Pilot, products: int, most: int, outputs: int) -> tuple[Round, tuple[Directions, int]]:
+def _choose(pilot: _Pilot, products: int, outputs: int) -> tuple[Round, tuple[Directions, int]]:
     """The first pilot, directions of the measurement, and the products that choosing them took, of so many in all."""
     size = pilot.size
     few = min(PILOT_EXAMPLES, max(MIN_PILOT_EXAMPLES, size // PILOT_SHARE), size)
     for_basis = pilot.with_examples(few)
-    wide = products >= SMALL_BUDGET and most >= RANK_PILOT
+    wide = products >= SMALL_BUDGET and pilot.room.most >= RANK_PILOT
     for_rank = pilot.with_examples(min(few, max(size // PILOT_SHARE, min(2, size - 1), 1))) if wide else for_basis
-    directions = Directions(RANK_PILOT if wide else PILOT, name="pilot")
+    many = min(OF_ONE, pilot.room.most) if for_rank.problem.batch.size == 1 else RANK_PILOT
+    directions = Directions(many if wide else PILOT, name="pilot")
     first = for_rank.run(directions)
     room = max(products - directions.cost, MIN_DIRECTIONS)
     wanted = for_rank.wanted_by_block(first, room)
@@ -209,7 +207,7 @@ def _with_or_without_basis(
         room: products that are left.
         outputs: N.
     """
-    ranks, own, most = first.ranks.effective(), weight_places(pilot.problem), pilot.most
+    ranks, own, most = first.ranks.effective(), weight_places(pilot.problem), pilot.room.most
     rank = first.ranks.median()
     most_low = rank < LOW_RANK  # false where there is no curvature
     plain = Directions(int(wanted.max(initial=MIN_DIRECTIONS)))
@@ -274,21 +272,23 @@ def _rounds(directions: Directions, most: int) -> list[Directions]:
 def _round(
     problem: Problem,
     directions: Directions,
-    chunk: Callable[[int], int],
+    room: Room,
     seed: int,
     work: Work,
     beside: Beside = NOTHING_BESIDE,
 ) -> Round:
     """One independent set of directions for every example of a batch."""
     batch, q = problem.batch, directions.random
+    cotangents = directions.cotangents(problem.loss) + (beside.step is not None)
+    pieces = room.pieces(cotangents)
 
     def measure(part: Batch) -> Result:
-        sent = Sent.of(problem, part, directions, seed, beside, part.offset - batch.offset)
+        sent = Sent.of(problem, part, directions, seed, beside, part.offset - batch.offset, pieces)
         sums = {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.beside}
         return {**sums, **component_sums(sent.curved, fixed=directions.fixed)} if beside.components else sums
 
-    cotangents = directions.cotangents(problem.loss) + (beside.step is not None)
-    at_once = max(1, chunk(cotangents)) if beside.groups is None else beside.groups.chunk(chunk(cotangents))
+    fitting = room.examples(cotangents)
+    at_once = fitting if beside.groups is None else beside.groups.chunk(fitting)
     name = f"sketches, {directions.name}, {q} + {directions.fixed} directions"
     sums = work.total(name, list(batch.chunks(at_once)), measure)
     return replace(

@@ -22,13 +22,20 @@ from hessdiag.derivatives.summed import concatenate, merge
 from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 from hessdiag.network.layers import CONVOLUTIONS
+from hessdiag.network.moved_norms import MovedNorms
 
 PIECE = 2**22  # bytes of the factors that are multiplied at once, where J is formed from them
+CONVOLVED = 2**20  # elements of an example that convolutions write, from which cotangents are sent back one by one
 MAX_APART = 2  # examples that are sent back one by one where a block has no rule
 
 
 def all_jacobians(
-    model: nn.Module, part: Batch, blocks: Sequence[Block], cotangents_of: Callable[[Tensor], Tensor]
+    model: nn.Module,
+    part: Batch,
+    blocks: Sequence[Block],
+    cotangents_of: Callable[[Tensor], Tensor],
+    *,
+    norms: MovedNorms | None = None,
 ) -> Iterator[Jacobian | None]:
     """For each block in turn, cotangent^T ∂y/∂W for C cotangents of every example; None where y does not depend on W.
 
@@ -40,51 +47,70 @@ def all_jacobians(
         part: B examples.
         blocks: the blocks.
         cotangents_of: makes the cotangents (C, B, *out) from the outputs (B, *out).
+        norms: where normalisations are moved, last comes cotangent^T ∂y/∂ε of the steps ε that they take together.
     """
-    seen = watch(model, part, blocks)
+    seen = watch(model, part, blocks, norms=norms)
     yield from sent_to_blocks(model, part, blocks, seen, cotangents_of(seen.y.detach()))
 
 
-def watch(model: nn.Module, part: Batch, blocks: Sequence[Block]) -> Trace:
-    """One forward pass with the layers watched that have a structural rule."""
+def watch(model: nn.Module, part: Batch, blocks: Sequence[Block], *, norms: MovedNorms | None = None) -> Trace:
+    """One forward pass with the layers watched that have a structural rule, and perhaps normalisations moved."""
     structured = [block for block in blocks if block.structured]
-    return trace(model, part, owners_of(structured), in_common=looked_up_in_common(structured))
+    return trace(model, part, owners_of(structured), in_common=looked_up_in_common(structured), norms=norms)
 
 
 def sent_to_blocks(
-    model: nn.Module, part: Batch, blocks: Sequence[Block], seen: Trace, cotangents: Tensor
+    model: nn.Module,
+    part: Batch,
+    blocks: Sequence[Block],
+    seen: Trace,
+    cotangents: Tensor,
+    *,
+    at_once: int | None = None,
 ) -> Iterator[Jacobian | None]:
-    """As `all_jacobians`, of cotangents (C, B, *out) and a forward pass that are at hand.
+    """As `all_jacobians`, of cotangents (C, B, *out) and a forward pass that are at hand, `at_once` of them or all.
 
     Blocks without a rule share the backward passes of a single example, where a parameter's gradient is one's Jacobian.
     """
     others = [block for block in blocks if not block.structured and block.kind != "scalar"]
     if others and 1 < part.size <= MAX_APART:
-        yield from _one_by_one(model, part, blocks, cotangents)
+        yield from _one_by_one(model, part, blocks, cotangents, seen.norms)
         return
     shared = others if part.size == 1 else []
     edges = [call.output_edge for call in seen.calls]
-    leaves = [get_gradient_edge(block_parameter(model, block)) for block in shared]
-    every = backpropagate(seen.y, [*edges, *leaves], cotangents)
-    own = dict(zip([block.name for block in shared], every[len(edges) :], strict=True))
+    at_once = 1 if _convolves_much(model, seen, part.size) else at_once
+    leaves: list[Tensor] = [block_parameter(model, block) for block in shared]
+    leaves += [] if seen.steps is None else [seen.steps]
+    every = backpropagate(seen.y, [*edges, *map(get_gradient_edge, leaves)], cotangents, at_once=at_once)
+    own = dict(zip([block.name for block in shared], every[len(edges) :], strict=False))
     yield from jacobians_of(model, part, blocks, seen.calls, every[: len(edges)], cotangents, own)
+    if seen.steps is not None:
+        along = every[-1]
+        yield None if along is None else Dense(along.transpose(0, 1))
+
+
+def _convolves_much(model: nn.Module, seen: Trace, examples: int) -> bool:
+    """Whether several cotangents at once are slower: PyTorch loops over them for a convolution, and copies them."""
+    calls = [call for call in seen.calls if isinstance(model.get_submodule(call.owner), CONVOLUTIONS)]
+    return sum(call.output_shape.numel() for call in calls) >= CONVOLVED * examples
 
 
 def _one_by_one(
-    model: nn.Module, part: Batch, blocks: Sequence[Block], cotangents: Tensor
+    model: nn.Module, part: Batch, blocks: Sequence[Block], cotangents: Tensor, norms: MovedNorms | None
 ) -> Iterator[Jacobian | None]:
     """As `all_jacobians`, from a pass of each example's own."""
     examples = list(part.chunks(1))
     rows = [cotangents[:, number : number + 1] for number in range(part.size)]
     each = [
-        sent_to_blocks(model, one, blocks, watch(model, one, blocks), row)
+        sent_to_blocks(model, one, blocks, watch(model, one, blocks, norms=norms), row)
         for one, row in zip(examples, rows, strict=True)
     ]
-    for block, column in zip(blocks, zip(*each, strict=True), strict=True):
-        if all(jacobian is None for jacobian in column):
+    for column in zip(*each, strict=True):
+        present = [jacobian for jacobian in column if jacobian is not None]
+        if not present:
             yield None
             continue
-        nothing = Dense(cotangents.new_zeros(1, len(cotangents), block.numel))  # y of this one does not depend on it
+        nothing = Dense(torch.zeros_like(present[0].dense().J))  # y of the other does not depend on it
         yield concatenate([nothing if jacobian is None else jacobian for jacobian in column])
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from hessdiag.derivatives.magnitude import largest_entry
 
 SMALL = 1e-8  # its fourth power is about the least normal float32
-FORMED = 2**26  # numbers of J held at once while its Gram matrix is summed up
+FORMED = 2**24  # numbers of J held at once while its Gram matrix is summed up
 
 
 class Jacobian(ABC):
@@ -69,6 +69,10 @@ class Jacobian(ABC):
         """The same for one of the C cotangents alone."""
 
     @abstractmethod
+    def over_cotangents(self) -> Jacobian:
+        """That of the sum of the C cotangents."""
+
+    @abstractmethod
     def dense(self) -> Dense:
         """The same with J formed."""
 
@@ -121,6 +125,10 @@ class Dense(Jacobian):
     def of_cotangent(self, number: int) -> Dense:
         """The same for one of the C cotangents alone."""
         return Dense(self.J[:, number : number + 1], self.size)
+
+    def over_cotangents(self) -> Dense:
+        """That of the sum of the C cotangents."""
+        return Dense(self.J.sum(dim=1, keepdim=True), self.size)
 
     def dense(self) -> Dense:
         """Itself."""

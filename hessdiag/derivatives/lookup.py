@@ -108,6 +108,10 @@ class Lookup(Jacobian):
         """The same for one of the C cotangents alone."""
         return Lookup(self.numbers, self.phi[:, number : number + 1], self.height, self.size)
 
+    def over_cotangents(self) -> Lookup:
+        """That of the sum of the C cotangents."""
+        return Lookup(self.numbers, self.phi.sum(dim=1, keepdim=True), self.height, self.size)
+
     def dense(self) -> Dense:
         """The same with J formed."""
         B, C, _, n = self.phi.shape

@@ -107,6 +107,10 @@ class Sites(Jacobian):
         B, C, n, T = self.phi.shape
         matrices = u.view(len(u), -1, n).transpose(1, 2) if self.transposed else u.view(len(u), n, -1)
         rows = matrices.reshape(len(u) * n, -1)
+        if T > 1 and self.phi.stride(2) == 1:  # channels innermost: no copy is made
+            written = torch.matmul(self.u.transpose(1, 2), rows.T).view(B, T, len(u), n).permute(0, 2, 1, 3)
+            told = torch.bmm(written.reshape(B, len(u), T * n), self.phi.transpose(2, 3).reshape(B, C, T * n).mT)
+            return told.transpose(1, 2).double() * self.size
         # What the layer writes when its weight moves; few rows times many columns, which is faster than transposed.
         moved = (self.u.squeeze(2) @ rows.T if T == 1 else torch.matmul(rows, self.u)).reshape(B, len(u), n * T)
         along = torch.bmm(moved, self.phi.reshape(B, C, n * T).transpose(1, 2))  # (B, O, C)
@@ -129,6 +133,10 @@ class Sites(Jacobian):
     def of_cotangent(self, number: int) -> Sites:
         """The same for one of the C cotangents alone."""
         return Sites(self.u, self.phi[:, number : number + 1], self.transposed, self.size)
+
+    def over_cotangents(self) -> Sites:
+        """That of the sum of the C cotangents."""
+        return Sites(self.u, self.phi.sum(dim=1, keepdim=True), self.transposed, self.size)
 
     def dense(self) -> Dense:
         """The same with J formed."""

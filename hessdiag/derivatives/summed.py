@@ -67,6 +67,10 @@ class Summed(Jacobian):
         """The same for one of the C cotangents alone."""
         return Summed(tuple(term.of_cotangent(number) for term in self.terms))
 
+    def over_cotangents(self) -> Summed:
+        """That of the sum of the C cotangents."""
+        return Summed(tuple(term.over_cotangents() for term in self.terms))
+
     def dense(self) -> Dense:
         """The same with J formed."""
         return Dense.merge([term.dense() for term in self.terms])

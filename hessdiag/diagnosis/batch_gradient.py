@@ -24,26 +24,34 @@ class GradientSum:
     missing here.
     """
 
+    parameters: dict[str, nn.Parameter] = field(default_factory=dict)
     total: dict[str, Tensor] = field(default_factory=dict)
     examples: int = 0
 
     def start(self, model: nn.Module) -> None:
         """Forget what was added."""
-        self.total = {name: torch.zeros_like(p) for name, p in trainable(model).items()}
-        self.examples = 0
+        self.parameters, self.total, self.examples = trainable(model), {}, 0
 
     def add(self, gradients: Sequence[Tensor | None], *, examples: int) -> None:
         """Add summed gradients (1, *shape) of some examples, in the order of the parameters."""
-        for sum_, gradient in zip(self.total.values(), gradients, strict=True):
-            if gradient is not None:
-                sum_ += gradient[0]
+        for name, gradient in zip(self.parameters, gradients, strict=True):
+            if gradient is not None:  # the first one is no copy, being as large as the model
+                added = gradient[0].detach()
+                self.total[name] = self.total[name] + added if name in self.total else added
         self.examples += examples
 
     def mean(self, size: int) -> dict[str, Tensor] | None:
         """The gradient of the batch-mean loss; None where not all of `size` examples were added."""
+        found = self.reached(size)
+        if found is None:
+            return None
+        return {name: torch.zeros_like(self.parameters[name]) if g is None else g for name, g in found.items()}
+
+    def reached(self, size: int) -> dict[str, Tensor | None] | None:
+        """The same, with None for parameters that the outputs do not depend on."""
         if self.examples != size:
             return None
-        return {name: sum_.detach() / size for name, sum_ in self.total.items()}
+        return {name: self.total[name] / size if name in self.total else None for name in self.parameters}
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:

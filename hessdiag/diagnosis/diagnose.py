@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from importlib import metadata
 from itertools import count, islice
 from typing import Any
@@ -27,6 +28,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
 from hessdiag.diagnosis.independence import called_alone
 from hessdiag.diagnosis.look import NOT_ASKED, Look, look_at
+from hessdiag.diagnosis.memory_bound import bounded
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.session import Measured, Session, check_tensors
 from hessdiag.diagnosis.step_rates import rates_of
@@ -142,21 +144,28 @@ def diagnose(
     found, skipped = blocks_of(model)
     ranks = all_ranks() if distributed else ALONE
     session = Session(settings, Memory.of(max_memory, device))
-    identity: Mapping[str, str] = {}
-    if resume is not None or distributed:  # of the model as given: a forward pass may leave something in it
-        identity = _agreed(settings.identity | _identity_of(model, loss), ranks)
+    named = resume is not None or distributed  # of the model as given: a forward pass may leave something in it
+    identity = _agreed(settings.identity | _identity_of(model, loss), ranks) if named else {}
     with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
         dry = _run_dry(model, batch, found, settings)
         shape, resolved = dry.shape, read_loss(batch, loss, settings, dry.outputs)
         problem = Problem(model, batch, resolved, in_execution_order(shape.readable(found), shape.order), skipped)
+        session = session if max_memory is None else replace(session, memory=bounded(session.memory, problem, shape))
         work = Work(ranks, progress=stack.enter_context(watched(progress, title=f"measuring {type(model).__name__}")))
         stream = _announced(stream, work.progress, known=_number_of_batches(inputs, batches) if per == "example" else 1)
         if resume is not None:
             work = replace(work, journal=stack.enter_context(journal(resume, identity)))
         problem, shape, measured = session.measure(problem, shape, dry.outputs.y, stream, work)
-        seen = look_at(model, batch, resolved, chunk=session.gradient_chunk(shape)) if signals else NOT_ASKED
+        seen = _look(session, replace(problem, batch=batch), shape, measured) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
     return _report(settings, problem, shape, measured, seen, tally, optimizer=optimizer, **ran)
+
+
+def _look(session: Session, problem: Problem, shape: NetworkShape, measured: Sequence[Measured]) -> Look:
+    """Look at the first batch, whose gradient is at hand where no other was measured after it."""
+    gradients = session.gradients.reached(problem.batch.size) if len(measured) == 1 else None
+    chunk = session.gradient_chunk(shape)
+    return look_at(problem.model, problem.batch, problem.loss, chunk=chunk, gradients=gradients)
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
@@ -275,7 +284,7 @@ def _report(
         batches_given=tally.given,
         outputs=shape.outputs,
         rtol=settings.rtol,
-        versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
+        versions={"hessdiag": _version(), "torch": torch.__version__},
         output_sq=moments.output_sq,
         output_variance=moments.output_variance,
         learning_rates=_rates(problem, curvature, sum(sizes)),
@@ -284,6 +293,11 @@ def _report(
         signals_missing=seen.reason,
         **ran,
     )
+
+
+@cache  # it is read from a file
+def _version() -> str:
+    return metadata.version("hessdiag")
 
 
 def _rates(problem: Problem, curvature: Curvature, examples: int) -> dict[str, LearningRate]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
@@ -31,13 +31,15 @@ class Look:
 NOT_ASKED = Look(None, "they were not asked for")
 
 
-def look_at(model: nn.Module, batch: Batch, loss: Loss, *, chunk: int) -> Look:
+def look_at(
+    model: nn.Module, batch: Batch, loss: Loss, *, chunk: int, gradients: Mapping[str, Tensor | None] | None = None
+) -> Look:
     """Measure the signals of a model that may do anything in its forward pass.
 
     Args:
-        model, batch, loss, chunk: see `network_signals`.
+        model, batch, loss, chunk, gradients: see `network_signals`.
     """
     try:
-        return Look(network_signals(model, batch, loss, chunk=chunk))
+        return Look(network_signals(model, batch, loss, chunk=chunk, gradients=gradients))
     except Exception as error:  # user code; the measurement itself has its own, exact refusals
         return Look(None, " ".join(f"{type(error).__name__}: {error}".split())[:200])

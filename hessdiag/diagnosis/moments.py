@@ -99,13 +99,20 @@ class Moments:
 
 
 def sum_moments(
-    problem: Problem, *, chunk: int, seed: int, work: Work = ALL_HERE, gradients: GradientSum | None = None
+    problem: Problem,
+    *,
+    chunk: int,
+    few: int = PAIRWISE,
+    seed: int,
+    work: Work = ALL_HERE,
+    gradients: GradientSum | None = None,
 ) -> Result:
     """What `moments_of` makes moments of: sums over the examples of a batch, which add up over batches.
 
     Args:
         problem: what to measure.
         chunk: examples at a time.
+        few: of which so many are taken one by one, but two at least.
         seed: of the random directions.
         work: carries it out.
         gradients: is given the gradient of all trainable parameters by the way.
@@ -117,7 +124,8 @@ def sum_moments(
     if gradients is not None:
         gradients.start(problem.model)
     parts = list(problem.batch.chunks(chunk))
-    return work.total("moments", parts, lambda part: _sums(problem, part, seed, gradients))
+    few = min(few, PAIRWISE)
+    return work.total("moments", parts, lambda part: _sums(problem, part, few, seed, gradients))
 
 
 def moments_of(problem: Problem, sums: Result) -> Moments:
@@ -156,11 +164,11 @@ def _mean(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
 
 
-def _sums(problem: Problem, part: Batch, seed: int, gradients: GradientSum | None) -> Result:
-    """Sums over the examples of one chunk."""
+def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: GradientSum | None) -> Result:
+    """Sums over the examples of one chunk; with the first one, some examples are checked one by one."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = measured_layers(problem.model, problem.blocks)
-    few = problem.batch.narrow(0, max(2, min(part.size, PAIRWISE)))  # where one fits, two do for the moment
+    few = problem.batch.narrow(0, max(2, min(part.size, alone)))  # where one fits, two do for the moment
     mixed = _check_few(problem, few, owners, seed) if part.offset == few.offset else set()
     watched, inputs = differentiable(part)
     seen = watch_measured(problem, watched, keep_outputs=True)
@@ -245,8 +253,8 @@ class _Check:
 
     def of(self, checked: _Checked) -> CheckedGradients:
         """What all halves sent back together."""
-        phis = [None if sent is None else sent.sum(dim=0, keepdim=True) for sent in self.ends]
-        cotangent = alone_in(self.z, checked.halves).sum(dim=0, keepdim=True)
+        phis = [None if sent is None else _sum(sent).unsqueeze(0) for sent in self.ends]
+        cotangent = _sum(alone_in(self.z, checked.halves)).unsqueeze(0)
         return CheckedGradients(checked.part, checked.seen, phis, cotangent, [[exact] for exact in self.truth], [True])
 
 
@@ -265,7 +273,7 @@ def _check_sent_back(problem: Problem, checked: _Checked, z: Tensor) -> _Check:
     edges = [*ends, *parameters]
     found = [backpropagate(checked.seen.y, edges, half.unsqueeze(0)) for half in alone_in(z, checked.halves)]
     columns = [_stacked(column) for column in zip(*found, strict=True)]
-    truth = [None if column is None else column.sum(dim=0) for column in columns[len(ends) :]]
+    truth = [None if column is None else _sum(column) for column in columns[len(ends) :]]
     return _Check(z, columns[: len(ends)], truth)
 
 
@@ -282,7 +290,12 @@ def _mixed_by_now(model: nn.Module, checked: _Checked, check: _Check) -> set[str
 def _stacked(gradients: Sequence[Tensor | None]) -> Tensor | None:
     """Gradients (1, ...) of several cotangents, of which all are None or none."""
     present = [gradient for gradient in gradients if gradient is not None]
-    return torch.cat(present) if present else None
+    return torch.cat(present) if len(present) > 1 else present[0] if present else None
+
+
+def _sum(several: Tensor) -> Tensor:
+    """Over the first dimension; of one no copy is made."""
+    return several[0] if len(several) == 1 else several.sum(dim=0)
 
 
 def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tensor:

@@ -30,7 +30,14 @@ from hessdiag.results.signals import Signals
 MAX_EXAMPLES = 64
 
 
-def network_signals(model: nn.Module, batch: Batch, loss: Loss, *, chunk: int = MAX_EXAMPLES) -> Signals:
+def network_signals(
+    model: nn.Module,
+    batch: Batch,
+    loss: Loss,
+    *,
+    chunk: int = MAX_EXAMPLES,
+    gradients: Mapping[str, Tensor | None] | None = None,
+) -> Signals:
     """Run the first examples forward and the gradient of each one's own loss backward.
 
     To be called where the model's state is preserved. Parameters that are frozen are differentiated during the pass.
@@ -40,21 +47,26 @@ def network_signals(model: nn.Module, batch: Batch, loss: Loss, *, chunk: int = 
         batch: inputs and targets, of which the first `MAX_EXAMPLES` are taken.
         loss: of the outputs.
         chunk: examples that are in memory at once; the numbers do not depend on it.
+        gradients: of the mean loss of the whole batch in all trainable parameters, where they are at hand; None of
+            those that the outputs do not depend on.
     """
-    batch = batch.narrow(0, MAX_EXAMPLES)
+    whole, batch = batch.size, batch.narrow(0, MAX_EXAMPLES)
     trainable = {name: p.requires_grad for name, p in model.named_parameters()}
+    if gradients is not None and (batch.size < whole or set(gradients) != set(trainable)):
+        gradients = None
     with torch.random.fork_rng(devices=[]), _thawed(model):
-        sums = _Sums(model, loss).run(batch, chunk)
+        sums = _Sums(model, loss, parameters=gradients is None).run(batch, chunk)
         sent_back = "loss"
         if not sums.moved:  # the loss has no gradient anywhere, as a quadratic one at y = 0
-            sums, sent_back = _Sums(model, loss, noise=True).run(batch, chunk), "noise"
+            sums, sent_back, gradients = _Sums(model, loss, noise=True).run(batch, chunk), "noise", None
         layers = tuple(layer.signals() for layer in sums.layers.values())
         radial = radial_shares(model, batch, layers, chunk=chunk)
     values = torch.cat(sums.values)
     like = values.new_empty(()).expand(batch.size, *sums.output_shape)
     kind, chance = chance_loss(loss, like, batch.targets)
     fixed = [m for m in model.modules() if _uses_running_statistics(m)]
-    averaged = {name: None if g is None else g / batch.size for name, g in sums.gradients.items()}
+    if gradients is None:
+        gradients = {name: None if g is None else g / batch.size for name, g in sums.gradients.items()}
     return Signals(
         examples=batch.size,
         initial_loss=float(values.mean()),
@@ -68,7 +80,7 @@ def network_signals(model: nn.Module, batch: Batch, loss: Loss, *, chunk: int = 
         fixed_norms=len(fixed),
         fresh_norms=sum(_is_fresh(m) for m in fixed),
         layers=layers,
-        parameters=parameter_signals(model, averaged, trainable, radial),
+        parameters=parameter_signals(model, gradients, trainable, radial),
     )
 
 
@@ -79,6 +91,7 @@ class _Sums:
     Attributes:
         model, loss: what is run.
         noise: whether random vectors are sent back in place of the loss's gradient.
+        parameters: whether to differentiate in the parameters, too.
         layers: by path, in the order of their first calls.
         gradients: of the parameters, summed over the examples; None where the outputs do not depend on one.
         outputs: moments of the outputs' entries, one by one.
@@ -90,6 +103,7 @@ class _Sums:
     model: nn.Module
     loss: Loss
     noise: bool = False
+    parameters: bool = True
     layers: dict[str, LayerSums] = field(default_factory=dict)
     gradients: dict[str, Tensor | None] = field(default_factory=dict)
     outputs: Moments = field(default_factory=Moments)
@@ -112,7 +126,7 @@ class _Sums:
         self.values.append(self.loss.value(y.detach(), part.targets).detach().double())
         cotangent = noise(y.detach(), part) if self.noise else self.loss.gradient(y.detach(), part.targets).detach()
         self.moved = self.moved or bool((cotangent.abs() >= TINY).any())
-        parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad and self.parameters}
         for name, gradient in zip(parameters, seen.differentiate(y, cotangent, parameters), strict=True):
             before = self.gradients.get(name)
             self.gradients[name] = gradient if before is None else before if gradient is None else before + gradient

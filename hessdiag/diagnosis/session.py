@@ -26,9 +26,11 @@ from hessdiag.diagnosis.moments import moments_of, sum_moments
 from hessdiag.diagnosis.nearby import check_nearby
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_batch, digest_of_outputs
-from hessdiag.execution.memory import Memory
+from hessdiag.execution.memory import OVERHEAD, Memory
 from hessdiag.execution.work import Result, Work
 from hessdiag.network.shapes import NetworkShape, measure_shapes
+
+GRADIENTS = 8  # of all parameters, that examples may take the memory of
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class Session:
         if gradients is None:
             gradients = batch_gradient(problem, chunk=self.gradient_chunk(shape))
         squares = gradient_sq(problem, gradients) if per_batch else {}
-        return FirstStep.of(gradients) if self.settings.learning_rates else None, squares
+        step = FirstStep.of(gradients).moving_norms(problem) if self.settings.learning_rates else None
+        return step, squares
 
     def read_right(self, problem: Problem, shape: NetworkShape, work: Work) -> tuple[Problem, NetworkShape, Result]:
         """Moments; a block whose gradient the hooks do not explain is measured again without a structural rule."""
@@ -156,14 +159,16 @@ class Session:
 
     def sum_moments(self, problem: Problem, shape: NetworkShape, work: Work) -> Result:
         """Moments of one batch."""
-        wanted = self.settings.learning_rates or self.settings.per == "batch"
-        gradients = self.gradients if wanted else None
-        chunk = self.gradient_chunk(shape)
-        return sum_moments(problem, chunk=chunk, seed=self.settings.seed, work=work, gradients=gradients)
+        chunk, few = self.gradient_chunk(shape), shape.chunk(4, memory=self.memory.chunk)
+        return sum_moments(problem, chunk=chunk, few=few, seed=self.settings.seed, work=work, gradients=self.gradients)
 
     def gradient_chunk(self, shape: NetworkShape) -> int:
-        """Examples at once in a pass with few cotangents."""
-        return shape.chunk(4, memory=self.memory.chunk)
+        """Examples at once in a pass with few cotangents.
+
+        As each chunk has gradients of all parameters, those may take several times their memory.
+        """
+        room = min(GRADIENTS * shape.parameters, self.memory.total // OVERHEAD)
+        return shape.chunk(4, memory=max(self.memory.chunk, room))
 
 
 def without(problem: Problem, left: Mapping[str, str]) -> Problem:

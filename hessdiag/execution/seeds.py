@@ -1,7 +1,7 @@
 """Independent random streams from one seed."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -20,14 +20,19 @@ def _number(seed: int, purpose: str) -> int:
     return int.from_bytes(hashlib.blake2s(f"{seed}/{purpose}".encode(), digest_size=4).digest(), "little")
 
 
-def gaussians(seed: int, purpose: str, examples: Iterable[int], shape: tuple[int, ...]) -> Tensor:
+def gaussians(seed: int, purpose: str, examples: Collection[int], shape: tuple[int, ...], *, room: int = 0) -> Tensor:
     """N(0, 1) numbers for each example from a stream of its own, (shape[0], B, *shape[1:]), on the CPU.
 
-    What an example is given does not depend on the examples that are measured together with it.
+    What an example is given does not depend on the examples that are measured together with it. Behind the numbers
+    there is `room` for so many more, which are left to be written.
     """
     generator = torch.Generator()  # one for all: to make one takes as long as to draw
-    drawn = [
-        torch.randn(shape, generator=generator.manual_seed(_number(seed, f"{purpose} of example {number}")))
-        for number in examples
-    ]
-    return torch.stack(drawn, dim=1)
+    count, *rest = shape
+    held = torch.empty(count + room, len(examples), *rest)
+    for place, number in enumerate(examples):
+        generator.manual_seed(_number(seed, f"{purpose} of example {number}"))
+        if len(examples) == 1:  # many numbers, of which no copy is made
+            held[:count].normal_(generator=generator)
+        else:
+            held[:count, place] = torch.randn(shape, generator=generator)
+    return held

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch.func import vmap
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.network.layers import looks_up
+from hessdiag.network.moved_norms import MovedNorms
 from hessdiag.network.strided_convolution import Strided, attach, is_attached
 
 
@@ -49,10 +50,18 @@ class LayerCall:
 
 @dataclass(frozen=True)
 class Trace:
-    """Outputs (B, *out) of a watched forward pass and the calls of the watched layers, in execution order."""
+    """What a watched forward pass shows.
+
+    Attributes:
+        y: outputs (B, *out).
+        calls: of the watched layers, in execution order.
+        norms: the normalisations that were moved, and the steps (B, O), all zero, that each example took.
+    """
 
     y: Tensor
     calls: tuple[LayerCall, ...]
+    norms: MovedNorms | None = None
+    steps: Tensor | None = None
 
 
 def trace(
@@ -62,6 +71,7 @@ def trace(
     *,
     keep_outputs: bool = False,
     in_common: Collection[str] = (),
+    norms: MovedNorms | None = None,
 ) -> Trace:
     """Run the model forward on a batch, watching the modules at the paths `owners`.
 
@@ -71,31 +81,38 @@ def trace(
         owners: paths of layers.
         keep_outputs: copy what they write.
         in_common: those of them that are embeddings and look (T,) rows up for all examples together.
+        norms: normalisations that are to take a step of each example's own, if any.
 
     Raises:
         HessdiagError: the model writes over the input of a layer after the layer has read it.
     """
     calls: list[LayerCall] = []
     watches = [_Watch(owner, calls.append, keep_outputs, batch.size, owner in in_common) for owner in owners]
-    with _watching(model, watches):
+    with _watching(model, watches), ExitStack() as stack:
+        steps = None if norms is None else stack.enter_context(norms.taking_steps(model, batch.size))
         y = batch.call(model)
     for call in calls:
         if call.x._version != call.version:
             raise HessdiagError(f"the input of {call.owner!r} is overwritten in place after the layer has read it")
-    return Trace(y, tuple(calls))
+    return Trace(y, tuple(calls), norms, steps)
 
 
-def backpropagate(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) -> list[Tensor | None]:
-    """Back-propagate Q cotangents of the outputs at once.
+def backpropagate(
+    y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor, *, at_once: int | None = None
+) -> list[Tensor | None]:
+    """Back-propagate Q cotangents of the outputs, `at_once` of them or all.
 
     Args:
         y: outputs (B, *out) of a traced forward pass.
         edges: places to differentiate at.
         cotangents: (Q, B, *out).
+        at_once: fewer than Q where they do not fit into memory together: what passes by is then that of a few.
 
     Returns:
         For each edge the (Q, *shape) gradients, or None where the outputs do not depend on it.
     """
+    if at_once is not None and len(cotangents) > at_once:
+        return _in_pieces(y, edges, cotangents, at_once)
     if not edges or not y.requires_grad:
         return [None] * len(edges)
     if len(cotangents) == 1:
@@ -109,6 +126,29 @@ def backpropagate(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) 
             None if column[0] is None else torch.stack([_strided(g) for g in column])
             for column in zip(*rows, strict=True)
         ]
+
+
+def writes_outputs(y: Tensor, edge: GradientEdge) -> bool:
+    """Whether what is written at an edge is the outputs themselves."""
+    return y.grad_fn is edge.node and y.output_nr == edge.output_nr
+
+
+def _in_pieces(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor, at_once: int) -> list[Tensor | None]:
+    """Some cotangents after the other; at the outputs themselves there is nothing to send back."""
+    whole: list[Tensor | None] = [None] * len(edges)
+    passed = [writes_outputs(y, edge) for edge in edges]
+    inner = [edge for edge, same in zip(edges, passed, strict=True) if not same]
+    places = [number for number, same in enumerate(passed) if not same]
+    for start in range(0, len(cotangents), at_once):
+        piece = backpropagate(y, inner, cotangents[start : start + at_once])
+        for place, found in zip(places, piece, strict=True):
+            if found is None:
+                continue
+            every = whole[place]
+            if every is None:
+                every = whole[place] = found.new_empty(len(cotangents), *found.shape[1:])
+            every[start : start + at_once] = found
+    return [cotangents if same else found for same, found in zip(passed, whole, strict=True)]
 
 
 def _at_once(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) -> list[Tensor | None]:

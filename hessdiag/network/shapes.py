@@ -14,8 +14,10 @@ from torch import nn
 from hessdiag.data.batch import Batch
 from hessdiag.data.outputs import Outputs, read_outputs
 from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
-from hessdiag.network.hooks import Trace, trace
+from hessdiag.network.hooks import Trace, trace, writes_outputs
 from hessdiag.network.layers import CONVOLUTIONS, is_linear
+
+PIECE = 4  # cotangents at a time where all do not fit into memory together
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class NetworkShape:
         order: all owners of blocks, in execution order.
         dense: entries of the blocks whose Jacobians are formed whole.
         looked_up: elements that embeddings write, per example.
+        returned: outputs that a layer itself writes, not what is computed of that.
+        parameters: bytes of all of them.
         unread: names of the blocks that were taken to have a rule, but that an embedding reads in some other way than
             row by row of an example.
         in_common: paths of embeddings that look (T,) rows up for all examples together.
@@ -75,17 +79,28 @@ class NetworkShape:
     looked_up: int = 0
     unread: frozenset[str] = frozenset()
     in_common: frozenset[str] = frozenset()
+    returned: int = 0
+    parameters: int = 0
 
     def bytes_per_example(self, cotangents: int) -> int:
         """Memory of one example when `cotangents` are back-propagated at once to every layer."""
         layers = sum(layer.inputs + layer.patches for layer in self.layers.values())
-        written = sum(layer.outputs for layer in self.layers.values()) + self.looked_up + self.outputs
-        return self.element_size * (layers + (2 * cotangents + 2) * written + cotangents * self.dense)
+        return self.element_size * (layers + (2 * cotangents + 2) * self.written + cotangents * self.dense)
+
+    @property
+    def written(self) -> int:
+        """Elements that layers write, and the network: where gradients arrive."""
+        return sum(layer.outputs for layer in self.layers.values()) + self.looked_up + self.outputs
 
     def most_cotangents(self, memory: int) -> int:
         """Cotangents of one example that can be back-propagated at once in `memory` bytes."""
         more = self.bytes_per_example(1) - self.bytes_per_example(0)
         return max(0, memory * 3 // 4 - self.bytes_per_example(0)) // max(more, 1)  # the rest is for what is passing
+
+    def most_in_pieces(self, memory: int) -> int:
+        """The same of those that are sent back `PIECE` at a time, all of whose gradients are held."""
+        held = self.element_size * (self.written - self.returned + self.dense)
+        return max(0, memory * 7 // 8 - self.bytes_per_example(PIECE)) // max(held, 1)
 
     def readable(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
         """The blocks as they can be read: some without a rule, some looked up for all examples together."""
@@ -147,6 +162,7 @@ def _shape_of(
         new = LayerShape(reads, writes, reads // max(channels_in, 1), sites, patch * sites, macs, channels_in)
         old = layers.get(call.owner)
         layers[call.owner] = new if old is None else old + new
+    returned = sum(math.prod(c.output_shape) // few.size for c in seen.calls if writes_outputs(seen.y, c.output_edge))
     dense = sum(block.numel for block in blocks if not block.structured or block.name in watched.unread)
     return NetworkShape(
         layers,
@@ -157,6 +173,8 @@ def _shape_of(
         looked_up,
         watched.unread,
         watched.in_common,
+        returned,
+        sum(p.numel() * p.element_size() for p in model.parameters()),
     )
 
 

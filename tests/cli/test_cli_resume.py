@@ -18,7 +18,7 @@ from hessdiag.results.report import Report
 
 RUNS = {
     "blocks": "diagnose lenet --matrix hessian --batch-size 24 --rtol 0.2",
-    "chunks": "diagnose lenet --batch-size 700 --max-memory 4MiB",
+    "chunks": "diagnose lenet --batch-size 700 --max-memory 24MiB",
 }
 
 

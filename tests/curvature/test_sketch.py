@@ -8,9 +8,20 @@ import torch
 from torch import nn
 
 import hessdiag
+from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.effective_rank import Ranks
+from hessdiag.curvature.first_step import FirstStep
+from hessdiag.curvature.room import Room
 from hessdiag.curvature.rounds import Round, directions_wanted, equal_rounds
+from hessdiag.curvature.sent_directions import Beside
 from hessdiag.curvature.sketch import _round
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import resolve_loss
+from hessdiag.derivatives.problem import Problem
+from hessdiag.execution.memory import Memory
+from hessdiag.execution.work import Work
+from hessdiag.network.blocks import find_blocks
+from hessdiag.network.shapes import PIECE, measure_shapes
 from tests.networks import BUILDERS, build
 
 
@@ -250,3 +261,34 @@ def test_directions_of_several_rounds_make_fewer_pairs_and_that_is_foretold() ->
         assert math.sqrt(2 * 2 / (count * each * (each - 1))) <= 0.05
     assert at_once[math.inf] < 50
     assert at_once[20] > 75
+
+
+@pytest.mark.parametrize("network", ["linear", "layernorm"])
+def test_directions_that_do_not_fit_at_once_are_paired_all_the_same(network: str) -> None:
+    """Sent back a few at a time, with all of their gradients held: the numbers of one pass, not of more rounds."""
+    model, x = linear() if network == "linear" else build(network)
+    problem = problem_of(model, x)
+    shape = measure_shapes(model, problem.batch, problem.blocks)
+    enough = Room(shape, Memory(2**34, 1))  # an example at a time
+    most, each = 20, shape.element_size * (shape.written - shape.returned + shape.dense)
+    little = Room(shape, Memory((shape.bytes_per_example(PIECE) + (most + 1) * each) * 8 // 7, 1))
+    assert enough.pieces(most) is None
+    assert little.pieces(most) == PIECE
+    assert little.most >= most > little.together
+    step = FirstStep.of({name: torch.randn_like(p) for name, p in model.named_parameters()})
+    rounds = [_round(problem, Directions(most - 1), room, 0, Work(), Beside(step)) for room in (enough, little)]
+    np.testing.assert_allclose(rounds[0].value, rounds[1].value, rtol=1e-10)
+    np.testing.assert_allclose(rounds[0].variance, rounds[1].variance, rtol=1e-8)
+    assert rounds[0].first_step is not None
+    assert rounds[1].first_step is not None
+    for key, sums in rounds[0].first_step.items():
+        np.testing.assert_allclose(sums, rounds[1].first_step[key], rtol=1e-10)
+
+
+def problem_of(model: nn.Module, x: torch.Tensor) -> Problem:
+    """Under cross-entropy."""
+    batch = Batch.of(x, torch.randint(2, (len(x),)))
+    y = batch.call(model).detach()
+    return Problem(
+        model, batch, resolve_loss("cross-entropy", y=y, targets=batch.targets, seed=0), find_blocks(model)[0]
+    )

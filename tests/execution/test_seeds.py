@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from hessdiag.execution.seeds import stream
+from hessdiag.execution.seeds import gaussians, stream
 
 PURPOSES = ("network", "weights", "inputs", "targets", "loss", "probes of fc1.weight")
 
@@ -55,3 +55,11 @@ def test_the_global_stream_is_left_alone() -> None:
     before = torch.get_rng_state()
     numbers(0, "loss")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (4, 7, 9)])
+def test_an_example_is_given_the_same_alone_and_with_room_behind(shape: tuple[int, ...]) -> None:
+    both = gaussians(3, "test", [7, 8], shape)
+    alone = gaussians(3, "test", [8], shape, room=2)
+    assert alone.shape == (shape[0] + 2, 1, *shape[1:])
+    assert torch.equal(alone[: shape[0]], both[:, 1:])

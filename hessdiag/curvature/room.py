@@ -1,0 +1,39 @@
+"""How many examples and cotangents fit into memory at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hessdiag.execution.memory import Memory
+from hessdiag.network.shapes import PIECE, NetworkShape
+
+
+@dataclass(frozen=True)
+class Room:
+    """What there is of it for a network.
+
+    Attributes:
+        shape: of the network.
+        memory: that may be taken.
+    """
+
+    shape: NetworkShape
+    memory: Memory
+
+    def examples(self, cotangents: int) -> int:
+        """Examples that are measured at once when so many cotangents of each are sent back."""
+        return self.shape.chunk(cotangents, memory=self.memory.chunk)
+
+    @property
+    def together(self) -> int:
+        """Cotangents of one example that can be sent back in one pass."""
+        return self.shape.most_cotangents(self.memory.total)
+
+    @property
+    def most(self) -> int:
+        """Cotangents of one example that can be sent back, if need be in several passes."""
+        return max(self.together, self.shape.most_in_pieces(self.memory.total))
+
+    def pieces(self, cotangents: int) -> int | None:
+        """How many of them a pass sends back; None for all."""
+        return None if cotangents <= self.together else PIECE
