@@ -31,6 +31,35 @@ def number(value: Tensor) -> float:
     return float(value.detach())
 
 
+class Unread(nn.Module):
+    """A parameter that the outputs do not depend on, one whose gradient is zero, and one that is frozen or not."""
+
+    def __init__(self, *, frozen: bool) -> None:
+        super().__init__()
+        self.first, self.last, self.unread = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(2, 2)
+        nn.init.zeros_(self.last.weight)
+        self.first.bias.requires_grad_(not frozen)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x)))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("batches", [1, 2])
+def test_the_gradient_that_is_at_hand_is_that_of_the_first_batch(batches: int, *, frozen: bool) -> None:
+    torch.manual_seed(0)
+    model = Unread(frozen=frozen).double()
+    data = [(torch.randn(5, 4, dtype=torch.float64), torch.randint(3, (5,))) for _ in range(batches)]
+    found = hessdiag.diagnose(model, data, loss="cross-entropy").signals
+    assert found is not None
+    alone = signals_of(model, *data[0], "cross-entropy")
+    for one, other in zip(found.parameters, alone.parameters, strict=True):
+        assert (one.name, one.gradient, one.trainable) == (other.name, other.gradient, other.trainable)
+        assert one.gradient_sq == pytest.approx(other.gradient_sq, rel=1e-12)
+    assert {p.name: p.gradient for p in found.parameters}["unread.weight"] == "none"
+    assert {p.name: p.gradient for p in found.parameters}["first.weight"] == "zero"
+
+
 def test_moments_and_gradients_are_those_of_autograd() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)).double()
