@@ -113,7 +113,8 @@ class _Measured:
             S = torch.eye(len(cotangents), dtype=torch.float64, device=y.device).expand(len(y), -1, -1)
             if step is not None:
                 cotangents, size = add_slope(problem, part, y, cotangents)
-        *jacobians, moved = [*sent_to_blocks(model, part, blocks, seen, cotangents), None][: len(blocks) + 1]
+        jacobians = list(sent_to_blocks(model, part, blocks, seen, cotangents))
+        moved = jacobians.pop() if len(jacobians) > len(blocks) else None
         return cls(y, cotangents, jacobians, S, root is not None, size, moved)
 
     @cached_property

@@ -46,14 +46,13 @@ def measure_curvature(
         work: carries it out.
         step: of optimisers, whose slope and curvature are to be measured as well.
     """
-    at_once = partial(shape.chunk, memory=memory.chunk)
-    most = shape.most_cotangents(memory.total)
+    room = Room(shape, memory)
     if how.method == "sketch" and settings.per == "example":
         return sketch_per_example(
             problem,
             outputs=shape.outputs,
             budget=Budget(settings.rtol, settings.max_products),
-            room=Room(shape, memory),
+            room=room,
             seed=settings.seed,
             step=step,
             pairs=settings.measures_pairs,
@@ -61,13 +60,13 @@ def measure_curvature(
         )
     if how.in_output_space and settings.per == "example":
         groups = _pair_groups(problem, shape) if settings.measures_pairs else None
-        if groups is not None and most < groups.size * shape.outputs:
+        if groups is not None and room.together < groups.size * shape.outputs:
             groups = None
-        return exact_per_example(problem, chunk=at_once(shape.outputs), step=step, groups=groups, work=work)
+        return exact_per_example(problem, chunk=room.examples(shape.outputs), step=step, groups=groups, work=work)
     found = _without_step(problem, how, shape, settings, memory=memory, work=work)
     if step is None:
         return found
-    sums = sum_first_step(problem, step, outputs=shape.outputs, chunk=at_once, seed=settings.seed, work=work)
+    sums = sum_first_step(problem, step, outputs=shape.outputs, chunk=room.examples, seed=settings.seed, work=work)
     return replace(found, first_step=sums)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hessdiag.execution.memory import Memory
-from hessdiag.network.shapes import PIECE, NetworkShape
+from hessdiag.network.shapes import SENT_AT_ONCE, NetworkShape
 
 
 @dataclass(frozen=True)
@@ -36,4 +36,4 @@ class Room:
 
     def pieces(self, cotangents: int) -> int | None:
         """How many of them a pass sends back; None for all."""
-        return None if cotangents <= self.together else PIECE
+        return None if cotangents <= self.together else SENT_AT_ONCE

@@ -19,7 +19,7 @@ from hessdiag.derivatives.jacobian import sent_to_blocks, watch
 from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import Result
-from hessdiag.network.shapes import PIECE
+from hessdiag.network.shapes import SENT_AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ def _cotangents(
         every, size = add_slope(problem, part, y, cotangents) if with_slope else (cotangents, 1.0)
         return every, len(cotangents), size
     count = len(drawn) - with_slope
-    for start in range(0, count, PIECE):
-        piece = drawn[start : min(start + PIECE, count)]
+    for start in range(0, count, SENT_AT_ONCE):
+        piece = drawn[start : min(start + SENT_AT_ONCE, count)]
         piece.copy_(sent_back(problem, part, y, piece))
     if not with_slope:
         return drawn, count, 1.0

@@ -92,6 +92,11 @@ class Batch:
         """The arguments as `of` takes them."""
         return self.kwargs or self.args
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Those among the arguments."""
+        return [value for value in (*self.args, *self.kwargs.values()) if isinstance(value, Tensor)]
+
     def detached(self) -> Batch:
         """The batch outside any autograd graph."""
         return self._map(lambda value: value.detach())

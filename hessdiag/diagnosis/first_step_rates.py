@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from torch import nn
 
 from hessdiag.curvature.first_step import DIRECTIONS, sum_first_step
+from hessdiag.curvature.room import Room
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
@@ -42,7 +42,7 @@ def first_step_rates(model: nn.Module, batch: Batch, loss: Loss, settings: Setti
     problem, shape, _ = session.read_right(problem, shape, Work())
     step, _ = session.first_step(problem, shape)
     assert step is not None
-    at_once = partial(shape.chunk, memory=memory.chunk)
+    at_once = Room(shape, memory).examples
     sums = sum_first_step(problem, step, outputs=shape.outputs, chunk=at_once, seed=settings.seed)
     names = [block.name for block in problem.blocks]
     rates = rates_of(sums, tuple(DIRECTIONS), names, examples=batch.size)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import Tensor
-
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.memory import OVERHEAD, Memory
@@ -27,17 +25,17 @@ def bounded(memory: Memory, problem: Problem, shape: NetworkShape) -> Memory:
     Raises:
         HessdiagError: what was asked for is less than a measurement of this model and batch takes.
     """
-    sizes = [p.numel() * p.element_size() for p in problem.model.parameters()]
-    batch = problem.batch
-    inputs = sum(v.numel() * v.element_size() for v in (*batch.args, *batch.kwargs.values()) if isinstance(v, Tensor))
-    held = CHECKED * sum(sizes) + LARGEST * max(sizes) + COPIES * inputs
+    largest = max(parameter.nbytes for parameter in problem.model.parameters())
+    inputs = sum(tensor.nbytes for tensor in problem.batch.tensors)
+    held = CHECKED * shape.parameters + LARGEST * largest + COPIES * inputs
     least = held + WORKING * shape.bytes_per_example(COTANGENTS)
     if memory.total < least:
         raise HessdiagError(
-            f"max_memory {_told(memory.total)}: gradients of {_told(sum(sizes))} of parameters, {_told(inputs)} of"
-            f" inputs and one example at a time take about {_told(least)}: pass at least that, or a smaller batch"
+            f"max_memory {_told(memory.total)}: gradients of {_told(shape.parameters)} of parameters,"
+            f" {_told(inputs)} of inputs and one example at a time take about {_told(least)}:"
+            " pass at least that, or a smaller batch"
         )
-    left = memory.total - MEASURED * sum(sizes) - COPIES * inputs
+    left = memory.total - MEASURED * shape.parameters - COPIES * inputs
     return replace(memory, total=left, chunk=min(memory.chunk, max(memory.total - held, 0) // OVERHEAD))
 
 

@@ -104,8 +104,8 @@ def sum_moments(
     chunk: int,
     few: int = PAIRWISE,
     seed: int,
+    gradients: GradientSum,
     work: Work = ALL_HERE,
-    gradients: GradientSum | None = None,
 ) -> Result:
     """What `moments_of` makes moments of: sums over the examples of a batch, which add up over batches.
 
@@ -114,15 +114,14 @@ def sum_moments(
         chunk: examples at a time.
         few: of which so many are taken one by one, but two at least.
         seed: of the random directions.
-        work: carries it out.
         gradients: is given the gradient of all trainable parameters by the way.
+        work: carries it out.
 
     Raises:
         HessdiagError: the model is random, or one example's loss depends on another example, as with batch
             normalisation in training mode.
     """
-    if gradients is not None:
-        gradients.start(problem.model)
+    gradients.start(problem.model)
     parts = list(problem.batch.chunks(chunk))
     few = min(few, PAIRWISE)
     return work.total("moments", parts, lambda part: _sums(problem, part, few, seed, gradients))
@@ -164,7 +163,7 @@ def _mean(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
 
 
-def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: GradientSum | None) -> Result:
+def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: GradientSum) -> Result:
     """Sums over the examples of one chunk; with the first one, some examples are checked one by one."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = measured_layers(problem.model, problem.blocks)
@@ -177,19 +176,17 @@ def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: Gradi
     halves = halves_of(part, seed)
     if part.offset != few.offset or part.size > few.size:  # else that was checked just now
         check_outputs(model, part, y, halves)
-    # One half tells what reaches the other, and autograd's gradient of the loss tells the rest; else both are sent.
-    halves = halves[: 1 if gradients is not None else 2]
     own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
     ends = [call.output_edge for call in seen.calls]
     starts = [call.input_edge or call.output_edge for call in seen.calls]  # what an embedding reads has no gradient
     calls = len(seen.calls)
-    moved = {} if gradients is None else trainable(model)
+    moved = trainable(model)
     arriving = [get_gradient_edge(p) for p in moved.values()]
     every = backpropagate(seen.y, [*starts, *ends, *arriving], own)
     every, of_parameters = every[: 2 * calls], every[2 * calls :]
-    checked = _Checked(part, seen, inputs, halves)
-    if gradients is not None and part.size >= 2 * CHECKED:  # autograd's gradient of the loss tells of all examples
-        checked = _Checked.some(problem, part, seed)
+    # One half tells what reaches the other; autograd's gradient of the loss, of all examples, tells the rest.
+    large = part.size >= 2 * CHECKED
+    checked = _Checked.some(problem, part, seed) if large else _Checked(part, seen, inputs, halves[0])
     check = _check_sent_back(problem, checked, _check_cotangent(own[0], part, seed))
     mixed |= _mixed_by_now(model, checked, check)
     probes = _curvature_probes(y, part, problem.batch.size, seed)
@@ -204,8 +201,7 @@ def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: Gradi
     of_check = check.of(checked)
     sent = [of_own.joined(of_check)] if checked.seen is seen else [of_own, of_check]
     compared = compare_gradients(problem, sent, mixed)
-    if gradients is not None:
-        gradients.add(of_parameters, examples=part.size)
+    gradients.add(of_parameters, examples=part.size)
     return {
         "layers": layers,
         "gradients": np.array(compared).reshape(len(blocks), len(GradientColumn)),
@@ -226,12 +222,12 @@ def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | 
 
 @dataclass(frozen=True)
 class _Checked:
-    """A watched pass of the examples whose outputs' cotangents are random, and the halves that are sent back apart."""
+    """A watched pass of some examples, and the half of them whose outputs' random cotangents are sent back."""
 
     part: Batch
     seen: Trace
     inputs: Sequence[GradientEdge]
-    halves: Sequence[Tensor]
+    half: Tensor
 
     @classmethod
     def some(cls, problem: Problem, part: Batch, seed: int) -> _Checked:
@@ -240,22 +236,22 @@ class _Checked:
         few = part.select(sorted(order[: max(CHECKED, part.size // 8)].tolist()))  # some models need an order
         watched, inputs = differentiable(few)
         seen = watch_measured(problem, watched)
-        return cls(few, seen, inputs, halves_of(few, seed)[:1])
+        return cls(few, seen, inputs, halves_of(few, seed)[0])
 
 
 @dataclass(frozen=True)
 class _Check:
-    """A random cotangent `z` (B, *out) sent back: from each half to the calls' outputs, from them all to parameters."""
+    """A random cotangent `z` (1, B, *out) of one half sent back: to the calls' outputs and the blocks' parameters."""
 
     z: Tensor
     ends: list[Tensor | None]
     truth: list[Tensor | None]
 
     def of(self, checked: _Checked) -> CheckedGradients:
-        """What all halves sent back together."""
-        phis = [None if sent is None else _sum(sent).unsqueeze(0) for sent in self.ends]
-        cotangent = _sum(alone_in(self.z, checked.halves)).unsqueeze(0)
-        return CheckedGradients(checked.part, checked.seen, phis, cotangent, [[exact] for exact in self.truth], [True])
+        """What it sent back."""
+        return CheckedGradients(
+            checked.part, checked.seen, self.ends, self.z, [[exact] for exact in self.truth], [True]
+        )
 
 
 def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
@@ -266,36 +262,22 @@ def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
 
 
 def _check_sent_back(problem: Problem, checked: _Checked, z: Tensor) -> _Check:
-    """Send the cotangent back, the examples of each half apart."""
-    z = z[: checked.part.size]
+    """Send the cotangent of one half back."""
+    alone = alone_in(z[: checked.part.size], [checked.half])
     ends = [call.output_edge for call in checked.seen.calls]
     parameters = [get_gradient_edge(block_parameter(problem.model, block)) for block in problem.blocks]
-    edges = [*ends, *parameters]
-    found = [backpropagate(checked.seen.y, edges, half.unsqueeze(0)) for half in alone_in(z, checked.halves)]
-    columns = [_stacked(column) for column in zip(*found, strict=True)]
-    truth = [None if column is None else _sum(column) for column in columns[len(ends) :]]
-    return _Check(z, columns[: len(ends)], truth)
+    found = backpropagate(checked.seen.y, [*ends, *parameters], alone)
+    return _Check(alone, found[: len(ends)], found[len(ends) :])
 
 
 def _mixed_by_now(model: nn.Module, checked: _Checked, check: _Check) -> set[str]:
     """Layers of which what one half sent back reached rows of the other; refuse a model that mixes examples itself."""
     sent_to = zip(checked.seen.calls, check.ends, strict=True)
-    mixed = {call.owner for call, sent in sent_to if mixes_rows(call, sent, checked.halves, checked.part.size)}
+    mixed = {call.owner for call, sent in sent_to if mixes_rows(call, sent, [checked.half], checked.part.size)}
     if mixed:  # is it the layer alone, or the model?
-        reached = backpropagate(checked.seen.y, checked.inputs, alone_in(check.z, checked.halves))
-        check_inputs(model, reached, checked.halves)
+        reached = backpropagate(checked.seen.y, checked.inputs, check.z)
+        check_inputs(model, reached, [checked.half])
     return mixed
-
-
-def _stacked(gradients: Sequence[Tensor | None]) -> Tensor | None:
-    """Gradients (1, ...) of several cotangents, of which all are None or none."""
-    present = [gradient for gradient in gradients if gradient is not None]
-    return torch.cat(present) if len(present) > 1 else present[0] if present else None
-
-
-def _sum(several: Tensor) -> Tensor:
-    """Over the first dimension; of one no copy is made."""
-    return several[0] if len(several) == 1 else several.sum(dim=0)
 
 
 def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tensor:

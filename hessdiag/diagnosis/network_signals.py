@@ -55,7 +55,7 @@ def network_signals(
     if gradients is not None and (batch.size < whole or set(gradients) != set(trainable)):
         gradients = None
     with torch.random.fork_rng(devices=[]), _thawed(model):
-        sums = _Sums(model, loss, parameters=gradients is None).run(batch, chunk)
+        sums = _Sums(model, loss, in_parameters=gradients is None).run(batch, chunk)
         sent_back = "loss"
         if not sums.moved:  # the loss has no gradient anywhere, as a quadratic one at y = 0
             sums, sent_back, gradients = _Sums(model, loss, noise=True).run(batch, chunk), "noise", None
@@ -91,7 +91,7 @@ class _Sums:
     Attributes:
         model, loss: what is run.
         noise: whether random vectors are sent back in place of the loss's gradient.
-        parameters: whether to differentiate in the parameters, too.
+        in_parameters: whether to differentiate in the parameters, too.
         layers: by path, in the order of their first calls.
         gradients: of the parameters, summed over the examples; None where the outputs do not depend on one.
         outputs: moments of the outputs' entries, one by one.
@@ -103,7 +103,7 @@ class _Sums:
     model: nn.Module
     loss: Loss
     noise: bool = False
-    parameters: bool = True
+    in_parameters: bool = True
     layers: dict[str, LayerSums] = field(default_factory=dict)
     gradients: dict[str, Tensor | None] = field(default_factory=dict)
     outputs: Moments = field(default_factory=Moments)
@@ -126,7 +126,8 @@ class _Sums:
         self.values.append(self.loss.value(y.detach(), part.targets).detach().double())
         cotangent = noise(y.detach(), part) if self.noise else self.loss.gradient(y.detach(), part.targets).detach()
         self.moved = self.moved or bool((cotangent.abs() >= TINY).any())
-        parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad and self.parameters}
+        named = self.model.named_parameters() if self.in_parameters else ()
+        parameters = {name: p for name, p in named if p.requires_grad}
         for name, gradient in zip(parameters, seen.differentiate(y, cotangent, parameters), strict=True):
             before = self.gradients.get(name)
             self.gradients[name] = gradient if before is None else before if gradient is None else before + gradient

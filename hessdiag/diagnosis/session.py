@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 
 import torch
@@ -15,6 +14,7 @@ from hessdiag.curvature.measurement import measure_curvature
 from hessdiag.curvature.noise import sum_pairs
 from hessdiag.curvature.plan import Plan
 from hessdiag.curvature.result import Curvature
+from hessdiag.curvature.room import Room
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import check_targets
@@ -103,7 +103,7 @@ class Session:
         if curvature.pairs is not None:
             pairs = [curvature.pairs]
         elif self.settings.measures_pairs and size > 1:
-            at_once = partial(shape.chunk, memory=self.memory.chunk)
+            at_once = Room(shape, self.memory).examples
             pairs = sum_pairs(problem, outputs=outputs, chunk=at_once, seed=self.settings.seed, work=work)
         return Measured(size, how, sums, squares, curvature, pairs)
 
@@ -185,8 +185,7 @@ def without(problem: Problem, left: Mapping[str, str]) -> Problem:
 
 def check_tensors(model: nn.Module, batch: Batch) -> None:
     """Refuse a batch that is not on the model's device or not in its floating-point type."""
-    inputs = [v for v in (*batch.args, *batch.kwargs.values()) if isinstance(v, Tensor)]
-    tensors = (*model.parameters(), *inputs)
+    tensors = (*model.parameters(), *batch.tensors)
     devices = {str(t.device) for t in tensors}
     if len(devices) > 1:
         raise HessdiagError(f"model and inputs are on {' and '.join(sorted(devices))}: move them to one device")

@@ -17,7 +17,7 @@ from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
 from hessdiag.network.hooks import Trace, trace, writes_outputs
 from hessdiag.network.layers import CONVOLUTIONS, is_linear
 
-PIECE = 4  # cotangents at a time where all do not fit into memory together
+SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory together
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class NetworkShape:
         return max(0, memory * 3 // 4 - self.bytes_per_example(0)) // max(more, 1)  # the rest is for what is passing
 
     def most_in_pieces(self, memory: int) -> int:
-        """The same of those that are sent back `PIECE` at a time, all of whose gradients are held."""
+        """The same of those that are sent back `SENT_AT_ONCE` at a time, all of whose gradients are held."""
         held = self.element_size * (self.written - self.returned + self.dense)
-        return max(0, memory * 7 // 8 - self.bytes_per_example(PIECE)) // max(held, 1)
+        return max(0, memory * 7 // 8 - self.bytes_per_example(SENT_AT_ONCE)) // max(held, 1)
 
     def readable(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
         """The blocks as they can be read: some without a rule, some looked up for all examples together."""
@@ -174,7 +174,7 @@ def _shape_of(
         watched.unread,
         watched.in_common,
         returned,
-        sum(p.numel() * p.element_size() for p in model.parameters()),
+        sum(parameter.nbytes for parameter in model.parameters()),
     )
 
 

@@ -21,7 +21,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.memory import Memory
 from hessdiag.execution.work import Work
 from hessdiag.network.blocks import find_blocks
-from hessdiag.network.shapes import PIECE, measure_shapes
+from hessdiag.network.shapes import SENT_AT_ONCE, measure_shapes
 from tests.networks import BUILDERS, build
 
 
@@ -271,9 +271,9 @@ def test_directions_that_do_not_fit_at_once_are_paired_all_the_same(network: str
     shape = measure_shapes(model, problem.batch, problem.blocks)
     enough = Room(shape, Memory(2**34, 1))  # an example at a time
     most, each = 20, shape.element_size * (shape.written - shape.returned + shape.dense)
-    little = Room(shape, Memory((shape.bytes_per_example(PIECE) + (most + 1) * each) * 8 // 7, 1))
+    little = Room(shape, Memory((shape.bytes_per_example(SENT_AT_ONCE) + (most + 1) * each) * 8 // 7, 1))
     assert enough.pieces(most) is None
-    assert little.pieces(most) == PIECE
+    assert little.pieces(most) == SENT_AT_ONCE
     assert little.most >= most > little.together
     step = FirstStep.of({name: torch.randn_like(p) for name, p in model.named_parameters()})
     rounds = [_round(problem, Directions(most - 1), room, 0, Work(), Beside(step)) for room in (enough, little)]
