@@ -5,7 +5,7 @@ With S the Hessian of the loss in the N outputs of an example and K_l = J_l J_l^
     ‖G_ij‖_F² = ‖J_i^T S J_j‖_F² = tr(S K_j S K_i),
 
 or, with a root S = A A^T at hand, the inner product of the Gram matrices of A^T J_i and A^T J_j. That of cross-entropy
-has one column less than there are outputs.
+has one column less than there are outputs, one of which is the gradient of the loss where an example has one label.
 
 N cotangents are back-propagated once to *all* layers, so that the whole L x L map costs little more than its diagonal
 and no probe, hence no noise, is involved. In the batch view the outputs of all B examples count together, G is
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.first_step import KEYS, FirstStep, add_slope, columns, exact_sums, sketched_sums
+from hessdiag.curvature.first_step import KEYS, FirstStep, add_slope, columns, step_sums
 from hessdiag.curvature.pair_groups import PAIRS, PairGroups, exact_means, sketched_means
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
@@ -80,22 +80,20 @@ class _Measured:
     """Jacobians of some examples along cotangents that tell everything.
 
     Attributes:
-        y: outputs (B, *out).
-        cotangents: (r, B, *out): all columns of a root of the loss's Hessian, or all outputs; behind them, where there
-            is a root and a first step to be measured, the loss's gradient.
+        cotangents: (C, B, *out): r columns of a root of the loss's Hessian, or all outputs; behind the columns, where a
+            first step is to be measured and they do not make it up, the loss's gradient.
         jacobians: along these, of every block.
-        S: (B, r, r), the loss's Hessian in terms of them: the identity where there is a root.
-        rooted: whether there is one.
-        slope_size: what the loss's gradient has been multiplied by.
+        S: (B, N, N), the loss's Hessian, where all outputs were sent back; None where columns of a root were.
+        weights: (B, r): what the columns of the root are multiplied by.
+        slope: (B, C), the loss's gradient in terms of the cotangents; None where it is not.
         moved: the Jacobian of the steps of normalisations, where these are moved.
     """
 
-    y: Tensor
     cotangents: Tensor
     jacobians: Sequence[Jacobian | None]
-    S: Tensor
-    rooted: bool
-    slope_size: float = 1.0
+    S: Tensor | None
+    weights: Tensor
+    slope: Tensor | None
     moved: Jacobian | None = None
 
     @classmethod
@@ -104,40 +102,53 @@ class _Measured:
         model, loss, blocks = problem.model, problem.loss, problem.blocks
         seen = watch(model, part, blocks, norms=None if step is None else step.norms)
         y = seen.y.detach()
-        root, size = thin_root(loss, y, part.targets), 1.0
+        root = thin_root(loss, y, part.targets)
+        S, slope = None, None if root is None else root.slope
         if root is None:
             cotangents = unit_cotangents(y)
             S = hessian_matrix(loss, y, part.targets).double()
+            slope = loss.gradient(y, part.targets).flatten(1).double()
+            weights = S.new_ones(S.shape[:2])
         else:
-            cotangents = root.permute(2, 0, 1).to(y)  # (r, B, N)
-            S = torch.eye(len(cotangents), dtype=torch.float64, device=y.device).expand(len(y), -1, -1)
-            if step is not None:
+            cotangents, weights = root.columns.permute(2, 0, 1).to(y), root.weights
+            if slope is None and step is not None:
                 cotangents, size = add_slope(problem, part, y, cotangents)
+                slope = weights.new_zeros(len(y), len(cotangents))
+                slope[:, -1] = 1 / size
         jacobians = list(sent_to_blocks(model, part, blocks, seen, cotangents))
         moved = jacobians.pop() if len(jacobians) > len(blocks) else None
-        return cls(y, cotangents, jacobians, S, root is not None, size, moved)
+        return cls(cotangents, jacobians, S, weights, slope, moved)
 
     @cached_property
     def factors(self) -> Tensor:
         """S K of every block, (B, L, r, r), in float64: products of two underflow first."""
-        r = self.S.shape[1]
-        zero = self.S.new_zeros(self.S.shape)
+        r = self.weights.shape[1]
+        zero = self.weights.new_zeros(len(self.weights), r, r)
         grams = [zero if J is None else J.gram()[:, :r, :r].double() for J in self.jacobians]
-        return torch.stack(grams if self.rooted else [torch.matmul(self.S, K) for K in grams], dim=1)
+        if self.S is not None:
+            return torch.stack([torch.matmul(self.S, K) for K in grams], dim=1)
+        pairs = self.weights.unsqueeze(2) * self.weights.unsqueeze(1)
+        return torch.stack(grams, dim=1) * pairs.unsqueeze(1)
 
     def step_sums(self, problem: Problem, part: Batch, step: FirstStep) -> Result:
         """Slopes and curvatures of the first step."""
-        if not self.rooted:
-            return exact_sums(problem, part, self.y, step, [*self.jacobians, self.moved], self.S)
+        assert self.slope is not None
         found = columns(problem, part, step, self.cotangents, [*self.jacobians, self.moved])
-        fixed = len(self.cotangents) - 1
-        return sketched_sums(problem, found, fixed=fixed, slope_size=self.slope_size)
+        slope = torch.einsum("bc,bcol->bol", self.slope, found)
+        right = found[:, : self.weights.shape[1]]
+        if self.S is None:
+            right = right * self.weights.unsqueeze(2).unsqueeze(3)
+            return step_sums(right, right, slope)
+        return step_sums(torch.einsum("bnm,bmol->bnol", self.S, right), right, slope)
 
     def between(self, jacobian: Jacobian, start: int, stop: int) -> tuple[float, float]:
         """Means over examples and pairs, from example `start` up to `stop`."""
-        few, r = jacobian.narrow(start, stop), self.S.shape[1]
+        few, weights = jacobian.narrow(start, stop), self.weights[start:stop]
+        r = weights.shape[1]
         K = few.cross(few)[:, :r, :, :r]
-        return sketched_means(K, fixed=r, root=True) if self.rooted else exact_means(K, self.S[start:stop])
+        if self.S is not None:
+            return exact_means(K, self.S[start:stop])
+        return sketched_means(K * weights[..., None, None] * weights, fixed=r, root=True)
 
 
 def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:

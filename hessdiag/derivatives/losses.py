@@ -18,6 +18,7 @@ from torch.func import vmap
 
 from hessdiag.derivatives.callable_loss import CallableLoss, LoopedLoss, callable_loss, check_mean_over_examples
 from hessdiag.derivatives.cross_entropy import CrossEntropy, class_dimension, cross_entropy_of_module
+from hessdiag.derivatives.thin_root import ThinRoot
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
 
@@ -276,8 +277,8 @@ def hessian_matrix(loss: Loss, y: Tensor, targets: Tensor | None) -> Tensor:
     return columns.flatten(2).permute(1, 2, 0)
 
 
-def thin_root(loss: Loss, y: Tensor, targets: Tensor | None) -> Tensor | None:
-    """A (B, N, r) with S = A Aᵀ and fewer columns than outputs, in float64, where one is known in closed form."""
+def thin_root(loss: Loss, y: Tensor, targets: Tensor | None) -> ThinRoot | None:
+    """A (B, N, r) with S = A Aᵀ and fewer columns than outputs, where one is known in closed form."""
     if isinstance(loss, CrossEntropy) and y.dim() == 2 and y.shape[1] > 1:
         return loss.thin_root(y, targets)
     return None
