@@ -120,26 +120,31 @@ class _Measured:
         return cls(cotangents, jacobians, S, weights, slope, moved)
 
     @cached_property
+    def grams(self) -> Tensor:
+        """K of every block along the cotangents, (B, L, C, C), in float64."""
+        zero = self.weights.new_zeros(len(self.weights), len(self.cotangents), len(self.cotangents))
+        return torch.stack([zero if J is None else J.gram().double() for J in self.jacobians], dim=1)
+
+    @cached_property
     def factors(self) -> Tensor:
         """S K of every block, (B, L, r, r), in float64: products of two underflow first."""
         r = self.weights.shape[1]
-        zero = self.weights.new_zeros(len(self.weights), r, r)
-        grams = [zero if J is None else J.gram()[:, :r, :r].double() for J in self.jacobians]
+        grams = self.grams[..., :r, :r]
         if self.S is not None:
-            return torch.stack([torch.matmul(self.S, K) for K in grams], dim=1)
-        pairs = self.weights.unsqueeze(2) * self.weights.unsqueeze(1)
-        return torch.stack(grams, dim=1) * pairs.unsqueeze(1)
+            return torch.stack([torch.matmul(self.S, K) for K in grams.unbind(1)], dim=1)
+        return grams * (self.weights.unsqueeze(2) * self.weights.unsqueeze(1)).unsqueeze(1)
 
     def step_sums(self, problem: Problem, part: Batch, step: FirstStep) -> Result:
-        """Slopes and curvatures of the first step."""
+        """Slopes and curvatures of the first step, and squares of the gradients."""
         assert self.slope is not None
         found = columns(problem, part, step, self.cotangents, [*self.jacobians, self.moved])
         slope = torch.einsum("bc,bcol->bol", self.slope, found)
+        own = {"gradient_sq": torch.einsum("bc,blcd,bd->l", self.slope, self.grams, self.slope).cpu().numpy()}
         right = found[:, : self.weights.shape[1]]
         if self.S is None:
             right = right * self.weights.unsqueeze(2).unsqueeze(3)
-            return step_sums(right, right, slope)
-        return step_sums(torch.einsum("bnm,bmol->bnol", self.S, right), right, slope)
+            return {**step_sums(right, right, slope), **own}
+        return {**step_sums(torch.einsum("bnm,bmol->bnol", self.S, right), right, slope), **own}
 
     def between(self, jacobian: Jacobian, start: int, stop: int) -> tuple[float, float]:
         """Means over examples and pairs, from example `start` up to `stop`."""

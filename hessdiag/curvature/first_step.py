@@ -39,7 +39,7 @@ DIRECTIONS: Mapping[str, Direction] = {
 }
 MAX_EXACT = 32  # outputs of which all are sent back where nothing else sends any
 RANDOM = 24  # else so many random directions
-KEYS = ("step_map", "step_sums")
+KEYS = ("step_map", "step_sums", "gradient_sq")
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ class Sent:
         means = partial(sketched_means, fixed=directions.fixed, root=problem.loss.has_root)
         rows = beside.groups.rows(start, part.size) if beside.groups is not None else None
         grams: list[Tensor] = []
+        squares: list[Tensor] = []
 
         def noted() -> Iterator[Jacobian | None]:
             """The Jacobians one by one, each once its Gram matrices are taken: none is held longer."""
@@ -76,14 +77,19 @@ class Sent:
             for number, jacobian in enumerate(sent):
                 if number < len(problem.blocks):
                     add = partial(rows.add, number) if rows is not None else None
-                    zero = every.new_zeros(part.size, count, count, dtype=torch.float64)
-                    grams.append(zero if jacobian is None else _gram(jacobian, count, add, means))
+                    zero = every.new_zeros(part.size, len(every), len(every), dtype=torch.float64)
+                    gram = zero if jacobian is None else _gram(jacobian, count, add, means)
+                    grams.append(gram[:, :count, :count])
+                    squares.append(gram[:, -1, -1].sum() / size**2)
                 yield jacobian
 
         sums: dict[str, Any] = {}
         if step is not None:
             found = columns(problem, part, step, every, noted())
-            sums = dict(sketched_sums(problem, found, fixed=directions.fixed, slope_size=size))
+            sums = {
+                **sketched_sums(problem, found, fixed=directions.fixed, slope_size=size),
+                "gradient_sq": torch.stack(squares).cpu().numpy(),
+            }
         else:
             deque(noted(), maxlen=0)
         sums |= rows.result() if rows is not None else {}
@@ -123,12 +129,12 @@ def _gram(
     add: Callable[[Callable[[int, int], tuple[float, float]]], None] | None,
     means: Callable[[Tensor], tuple[float, float]],
 ) -> Tensor:
-    """Gram matrices of every example along the first `count` cotangents, (B, count, count), and means of pairs."""
+    """Gram matrices of every example along all cotangents, and means of pairs along the first `count`."""
     if add is None:
-        return jacobian.gram()[:, :count, :count].double()
+        return jacobian.gram().double()
     if jacobian.shape[0] <= MAX_GROUP:  # the Jacobian is formed once for both
-        K = jacobian.cross(jacobian)[:, :count, :, :count].double()
-        add(lambda start, stop: means(K[start:stop, :, start:stop]))
+        K = jacobian.cross(jacobian).double()
+        add(lambda start, stop: means(K[start:stop, :count, start:stop, :count]))
         return K.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
 
     def of_group(start: int, stop: int) -> tuple[float, float]:
@@ -136,4 +142,4 @@ def _gram(
         return means(few.cross(few)[:, :count, :, :count])
 
     add(of_group)
-    return jacobian.gram()[:, :count, :count].double()
+    return jacobian.gram().double()

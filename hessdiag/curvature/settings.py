@@ -12,7 +12,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
 from hessdiag.network.shapes import NetworkShape
 
-UNITS = "5"  # version of what units of work hold: files of another one are refused
+UNITS = "6"  # version of what units of work hold: files of another one are refused
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,14 +38,15 @@ class ThinRoot:
         """The same, where the gradient of an example's loss is `scale` (p − e_c), c the class in `labels` (B,)."""
         order = torch.arange(p.shape[1], device=p.device).repeat(len(p), 1)
         order.scatter_(1, labels.unsqueeze(1), 0)[:, 0] = labels
-        own, others = p.gather(1, order).split([1, p.shape[1] - 1], dim=1)
+        ordered = p.gather(1, order)
+        own, others = ordered[:, :1], ordered[:, 1:]
         rest = others.sum(dim=1, keepdim=True)  # 1 − p_c, without cancellation
         as_root = scale.sqrt() * torch.where(rest > 0, own.sqrt() / rest.sqrt(), 0)
         larger = torch.maximum(as_root, scale)  # so that neither underflows where the other does not
         first = torch.cat([-rest, others], dim=1) * larger
         behind = _root(others.sqrt()) * scale.sqrt().unsqueeze(2)
-        ordered = torch.cat([first.unsqueeze(2), torch.nn.functional.pad(behind, (0, 0, 1, 0))], dim=2)
-        columns = torch.empty_like(ordered).scatter_(1, order.unsqueeze(2).expand_as(ordered), ordered)
+        made = torch.cat([first.unsqueeze(2), torch.nn.functional.pad(behind, (0, 0, 1, 0))], dim=2)
+        columns = torch.empty_like(made).scatter_(1, order.unsqueeze(2).expand_as(made), made)
         weights, slope = columns.new_ones(2, len(p), columns.shape[2])
         size = torch.where(larger > 0, larger, 1)
         weights[:, :1], slope[:, :1], slope[:, 1:] = as_root / size, scale / size, 0

@@ -40,7 +40,7 @@ def first_step_rates(model: nn.Module, batch: Batch, loss: Loss, settings: Setti
     session = Session(settings, memory)
     problem = Problem(model, batch, loss, in_execution_order(shape.readable(found), shape.order), skipped)
     problem, shape, _ = session.read_right(problem, shape, Work())
-    step, _ = session.first_step(problem, shape)
+    step = session.first_step(problem, session.batch_gradient(problem, shape))
     assert step is not None
     at_once = Room(shape, memory).examples
     sums = sum_first_step(problem, step, outputs=shape.outputs, chunk=at_once, seed=settings.seed)

@@ -10,7 +10,7 @@ a layer that hessdiag misread.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -105,6 +105,7 @@ def sum_moments(
     few: int = PAIRWISE,
     seed: int,
     gradients: GradientSum,
+    squares: bool = True,
     work: Work = ALL_HERE,
 ) -> Result:
     """What `moments_of` makes moments of: sums over the examples of a batch, which add up over batches.
@@ -115,6 +116,8 @@ def sum_moments(
         few: of which so many are taken one by one, but two at least.
         seed: of the random directions.
         gradients: is given the gradient of all trainable parameters by the way.
+        squares: whether each example's own gradients are made up, squared, and compared with autograd's sum of them
+            here; else only those of random cotangents of some examples are, and the squares are left zero.
         work: carries it out.
 
     Raises:
@@ -124,7 +127,7 @@ def sum_moments(
     gradients.start(problem.model)
     parts = list(problem.batch.chunks(chunk))
     few = min(few, PAIRWISE)
-    return work.total("moments", parts, lambda part: _sums(problem, part, few, seed, gradients))
+    return work.total("moments", parts, lambda part: _sums(problem, part, few, seed, gradients, squares))
 
 
 def moments_of(problem: Problem, sums: Result) -> Moments:
@@ -163,7 +166,7 @@ def _mean(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
 
 
-def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: GradientSum) -> Result:
+def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: GradientSum, squares: bool) -> Result:
     """Sums over the examples of one chunk; with the first one, some examples are checked one by one."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = measured_layers(problem.model, problem.blocks)
@@ -199,14 +202,23 @@ def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: Gradi
     of_loss = dict(zip(moved, of_parameters, strict=True))
     of_own = CheckedGradients(part, seen, every[calls:], own, [[of_loss.get(block.name)] for block in blocks], [False])
     of_check = check.of(checked)
-    sent = [of_own.joined(of_check)] if checked.seen is seen else [of_own, of_check]
-    compared = compare_gradients(problem, sent, mixed)
+    compared = _compared(problem, of_own, of_check, mixed, squares)
     gradients.add(of_parameters, examples=part.size)
     return {
         "layers": layers,
         "gradients": np.array(compared).reshape(len(blocks), len(GradientColumn)),
         "outputs": np.array([part.size, y.numel(), float(y.double().sum()), sum_of_squares(y)]),
     }
+
+
+def _compared(
+    problem: Problem, of_own: CheckedGradients, of_check: CheckedGradients, mixed: Collection[str], squares: bool
+) -> list[list[float]]:
+    """Compare the gradients of the loss and of the check with autograd's, or those of the check alone."""
+    if not squares:
+        return compare_gradients(problem, [of_check], mixed, of_loss=of_own)
+    sent = [of_own.joined(of_check)] if of_check.seen is of_own.seen else [of_own, of_check]
+    return compare_gradients(problem, sent, mixed)
 
 
 def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None]) -> list[float]:

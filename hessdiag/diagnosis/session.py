@@ -9,7 +9,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from hessdiag.curvature.first_step import FirstStep
+from hessdiag.curvature.first_step import DIRECTIONS, FirstStep
 from hessdiag.curvature.measurement import measure_curvature
 from hessdiag.curvature.noise import sum_pairs
 from hessdiag.curvature.plan import Plan
@@ -21,7 +21,7 @@ from hessdiag.derivatives.losses import check_targets
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, batch_gradient, gradient_sq
 from hessdiag.diagnosis.float64 import told_in_float64
-from hessdiag.diagnosis.gradient_check import READ_ELSEWHERE
+from hessdiag.diagnosis.gradient_check import READ_ELSEWHERE, GradientColumn, is_told_otherwise
 from hessdiag.diagnosis.moments import moments_of, sum_moments
 from hessdiag.diagnosis.nearby import check_nearby
 from hessdiag.errors import HessdiagError
@@ -30,6 +30,7 @@ from hessdiag.execution.memory import OVERHEAD, Memory
 from hessdiag.execution.work import Result, Work
 from hessdiag.network.shapes import NetworkShape, measure_shapes
 
+ALONG_GRADIENT = {"sgd": DIRECTIONS["sgd"]}
 GRADIENTS = 8  # of all parameters, that examples may take the memory of
 
 
@@ -47,11 +48,19 @@ class Measured:
 
 @dataclass(frozen=True)
 class Session:
-    """The course of a measurement over batches."""
+    """The course of a measurement over batches.
+
+    Attributes:
+        settings, memory: of all of it.
+        gradients: that of the batch, once its moments are measured.
+        squares: whether moments have the squares of the examples' own gradients made up; else the Jacobians of the
+            curvature tell them, and whether they are autograd's.
+    """
 
     settings: Settings
     memory: Memory
     gradients: GradientSum = field(default_factory=GradientSum)
+    squares: bool = True
 
     def measure(
         self, problem: Problem, shape: NetworkShape, like: Tensor, later: Iterator[Batch], work: Work
@@ -72,17 +81,39 @@ class Session:
             if measured:
                 check_tensors(problem.model, batch)
                 check_targets(problem.loss, like=like, targets=batch.targets)
-                sums = self.sum_moments(problem, shape, scoped)
-                moments = moments_of(problem, sums)
-                if misread := [name for name in moments.misread if name not in moments.undecided]:
-                    raise HessdiagError(
-                        f"block {misread[0]!r} is used in another way from example {batch.offset} on:"
-                        " measure batches that take the same path through the model, one kind at a time"
-                    )
-            else:
-                problem, shape, sums = self.read_right(problem, shape, scoped)
-            measured.append(self.measure_batch(problem, shape, sums, scoped))
+            read = Session.read_again if measured else Session.read_right
+            fast = replace(self, squares=not self.tells_squares(problem, shape))
+            problem, shape, sums = read(fast, problem, shape, scoped)
+            found = fast.measure_batch(problem, shape, sums, scoped)
+            if found is None:  # some examples outside those that were checked take another path
+                scoped = scoped.within("with squares")
+                problem, shape, sums = read(self, problem, shape, scoped)
+                found = self.measure_batch(problem, shape, sums, scoped)
+            assert found is not None
+            measured.append(found)
         return problem, shape, measured
+
+    def tells_squares(self, problem: Problem, shape: NetworkShape) -> bool:
+        """Whether the curvature sends the gradient of each example's loss back to the blocks."""
+        settings = self.settings
+        how = settings.plan(problem, shape, memory=self.memory.total)
+        in_its_way = how.method == "exact" or settings.learning_rates
+        return settings.per == "example" and how.in_output_space and in_its_way
+
+    def read_again(self, problem: Problem, shape: NetworkShape, work: Work) -> tuple[Problem, NetworkShape, Result]:
+        """Moments of a later batch, which is to be read as the first one was.
+
+        Raises:
+            HessdiagError: it is not.
+        """
+        sums = self.sum_moments(problem, shape, work)
+        moments = moments_of(problem, sums)
+        if misread := [name for name in moments.misread if name not in moments.undecided]:
+            raise HessdiagError(
+                f"block {misread[0]!r} is used in another way from example {problem.batch.offset} on:"
+                " measure batches that take the same path through the model, one kind at a time"
+            )
+        return problem, shape, sums
 
     def scoped(self, work: Work, problem: Problem, number: int) -> Work:
         """Units of one batch, told apart by its number, its content, and what the model makes of it."""
@@ -93,12 +124,24 @@ class Session:
         outputs = digest_of_outputs(problem.model, problem.batch, seed=self.settings.seed) if work.journal else ""
         return work.within(f"batch {number + 1} {digest} {outputs}")
 
-    def measure_batch(self, problem: Problem, shape: NetworkShape, sums: Result, work: Work) -> Measured:
-        """Curvature, and all that goes with it, of one batch."""
+    def measure_batch(self, problem: Problem, shape: NetworkShape, sums: Result, work: Work) -> Measured | None:
+        """Curvature, and all that goes with it, of one batch; None where gradients are not as its Jacobians tell."""
         size, outputs = problem.batch.size, shape.outputs
         how = self.settings.plan(problem, shape, memory=self.memory.total)
-        step, squares = self.first_step(problem, shape)
+        gradients = self.batch_gradient(problem, shape) if self.needs_gradient else {}
+        step = self.first_step(problem, gradients)
         curvature = measure_curvature(problem, how, shape, self.settings, memory=self.memory, work=work, step=step)
+        if not self.squares:
+            assert step is not None
+            assert curvature.first_step is not None
+            rows = sums["gradients"].copy()
+            if is_told_otherwise(problem, rows, step, curvature.first_step["step_sums"][0], gradients):
+                return None
+            rows[:, GradientColumn.SQ] = curvature.first_step["gradient_sq"]
+            sums = {**sums, "gradients": rows}
+        if not self.settings.learning_rates:
+            curvature = replace(curvature, first_step=None)
+        squares = gradient_sq(problem, gradients) if self.settings.per == "batch" else {}
         pairs: Sequence[Result] = ()
         if curvature.pairs is not None:
             pairs = [curvature.pairs]
@@ -107,17 +150,24 @@ class Session:
             pairs = sum_pairs(problem, outputs=outputs, chunk=at_once, seed=self.settings.seed, work=work)
         return Measured(size, how, sums, squares, curvature, pairs)
 
-    def first_step(self, problem: Problem, shape: NetworkShape) -> tuple[FirstStep | None, Mapping[str, float]]:
-        """Directions of the optimisers, and by block name E[ΔW²] of the batch's gradient, where they are asked for."""
-        per_batch = self.settings.per == "batch"
-        if not (self.settings.learning_rates or per_batch):
-            return None, {}
-        gradients = self.gradients.mean(problem.batch.size)
-        if gradients is None:
-            gradients = batch_gradient(problem, chunk=self.gradient_chunk(shape))
-        squares = gradient_sq(problem, gradients) if per_batch else {}
-        step = FirstStep.of(gradients).moving_norms(problem) if self.settings.learning_rates else None
-        return step, squares
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether the gradient of the batch tells of more than itself."""
+        return self.settings.learning_rates or self.settings.per == "batch" or not self.squares
+
+    def batch_gradient(self, problem: Problem, shape: NetworkShape) -> Mapping[str, Tensor]:
+        """The gradient of the batch-mean loss in all trainable parameters, by name."""
+        found = self.gradients.mean(problem.batch.size)
+        return batch_gradient(problem, chunk=self.gradient_chunk(shape)) if found is None else found
+
+    def first_step(self, problem: Problem, gradients: Mapping[str, Tensor]) -> FirstStep | None:
+        """Directions of the optimisers where they are asked for; that of the blocks' gradients where they tell all."""
+        if self.settings.learning_rates:
+            return FirstStep.of(gradients).moving_norms(problem)
+        if self.squares:
+            return None
+        trained = [block.name for block in problem.blocks if block.name in gradients]
+        return FirstStep.of({name: gradients[name] for name in trained}, ALONG_GRADIENT)
 
     def read_right(self, problem: Problem, shape: NetworkShape, work: Work) -> tuple[Problem, NetworkShape, Result]:
         """Moments; a block whose gradient the hooks do not explain is measured again without a structural rule."""
@@ -160,7 +210,15 @@ class Session:
     def sum_moments(self, problem: Problem, shape: NetworkShape, work: Work) -> Result:
         """Moments of one batch."""
         chunk, few = self.gradient_chunk(shape), shape.chunk(4, memory=self.memory.chunk)
-        return sum_moments(problem, chunk=chunk, few=few, seed=self.settings.seed, work=work, gradients=self.gradients)
+        return sum_moments(
+            problem,
+            chunk=chunk,
+            few=few,
+            seed=self.settings.seed,
+            squares=self.squares,
+            gradients=self.gradients,
+            work=work,
+        )
 
     def gradient_chunk(self, shape: NetworkShape) -> int:
         """Examples at once in a pass with few cotangents.
