@@ -30,3 +30,13 @@ def sum_of_squares(values: Tensor) -> float:
     """
     pieces = (piece.double() for piece in torch.split(values.detach().reshape(-1), PIECE))
     return sum(float(piece.dot(piece)) for piece in pieces)
+
+
+def inner_product(values: Tensor, others: Tensor) -> float:
+    """Σ v w of as many numbers each, in the same way.
+
+    >>> inner_product(torch.tensor([1.0, -3.0]), torch.tensor([2.0, 1.0]))
+    -1.0
+    """
+    pairs = zip(torch.split(values.reshape(-1), PIECE), torch.split(others.reshape(-1), PIECE), strict=True)
+    return sum(float(one.double().dot(other.double())) for one, other in pairs)

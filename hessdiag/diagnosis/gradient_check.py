@@ -19,7 +19,7 @@ from hessdiag.curvature.first_step import FirstStep
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import jacobians_of, rule_fits
 from hessdiag.derivatives.jacobian_form import Jacobian
-from hessdiag.derivatives.magnitude import sum_of_squares
+from hessdiag.derivatives.magnitude import inner_product, sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import Block, block_parameter
 from hessdiag.network.hooks import LayerCall, Trace
@@ -212,11 +212,11 @@ def is_told_otherwise(
         if block.name not in gradients:  # it is not trained
             continue
         eps = torch.finfo(block_parameter(problem.model, block).dtype).eps
-        total = gradients[block.name].flatten().double() * size
-        allowed = eps * sum_of_squares(total) + rounding(eps) * rows[number][GradientColumn.CHECK_TERMS]
-        for u, found in zip(step.along[block.name].double().reshape(len(step.names), -1), slopes[:, number], strict=True):
-            length = float(u.norm())
-            if length > 0 and not ((found - float(total @ u)) / length) ** 2 <= allowed:
+        mean = gradients[block.name]
+        allowed = eps * sum_of_squares(mean) * size**2 + rounding(eps) * rows[number][GradientColumn.CHECK_TERMS]
+        for u, found in zip(step.along[block.name], slopes[:, number], strict=True):
+            length_sq = sum_of_squares(u)
+            if length_sq > 0 and not (found - inner_product(mean, u) * size) ** 2 <= allowed * length_sq:
                 return True
     return False
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import hessian_matrix, hessian_products
 from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, trainable, watch_measured
@@ -42,7 +43,9 @@ from hessdiag.network.blocks import block_parameter, looked_up_in_common, measur
 from hessdiag.network.hooks import LayerCall, Trace, backpropagate
 
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
-CHECKED = 32  # at least so many examples of a chunk are given a random cotangent
+CHECKED = 32  # at least so many examples of a batch are given a random cotangent
+CHECKED_OF_LARGE = 2  # the same where an example costs much
+NO_CURVATURE = 1e-12  # of the largest: rounding of float64
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
 
@@ -98,14 +101,42 @@ class Moments:
     undecided: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Checks:
+    """How much of a batch is checked while its moments are measured.
+
+    Attributes:
+        seed: of the random cotangents.
+        alone: of so many examples each is taken by itself, but of two at least.
+        large: an example costs much, so that fewer are checked.
+        squares: each example's own gradients are made up, squared, and compared with autograd's sum of them; else only
+            those of random cotangents of some examples are, and the squares are left zero.
+    """
+
+    seed: int
+    alone: int = PAIRWISE
+    large: bool = False
+    squares: bool = True
+
+    def first(self, batch: Batch, at_once: int) -> Batch:
+        """The examples that are taken by themselves, of a batch of which so many are measured at once."""
+        return batch.narrow(0, max(2, min(at_once, 2 if self.large else PAIRWISE, self.alone)))
+
+    def numbers(self, batch: Batch) -> frozenset[int]:
+        """Numbers of the examples whose outputs are given a random cotangent: all of a few, spread over many."""
+        least = CHECKED_OF_LARGE if self.large else CHECKED
+        if batch.size < 2 * least:
+            return frozenset(batch.numbers)
+        order = torch.randperm(batch.size, generator=stream(self.seed, f"checked examples from {batch.offset}"))
+        return frozenset(batch.numbers[place] for place in order[: max(least, batch.size // 8)].tolist())
+
+
 def sum_moments(
     problem: Problem,
     *,
     chunk: int,
-    few: int = PAIRWISE,
-    seed: int,
+    checks: Checks,
     gradients: GradientSum,
-    squares: bool = True,
     work: Work = ALL_HERE,
 ) -> Result:
     """What `moments_of` makes moments of: sums over the examples of a batch, which add up over batches.
@@ -113,11 +144,8 @@ def sum_moments(
     Args:
         problem: what to measure.
         chunk: examples at a time.
-        few: of which so many are taken one by one, but two at least.
-        seed: of the random directions.
+        checks: of how the network is read.
         gradients: is given the gradient of all trainable parameters by the way.
-        squares: whether each example's own gradients are made up, squared, and compared with autograd's sum of them
-            here; else only those of random cotangents of some examples are, and the squares are left zero.
         work: carries it out.
 
     Raises:
@@ -126,8 +154,7 @@ def sum_moments(
     """
     gradients.start(problem.model)
     parts = list(problem.batch.chunks(chunk))
-    few = min(few, PAIRWISE)
-    return work.total("moments", parts, lambda part: _sums(problem, part, few, seed, gradients, squares))
+    return work.total("moments", parts, lambda part: _sums(problem, part, checks, gradients))
 
 
 def moments_of(problem: Problem, sums: Result) -> Moments:
@@ -166,11 +193,12 @@ def _mean(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
 
 
-def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: GradientSum, squares: bool) -> Result:
+def _sums(problem: Problem, part: Batch, checks: Checks, gradients: GradientSum) -> Result:
     """Sums over the examples of one chunk; with the first one, some examples are checked one by one."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = measured_layers(problem.model, problem.blocks)
-    few = problem.batch.narrow(0, max(2, min(part.size, alone)))  # where one fits, two do for the moment
+    seed = checks.seed
+    few = checks.first(problem.batch, part.size)  # where one fits, two do for the moment
     mixed = _check_few(problem, few, owners, seed) if part.offset == few.offset else set()
     watched, inputs = differentiable(part)
     seen = watch_measured(problem, watched, keep_outputs=True)
@@ -187,22 +215,17 @@ def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: Gradi
     arriving = [get_gradient_edge(p) for p in moved.values()]
     every = backpropagate(seen.y, [*starts, *ends, *arriving], own)
     every, of_parameters = every[: 2 * calls], every[2 * calls :]
-    # One half tells what reaches the other; autograd's gradient of the loss, of all examples, tells the rest.
-    large = part.size >= 2 * CHECKED
-    checked = _Checked.some(problem, part, seed) if large else _Checked(part, seen, inputs, halves[0])
-    check = _check_sent_back(problem, checked, _check_cotangent(own[0], part, seed))
-    mixed |= _mixed_by_now(model, checked, check)
-    probes = _curvature_probes(y, part, problem.batch.size, seed)
-    directions = [loss.hessian_product(y, part.targets, v) for v in probes]
-    curved = backpropagate(seen.y, ends, torch.stack(directions))
+    curved = backpropagate(seen.y, ends, _curvature_cotangents(problem, part, y, seed))
     layers = np.zeros((len(owners), len(_Layer)))
     for call, *around in zip(seen.calls, every[:calls], every[calls:], curved, strict=True):
         if call.input_edge is not None:
             layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, around)
     of_loss = dict(zip(moved, of_parameters, strict=True))
     of_own = CheckedGradients(part, seen, every[calls:], own, [[of_loss.get(block.name)] for block in blocks], [False])
-    of_check = check.of(checked)
-    compared = _compared(problem, of_own, of_check, mixed, squares)
+    # One half tells what reaches the other; autograd's gradient of the loss, of all examples, tells the rest.
+    checked = _Checked.of(problem, part, checks, whole=_Checked(part, seen, inputs, halves[0]))
+    sent = [] if checked is None else [_check_sent_back(problem, checked, _check_cotangent(own[0], part, seed), mixed)]
+    compared = _compared(problem, of_own, sent, mixed, checks.squares)
     gradients.add(of_parameters, examples=part.size)
     return {
         "layers": layers,
@@ -212,13 +235,14 @@ def _sums(problem: Problem, part: Batch, alone: int, seed: int, gradients: Gradi
 
 
 def _compared(
-    problem: Problem, of_own: CheckedGradients, of_check: CheckedGradients, mixed: Collection[str], squares: bool
+    problem: Problem, of_own: CheckedGradients, checked: list[CheckedGradients], mixed: Collection[str], squares: bool
 ) -> list[list[float]]:
     """Compare the gradients of the loss and of the check with autograd's, or those of the check alone."""
     if not squares:
-        return compare_gradients(problem, [of_check], mixed, of_loss=of_own)
-    sent = [of_own.joined(of_check)] if of_check.seen is of_own.seen else [of_own, of_check]
-    return compare_gradients(problem, sent, mixed)
+        return compare_gradients(problem, checked, mixed, of_loss=of_own)
+    if checked and checked[0].seen is of_own.seen:
+        return compare_gradients(problem, [of_own.joined(checked[0])], mixed)
+    return compare_gradients(problem, [of_own, *checked], mixed)
 
 
 def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None]) -> list[float]:
@@ -242,28 +266,19 @@ class _Checked:
     half: Tensor
 
     @classmethod
-    def some(cls, problem: Problem, part: Batch, seed: int) -> _Checked:
-        """Some examples of a large part, of which one half is sent back."""
-        order = torch.randperm(part.size, generator=stream(seed, f"checked examples from {part.offset}"))
-        few = part.select(sorted(order[: max(CHECKED, part.size // 8)].tolist()))  # some models need an order
+    def of(cls, problem: Problem, part: Batch, checks: Checks, whole: _Checked) -> _Checked | None:
+        """The examples of a part that are to be checked, in a pass of their own where they are not the `whole`."""
+        chosen = checks.numbers(problem.batch)
+        places = [place for place, number in enumerate(part.numbers) if number in chosen]
+        if len(places) == part.size:
+            return whole
+        if not places:
+            return None
+        few = part.select(places)
         watched, inputs = differentiable(few)
-        seen = watch_measured(problem, watched)
-        return cls(few, seen, inputs, halves_of(few, seed)[0])
-
-
-@dataclass(frozen=True)
-class _Check:
-    """A random cotangent `z` (1, B, *out) of one half sent back: to the calls' outputs and the blocks' parameters."""
-
-    z: Tensor
-    ends: list[Tensor | None]
-    truth: list[Tensor | None]
-
-    def of(self, checked: _Checked) -> CheckedGradients:
-        """What it sent back."""
-        return CheckedGradients(
-            checked.part, checked.seen, self.ends, self.z, [[exact] for exact in self.truth], [True]
-        )
+        with called_alone(problem.model, few.size):
+            seen = watch_measured(problem, watched)
+        return cls(few, seen, inputs, halves_of(few, checks.seed)[0])
 
 
 def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
@@ -273,38 +288,44 @@ def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
     return z * size if size > 0 else z
 
 
-def _check_sent_back(problem: Problem, checked: _Checked, z: Tensor) -> _Check:
-    """Send the cotangent of one half back."""
-    alone = alone_in(z[: checked.part.size], [checked.half])
-    ends = [call.output_edge for call in checked.seen.calls]
-    parameters = [get_gradient_edge(block_parameter(problem.model, block)) for block in problem.blocks]
-    found = backpropagate(checked.seen.y, [*ends, *parameters], alone)
-    return _Check(alone, found[: len(ends)], found[len(ends) :])
+def _check_sent_back(problem: Problem, checked: _Checked, z: Tensor, mixed: set[str]) -> CheckedGradients:
+    """Send a random cotangent of one half back; layers by which it reaches rows of the other are added to `mixed`.
 
-
-def _mixed_by_now(model: nn.Module, checked: _Checked, check: _Check) -> set[str]:
-    """Layers of which what one half sent back reached rows of the other; refuse a model that mixes examples itself."""
-    sent_to = zip(checked.seen.calls, check.ends, strict=True)
-    mixed = {call.owner for call, sent in sent_to if mixes_rows(call, sent, [checked.half], checked.part.size)}
-    if mixed:  # is it the layer alone, or the model?
-        reached = backpropagate(checked.seen.y, checked.inputs, check.z)
-        check_inputs(model, reached, [checked.half])
-    return mixed
-
-
-def _curvature_probes(y: Tensor, part: Batch, examples: int, seed: int) -> Tensor:
-    """Directions u for every example, (Q, B, *out), such that the sum over Q averages u ~ N(0, 1) exactly or nearly.
-
-    All basis vectors when there are few outputs, else Gaussian draws, fewer for each the more `examples` there are.
+    Raises:
+        HessdiagError: the model mixes examples itself.
     """
-    shape = y.shape[1:]
+    alone = alone_in(z[: checked.part.size], [checked.half])  # (1, B, *out)
+    calls = checked.seen.calls
+    parameters = [get_gradient_edge(block_parameter(problem.model, block)) for block in problem.blocks]
+    found = backpropagate(checked.seen.y, [*(call.output_edge for call in calls), *parameters], alone)
+    sent_to = list(zip(calls, found, strict=False))
+    now = {call.owner for call, sent in sent_to if mixes_rows(call, sent, [checked.half], checked.part.size)}
+    if now:  # is it the layer alone, or the model?
+        check_inputs(problem.model, backpropagate(checked.seen.y, checked.inputs, alone), [checked.half])
+    mixed |= now
+    truth = [[exact] for exact in found[len(calls) :]]
+    return CheckedGradients(checked.part, checked.seen, found[: len(calls)], alone, truth, [True])
+
+
+def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -> Tensor:
+    """S u for every example and directions u, (Q, B, *out), whose sum over Q averages u ~ N(0, 1) exactly or nearly.
+
+    All eigenvectors of S when there are few outputs, but those without curvature; else Gaussian draws, fewer for each
+    the more examples there are.
+    """
+    shape, loss = y.shape[1:], problem.loss
     count = math.prod(shape)
-    wanted = min(-(-CURVATURE_SAMPLES // examples), MAX_CURVATURE_PROBES)
+    wanted = min(-(-CURVATURE_SAMPLES // problem.batch.size), MAX_CURVATURE_PROBES)
     if count <= 2 * wanted:
-        basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *shape)
-        return basis.expand(count, part.size, *shape)
-    drawn = gaussians(seed, "curvature probes", part.numbers, (wanted, *shape))
-    return drawn.to(y) / math.sqrt(wanted)
+        values, vectors = torch.linalg.eigh(hessian_matrix(loss, y, part.targets).double())  # (B, N), (B, N, N)
+        largest = values.abs().amax(dim=0)
+        curved = largest > NO_CURVATURE * largest.max()
+        curved[-1] = True  # one at least
+        columns = (vectors * values.unsqueeze(1))[:, :, curved]
+        sent: Tensor = columns.permute(2, 0, 1).reshape(-1, part.size, *shape).to(y)
+        return sent
+    drawn = gaussians(seed, "curvature probes", part.numbers, (wanted, *shape)).to(y) / math.sqrt(wanted)
+    return hessian_products(loss, y, part.targets, drawn)
 
 
 def _check_few(problem: Problem, few: Batch, owners: Sequence[str], seed: int) -> set[str]:

@@ -22,7 +22,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, batch_gradient, gradient_sq
 from hessdiag.diagnosis.float64 import told_in_float64
 from hessdiag.diagnosis.gradient_check import READ_ELSEWHERE, GradientColumn, is_told_otherwise
-from hessdiag.diagnosis.moments import moments_of, sum_moments
+from hessdiag.diagnosis.moments import Checks, moments_of, sum_moments
 from hessdiag.diagnosis.nearby import check_nearby
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_batch, digest_of_outputs
@@ -31,6 +31,8 @@ from hessdiag.execution.work import Result, Work
 from hessdiag.network.shapes import NetworkShape, measure_shapes
 
 ALONG_GRADIENT = {"sgd": DIRECTIONS["sgd"]}
+LARGE = 2**24  # bytes of all parameters, of whose gradients each costs much
+LARGE = 2**24  # bytes of all parameters, whose gradients cost much
 GRADIENTS = 8  # of all parameters, that examples may take the memory of
 
 
@@ -209,16 +211,14 @@ class Session:
 
     def sum_moments(self, problem: Problem, shape: NetworkShape, work: Work) -> Result:
         """Moments of one batch."""
-        chunk, few = self.gradient_chunk(shape), shape.chunk(4, memory=self.memory.chunk)
-        return sum_moments(
-            problem,
-            chunk=chunk,
-            few=few,
-            seed=self.settings.seed,
+        checks = Checks(
+            self.settings.seed,
+            alone=shape.chunk(4, memory=self.memory.chunk),
+            large=shape.parameters >= LARGE,
             squares=self.squares,
-            gradients=self.gradients,
-            work=work,
         )
+        chunk = self.gradient_chunk(shape)
+        return sum_moments(problem, chunk=chunk, checks=checks, gradients=self.gradients, work=work)
 
     def gradient_chunk(self, shape: NetworkShape) -> int:
         """Examples at once in a pass with few cotangents.

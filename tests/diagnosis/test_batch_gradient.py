@@ -7,7 +7,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import CrossEntropy
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, batch_gradient
-from hessdiag.diagnosis.moments import sum_moments
+from hessdiag.diagnosis.moments import Checks, sum_moments
 from hessdiag.models import StridedLeNet
 from hessdiag.network.blocks import find_blocks
 
@@ -21,7 +21,7 @@ def lenet() -> Problem:
 def test_what_a_resumed_run_computes_anew_has_the_bits_of_what_came_with_the_moments() -> None:
     """Also where a strided convolution is sent back through in another way than PyTorch's."""
     problem, sums = lenet(), GradientSum()
-    sum_moments(problem, chunk=4, seed=0, gradients=sums)
+    sum_moments(problem, chunk=4, checks=Checks(seed=0), gradients=sums)
     anew, with_moments = batch_gradient(problem, chunk=4), sums.mean(10)
     assert with_moments is not None
     assert anew.keys() == with_moments.keys()
