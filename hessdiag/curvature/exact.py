@@ -14,17 +14,17 @@ divided by B, and K_l is (B N, B N), taken in panels of rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hessdiag.curvature.first_step import KEYS, FirstStep, add_slope, columns, step_sums
-from hessdiag.curvature.pair_groups import PAIRS, PairGroups, exact_means, sketched_means
+from hessdiag.curvature.pair_groups import PAIRS, PairGroups, PairRows, exact_means, sketched_means
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import all_jacobians, sent_to_blocks, unit_cotangents, watch
@@ -34,6 +34,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.summed import concatenate
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import Block
+from hessdiag.network.hooks import Trace
 from hessdiag.results.numbers import Array
 
 
@@ -54,19 +55,13 @@ def exact_per_example(
     batch, blocks = problem.batch, problem.blocks
 
     def measure(part: Batch) -> Result:
-        found = _Measured.of(problem, part, step)
+        pairs = None if groups is None else groups.rows(part.offset - batch.offset, part.size)
+        sent = _Sent.of(problem, part, step)
+        found = sent.measure(problem, part, step, pairs)
         rows = found.factors.flatten(2)  # (B, L, r r)
         columns = found.factors.transpose(2, 3).flatten(2)
-        sums: dict[str, Any] = {"norms": torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0).cpu().numpy()}
-        if step is not None:
-            sums |= found.step_sums(problem, part, step)
-        if groups is not None:
-            pairs = groups.rows(part.offset - batch.offset, part.size)
-            for number, jacobian in enumerate(found.jacobians):
-                if jacobian is not None:
-                    pairs.add(number, partial(found.between, jacobian))
-            sums |= pairs.result()
-        return sums
+        norms = torch.bmm(rows, columns.transpose(1, 2)).sum(dim=0)
+        return {"norms": norms.cpu().numpy(), **found.step_sums(), **(pairs.result() if pairs is not None else {})}
 
     total = work.total("exact blocks", list(batch.chunks(chunk)), measure)
     first_step = {key: total[key] for key in KEYS} if step is not None else None
@@ -76,54 +71,92 @@ def exact_per_example(
 
 
 @dataclass(frozen=True)
-class _Measured:
-    """Jacobians of some examples along cotangents that tell everything.
+class _Sent:
+    """Cotangents of some examples that tell everything, before they are sent back.
 
     Attributes:
+        seen: the forward pass.
         cotangents: (C, B, *out): r columns of a root of the loss's Hessian, or all outputs; behind the columns, where a
             first step is to be measured and they do not make it up, the loss's gradient.
-        jacobians: along these, of every block.
-        S: (B, N, N), the loss's Hessian, where all outputs were sent back; None where columns of a root were.
+        S: (B, N, N), the loss's Hessian, where all outputs are sent back; None where columns of a root are.
         weights: (B, r): what the columns of the root are multiplied by.
         slope: (B, C), the loss's gradient in terms of the cotangents; None where it is not.
-        moved: the Jacobian of the steps of normalisations, where these are moved.
     """
 
+    seen: Trace
     cotangents: Tensor
-    jacobians: Sequence[Jacobian | None]
     S: Tensor | None
     weights: Tensor
     slope: Tensor | None
-    moved: Jacobian | None = None
 
     @classmethod
-    def of(cls, problem: Problem, part: Batch, step: FirstStep | None) -> _Measured:
-        """One forward pass, and all cotangents sent back."""
-        model, loss, blocks = problem.model, problem.loss, problem.blocks
-        seen = watch(model, part, blocks, norms=None if step is None else step.norms)
+    def of(cls, problem: Problem, part: Batch, step: FirstStep | None) -> _Sent:
+        """One forward pass, and what is to be sent back."""
+        loss = problem.loss
+        seen = watch(problem.model, part, problem.blocks, norms=None if step is None else step.norms)
         y = seen.y.detach()
         root = thin_root(loss, y, part.targets)
-        S, slope = None, None if root is None else root.slope
         if root is None:
-            cotangents = unit_cotangents(y)
             S = hessian_matrix(loss, y, part.targets).double()
             slope = loss.gradient(y, part.targets).flatten(1).double()
-            weights = S.new_ones(S.shape[:2])
-        else:
-            cotangents, weights = root.columns.permute(2, 0, 1).to(y), root.weights
-            if slope is None and step is not None:
-                cotangents, size = add_slope(problem, part, y, cotangents)
-                slope = weights.new_zeros(len(y), len(cotangents))
-                slope[:, -1] = 1 / size
-        jacobians = list(sent_to_blocks(model, part, blocks, seen, cotangents))
-        moved = jacobians.pop() if len(jacobians) > len(blocks) else None
-        return cls(cotangents, jacobians, S, weights, slope, moved)
+            return cls(seen, unit_cotangents(y), S, S.new_ones(S.shape[:2]), slope)
+        cotangents = root.columns.permute(2, 0, 1).to(y)
+        if root.slope is None and step is not None:
+            cotangents, size = add_slope(problem, part, y, cotangents)
+            slope = root.weights.new_zeros(len(y), len(cotangents))
+            slope[:, -1] = 1 / size
+            return cls(seen, cotangents, None, root.weights, slope)
+        return cls(seen, cotangents, None, root.weights, root.slope)
 
-    @cached_property
-    def grams(self) -> Tensor:
-        """K of every block along the cotangents, (B, L, C, C), in float64."""
-        zero = self.weights.new_zeros(len(self.weights), len(self.cotangents), len(self.cotangents))
-        return torch.stack([zero if J is None else J.gram().double() for J in self.jacobians], dim=1)
+    def measure(self, problem: Problem, part: Batch, step: FirstStep | None, pairs: PairRows | None) -> _Measured:
+        """Send all of them back, and ask each block's Jacobian everything at once."""
+        grams: list[Tensor] = []
+        zero = self.weights.new_zeros(part.size, len(self.cotangents), len(self.cotangents))
+
+        def noted() -> Iterator[Jacobian | None]:
+            """The Jacobians one by one, each once its Gram matrices are taken: none is held longer."""
+            sent = sent_to_blocks(problem.model, part, problem.blocks, self.seen, self.cotangents)
+            for number, jacobian in enumerate(sent):
+                if step is not None and jacobian is not None and jacobian.pays_formed(len(step.names)):
+                    jacobian = jacobian.dense()
+                if number < len(problem.blocks):
+                    grams.append(zero if jacobian is None else jacobian.gram().double())
+                    if jacobian is not None and pairs is not None:
+                        pairs.add(number, partial(self._between, jacobian))
+                yield jacobian
+
+        found = None
+        if step is None:
+            deque(noted(), maxlen=0)
+        else:
+            found = columns(problem, part, step, self.cotangents, noted())
+        return _Measured(torch.stack(grams, dim=1), self.S, self.weights, self.slope, found)
+
+    def _between(self, jacobian: Jacobian, start: int, stop: int) -> tuple[float, float]:
+        """Means over examples and pairs, from example `start` up to `stop`."""
+        few, weights = jacobian.narrow(start, stop), self.weights[start:stop]
+        r = weights.shape[1]
+        K = few.cross(few)[:, :r, :, :r]
+        if self.S is not None:
+            return exact_means(K, self.S[start:stop])
+        return sketched_means(K * weights[..., None, None] * weights, fixed=r, root=True)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What the Jacobians of some examples told.
+
+    Attributes:
+        grams: K of every block along the cotangents, (B, L, C, C), in float64.
+        S, weights, slope: of what was sent back.
+        columns: cotangent^T J u of every block along the first step, (B, C, O, L + 1), where there is one.
+    """
+
+    grams: Tensor
+    S: Tensor | None
+    weights: Tensor
+    slope: Tensor | None
+    columns: Tensor | None
 
     @cached_property
     def factors(self) -> Tensor:
@@ -134,26 +167,18 @@ class _Measured:
             return torch.stack([torch.matmul(self.S, K) for K in grams.unbind(1)], dim=1)
         return grams * (self.weights.unsqueeze(2) * self.weights.unsqueeze(1)).unsqueeze(1)
 
-    def step_sums(self, problem: Problem, part: Batch, step: FirstStep) -> Result:
-        """Slopes and curvatures of the first step, and squares of the gradients."""
+    def step_sums(self) -> Result:
+        """Slopes and curvatures of the first step, and squares of the gradients; nothing where there is none."""
+        if self.columns is None:
+            return {}
         assert self.slope is not None
-        found = columns(problem, part, step, self.cotangents, [*self.jacobians, self.moved])
-        slope = torch.einsum("bc,bcol->bol", self.slope, found)
+        slope = torch.einsum("bc,bcol->bol", self.slope, self.columns)
         own = {"gradient_sq": torch.einsum("bc,blcd,bd->l", self.slope, self.grams, self.slope).cpu().numpy()}
-        right = found[:, : self.weights.shape[1]]
+        right = self.columns[:, : self.weights.shape[1]]
         if self.S is None:
             right = right * self.weights.unsqueeze(2).unsqueeze(3)
             return {**step_sums(right, right, slope), **own}
         return {**step_sums(torch.einsum("bnm,bmol->bnol", self.S, right), right, slope), **own}
-
-    def between(self, jacobian: Jacobian, start: int, stop: int) -> tuple[float, float]:
-        """Means over examples and pairs, from example `start` up to `stop`."""
-        few, weights = jacobian.narrow(start, stop), self.weights[start:stop]
-        r = weights.shape[1]
-        K = few.cross(few)[:, :r, :, :r]
-        if self.S is not None:
-            return exact_means(K, self.S[start:stop])
-        return sketched_means(K * weights[..., None, None] * weights, fixed=r, root=True)
 
 
 def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:

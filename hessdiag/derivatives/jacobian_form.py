@@ -35,6 +35,10 @@ class Jacobian(ABC):
         """Whether several questions are answered faster from J itself, which is small enough."""
         return False
 
+    def pays_formed(self, directions: int) -> bool:
+        """Whether J itself tells its Gram matrices, and what it makes of so many directions, with fewer products."""
+        return False
+
     @abstractmethod
     def gram(self) -> Tensor:
         """J J^T of every example, (B, C, C)."""

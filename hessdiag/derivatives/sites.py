@@ -54,6 +54,11 @@ class Sites(Jacobian):
         d = self.u.shape[1]
         return T > 1 and not _pays_to_factor(d, T, C * n) and B * C * n * d <= FORMED
 
+    def pays_formed(self, directions: int) -> bool:
+        """Whether J itself tells its Gram matrices, and what it makes of so many directions, with fewer products."""
+        B, C, n, T = self.phi.shape
+        return T > 1 and directions >= C and B * C * n * self.u.shape[1] <= FORMED
+
     def gram(self) -> Tensor:
         """J J^T of every example, (B, C, C); J is never held whole."""
         B, C, n, T = self.phi.shape
