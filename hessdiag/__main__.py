@@ -40,7 +40,8 @@ def _run(arguments: list[str] | None, interrupts: Sequence[int]) -> int:
     from hessdiag.errors import HessdiagError, OneRankError
 
     try:
-        result = app(arguments, prog_name="hessdiag", standalone_mode=False)
+        given = sys.argv[1:] if arguments is None else arguments
+        result = app(arguments, prog_name="hessdiag", standalone_mode=False, obj=given)
     except Exception as error:
         if interrupts:
             raise KeyboardInterrupt from error

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hessdiag.cli import options
+from hessdiag.cli.processes import in_processes, is_launched, usable_cores
 from hessdiag.cli.progress_bar import progress_bar, say
 from hessdiag.experiments.figure_catalogue import (
     CATALOGUE,
@@ -57,7 +58,12 @@ Workers = Annotated[
 Budget = Annotated[float | None, typer.Option(metavar="MIN", help="of libsvm: begin no data set after so many minutes")]
 
 
+PROCESSES = "that share the set-ups  [default: the cores for ratios, else 1]"
+Processes = Annotated[int | None, typer.Option(min=1, help=PROCESSES)]
+
+
 def reproduce(
+    context: typer.Context,
     name: Name,
     out: Out = Path("figures"),
     quick: Quick = False,
@@ -76,32 +82,41 @@ def reproduce(
     mixed_precision: Mixed = False,
     networks: Networks = "",
     workers: Workers = None,
+    processes: Processes = None,
 ) -> None:
     """Measure, save and draw one figure; an unusable folder is refused before the measuring."""
-    figure = find_figure(name, part=part)
+    entry = find_entry(name, part=part)
     asked: dict[str, object] = {"data_dir": data_dir, "datasets": datasets, "schemes": schemes, "optimizer": optimizer}
     asked |= {"batch_size": batch_size, "epochs": epochs, "budget": budget, "seeds": seeds}
     asked |= {"mixed_precision": mixed_precision or None, "networks": networks, "workers": workers}
     own = {option: value for option, value in asked.items() if value not in (None, "")}
     check_options(name, own, part=part)
-    own |= {"out": out} if "out" in find_entry(name, part=part).options else {}
+    own |= {"out": out} if "out" in entry.options else {}
     options.check_file(resume)
-    from hessdiag.execution.journal import journal
-    from hessdiag.execution.ranks import launched
-    from hessdiag.execution.work import Work
+    if processes is None:
+        processes = usable_cores() if entry.small and not quick and _on_cpu(device) else 1
+    with in_processes(1 if is_launched() else processes, context.obj):
+        from hessdiag.execution.journal import journal
+        from hessdiag.execution.ranks import launched
+        from hessdiag.execution.work import Work
 
-    where = options.resolve_device(device)
-    settings = {"figure": figure.name, "quick": str(quick), "seed": str(seed), "device": where}
-    with (
-        launched(where) as ranks,
-        journal(resume, settings) as kept,
-        progress_bar("set-ups", figure.steps(quick=quick, **own)) as step,
-    ):
-        make_folder(out, f"--out {str(out)!r}: cannot make that folder")
-        measured = figure.measure(quick=quick, seed=seed, device=where, work=Work(ranks, kept, step), **own)
-    if ranks.rank > 0:
-        return
-    for path in figure.save(measured, out):
-        say(f"wrote {path}")
-    for line in figure.summary(measured):
-        print(line)
+        figure, where = find_figure(name, part=part), options.resolve_device(device)
+        settings = {"figure": figure.name, "quick": str(quick), "seed": str(seed), "device": where}
+        with (
+            launched(where) as ranks,
+            journal(resume, settings) as kept,
+            progress_bar("set-ups", figure.steps(quick=quick, **own)) as step,
+        ):
+            make_folder(out, f"--out {str(out)!r}: cannot make that folder")
+            measured = figure.measure(quick=quick, seed=seed, device=where, work=Work(ranks, kept, step), **own)
+        if ranks.rank > 0:
+            return
+        for path in figure.save(measured, out):
+            say(f"wrote {path}")
+        for line in figure.summary(measured):
+            print(line)
+
+
+def _on_cpu(device: str) -> bool:
+    """Whether the figure will be measured on the processor, as far as can be told without torch."""
+    return device == "cpu" or (device == "auto" and not Path("/dev/nvidiactl").exists())

@@ -23,6 +23,7 @@ class Entry:
         options: of the command that only some figures have, as keyword arguments of `steps` and `measure`.
         part: what it is called among the parts of its name, of which it is the first and the default; empty if alone.
         others: further parts, by name, which are figures of their own.
+        small: its set-ups take so little that each core measures its own, if nothing else is asked for.
     """
 
     module: str
@@ -31,6 +32,7 @@ class Entry:
     options: tuple[str, ...] = ()
     part: str = ""
     others: Mapping[str, Entry] = field(default_factory=dict)
+    small: bool = False
 
     @property
     def parts(self) -> Mapping[str, Entry]:
@@ -43,6 +45,7 @@ CATALOGUE = {
         "ratio_figure",
         "Figure 1: histograms of γ/σ² of every block of the strided LeNet, 100 set-ups",
         "under a minute",
+        small=True,
     ),
     "heatmaps": Entry(
         "heatmap_figure",
