@@ -12,9 +12,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+REFUSED = 2
 PATIENCE = 30.0  # seconds for the others to end once this one has
 
 
@@ -54,11 +56,15 @@ def in_processes(count: int, arguments: Sequence[str]) -> Iterator[None]:
     own = shared | {"RANK": "0", "LOCAL_RANK": "0"}
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
+    ending = threading.Event()
+    for other in others:
+        threading.Thread(target=_end_with, args=(other, ending), daemon=True).start()
     try:
         yield
         for other in others:
             other.wait(PATIENCE)
     finally:
+        ending.set()
         for other in others:
             other.kill()
             other.wait()
@@ -77,6 +83,13 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Po
         stdout=subprocess.DEVNULL,
         preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
+
+
+def _end_with(other: subprocess.Popen[bytes], ending: threading.Event) -> None:
+    """End this process when another one has failed: it might wait for that one for ever, where nothing interrupts."""
+    if other.wait() != 0 and not ending.is_set():
+        print("hessdiag: another process of this run is gone: start it again", file=sys.stderr, flush=True)
+        os._exit(REFUSED)
 
 
 def _end_with_parent() -> None:

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import hessdiag
+from hessdiag.data.batch import Batch
+from hessdiag.diagnosis.moments import Checks
 from hessdiag.errors import HessdiagError
 from tests.networks import BUILDERS, build
 
@@ -120,3 +123,50 @@ def test_a_model_that_changes_its_path_between_batches_is_refused() -> None:
     x = torch.randn(3, 4)
     with pytest.raises(HessdiagError, match=r"block 'first.weight' is used in another way from example 3 on"):
         hessdiag.diagnose(Switching(), iter([x, 100 * x]))
+
+
+SIZE = 80  # examples, of which an eighth, but 32 at least, is given a random cotangent
+
+
+class Rare(nn.Module):
+    """A layer whose weight an unusual example uses a second time, behind the layer's back."""
+
+    def __init__(self, *, as_layer: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(4, 5, bias=False)
+        if not as_layer:
+            weight = self.first.weight
+            self.first = nn.Module()
+            self.first.weight = weight
+        self.as_layer = as_layer
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.first.weight
+        read = self.first(x) if self.as_layer else F.linear(x, weight)
+        unusual = x[:, :1] > 5
+        return self.last(torch.tanh(read + torch.where(unusual, F.linear(x, weight.square()), 0)))
+
+
+def with_one_unusual() -> Tensor:
+    """One of them is unusual, and is not checked by a random cotangent."""
+    x = torch.randn(SIZE, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    checked = Checks(seed=0).numbers(Batch.of(x, None))
+    assert len(checked) == 32
+    alone = next(number for number in range(4, SIZE) if number not in checked)
+    x[alone, 0] = 6.0
+    return x
+
+
+@pytest.mark.parametrize("options", [{}, {"learning_rates": False}, {"method": "sketch"}, {"per": "batch"}])
+def test_a_path_that_one_example_takes_is_found(options: dict[str, object]) -> None:
+    """Moments check others; the curvature's own Jacobians tell, and all is measured anew."""
+    x, t = with_one_unusual(), torch.arange(SIZE) % 3
+    found, expected = (
+        hessdiag.diagnose(Rare(as_layer=as_layer).double(), x, t, loss="cross-entropy", **options)
+        for as_layer in (True, False)
+    )
+    for key in ("avg_sq_singular_value", "nu"):
+        one, other = ({block.name: getattr(block, key) for block in report.blocks} for report in (found, expected))
+        assert one == pytest.approx(other, rel=1e-9)
