@@ -105,7 +105,7 @@ def exact_item(make: Callable[[int, torch.device], Subject], size: int, options:
     if reason:
         methods["BackPACK"] = {"skipped": reason}
     layers = subject.layers
-    floor = exact_map(layers, examples=size, outputs=10)
+    floor = exact_map(layers, examples=size, outputs=9)
     return _item(f"exact map, {subject.name}", methods, times, ("exact map", floor), options)
 
 
@@ -277,7 +277,7 @@ def whole_item(name: str, options: Options) -> Item:
     case = (whole_diagnosis.CASES[name][2] if options.quick else whole_diagnosis.CASES[name][1])()
     problem = Problem(case.model, case.batch, CrossEntropy(), find_blocks(case.model)[0])
     layers = layers_of(problem)
-    q = drawn(whole["method"], whole["batch"])[1] or whole["outputs"]
+    q = drawn(whole["method"], whole["batch"])[1] or whole["outputs"] - 1  # columns of the softmax's root
     floor = example_sketch(
         layers, other_operations(case.model, case.batch, layers), examples=whole["batch"], directions=q
     )

@@ -13,6 +13,7 @@ from torch import Tensor
 from hessdiag.derivatives.magnitude import largest_entry
 
 SMALL = 1e-8  # its fourth power is about the least normal float32
+LONG = 2**16  # numbers that are added up in one go
 FORMED = 2**24  # numbers of J held at once while its Gram matrix is summed up
 
 
@@ -114,7 +115,7 @@ class Dense(Jacobian):
 
     def along(self, u: Tensor) -> Tensor:
         """J u of every example for O directions (O, P) of the weight, (B, C, O)."""
-        return torch.matmul(self.J, u.T).double() * self.size
+        return long_products(self.J, u.unsqueeze(0).expand(len(self.J), -1, -1)) * self.size
 
     def rows(self, numbers: Tensor, height: int) -> Tensor:
         """Rows (B, K) of the weight's `height` ones, of every example."""
@@ -162,6 +163,15 @@ def fitting(values: Tensor) -> tuple[Tensor, float]:
     if SMALL < largest < 1 / SMALL or largest == 0 or not math.isfinite(largest):
         return values, 1.0
     return values / largest, largest
+
+
+def long_products(rows: Tensor, others: Tensor) -> Tensor:
+    """Rows (B, C, K) times others (B, O, K), (B, C, O), in float64 over pieces: float32 loses digits of long sums."""
+    total = rows.new_zeros(*rows.shape[:2], others.shape[1], dtype=torch.float64)
+    for start in range(0, rows.shape[2], LONG):
+        here, there = rows[..., start : start + LONG], others[..., start : start + LONG]
+        total += torch.bmm(here, there.transpose(1, 2))
+    return total
 
 
 def enlarged(gram: Tensor, factor: float) -> Tensor:

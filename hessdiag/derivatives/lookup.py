@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hessdiag.derivatives.jacobian_form import FORMED, Dense, Jacobian, enlarged, fitting
+from hessdiag.derivatives.jacobian_form import FORMED, Dense, Jacobian, enlarged, fitting, long_products
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,7 @@ class Lookup(Jacobian):
     def along(self, u: Tensor) -> Tensor:
         """J u of every example for O directions (O, P) of the weight, (B, C, O)."""
         rows = u.view(len(u), self.height, -1)[:, self.numbers]  # (O, B, K, n)
-        along = torch.bmm(self.phi.flatten(2), rows.flatten(2).permute(1, 2, 0))
-        return along.double() * self.size
+        return long_products(self.phi.flatten(2), rows.flatten(2).transpose(0, 1)) * self.size
 
     def rows(self, numbers: Tensor, height: int) -> Tensor:
         """Rows (B, K') of the weight's `height` ones, of every example."""

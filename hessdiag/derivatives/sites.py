@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hessdiag.derivatives.jacobian_form import FORMED, Dense, Jacobian, enlarged, fitting
+from hessdiag.derivatives.jacobian_form import FORMED, Dense, Jacobian, enlarged, fitting, long_products
 
 CROSSED = 2**22  # numbers of J held at once while all rows are multiplied with all
 ALONE = 2**22  # multiply-adds of an example from which its layout in memory counts, and examples are taken one by one
@@ -113,13 +113,12 @@ class Sites(Jacobian):
         matrices = u.view(len(u), -1, n).transpose(1, 2) if self.transposed else u.view(len(u), n, -1)
         rows = matrices.reshape(len(u) * n, -1)
         if T > 1 and self.phi.stride(2) == 1:  # channels innermost: no copy is made
+            sent = self.phi.transpose(2, 3).reshape(B, C, T * n)
             written = torch.matmul(self.u.transpose(1, 2), rows.T).view(B, T, len(u), n).permute(0, 2, 1, 3)
-            told = torch.bmm(written.reshape(B, len(u), T * n), self.phi.transpose(2, 3).reshape(B, C, T * n).mT)
-            return told.transpose(1, 2).double() * self.size
+            return long_products(sent, written.reshape(B, len(u), T * n)) * self.size
         # What the layer writes when its weight moves; few rows times many columns, which is faster than transposed.
         moved = (self.u.squeeze(2) @ rows.T if T == 1 else torch.matmul(rows, self.u)).reshape(B, len(u), n * T)
-        along = torch.bmm(moved, self.phi.reshape(B, C, n * T).transpose(1, 2))  # (B, O, C)
-        return along.transpose(1, 2).double() * self.size
+        return long_products(self.phi.reshape(B, C, n * T), moved) * self.size
 
     def rows(self, numbers: Tensor, height: int) -> Tensor:
         """Rows (B, K) of the weight's `height` ones, of every example."""

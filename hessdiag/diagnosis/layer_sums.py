@@ -42,8 +42,11 @@ class Moments:
         sq = mean_sq(values)
         self.count += values.numel()
         self.squares += sq * values.numel()
-        scale = math.sqrt(sq) if 0 < sq < math.inf else 1.0
         dim = example_dim(values.shape, examples)
+        if values.shape[dim] == 1:
+            self._join(values.squeeze(dim).double(), 0.0, 1)
+            return
+        scale = math.sqrt(sq) if 0 < sq < math.inf else 1.0
         scaled = values / scale
         mean = scaled.mean(dim, keepdim=True)  # var_mean over a first dimension takes fifty times as long
         deviation = float(scaled.sub_(mean).square_().sum(dtype=torch.float64)) / values.shape[dim]
@@ -58,7 +61,7 @@ class Moments:
             return
         apart, total = mean - self.mean, self.rows + rows
         self.deviation += rows * deviation + mean_sq(apart) * apart.numel() * self.rows * rows / total
-        self.mean = self.mean + apart * (rows / total)
+        self.mean = self.mean.add(apart, alpha=rows / total)
         self.rows = total
 
     @property
