@@ -141,3 +141,29 @@ def test_an_example_whose_outputs_do_not_depend_on_a_parameter_has_rows_of_zeros
     gram = token.gram()
     assert gram[0].diagonal().min() > 0
     assert not gram[1].any()
+
+
+@pytest.mark.parametrize("innermost", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("sites", [1, 64])
+def test_long_sums_keep_their_digits_in_single_precision(innermost: bool, transposed: bool, sites: int) -> None:
+    """As of a head over a vocabulary: two million terms of one sign, but for their last digits."""
+    torch.manual_seed(0)
+    n = 2**21 // sites
+    phi = (1 + 1e-3 * torch.randn(1, 1, sites, n)).transpose(2, 3)  # channels innermost, as linear layers have them
+    phi = phi if innermost else phi.contiguous()
+    u, direction = torch.randn(1, 4, sites).abs(), torch.rand(1, 4 * n)
+    form = Sites(u, phi, transposed)
+    exact = Sites(u.double(), phi.double(), transposed).along(direction.double())
+    torch.testing.assert_close(form.along(direction), exact, rtol=2e-6, atol=0)
+    torch.testing.assert_close(form.dense().along(direction), exact, rtol=2e-6, atol=0)
+
+
+def test_forming_pays_for_as_few_cotangents_as_directions() -> None:
+    """But not where J is one product of two vectors, nor where it is large."""
+    few = Sites(torch.randn(2, 5, 3), torch.randn(2, 2, 4, 3))
+    assert few.pays_formed(2)
+    assert not few.pays_formed(1)
+    assert not Sites(torch.randn(2, 5, 1), torch.randn(2, 2, 4, 1)).pays_formed(2)
+    assert not Sites(torch.randn(1, 2**13, 2), torch.randn(1, 1, 2**12, 2)).pays_formed(2)
+    assert not few.dense().pays_formed(2)

@@ -57,9 +57,23 @@ def test_the_global_stream_is_left_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (4, 7, 9)])
+@pytest.mark.parametrize("shape", [(3, 5), (4, 7, 9), (3, 2000)])
 def test_an_example_is_given_the_same_alone_and_with_room_behind(shape: tuple[int, ...]) -> None:
     both = gaussians(3, "test", [7, 8], shape)
     alone = gaussians(3, "test", [8], shape, room=2)
     assert alone.shape == (shape[0] + 2, 1, *shape[1:])
     assert torch.equal(alone[: shape[0]], both[:, 1:])
+
+
+@pytest.mark.parametrize("shape", [(1, 10), (2, 1500), (2, 3000)])
+def test_neighbours_that_share_a_stream_are_given_other_numbers(shape: tuple[int, ...]) -> None:
+    """In whatever order, across the ends of streams, and also where each has one of its own."""
+    numbers_of = [*range(400, 420), 3, 1000, 2]
+    every = gaussians(0, "test", range(1001), shape)
+    assert torch.equal(gaussians(0, "test", numbers_of, shape), every[:, numbers_of])
+    rows = every.transpose(0, 1).flatten(1)
+    assert len(rows.unique(dim=0)) == len(rows)
+    some = rows[:50, :10]
+    correlation = torch.corrcoef(rows.T[:10]) - torch.eye(10)
+    assert correlation.abs().max() < 5 / len(rows) ** 0.5
+    assert some.std() == pytest.approx(1, abs=0.15)
