@@ -50,7 +50,8 @@ class Batch:
         tensors = _tensors(inputs, (*args, *kwargs.values()))
         tensors += [targets] if isinstance(targets, Tensor) else []
         size = _common_size(tensors)
-        if not all(bool(value.isfinite().all()) for value in tensors if value.is_floating_point()):
+        real = [value for value in tensors if value.is_floating_point() and value.numel()]
+        if not all(bool(torch.stack(value.detach().aminmax()).isfinite().all()) for value in real):  # NaN is both
             raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
         args = tuple(map(_plain, args))
         kwargs = {key: _plain(value) for key, value in kwargs.items()}
