@@ -31,7 +31,6 @@ from hessdiag.execution.work import Result, Work
 from hessdiag.network.shapes import NetworkShape, measure_shapes
 
 ALONG_GRADIENT = {"sgd": DIRECTIONS["sgd"]}
-LARGE = 2**24  # bytes of all parameters, of whose gradients each costs much
 LARGE = 2**24  # bytes of all parameters, whose gradients cost much
 GRADIENTS = 8  # of all parameters, that examples may take the memory of
 
