@@ -5,6 +5,7 @@ Nothing is imported at the top that takes time: an interrupt of an import is ans
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import NoReturn
 
 INTERRUPTED = 130
 RESUMABLE = ("diagnose", "check-init", "reproduce")  # and predict --compare
@@ -124,5 +126,18 @@ def _refuse(message: str, *, by_all: bool = False) -> int:
     return 2
 
 
+def end(status: int) -> NoReturn:
+    """End the process with this status; one of several without taking Python down around PyTorch's threads.
+
+    Those of a process group that something still holds abort when they meet that (pytorch#190489), now and then.
+    """
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        sys.exit(status)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -70,3 +70,12 @@ def test_cores_are_those_that_were_allowed(monkeypatch: pytest.MonkeyPatch) -> N
     assert usable_cores() == 1
     monkeypatch.setenv("OMP_NUM_THREADS", str(every + 5))
     assert usable_cores() == every
+
+
+@pytest.mark.parametrize("size", ["1", "2"])
+def test_a_process_ends_as_it_should_whatever_pytorch_does(size: str) -> None:
+    """What was registered to run at the end runs, what was printed is there, and the status is the one asked for."""
+    code = "import atexit; from hessdiag.__main__ import end; atexit.register(print, 'at the end', end=''); end(3)"
+    environment = os.environ | {"WORLD_SIZE": size}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "at the end", "")
