@@ -131,7 +131,9 @@ def end(status: int) -> NoReturn:
 
     Those of a process group that something still holds abort when they meet that (pytorch#190489), now and then.
     """
-    if os.environ.get("WORLD_SIZE", "1") == "1":
+    from hessdiag.cli.processes import is_launched
+
+    if not is_launched():
         sys.exit(status)
     atexit._run_exitfuncs()
     sys.stdout.flush()

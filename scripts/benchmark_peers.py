@@ -105,7 +105,7 @@ def exact_item(make: Callable[[int, torch.device], Subject], size: int, options:
     if reason:
         methods["BackPACK"] = {"skipped": reason}
     layers = subject.layers
-    floor = exact_map(layers, examples=size, outputs=9)
+    floor = exact_map(layers, examples=size, outputs=9)  # columns of the softmax's root
     return _item(f"exact map, {subject.name}", methods, times, ("exact map", floor), options)
 
 

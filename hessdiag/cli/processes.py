@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 REFUSED = 2
 PATIENCE = 30.0  # seconds for the others to end once this one has
@@ -29,7 +29,8 @@ def usable_cores() -> int:
 
 def is_launched() -> bool:
     """Whether this is one of several processes that torchrun, or `in_processes`, started."""
-    return os.environ.get("WORLD_SIZE", "1") != "1"
+    size = os.environ.get("WORLD_SIZE", "")
+    return size.isdecimal() and int(size) > 1
 
 
 @contextmanager
@@ -49,6 +50,7 @@ def in_processes(count: int, arguments: Sequence[str]) -> Iterator[None]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(_free_port()),
         "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
         "OMP_NUM_THREADS": str(max(1, usable_cores() // count)),
     }
     command = [sys.executable, "-m", "hessdiag", *arguments]
@@ -61,8 +63,10 @@ def in_processes(count: int, arguments: Sequence[str]) -> Iterator[None]:
         threading.Thread(target=_end_with, args=(other, ending), daemon=True).start()
     try:
         yield
+        ending.set()  # all is measured and written: how the others end is of no matter
         for other in others:
-            other.wait(PATIENCE)
+            with suppress(subprocess.TimeoutExpired):
+                other.wait(PATIENCE)
     finally:
         ending.set()
         for other in others:

@@ -56,9 +56,7 @@ Workers = Annotated[
     int | None, typer.Option(min=0, help="of its training: processes that read images  [default: the cores]")
 ]
 Budget = Annotated[float | None, typer.Option(metavar="MIN", help="of libsvm: begin no data set after so many minutes")]
-
-
-PROCESSES = "that share the set-ups  [default: the cores for ratios, else 1]"
+PROCESSES = "processes that share the set-ups  [default: the cores for ratios, else 1]"
 Processes = Annotated[int | None, typer.Option(min=1, help=PROCESSES)]
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.first_step import KEYS, FirstStep, add_slope, columns, step_sums
+from hessdiag.curvature.first_step import KEYS, FirstStep, add_slope, columns, exact_sums, step_sums
 from hessdiag.curvature.pair_groups import PAIRS, PairGroups, PairRows, exact_means, sketched_means
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
@@ -172,13 +172,11 @@ class _Measured:
         if self.columns is None:
             return {}
         assert self.slope is not None
-        slope = torch.einsum("bc,bcol->bol", self.slope, self.columns)
         own = {"gradient_sq": torch.einsum("bc,blcd,bd->l", self.slope, self.grams, self.slope).cpu().numpy()}
-        right = self.columns[:, : self.weights.shape[1]]
-        if self.S is None:
-            right = right * self.weights.unsqueeze(2).unsqueeze(3)
-            return {**step_sums(right, right, slope), **own}
-        return {**step_sums(torch.einsum("bnm,bmol->bnol", self.S, right), right, slope), **own}
+        if self.S is not None:
+            return {**exact_sums(self.columns, self.S, self.slope), **own}
+        rooted = self.columns[:, : self.weights.shape[1]] * self.weights[..., None, None]
+        return {**step_sums(rooted, rooted, torch.einsum("bc,bcol->bol", self.slope, self.columns)), **own}
 
 
 def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:

@@ -95,14 +95,10 @@ class FirstStep:
         return moved + torch.einsum("cbn,obn->bco", left, right)
 
 
-def exact_sums(
-    problem: Problem, part: Batch, y: Tensor, step: FirstStep, jacobians: Iterable[Jacobian | None], S: Tensor
-) -> Result:
-    """What `step_sums` returns, from the Jacobians of all outputs and the loss's Hessian S in them, (B, N, N)."""
-    cotangents = unit_cotangents(y)
-    t = columns(problem, part, step, cotangents, jacobians)  # (B, N, O, L + 1)
-    gradient = problem.loss.gradient(y, part.targets).flatten(1).double()  # (B, N)
-    return step_sums(t, torch.einsum("bnm,bmol->bnol", S.double(), t), torch.einsum("bn,bnol->bol", gradient, t))
+def exact_sums(found: Tensor, S: Tensor, gradient: Tensor) -> Result:
+    """What `step_sums` returns, from `columns` of all outputs, and the loss's Hessian (B, N, N) and gradient (B, N)."""
+    slope = torch.einsum("bn,bnol->bol", gradient.double(), found)
+    return step_sums(torch.einsum("bnm,bmol->bnol", S.double(), found), found, slope)
 
 
 def sketched_sums(problem: Problem, found: Tensor, *, fixed: int, slope_size: float) -> Result:
@@ -161,7 +157,9 @@ def sum_first_step(
         y = part.call(problem.model).detach()
         if exact:
             jacobians = all_jacobians(problem.model, part, problem.blocks, unit_cotangents, norms=step.norms)
-            return exact_sums(problem, part, y, step, jacobians, hessian_matrix(problem.loss, y, part.targets))
+            found = columns(problem, part, step, unit_cotangents(y), jacobians)
+            gradient = problem.loss.gradient(y, part.targets).flatten(1)
+            return exact_sums(found, hessian_matrix(problem.loss, y, part.targets), gradient)
         z = gaussians(seed, "first step", part.numbers, (RANDOM, *y.shape[1:])).to(y)
         cotangents, size = add_slope(problem, part, y, sent_back(problem, part, y, z))
         sent = all_jacobians(problem.model, part, problem.blocks, lambda y: cotangents, norms=step.norms)

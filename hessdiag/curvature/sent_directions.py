@@ -77,10 +77,13 @@ class Sent:
             for number, jacobian in enumerate(sent):
                 if number < len(problem.blocks):
                     add = partial(rows.add, number) if rows is not None else None
-                    zero = every.new_zeros(part.size, len(every), len(every), dtype=torch.float64)
-                    gram = zero if jacobian is None else _gram(jacobian, count, add, means)
+                    if jacobian is None:
+                        gram = every.new_zeros(part.size, len(every), len(every), dtype=torch.float64)
+                    else:
+                        gram = _gram(jacobian, count, add, means)
                     grams.append(gram[:, :count, :count])
-                    squares.append(gram[:, -1, -1].sum() / size**2)
+                    if step is not None:
+                        squares.append(gram[:, -1, -1].sum() / size**2)
                 yield jacobian
 
         sums: dict[str, Any] = {}

@@ -153,8 +153,8 @@ def sum_moments(
             normalisation in training mode.
     """
     gradients.start(problem.model)
-    parts = list(problem.batch.chunks(chunk))
-    return work.total("moments", parts, lambda part: _sums(problem, part, checks, gradients))
+    parts, chosen = list(problem.batch.chunks(chunk)), checks.numbers(problem.batch)
+    return work.total("moments", parts, lambda part: _sums(problem, part, checks, chosen, gradients))
 
 
 def moments_of(problem: Problem, sums: Result) -> Moments:
@@ -193,7 +193,7 @@ def _mean(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
 
 
-def _sums(problem: Problem, part: Batch, checks: Checks, gradients: GradientSum) -> Result:
+def _sums(problem: Problem, part: Batch, checks: Checks, chosen: Collection[int], gradients: GradientSum) -> Result:
     """Sums over the examples of one chunk; with the first one, some examples are checked one by one."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = measured_layers(problem.model, problem.blocks)
@@ -223,7 +223,7 @@ def _sums(problem: Problem, part: Batch, checks: Checks, gradients: GradientSum)
     of_loss = dict(zip(moved, of_parameters, strict=True))
     of_own = CheckedGradients(part, seen, every[calls:], own, [[of_loss.get(block.name)] for block in blocks], [False])
     # One half tells what reaches the other; autograd's gradient of the loss, of all examples, tells the rest.
-    checked = _Checked.of(problem, part, checks, whole=_Checked(part, seen, inputs, halves[0]))
+    checked = _Checked.of(problem, part, chosen, seed, whole=_Checked(part, seen, inputs, halves[0]))
     sent = [] if checked is None else [_check_sent_back(problem, checked, _check_cotangent(own[0], part, seed), mixed)]
     compared = _compared(problem, of_own, sent, mixed, checks.squares)
     gradients.add(of_parameters, examples=part.size)
@@ -266,9 +266,10 @@ class _Checked:
     half: Tensor
 
     @classmethod
-    def of(cls, problem: Problem, part: Batch, checks: Checks, whole: _Checked) -> _Checked | None:
-        """The examples of a part that are to be checked, in a pass of their own where they are not the `whole`."""
-        chosen = checks.numbers(problem.batch)
+    def of(
+        cls, problem: Problem, part: Batch, chosen: Collection[int], seed: int, *, whole: _Checked
+    ) -> _Checked | None:
+        """The `chosen` examples of a part, in a pass of their own where they are not the `whole`."""
         places = [place for place, number in enumerate(part.numbers) if number in chosen]
         if len(places) == part.size:
             return whole
@@ -278,7 +279,7 @@ class _Checked:
         watched, inputs = differentiable(few)
         with called_alone(problem.model, few.size):
             seen = watch_measured(problem, watched)
-        return cls(few, seen, inputs, halves_of(few, checks.seed)[0])
+        return cls(few, seen, inputs, halves_of(few, seed)[0])
 
 
 def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:

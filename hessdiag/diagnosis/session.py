@@ -96,10 +96,10 @@ class Session:
 
     def tells_squares(self, problem: Problem, shape: NetworkShape) -> bool:
         """Whether the curvature sends the gradient of each example's loss back to the blocks."""
-        settings = self.settings
-        how = settings.plan(problem, shape, memory=self.memory.total)
-        in_its_way = how.method == "exact" or settings.learning_rates
-        return settings.per == "example" and how.in_output_space and in_its_way
+        if self.settings.per != "example":
+            return False
+        how = self.settings.plan(problem, shape, memory=self.memory.total)
+        return how.in_output_space and (how.method == "exact" or self.settings.learning_rates)
 
     def read_again(self, problem: Problem, shape: NetworkShape, work: Work) -> tuple[Problem, NetworkShape, Result]:
         """Moments of a later batch, which is to be read as the first one was.

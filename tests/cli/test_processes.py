@@ -59,6 +59,7 @@ def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     with in_processes(2, ["--version"]):
         assert is_launched()
         assert os.environ["RANK"] == "0"
+        assert os.environ["LOCAL_WORLD_SIZE"] == "2"  # by which those that read images share the cores
     assert dict(os.environ) == before
 
 
