@@ -6,7 +6,7 @@ Of the loss and of a random cotangent, whatever the loss: what differs was misre
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -81,6 +81,7 @@ def compare_gradients(
     sent: Sequence[CheckedGradients],
     mixed: Collection[str],
     *,
+    squares: Callable[[Tensor], float],
     of_loss: CheckedGradients | None = None,
 ) -> list[list[float]]:
     """A row of `GradientColumn` for every block.
@@ -89,6 +90,7 @@ def compare_gradients(
         problem: whose blocks.
         sent: the first cotangent of all is the gradient of the loss, unless that is given on its own.
         mixed: layers that mix rows.
+        squares: of what layers read, and of the gradients in what they write.
         of_loss: where its Jacobians are not to be made here: its squares are left zero.
     """
     model, blocks = problem.model, problem.blocks
@@ -108,7 +110,9 @@ def compare_gradients(
                 )
                 row[: GradientColumn.CHECK_TERMS] = [x + y for x, y in zip(row, sums, strict=False)]
         if block.structured:
-            row[GradientColumn.CHECK_TERMS] = sum(_terms(block, *own) for each in every for own in _own(block, each))
+            row[GradientColumn.CHECK_TERMS] = sum(
+                _terms(block, *own, squares) for each in every for own in _own(block, each)
+            )
             calls = [call for call, _ in _own(block, every[0], every=True)]
             pattern = sum((k + 1) * c.output_shape[:1].numel() / every[0].part.size for k, c in enumerate(calls))
             row[GradientColumn.CHUNKS :] = [1.0, pattern, pattern**2]
@@ -130,16 +134,16 @@ def _fits(model: nn.Module, block: Block, seen: Trace, mixed: Collection[str]) -
     return block.kind == "scalar" or all(rule_fits(model.get_submodule(call.owner), block, call) for call in calls)
 
 
-def _terms(block: Block, call: LayerCall, phi: Tensor) -> float:
+def _terms(block: Block, call: LayerCall, phi: Tensor, squares: Callable[[Tensor], float]) -> float:
     """Σ ‖φ_t‖² ‖u_t‖² over the sites of a call, φ of the loss and of the check, with the mean of ‖u_t‖² for each."""
     read = (
         1.0
         if block.kind == "bias" or call.input_edge is None
-        else sum_of_squares(call.x) / max(call.x.numel(), 1) * block.fan_in
+        else squares(call.x) / max(call.x.numel(), 1) * block.fan_in
     )
     if block.kind == "weight" and call.x.dim() > 1 and block.kernel:
         read *= math.prod(block.kernel)
-    return sum_of_squares(phi) * read
+    return squares(phi) * read
 
 
 def _gradient_sums(

@@ -21,7 +21,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import hessian_matrix, hessian_products
-from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
+from hessdiag.derivatives.magnitude import SquaresOnce, largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, trainable, watch_measured
 from hessdiag.diagnosis.gradient_check import CheckedGradients, GradientColumn, compare_gradients, rounding, why_misread
@@ -216,16 +216,16 @@ def _sums(problem: Problem, part: Batch, checks: Checks, chosen: Collection[int]
     every = backpropagate(seen.y, [*starts, *ends, *arriving], own)
     every, of_parameters = every[: 2 * calls], every[2 * calls :]
     curved = backpropagate(seen.y, ends, _curvature_cotangents(problem, part, y, seed))
-    layers = np.zeros((len(owners), len(_Layer)))
+    layers, squares = np.zeros((len(owners), len(_Layer))), SquaresOnce()
     for call, *around in zip(seen.calls, every[:calls], every[calls:], curved, strict=True):
         if call.input_edge is not None:
-            layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, around)
+            layers[owners.index(call.owner)] += _call_sums(model.get_submodule(call.owner), call, around, squares)
     of_loss = dict(zip(moved, of_parameters, strict=True))
     of_own = CheckedGradients(part, seen, every[calls:], own, [[of_loss.get(block.name)] for block in blocks], [False])
     # One half tells what reaches the other; autograd's gradient of the loss, of all examples, tells the rest.
     checked = _Checked.of(problem, part, chosen, seed, whole=_Checked(part, seen, inputs, halves[0]))
     sent = [] if checked is None else [_check_sent_back(problem, checked, _check_cotangent(own[0], part, seed), mixed)]
-    compared = _compared(problem, of_own, sent, mixed, checks.squares)
+    compared = _compared(problem, of_own, sent, mixed, squares, own=checks.squares)
     gradients.add(of_parameters, examples=part.size)
     return {
         "layers": layers,
@@ -235,24 +235,32 @@ def _sums(problem: Problem, part: Batch, checks: Checks, chosen: Collection[int]
 
 
 def _compared(
-    problem: Problem, of_own: CheckedGradients, checked: list[CheckedGradients], mixed: Collection[str], squares: bool
+    problem: Problem,
+    of_own: CheckedGradients,
+    checked: list[CheckedGradients],
+    mixed: Collection[str],
+    squares: SquaresOnce,
+    *,
+    own: bool,
 ) -> list[list[float]]:
-    """Compare the gradients of the loss and of the check with autograd's, or those of the check alone."""
-    if not squares:
-        return compare_gradients(problem, checked, mixed, of_loss=of_own)
+    """Compare the gradients of the loss, where its `own` are asked for, and of the check with autograd's."""
+    if not own:
+        return compare_gradients(problem, checked, mixed, squares=squares, of_loss=of_own)
     if checked and checked[0].seen is of_own.seen:
-        return compare_gradients(problem, [of_own.joined(checked[0])], mixed)
-    return compare_gradients(problem, [of_own, *checked], mixed)
+        return compare_gradients(problem, [of_own.joined(checked[0])], mixed, squares=squares)
+    return compare_gradients(problem, [of_own, *checked], mixed, squares=squares)
 
 
-def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None]) -> list[float]:
+def _call_sums(
+    module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None], squares: SquaresOnce
+) -> list[float]:
     """A row of `_Layer`: one call's activations and their gradients."""
     assert call.output is not None
-    dx, dout, dcurved = (0.0 if g is None else sum_of_squares(g) for g in gradients)
+    dx, dout, dcurved = (0.0 if g is None else squares(g) for g in gradients)
     own = [p.detach() for p in module.parameters(recurse=False)]
     multiplies = len(own) == 1 and own[0].numel() == 1 and call.output.shape == call.x.shape
     multiplies = multiplies and torch.allclose(call.output, call.x * own[0])
-    x_sq, out_sq = sum_of_squares(call.x), sum_of_squares(call.output)
+    x_sq, out_sq = squares(call.x), sum_of_squares(call.output)
     return [call.x.numel(), x_sq, dx, call.output.numel(), out_sq, dout, dcurved, float(not multiplies)]
 
 

@@ -62,7 +62,9 @@ class Strided:
         (sh, sw), d, (h, w) = self.stride, weight.shape[1], gradient.shape[2:]
         count = (h + taps[0] - 1, w + taps[1] - 1)  # pixels of a phase
         places = [[self._places(axis, phase, count[axis]) for phase in range(self.stride[axis])] for axis in (0, 1)]
-        result = gradient.new_zeros(len(gradient), d, *self.read)
+        written = (sum(rows.stop - rows.start for rows, _ in each) for each in places)
+        every = all(count == size for count, size in zip(written, self.read, strict=True))  # some pixels have no kernel
+        result = (gradient.new_empty if every else gradient.new_zeros)(len(gradient), d, *self.read)
         piece = max(1, PIECE // (len(phases) * math.prod(count) * gradient.element_size()))
         for start in range(0, len(gradient), piece):
             found = F.conv2d(gradient[start : start + piece], phases, padding=(taps[0] - 1, taps[1] - 1))
