@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from hessdiag.curvature.pair_groups import PAIRS, PairGroups, PairRows, exact_me
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import all_jacobians, sent_to_blocks, unit_cotangents, watch
-from hessdiag.derivatives.jacobian_form import Jacobian
+from hessdiag.derivatives.jacobian_form import Jacobian, groups_from
 from hessdiag.derivatives.losses import hessian_matrix, thin_root
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.summed import concatenate
@@ -121,8 +121,8 @@ class _Sent:
                     jacobian = jacobian.dense()
                 if number < len(problem.blocks):
                     grams.append(zero if jacobian is None else jacobian.gram().double())
-                    if jacobian is not None and pairs is not None:
-                        pairs.add(number, partial(self._between, jacobian))
+                    if jacobian is not None and pairs is not None and pairs.firsts:
+                        pairs.add(number, *self._between(jacobian, [*pairs.firsts.values()], pairs.groups.size))
                 yield jacobian
 
         found = None
@@ -132,14 +132,16 @@ class _Sent:
             found = columns(problem, part, step, self.cotangents, noted())
         return _Measured(torch.stack(grams, dim=1), self.S, self.weights, self.slope, found)
 
-    def _between(self, jacobian: Jacobian, start: int, stop: int) -> tuple[float, float]:
-        """Means over examples and pairs, from example `start` up to `stop`."""
-        few, weights = jacobian.narrow(start, stop), self.weights[start:stop]
-        r = weights.shape[1]
-        K = few.cross(few)[:, :r, :, :r]
+    def _between(self, jacobian: Jacobian, firsts: Sequence[int], size: int) -> tuple[Tensor, Tensor]:
+        """Means over examples and pairs of groups of so many, from each of the `firsts` on."""
+        examples = groups_from(firsts, size).to(self.weights.device)
+        weights = self.weights[examples]  # (G, size, r)
+        r = weights.shape[2]
+        K = jacobian.cross_within(firsts, size)[:, :, :r, :, :r]
         if self.S is not None:
-            return exact_means(K, self.S[start:stop])
-        return sketched_means(K * weights[..., None, None] * weights, fixed=r, root=True)
+            return exact_means(K, self.S[examples])
+        weighted = K * weights[..., None, None] * weights[:, None, None]
+        return sketched_means(weighted, fixed=r, root=True)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from hessdiag.curvature.norm_steps import movable_norms
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.drawn_classes import DrawnClasses
 from hessdiag.derivatives.functional import FunctionalModel, tangent
 from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
 from hessdiag.derivatives.jacobian_form import Jacobian
@@ -67,18 +68,21 @@ class FirstStep:
         """The same, with normalisations that are no blocks moved with the backward pass to the blocks."""
         return replace(self, norms=movable_norms(problem, self.along))
 
-    def of_block(self, name: str, jacobian: Jacobian | None, like: Tensor) -> Tensor:
-        """cotangent^T J u of every example, (B, C, O), in float64; `like` is a cotangent (C, B, *out)."""
+    def of_block(self, name: str, jacobian: Jacobian | None, nothing: Tensor) -> Tensor:
+        """cotangent^T J u of every example, (B, C, O), in float64; `nothing` is zero, of that shape."""
         if jacobian is None or name not in self.along:
-            return like.new_zeros(like.shape[1], like.shape[0], len(self.names), dtype=torch.float64)
+            return nothing
         return jacobian.along(self.along[name].reshape(len(self.names), -1))
 
-    def of_the_rest(self, problem: Problem, part: Batch, cotangents: Tensor, norms: Jacobian | None) -> Tensor:
+    def of_the_rest(
+        self, problem: Problem, part: Batch, cotangents: Tensor | DrawnClasses, norms: Jacobian | None
+    ) -> Tensor | None:
         """The same of all trainable parameters that are no block together, (B, C, O).
 
-        By the Jacobian of the steps of `norms`, and of what is left by a forward-mode pass for each optimiser.
+        By the Jacobian of the steps of `norms`, and of what is left by a forward-mode pass for each optimiser. None
+        where there are none.
         """
-        moved = self.of_block("", None, cotangents) if norms is None else norms.dense().J.double() * norms.size
+        moved = None if norms is None else norms.dense().J.double() * norms.size
         elsewhere = {block.name for block in problem.blocks} | (self.norms.names if self.norms else set())
         rest = {name: u for name, u in self.along.items() if name not in elsewhere}
         if not rest:
@@ -91,8 +95,12 @@ class FirstStep:
             tangent(network, at, {name: u[o] for name, u in rest.items()}, part, forward_mode=forward_mode)
             for o in range(len(self.names))
         ]
-        left, right = cotangents.flatten(2).double(), torch.stack(tangents).flatten(2).double()
-        return moved + torch.einsum("cbn,obn->bco", left, right)
+        if isinstance(cotangents, DrawnClasses):
+            rest_moved = cotangents.along(torch.stack(tangents).flatten(2, -2))
+        else:
+            left, right = cotangents.flatten(2).double(), torch.stack(tangents).flatten(2).double()
+            rest_moved = torch.einsum("cbn,obn->bco", left, right)
+        return rest_moved if moved is None else moved + rest_moved
 
 
 def exact_sums(found: Tensor, S: Tensor, gradient: Tensor) -> Result:
@@ -196,12 +204,18 @@ def slope_like(problem: Problem, part: Batch, y: Tensor, cotangents: Tensor) -> 
 
 
 def columns(
-    problem: Problem, part: Batch, step: FirstStep, cotangents: Tensor, jacobians: Iterable[Jacobian | None]
+    problem: Problem,
+    part: Batch,
+    step: FirstStep,
+    cotangents: Tensor | DrawnClasses,
+    jacobians: Iterable[Jacobian | None],
 ) -> Tensor:
     """cotangent^T J u of every block, and of all other parameters together, (B, C, O, L + 1).
 
     The Jacobians are those of the blocks, and last that of the normalisations' steps where there are any.
     """
-    every = iter(jacobians)
-    found = [step.of_block(block.name, next(every), cotangents) for block in problem.blocks]
-    return torch.stack([*found, step.of_the_rest(problem, part, cotangents, next(every, None))], dim=3)
+    every, like = iter(jacobians), next(iter(step.along.values()))
+    nothing = like.new_zeros(part.size, len(cotangents), len(step.names), dtype=torch.float64)
+    found = [step.of_block(block.name, next(every), nothing) for block in problem.blocks]
+    rest = step.of_the_rest(problem, part, cotangents, next(every, None))
+    return torch.stack([*found, nothing if rest is None else rest], dim=3)

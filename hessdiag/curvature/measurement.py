@@ -7,6 +7,7 @@ from functools import partial
 
 from hessdiag.curvature.batch_cost import check_pairs_fit, examples_together
 from hessdiag.curvature.batch_sketch import sketch_per_batch
+from hessdiag.curvature.classes import may_draw_classes
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.first_step import FirstStep, sum_first_step
@@ -46,7 +47,7 @@ def measure_curvature(
         work: carries it out.
         step: of optimisers, whose slope and curvature are to be measured as well.
     """
-    room = Room(shape, memory)
+    room = Room(shape, memory, may_draw_classes(problem, shape))
     if how.method == "sketch" and settings.per == "example":
         return sketch_per_example(
             problem,

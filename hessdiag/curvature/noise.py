@@ -19,13 +19,17 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from hessdiag.curvature.classes import draw_classes
 from hessdiag.curvature.estimators.student import t_quantile
 from hessdiag.curvature.first_step import sent_back
 from hessdiag.curvature.pair_groups import GROUPS, MAX_GROUP, MIN_GROUPS, SIDE, sketched_means
-from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.drawn_classes import DrawnClasses
+from hessdiag.derivatives.jacobian import sent_to_blocks, unit_cotangents, watch
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians
 from hessdiag.execution.work import ALL_HERE, Result, Work
+from hessdiag.network.hooks import Trace
 from hessdiag.results.numbers import Z95, Array
 
 DIRECTIONS = 8  # random ones, where there are more
@@ -97,24 +101,20 @@ def _pairs(problem: Problem, groups: Sequence[Sequence[int]], drawn: int | None,
     batch, loss = problem.batch, problem.loss
     chosen = [number for group in groups for number in group]
     part, numbers = batch.select(chosen), [batch.offset + number for number in chosen]
-
-    def cotangents_of(y: Tensor) -> Tensor:
-        z = unit_cotangents(y) if drawn is None else _drawn(y, drawn, numbers, seed)  # (q, B, *out)
-        return sent_back(problem, part, y, z)
-
+    seen = watch(problem.model, part, problem.blocks)
+    cotangents = _cotangents(problem, part, seen, numbers, drawn, seed)
     own = np.zeros((len(groups), len(problem.blocks)))
     cross = np.zeros_like(own)
-    for i, jacobian in enumerate(all_jacobians(problem.model, part, problem.blocks, cotangents_of)):
+    for i, jacobian in enumerate(sent_to_blocks(problem.model, part, problem.blocks, seen, cotangents)):
         start = 0
         for number, group in enumerate(groups):
             stop = start + len(group)
             if jacobian is not None:
                 few = jacobian.narrow(start, stop)
-                K = few.cross(few)
-                q = K.shape[1] if loss.has_root else K.shape[1] // 2
-                own[number, i], cross[number, i] = sketched_means(
-                    K, fixed=q if drawn is None else 0, root=loss.has_root
-                )
+                K = few.cross(few).unsqueeze(0)
+                q = K.shape[2] if loss.has_root else K.shape[2] // 2
+                means = sketched_means(K, fixed=q if drawn is None else 0, root=loss.has_root)
+                own[number, i], cross[number, i] = (float(each) for each in means)
             start = stop
     return {"own": own, "cross": cross, "found": np.ones(len(groups))}
 
@@ -152,5 +152,14 @@ def _scaled_ratio(own: Array, cross: Array) -> NoiseScale:
     return NoiseScale(a / b, half / Z95)
 
 
-def _drawn(y: Tensor, count: int, numbers: Sequence[int], seed: int) -> Tensor:
-    return gaussians(seed, "noise scale", numbers, (count, *y.shape[1:])).to(y)
+def _cotangents(
+    problem: Problem, part: Batch, seen: Trace, numbers: Sequence[int], drawn: int | None, seed: int
+) -> Tensor | DrawnClasses:
+    """Those of all outputs, or of so many random directions."""
+    y = seen.y.detach()
+    if drawn is None:
+        return sent_back(problem, part, y, unit_cotangents(y))
+    classes = draw_classes(problem, part, seen, count=drawn, seed=seed, name="noise scale, classes", examples=numbers)
+    if classes is not None:
+        return classes
+    return sent_back(problem, part, y, gaussians(seed, "noise scale", numbers, (drawn, *y.shape[1:])).to(y))

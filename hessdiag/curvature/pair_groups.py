@@ -5,7 +5,7 @@ With J_b^T z and S z as in `hessdiag.curvature.sketch`, ⟨G^(b), G^(c)⟩ = tr(
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,10 +78,10 @@ class PairRows:
     firsts: Mapping[int, int]
     means: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
 
-    def add(self, block: int, means_of: Callable[[int, int], tuple[float, float]]) -> None:
-        """Add the means of one block over the examples from one place to another."""
-        for row, first in self.firsts.items():
-            self.means[row, block] = means_of(first, first + self.groups.size)
+    def add(self, block: int, own: Tensor, cross: Tensor) -> None:
+        """Add the means of one block over each group, (groups of the part,) each."""
+        for row, *both in zip(self.firsts, own.tolist(), cross.tolist(), strict=True):
+            self.means[row, block] = tuple(both)
 
     def result(self) -> Result:
         """`own` and `cross`, (count, L), and `found`, (count,): 1 where a group was measured; zero elsewhere.
@@ -104,38 +104,40 @@ def largest_group(outputs: int) -> int:
     return min(max(2, SIDE // outputs), MAX_GROUP)
 
 
-def exact_means(K: Tensor, S: Tensor) -> tuple[float, float]:
-    """Means over examples of ‖G^(b)‖² and over pairs of ⟨G^(b), G^(c)⟩.
+def exact_means(K: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
+    """Means over the examples of each of G groups of ‖G^(b)‖² and over pairs of ⟨G^(b), G^(c)⟩, (G,) each.
 
     Args:
-        K: (B, N, B, N), Gram matrix of the Jacobians of all outputs of all examples.
-        S: (B, N, N), the loss's Hessian in them.
+        K: (G, B, N, B, N), Gram matrices of the Jacobians of all outputs of all examples.
+        S: (G, B, N, N), the loss's Hessian in them.
     """
-    SK = torch.einsum("bij,bjck->bick", S, K.to(S))
-    return _own_and_cross(torch.einsum("bick,ckbi->bc", SK, SK))
+    SK = torch.einsum("gbij,gbjck->gbick", S, K.to(S))
+    return _own_and_cross(torch.einsum("gbick,gckbi->gbc", SK, SK))
 
 
-def sketched_means(K: Tensor, *, fixed: int, root: bool) -> tuple[float, float]:
+def sketched_means(K: Tensor, *, fixed: int, root: bool) -> tuple[Tensor, Tensor]:
     """The same, without bias, from a basis and random directions.
 
     Args:
-        K: (B, m, B, m), Gram matrix along A z of m directions of each example, or (B, 2m, B, 2m) along z and S z.
+        K: (G, B, m, B, m), Gram matrices along A z of m directions of each example, or (G, B, 2m, B, 2m) along z and
+            S z.
         fixed: the first so many are a basis of weight 1.
         root: which of the two.
     """
-    m = K.shape[1] if root else K.shape[1] // 2
-    X = K.double() if root else K[:, :m, :, m:].double()
+    m = K.shape[2] if root else K.shape[2] // 2
+    X = K.double() if root else K[:, :, :m, :, m:].double()
     weight = X.new_ones(m)
     weight[fixed:] /= max(m - fixed, 1)
-    terms = X * X.permute(2, 3, 0, 1)
-    own, cross = _own_and_cross((terms * weight.view(-1, 1, 1) * weight).sum(dim=(1, 3)))
+    terms = X * X.permute(0, 3, 4, 1, 2)
+    own, cross = _own_and_cross((terms * weight.view(-1, 1, 1) * weight).sum(dim=(2, 4)))
     if m > fixed:  # a direction is not independent of itself
-        each = X.diagonal(dim1=0, dim2=2).permute(2, 0, 1).unsqueeze(1)  # (B, 1, m, m)
-        own = float(pair_statistics(each, each, fixed).estimate.mean())
+        each = X.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)  # (G, B, m, m)
+        statistics = pair_statistics(each.flatten(0, 1).unsqueeze(1), each.flatten(0, 1).unsqueeze(1), fixed)
+        own = statistics.estimate.view(each.shape[:2]).mean(dim=1)
     return own, cross
 
 
-def _own_and_cross(pairs: Tensor) -> tuple[float, float]:
-    B = len(pairs)
-    own = pairs.diagonal().sum()
-    return float(own / B), float((pairs.sum() - own) / (B * (B - 1)))
+def _own_and_cross(pairs: Tensor) -> tuple[Tensor, Tensor]:
+    B = pairs.shape[1]
+    own = pairs.diagonal(dim1=1, dim2=2).sum(dim=1)
+    return own / B, (pairs.sum(dim=(1, 2)) - own) / (B * (B - 1))

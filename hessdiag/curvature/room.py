@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from hessdiag.execution.memory import Memory
+from hessdiag.network.hooks import Pieces
 from hessdiag.network.shapes import SENT_AT_ONCE, NetworkShape
 
 
@@ -15,10 +18,14 @@ class Room:
     Attributes:
         shape: of the network.
         memory: that may be taken.
+        drawn: whether gradients in the outputs are `hessdiag.derivatives.drawn_classes`.
+        kept: memory of `Pieces`, which all pilots and rounds share.
     """
 
     shape: NetworkShape
     memory: Memory
+    drawn: bool = False
+    kept: dict[int, Tensor] = field(default_factory=dict)
 
     def examples(self, cotangents: int) -> int:
         """Examples that are measured at once when so many cotangents of each are sent back."""
@@ -32,8 +39,8 @@ class Room:
     @property
     def most(self) -> int:
         """Cotangents of one example that can be sent back, if need be in several passes."""
-        return max(self.together, self.shape.most_in_pieces(self.memory.total))
+        return max(self.together, self.shape.most_in_pieces(self.memory.total, drawn=self.drawn))
 
-    def pieces(self, cotangents: int) -> int | None:
-        """How many of them a pass sends back; None for all."""
-        return None if cotangents <= self.together else SENT_AT_ONCE
+    def pieces(self, cotangents: int) -> Pieces:
+        """In which they are sent back."""
+        return Pieces(None if cotangents <= self.together else SENT_AT_ONCE, self.kept)

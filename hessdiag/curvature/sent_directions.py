@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,14 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hessdiag.curvature.classes import draw_classes
 from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.first_step import FirstStep, add_slope, columns, sent_back, sketched_sums, slope_like
-from hessdiag.curvature.pair_groups import MAX_GROUP, PairGroups, sketched_means
+from hessdiag.curvature.pair_groups import MAX_GROUP, PairGroups, PairRows, sketched_means
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.drawn_classes import DrawnClasses
 from hessdiag.derivatives.jacobian import sent_to_blocks, watch
 from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import Result
+from hessdiag.network.hooks import Pieces, Trace
 from hessdiag.network.shapes import SENT_AT_ONCE
 
 
@@ -59,13 +62,12 @@ class Sent:
         seed: int,
         beside: Beside,
         start: int,
-        at_once: int | None = None,
+        pieces: Pieces | None = None,
     ) -> Sent:
-        """Of a part of the batch, from example `start`; `at_once` cotangents at a time where not all fit."""
+        """Of a part of the batch, from example `start`; the cotangents in `pieces`, if not all fit."""
         step = beside.step
         seen = watch(problem.model, part, problem.blocks, norms=None if step is None else step.norms)
-        drawn = directions.draw(problem, part, seen, seed, room=int(step is not None and problem.loss.has_root))
-        every, count, size = _cotangents(problem, part, seen.y.detach(), drawn, with_slope=step is not None)
+        every, count, size = _cotangents(problem, part, directions, seen, seed, with_slope=step is not None)
         means = partial(sketched_means, fixed=directions.fixed, root=problem.loss.has_root)
         rows = beside.groups.rows(start, part.size) if beside.groups is not None else None
         grams: list[Tensor] = []
@@ -73,14 +75,15 @@ class Sent:
 
         def noted() -> Iterator[Jacobian | None]:
             """The Jacobians one by one, each once its Gram matrices are taken: none is held longer."""
-            sent = sent_to_blocks(problem.model, part, problem.blocks, seen, every, at_once=at_once)
+            sent = sent_to_blocks(problem.model, part, problem.blocks, seen, every, pieces=pieces)
             for number, jacobian in enumerate(sent):
                 if number < len(problem.blocks):
-                    add = partial(rows.add, number) if rows is not None else None
                     if jacobian is None:
-                        gram = every.new_zeros(part.size, len(every), len(every), dtype=torch.float64)
+                        gram = seen.y.new_zeros(part.size, len(every), len(every), dtype=torch.float64)
                     else:
-                        gram = _gram(jacobian, count, add, means)
+                        gram, between = _grams(jacobian, rows)
+                        if rows is not None and between is not None:
+                            rows.add(number, *means(between[:, :, :count, :, :count]))
                     grams.append(gram[:, :count, :count])
                     if step is not None:
                         squares.append(gram[:, -1, -1].sum() / size**2)
@@ -104,13 +107,20 @@ class Sent:
 
 
 def _cotangents(
-    problem: Problem, part: Batch, y: Tensor, drawn: Tensor, *, with_slope: bool
-) -> tuple[Tensor, int, float]:
-    """Those of the directions that were drawn, how many they are, and what the slope behind them is multiplied by.
+    problem: Problem, part: Batch, directions: Directions, seen: Trace, seed: int, *, with_slope: bool
+) -> tuple[Tensor | DrawnClasses, int, float]:
+    """Those of directions that are drawn, how many they are, and what the slope behind them is multiplied by.
 
-    Where the loss has a root they take the directions' place, behind which there is room for the slope: of a language
-    model they are larger than all else.
+    Where the loss has a root they take the directions' place, behind which there is room for the slope.
     """
+    y = seen.y.detach()
+    if not directions.fixed:
+        name, count = f"classes, {directions.name},", directions.random
+        classes = draw_classes(problem, part, seen, count=count, seed=seed, name=name, examples=part.numbers)
+        if classes is not None:
+            classes, size = classes.with_slope() if with_slope else (classes, 1.0)
+            return classes, count, size
+    drawn = directions.draw(problem, part, seen, seed, room=int(with_slope and problem.loss.has_root))
     if not problem.loss.has_root:
         cotangents = sent_back(problem, part, y, drawn)
         every, size = add_slope(problem, part, y, cotangents) if with_slope else (cotangents, 1.0)
@@ -126,23 +136,13 @@ def _cotangents(
     return drawn, count, size
 
 
-def _gram(
-    jacobian: Jacobian,
-    count: int,
-    add: Callable[[Callable[[int, int], tuple[float, float]]], None] | None,
-    means: Callable[[Tensor], tuple[float, float]],
-) -> Tensor:
-    """Gram matrices of every example along all cotangents, and means of pairs along the first `count`."""
-    if add is None:
-        return jacobian.gram().double()
-    if jacobian.shape[0] <= MAX_GROUP:  # the Jacobian is formed once for both
-        K = jacobian.cross(jacobian).double()
-        add(lambda start, stop: means(K[start:stop, :count, start:stop, :count]))
-        return K.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-
-    def of_group(start: int, stop: int) -> tuple[float, float]:
-        few = jacobian.narrow(start, stop)
-        return means(few.cross(few)[:, :count, :, :count])
-
-    add(of_group)
-    return jacobian.gram().double()
+def _grams(jacobian: Jacobian, rows: PairRows | None) -> tuple[Tensor, Tensor | None]:
+    """Gram matrices of every example, (B, C, C), and of each group of pairs together, (G, size, C, size, C)."""
+    if rows is None or not rows.firsts:
+        return jacobian.gram().double(), None
+    firsts, size = [*rows.firsts.values()], rows.groups.size
+    if jacobian.shape[0] > MAX_GROUP:
+        return jacobian.gram().double(), jacobian.cross_within(firsts, size)
+    K = jacobian.cross(jacobian).double()  # the Jacobian is formed once for both
+    between = torch.stack([K[first : first + size, :, first : first + size] for first in firsts])
+    return K.diagonal(dim1=0, dim2=2).permute(2, 0, 1), between

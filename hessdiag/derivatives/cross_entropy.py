@@ -131,6 +131,19 @@ class CrossEntropy:
             each = each * self.weight.to(y)[torch.where(kept, targets, 0).long()]
         return each.reshape(len(targets), -1).sum(dim=1)
 
+    def label_weights(self, y: Tensor, targets: Tensor | None) -> Tensor | None:
+        """w (B, *positions) with gradients w (p − e_c) of one class c a position; None where targets are no indices.
+
+        w is zero at positions that are left out; the Hessian there is w (diag(p) − p pᵀ).
+        """
+        if targets is None or self.label_smoothing or _is_like_outputs(y, targets):
+            return None
+        kept = targets != self.ignore_index
+        weights = kept.to(y.dtype)
+        if self.weight is not None:
+            weights = weights * self.weight.to(y)[torch.where(kept, targets, 0).long()]
+        return weights * self._shares(y, targets).squeeze(self.class_dim)
+
     def _softmax(self, y: Tensor) -> Tensor:
         return F.softmax(y, dim=self.class_dim)
 
@@ -162,10 +175,14 @@ class CrossEntropy:
             t = (1 - self.label_smoothing) * t + self.label_smoothing / y.shape[self.class_dim] * counted
         if self.weight is not None:
             t = t * self._along_classes(self.weight.to(y.dtype), y)
+        return t, self._shares(y, targets)
+
+    def _shares(self, y: Tensor, targets: Tensor) -> Tensor:
+        """One over what each example's sum is divided by, of as many dimensions as y."""
         if self.divisor is not None:
-            return t, torch.full((1,) * y.dim(), 1 / self.divisor, dtype=y.dtype, device=y.device)
+            return torch.full((1,) * y.dim(), 1 / self.divisor, dtype=y.dtype, device=y.device)
         number = self.divisors(y, targets)
-        return t, (1 / torch.where(number > 0, number, 1)).view(-1, *[1] * (y.dim() - 1))
+        return (1 / torch.where(number > 0, number, 1)).view(-1, *[1] * (y.dim() - 1))
 
 
 def cross_entropy_of_module(

@@ -14,13 +14,15 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.class_sites import ClassSites
+from hessdiag.derivatives.drawn_classes import DrawnClasses
 from hessdiag.derivatives.functional import functional_jacobians, output_tangent
 from hessdiag.derivatives.jacobian_form import Dense, Jacobian, fitting
 from hessdiag.derivatives.lookup import Lookup
 from hessdiag.derivatives.sites import Sites
 from hessdiag.derivatives.summed import concatenate, merge
-from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of
-from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
+from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of, parameter_at
+from hessdiag.network.hooks import LayerCall, Pieces, Trace, backpropagate, trace, writes_outputs
 from hessdiag.network.layers import CONVOLUTIONS
 from hessdiag.network.moved_norms import MovedNorms
 
@@ -64,29 +66,62 @@ def sent_to_blocks(
     part: Batch,
     blocks: Sequence[Block],
     seen: Trace,
-    cotangents: Tensor,
+    cotangents: Tensor | DrawnClasses,
     *,
-    at_once: int | None = None,
+    pieces: Pieces | None = None,
 ) -> Iterator[Jacobian | None]:
-    """As `all_jacobians`, of cotangents (C, B, *out) and a forward pass that are at hand, `at_once` of them or all.
+    """As `all_jacobians`, of cotangents (C, B, *out) and a forward pass that are at hand, in `pieces` or at once.
 
     Blocks without a rule share the backward passes of a single example, where a parameter's gradient is one's Jacobian.
+    Of drawn classes there must be none of these, and a `logits_call`.
     """
+    if isinstance(cotangents, DrawnClasses):
+        yield from _drawn_to_blocks(model, part, blocks, seen, cotangents, pieces=pieces)
+        return
     others = [block for block in blocks if not block.structured and block.kind != "scalar"]
     if others and 1 < part.size <= MAX_APART:
         yield from _one_by_one(model, part, blocks, cotangents, seen.norms)
         return
     shared = others if part.size == 1 else []
     edges = [call.output_edge for call in seen.calls]
-    at_once = 1 if _convolves_much(model, seen, part.size) else at_once
+    if _convolves_much(model, seen, part.size):
+        pieces = Pieces(1)
     leaves: list[Tensor] = [block_parameter(model, block) for block in shared]
     leaves += [] if seen.steps is None else [seen.steps]
-    every = backpropagate(seen.y, [*edges, *map(get_gradient_edge, leaves)], cotangents, at_once=at_once)
+    every = backpropagate(seen.y, [*edges, *map(get_gradient_edge, leaves)], cotangents, pieces=pieces)
     own = dict(zip([block.name for block in shared], every[len(edges) :], strict=False))
     yield from jacobians_of(model, part, blocks, seen.calls, every[: len(edges)], cotangents, own)
     if seen.steps is not None:
         along = every[-1]
         yield None if along is None else Dense(along.transpose(0, 1))
+
+
+def logits_call(model: nn.Module, seen: Trace) -> LayerCall | None:
+    """The one call of a linear layer that writes the outputs, if there is one."""
+    writing = [call for call in seen.calls if writes_outputs(seen.y, call.output_edge)]
+    if len(writing) != 1 or type(model.get_submodule(writing[0].owner)) is not nn.Linear:
+        return None
+    return writing[0]
+
+
+def _drawn_to_blocks(
+    model: nn.Module, part: Batch, blocks: Sequence[Block], seen: Trace, drawn: DrawnClasses, *, pieces: Pieces | None
+) -> Iterator[Jacobian | None]:
+    """As `sent_to_blocks`, from what the layer reads that writes the logits."""
+    head = logits_call(model, seen)
+    if head is None or head.input_edge is None:
+        raise RuntimeError("no layer writes the logits")
+    weight = parameter_at(model.get_submodule(head.owner), "weight")
+    others = [call for call in seen.calls if call is not head]
+    edges = [call.output_edge for call in others]
+    leaves = [] if seen.steps is None else [get_gradient_edge(seen.steps)]
+    sent = drawn.through(weight.detach()).view(len(drawn), *head.x.shape)
+    every = backpropagate(head.input_edge, [*edges, *leaves], sent, pieces=pieces)
+    phis = [*every[: len(edges)], drawn]
+    for block in blocks:
+        yield block_jacobian(model, block, [*others, head], phis, examples=part.size)
+    if leaves:
+        yield None if every[-1] is None else Dense(every[-1].transpose(0, 1))
 
 
 def _convolves_much(model: nn.Module, seen: Trace, examples: int) -> bool:
@@ -151,7 +186,12 @@ def jacobians_of(
 
 
 def block_jacobian(
-    model: nn.Module, block: Block, calls: Sequence[LayerCall], phis: Sequence[Tensor | None], *, examples: int
+    model: nn.Module,
+    block: Block,
+    calls: Sequence[LayerCall],
+    phis: Sequence[Tensor | DrawnClasses | None],
+    *,
+    examples: int,
 ) -> Jacobian | None:
     """Jacobian of a weight or bias block from the calls of its layers; None where nothing depends on it.
 
@@ -159,7 +199,8 @@ def block_jacobian(
         model: the model.
         block: a block of kind `"weight"` or `"bias"`.
         calls: calls of its owners, and of other layers.
-        phis: for each call the (C, *output shape) gradients of C outputs in the call's output, or None.
+        phis: for each call the (C, *output shape) gradients of C outputs in the call's output, or None; or the drawn
+            classes that they are.
         examples: B.
     """
     parts: list[Jacobian] = []
@@ -167,7 +208,10 @@ def block_jacobian(
         if phi is None or call.owner not in block.owners:
             continue
         module = model.get_submodule(call.owner)
-        if block.kind == "bias":
+        if isinstance(phi, DrawnClasses):
+            u = call.x.reshape(examples, -1, call.x.shape[-1]).transpose(1, 2)
+            parts.append(ClassSites.of(u if block.kind == "weight" else torch.ones_like(u[:, :1]), phi))
+        elif block.kind == "bias":
             parts.append(bias_jacobian(module, phi, examples=examples))
         elif isinstance(module, nn.Embedding):
             parts.append(lookup_jacobian(module, call.x, phi, examples=examples))

@@ -53,6 +53,12 @@ class Jacobian(ABC):
     def cross(self, other: Jacobian) -> Tensor:
         """J of every example here with J of every example there, (B, C, B', C')."""
 
+    def cross_within(self, firsts: Sequence[int], size: int) -> Tensor:
+        """`cross` of the `size` examples from each of the `firsts` on with each other, (G, size, C, size, C)."""
+        groups = [self.narrow(first, first + size) for first in firsts]
+        found = [few.cross(few) for few in groups]
+        return torch.stack(found) if found else self.gram().new_zeros(0, size, self.shape[1], size, self.shape[1])
+
     @abstractmethod
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""
@@ -109,6 +115,12 @@ class Dense(Jacobian):
         product = self.J.flatten(0, 1) @ there.J.flatten(0, 1).T
         return enlarged(product.view(*self.J.shape[:2], *there.J.shape[:2]), self.size * there.size)
 
+    def cross_within(self, firsts: Sequence[int], size: int) -> Tensor:
+        """`cross` of the `size` examples from each of the `firsts` on with each other, (G, size, C, size, C)."""
+        J = self.J[groups_from(firsts, size)].flatten(1, 2)  # (G, size C, P)
+        C = self.J.shape[1]
+        return enlarged(torch.bmm(J, J.mT).view(len(firsts), size, C, size, C), self.size**2)
+
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""
         return self.J.sum(dim=0) * self.size
@@ -153,6 +165,11 @@ class Dense(Jacobian):
         for part in parts[1:]:
             J += part.J * (part.size / size)
         return Dense(J, size)
+
+
+def groups_from(firsts: Sequence[int], size: int) -> Tensor:
+    """Numbers of the `size` examples from each of the `firsts` on, (G, size)."""
+    return torch.tensor(firsts, dtype=torch.int64).unsqueeze(1) + torch.arange(size)
 
 
 def fitting(values: Tensor) -> tuple[Tensor, float]:

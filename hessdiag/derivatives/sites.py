@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hessdiag.derivatives.jacobian_form import FORMED, Dense, Jacobian, enlarged, fitting, long_products
+from hessdiag.derivatives.jacobian_form import FORMED, Dense, Jacobian, enlarged, fitting, groups_from, long_products
 
 CROSSED = 2**22  # numbers of J held at once while all rows are multiplied with all
 ALONE = 2**22  # multiply-adds of an example from which its layout in memory counts, and examples are taken one by one
@@ -87,6 +87,15 @@ class Sites(Jacobian):
         else:
             product = self._formed_cross(other).view(shape)
         return enlarged(product, self.size * other.size)
+
+    def cross_within(self, firsts: Sequence[int], size: int) -> Tensor:
+        """`cross` of the `size` examples from each of the `firsts` on with each other, (G, size, C, size, C)."""
+        if self.phi.shape[3] > 1:
+            return super().cross_within(firsts, size)
+        examples, C = groups_from(firsts, size), self.phi.shape[1]
+        u, phi = self.u.squeeze(2)[examples], self.phi.squeeze(3)[examples].flatten(1, 2)
+        product = torch.bmm(phi, phi.mT).view(len(firsts), size, C, size, C)
+        return enlarged(product * torch.bmm(u, u.mT)[:, :, None, :, None], self.size**2)
 
     def _formed_cross(self, other: Sites) -> Tensor:
         """The same, (B C, B' C'), from J of a few output channels at a time."""

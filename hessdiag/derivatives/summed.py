@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hessdiag.derivatives.class_sites import ClassSites
 from hessdiag.derivatives.jacobian_form import Dense, Jacobian
 from hessdiag.derivatives.lookup import Lookup
 from hessdiag.derivatives.sites import Sites
@@ -81,6 +82,7 @@ FORMS: tuple[Callable[[Jacobian], bool], ...] = (
     lambda part: isinstance(part, Sites) and not part.transposed,
     lambda part: isinstance(part, Sites) and part.transposed,
     lambda part: isinstance(part, Dense),
+    lambda part: isinstance(part, ClassSites),
 )
 
 

@@ -7,10 +7,11 @@ through a skip connection that reads the same tensor.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -98,22 +99,22 @@ def trace(
 
 
 def backpropagate(
-    y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor, *, at_once: int | None = None
+    y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor, *, pieces: Pieces | None = None
 ) -> list[Tensor | None]:
-    """Back-propagate Q cotangents of the outputs, `at_once` of them or all.
+    """Back-propagate Q cotangents of the outputs, in `pieces` or at once.
 
     Args:
-        y: outputs (B, *out) of a traced forward pass.
+        y: outputs (B, *out) of a traced forward pass, or a place before them that the cotangents are of.
         edges: places to differentiate at.
         cotangents: (Q, B, *out).
-        at_once: fewer than Q where they do not fit into memory together: what passes by is then that of a few.
+        pieces: where they do not fit into memory together: what passes by is then that of a few.
 
     Returns:
         For each edge the (Q, *shape) gradients, or None where the outputs do not depend on it.
     """
-    if at_once is not None and len(cotangents) > at_once:
-        return _in_pieces(y, edges, cotangents, at_once)
-    if not edges or not y.requires_grad:
+    if pieces is not None and pieces.at_once is not None and len(cotangents) > pieces.at_once:
+        return pieces.backpropagate(y, edges, cotangents)
+    if not edges or (isinstance(y, Tensor) and not y.requires_grad):
         return [None] * len(edges)
     if len(cotangents) == 1:
         single = torch.autograd.grad(y, edges, cotangents[0], retain_graph=True, allow_unused=True)
@@ -128,30 +129,56 @@ def backpropagate(
         ]
 
 
-def writes_outputs(y: Tensor, edge: GradientEdge) -> bool:
+def writes_outputs(y: Tensor | GradientEdge, edge: GradientEdge) -> bool:
     """Whether what is written at an edge is the outputs themselves."""
+    if isinstance(y, GradientEdge):
+        return y == edge
     return y.grad_fn is edge.node and y.output_nr == edge.output_nr
 
 
-def _in_pieces(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor, at_once: int) -> list[Tensor | None]:
-    """Some cotangents after the other; at the outputs themselves there is nothing to send back."""
-    whole: list[Tensor | None] = [None] * len(edges)
-    passed = [writes_outputs(y, edge) for edge in edges]
-    inner = [edge for edge, same in zip(edges, passed, strict=True) if not same]
-    places = [number for number, same in enumerate(passed) if not same]
-    for start in range(0, len(cotangents), at_once):
-        piece = backpropagate(y, inner, cotangents[start : start + at_once])
-        for place, found in zip(places, piece, strict=True):
-            if found is None:
-                continue
-            every = whole[place]
-            if every is None:
-                every = whole[place] = found.new_empty(len(cotangents), *found.shape[1:])
-            every[start : start + at_once] = found
-    return [cotangents if same else found for same, found in zip(passed, whole, strict=True)]
+@dataclass(frozen=True)
+class Pieces:
+    """Cotangents that are sent back some at a time.
+
+    Attributes:
+        at_once: how many; None for all.
+        kept: memory for what they become, by place: what was found for one part of a batch is overwritten by that for
+            the next, since memory that is new to a process takes longer than the gradients themselves.
+    """
+
+    at_once: int | None = None
+    kept: dict[int, Tensor] = field(default_factory=dict)
+
+    def backpropagate(
+        self, y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor
+    ) -> list[Tensor | None]:
+        """Some cotangents after the other; at the outputs themselves there is nothing to send back."""
+        whole: list[Tensor | None] = [None] * len(edges)
+        passed = [writes_outputs(y, edge) for edge in edges]
+        inner = [edge for edge, same in zip(edges, passed, strict=True) if not same]
+        places = [number for number, same in enumerate(passed) if not same]
+        step = self.at_once or len(cotangents)
+        for start in range(0, len(cotangents), step):
+            piece = backpropagate(y, inner, cotangents[start : start + step])
+            for place, found in zip(places, piece, strict=True):
+                if found is None:
+                    continue
+                every = whole[place]
+                if every is None:
+                    every = whole[place] = self._room(place, (len(cotangents), *found.shape[1:]), found)
+                every[start : start + step] = found
+        return [cotangents if same else found for same, found in zip(passed, whole, strict=True)]
+
+    def _room(self, place: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        held, count = self.kept.pop(place, None), math.prod(shape)
+        if held is None or len(held) < count or held.dtype != like.dtype or held.device != like.device:
+            del held
+            held = like.new_empty(count)
+        self.kept[place] = held
+        return held[:count].view(shape)
 
 
-def _at_once(y: Tensor, edges: Sequence[GradientEdge], cotangents: Tensor) -> list[Tensor | None]:
+def _at_once(y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor) -> list[Tensor | None]:
     """All cotangents in one call.
 
     By `torch.func.vmap` where a layer of `hessdiag.network.strided_convolution` is on the way, whose rule for several

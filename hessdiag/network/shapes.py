@@ -65,6 +65,7 @@ class NetworkShape:
         dense: entries of the blocks whose Jacobians are formed whole.
         looked_up: elements that embeddings write, per example.
         returned: outputs that a layer itself writes, not what is computed of that.
+        positions: at which it does.
         parameters: bytes of all of them.
         unread: names of the blocks that were taken to have a rule, but that an embedding reads in some other way than
             row by row of an example.
@@ -81,6 +82,7 @@ class NetworkShape:
     in_common: frozenset[str] = frozenset()
     returned: int = 0
     parameters: int = 0
+    positions: int = 0
 
     def bytes_per_example(self, cotangents: int) -> int:
         """Memory of one example when `cotangents` are back-propagated at once to every layer."""
@@ -97,9 +99,12 @@ class NetworkShape:
         more = self.bytes_per_example(1) - self.bytes_per_example(0)
         return max(0, memory * 3 // 4 - self.bytes_per_example(0)) // max(more, 1)  # the rest is for what is passing
 
-    def most_in_pieces(self, memory: int) -> int:
-        """The same of those that are sent back `SENT_AT_ONCE` at a time, all of whose gradients are held."""
-        held = self.element_size * (self.written - self.returned + self.dense)
+    def most_in_pieces(self, memory: int, *, drawn: bool = False) -> int:
+        """The same of those that are sent back `SENT_AT_ONCE` at a time, all of whose gradients are held.
+
+        Where they are `drawn`, those in the outputs are not.
+        """
+        held = self.element_size * (self.written - self.returned - drawn * self.outputs + self.dense)
         return max(0, memory * 7 // 8 - self.bytes_per_example(SENT_AT_ONCE)) // max(held, 1)
 
     def readable(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -162,7 +167,8 @@ def _shape_of(
         new = LayerShape(reads, writes, reads // max(channels_in, 1), sites, patch * sites, macs, channels_in)
         old = layers.get(call.owner)
         layers[call.owner] = new if old is None else old + new
-    returned = sum(math.prod(c.output_shape) // few.size for c in seen.calls if writes_outputs(seen.y, c.output_edge))
+    writing = [call.output_shape for call in seen.calls if writes_outputs(seen.y, call.output_edge)]
+    returned = sum(math.prod(shape) // few.size for shape in writing)
     dense = sum(block.numel for block in blocks if not block.structured or block.name in watched.unread)
     return NetworkShape(
         layers,
@@ -175,6 +181,7 @@ def _shape_of(
         watched.in_common,
         returned,
         sum(parameter.nbytes for parameter in model.parameters()),
+        sum(math.prod(shape[:-1]) // few.size for shape in writing),
     )
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import hessdiag
 from hessdiag.data.batch import Batch
-from hessdiag.network.hooks import backpropagate, trace
+from hessdiag.network.hooks import Pieces, backpropagate, trace
 from tests.networks import build
 
 
@@ -70,3 +70,29 @@ def test_a_layer_is_seen_without_what_a_hook_makes_of_its_output() -> None:
         assert math.isfinite(after.gamma)
     model[2].output_scale.factor.fill_(1.0)
     assert hessdiag.diagnose(model, x).blocks == bare
+
+
+def test_what_pieces_become_is_written_over_what_came_before() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double(), torch.randn(5, 3).double()
+    seen = trace(model, Batch.of(x, None), ["0", "2"])
+    edges = [seen.calls[0].output_edge, seen.calls[1].output_edge]
+    pieces, (first, second) = Pieces(2), torch.randn(2, 3, 5, 2).double()
+    before = backpropagate(seen.y, edges, first, pieces=pieces)
+    after = backpropagate(seen.y, edges, second, pieces=pieces)
+    assert before[0].data_ptr() == after[0].data_ptr()
+    assert after[1] is second  # at the outputs themselves
+    torch.testing.assert_close(after, backpropagate(seen.y, edges, second))
+    (fewer, _) = backpropagate(seen.y, edges, second[:2], pieces=Pieces(1, pieces.kept))
+    assert fewer.data_ptr() == after[0].data_ptr()
+    torch.testing.assert_close(fewer, backpropagate(seen.y, edges[:1], second[:2])[0])
+
+
+def test_cotangents_start_at_a_place_before_the_outputs() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double(), torch.randn(5, 3).double()
+    seen = trace(model, Batch.of(x, None), ["0", "2"])
+    z = torch.randn(3, 5, 2).double()
+    start = seen.calls[1].input_edge
+    assert start is not None
+    (whole,) = backpropagate(seen.y, [seen.calls[0].output_edge], z)
+    (before,) = backpropagate(start, [seen.calls[0].output_edge], z @ model[2].weight.detach(), pieces=Pieces(2))
+    torch.testing.assert_close(before, whole)

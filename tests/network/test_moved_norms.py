@@ -7,7 +7,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.func import functional_call, jvp
 
 from hessdiag.data.batch import Batch
-from hessdiag.network.hooks import _at_once, backpropagate, trace
+from hessdiag.network.hooks import Pieces, _at_once, backpropagate, trace
 from hessdiag.network.moved_norms import MovedNorms
 
 NETWORKS = {
@@ -88,7 +88,9 @@ def test_cotangents_in_pieces_are_those_of_one_pass() -> None:
     assert seen.steps is not None
     leaves = [get_gradient_edge(seen.steps), *(call.output_edge for call in seen.calls)]
     v = torch.randn(5, *seen.y.shape, dtype=torch.float64)
-    for few, every in zip(backpropagate(seen.y, leaves, v, at_once=2), backpropagate(seen.y, leaves, v), strict=True):
+    for few, every in zip(
+        backpropagate(seen.y, leaves, v, pieces=Pieces(2)), backpropagate(seen.y, leaves, v), strict=True
+    ):
         torch.testing.assert_close(few, every)
-    (of_outputs,) = backpropagate(seen.y, [seen.calls[-1].output_edge], v, at_once=2)
+    (of_outputs,) = backpropagate(seen.y, [seen.calls[-1].output_edge], v, pieces=Pieces(2))
     assert of_outputs is v  # there is nothing to send back, and no copy is made
