@@ -54,9 +54,12 @@ from peers import Peer
 from torch import Tensor, nn
 
 from hessdiag.curvature.batch_cost import ROWS
+from hessdiag.curvature.classes import may_draw_classes
+from hessdiag.derivatives.drawn_classes import DRAWS as CLASSES
 from hessdiag.derivatives.losses import CrossEntropy
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
+from hessdiag.network.shapes import measure_shapes
 from hessdiag.plots.frame import save
 
 ERROR = 0.05  # that everybody is asked for
@@ -278,9 +281,10 @@ def whole_item(name: str, options: Options) -> Item:
     problem = Problem(case.model, case.batch, CrossEntropy(), find_blocks(case.model)[0])
     layers = layers_of(problem)
     q = drawn(whole["method"], whole["batch"])[1] or whole["outputs"] - 1  # columns of the softmax's root
-    floor = example_sketch(
-        layers, other_operations(case.model, case.batch, layers), examples=whole["batch"], directions=q
-    )
+    shape = measure_shapes(case.model, problem.batch, problem.blocks)
+    classes = CLASSES if "plain sketches" in whole["method"] and may_draw_classes(problem, shape) else 0
+    other = other_operations(case.model, case.batch, layers)
+    floor = example_sketch(layers, other, examples=whole["batch"], directions=q, draws=classes)
     memory = {"at rest": alone["memory at rest"], "gradient": alone["memory"], "hessdiag": whole["memory"]}
     kept = ("blocks", "skipped", "method", "products", "outputs", "largest relative stderr")
     item = _item(f"whole diagnosis, {whole['title']}", times.record(), times, (f"map, {q} cotangents", floor), options)

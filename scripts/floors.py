@@ -7,7 +7,7 @@ sites; C cotangents of every one of B examples are sent back. Numbers are float3
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -175,7 +175,7 @@ def exact_batch_map(layers: Sequence[Layer], *, examples: int, outputs: int) -> 
     return Floor(operations + 2 * half * pairs, _moved(layers, examples, outputs))
 
 
-def example_sketch(layers: Sequence[Layer], other: float, *, examples: int, directions: int) -> Floor:
+def example_sketch(layers: Sequence[Layer], other: float, *, examples: int, directions: int, draws: int = 0) -> Floor:
     """All L × L blocks of each example from q directions, as `exact_map` with C = q.
 
     Args:
@@ -183,9 +183,16 @@ def example_sketch(layers: Sequence[Layer], other: float, *, examples: int, dire
         other: operations of a forward pass of one example beside its layers, such as attention's own products; twice
             as many send a cotangent back through them, to both factors.
         examples, directions: B and q.
+        draws: classes that are drawn at each of T sites of the last layer, where they are: it then counts as one that
+            writes as many, but for its forward pass, and p pᵀ of all sites takes 2 V T².
     """
+    more = 0
+    if draws:
+        head, few = layers[-1], replace(layers[-1], n=draws, written=draws * layers[-1].sites)
+        layers = [*layers[:-1], few]
+        more = 2 * (head.multiplications - few.multiplications) + 2 * head.n * head.sites**2
     known = exact_map(layers, examples=examples, outputs=directions)
-    return Floor(known.operations + examples * (1 + 2 * directions) * other, known.bytes)
+    return Floor(known.operations + examples * (more + (1 + 2 * directions) * other), known.bytes)
 
 
 def _moved(layers: Sequence[Layer], examples: int, cotangents: int) -> float:
