@@ -5,6 +5,7 @@ With J_b^T z and S z as in `hessdiag.curvature.sketch`, ⟨G^(b), G^(c)⟩ = tr(
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.estimators.pairs import pair_statistics
+from hessdiag.derivatives.jacobian_form import Jacobian
+from hessdiag.derivatives.summed import concatenate, concatenate_all
 from hessdiag.execution.work import Result
 
 GROUPS = 16  # at least, of a large batch
@@ -97,6 +100,33 @@ class PairRows:
 
 
 PAIRS = ("own", "cross", "found")
+
+
+@dataclass(frozen=True)
+class HeldPairs:
+    """Pairs of examples that are measured one after the other: Jacobians are held until those of a group are at hand.
+
+    Attributes:
+        rows: of a part that is one group, or none that is measured.
+        directions: of each example, the first so many, of a loss that has a root.
+        held: Jacobians of the examples so far, by block.
+    """
+
+    rows: PairRows
+    directions: int
+    held: dict[int, list[Jacobian | None]] = field(default_factory=lambda: defaultdict(list))
+
+    def see(self, block: int, jacobian: Jacobian | None) -> None:
+        """Take what the next example tells of a block; its own memory may be written to afterwards."""
+        if not self.rows.firsts:
+            return
+        held = self.held[block]
+        held.append(None if jacobian is None else concatenate([jacobian.of_cotangents(0, self.directions)]))
+        if len(held) < self.rows.groups.size:
+            return
+        whole = concatenate_all(self.held.pop(block))
+        if whole is not None:
+            self.rows.add(block, *sketched_means(whole.cross(whole).unsqueeze(0), fixed=0, root=True))
 
 
 def largest_group(outputs: int) -> int:

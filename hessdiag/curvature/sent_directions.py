@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,11 +29,18 @@ from hessdiag.network.shapes import SENT_AT_ONCE
 class Beside:
     """What a round measures beside the blocks: the first step of optimisers, and pairs of examples.
 
-    Where `components` are asked for, its `shared` and `apart` are those of `estimators.components`.
+    Attributes:
+        step: of optimisers.
+        groups: of examples that are in memory together.
+        apart: of examples that are measured one after the other, of which the first directions make pairs.
+        see: is shown the Jacobian of each block by its number, while its memory is not yet that of another.
+        components: whether `shared` and `apart` of the round are those of `estimators.components`.
     """
 
     step: FirstStep | None = None
     groups: PairGroups | None = None
+    apart: PairGroups | None = None
+    see: Callable[[int, Jacobian | None], None] | None = None
     components: bool = False
 
 
@@ -78,6 +85,8 @@ class Sent:
             sent = sent_to_blocks(problem.model, part, problem.blocks, seen, every, pieces=pieces)
             for number, jacobian in enumerate(sent):
                 if number < len(problem.blocks):
+                    if beside.see is not None:
+                        beside.see(number, jacobian)
                     if jacobian is None:
                         gram = seen.y.new_zeros(part.size, len(every), len(every), dtype=torch.float64)
                     else:

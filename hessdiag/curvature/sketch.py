@@ -36,7 +36,7 @@ from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.first_step import KEYS, FirstStep
-from hessdiag.curvature.pair_groups import PAIRS, PairGroups
+from hessdiag.curvature.pair_groups import PAIRS, HeldPairs, PairGroups
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.room import Room
 from hessdiag.curvature.rounds import (
@@ -52,7 +52,7 @@ from hessdiag.curvature.rounds import (
 from hessdiag.curvature.sent_directions import NOTHING_BESIDE, Beside, Sent
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.problem import Problem
-from hessdiag.execution.work import ALL_HERE, Result, Work
+from hessdiag.execution.work import ALL_HERE, Result, Work, add
 from hessdiag.results.numbers import Array
 
 RANK_PILOT, OF_ONE = 24, 32  # directions of the first pilot: few examples with many tell the variance best
@@ -67,6 +67,7 @@ CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave lit
 SMALL = 1e-140  # values whose squares fit float64
 MARGIN = 1.25  # on the standard error that a pilot foretells; the most that one of many blocks asks for has its own
 HEAVY_TAILS = 2.0  # where a basis leaves little of a low rank, but now and then much
+PAIRED = 8  # directions of each that make pairs where not all fit
 PAIR = 2  # examples of a group, which are in memory at once
 LOW_RANK = 10.0  # effective rank under which deflation pays
 CONCENTRATED = 50.0  # under which, and under a twentieth of the outputs, it may where many directions are wanted
@@ -108,7 +109,8 @@ def sketch_per_example(
     if groups is not None:  # in this order whatever is measured, so that the numbers are the same
         problem = replace(problem, batch=problem.batch.select(groups.order()))
     fit = pairs and room.together >= PAIR * rounds[0].cotangents(problem.loss)
-    beside = Beside(step, groups if fit else None)
+    apart = pairs and not fit and not directions.fixed and problem.loss.has_root
+    beside = Beside(step, groups if fit else None, groups if apart else None)
     measured = [
         _round(problem, each, room, seed, work, beside if each is rounds[0] else NOTHING_BESIDE) for each in rounds
     ]
@@ -283,16 +285,25 @@ def _round(
     pieces = room.pieces(cotangents)
 
     def measure(part: Batch) -> Result:
-        sent = Sent.of(problem, part, directions, seed, beside, part.offset - batch.offset, pieces)
+        start = part.offset - batch.offset
+        if beside.apart is None:
+            return told(Sent.of(problem, part, directions, seed, beside, start, pieces))
+        held = HeldPairs(beside.apart.rows(start, part.size), min(PAIRED, q))
+        alone = replace(beside, see=held.see)
+        each = [told(Sent.of(problem, one, directions, seed, alone, start, pieces)) for one in part.chunks(1)]
+        return {**add(each), **held.rows.result()}
+
+    def told(sent: Sent) -> Result:
         sums = {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.beside}
         return {**sums, **component_sums(sent.curved, fixed=directions.fixed)} if beside.components else sums
 
     fitting = room.examples(cotangents)
-    at_once = fitting if beside.groups is None else beside.groups.chunk(fitting)
+    groups = beside.groups or beside.apart
+    at_once = fitting if groups is None else groups.chunk(1 if beside.apart else fitting)
     name = f"sketches, {directions.name}, {q} + {directions.fixed} directions"
     sums = work.total(name, list(batch.chunks(at_once)), measure)
     return replace(
         Round.of(sums, batch.size, q),
         first_step={key: sums[key] for key in KEYS} if beside.step is not None else None,
-        pairs={key: sums[key] for key in PAIRS} if beside.groups is not None else None,
+        pairs={key: sums[key] for key in PAIRS} if groups is not None else None,
     )

@@ -11,7 +11,7 @@ have are multiplied as they are. Neither V × d nor T × V numbers are ever held
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -94,9 +94,9 @@ class ClassSites(Jacobian):
         """The same for examples `start` up to `stop`."""
         return replace(self, u=self.u[start:stop], drawn=self.drawn.narrow(start, stop))
 
-    def of_cotangent(self, number: int) -> ClassSites:
-        """The same for one of the C cotangents alone."""
-        return replace(self, drawn=self.drawn.of_cotangent(number))
+    def of_cotangents(self, start: int, stop: int) -> ClassSites:
+        """The same for some of the C cotangents."""
+        return replace(self, drawn=self.drawn.of_cotangents(start, stop))
 
     def over_cotangents(self) -> Sites:
         """That of the sum of the C cotangents."""
@@ -109,6 +109,13 @@ class ClassSites(Jacobian):
     def dense(self) -> Dense:
         """The same with J formed."""
         return self.sites().dense()
+
+    @staticmethod
+    def concatenate(parts: Sequence[ClassSites]) -> ClassSites:
+        """The same layer on more examples."""
+        size = max(part.size for part in parts)
+        u = torch.cat([part.u * (part.size / size) for part in parts])
+        return ClassSites(u, DrawnClasses.concatenate([part.drawn for part in parts]), size)
 
     def _one_by_one(self) -> Iterator[ClassSites]:
         return (self.narrow(b, b + 1) for b in range(len(self.u)))

@@ -12,7 +12,7 @@ drawn from a stratum of its own, so that φ is nearly as long each time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -118,9 +118,16 @@ class DrawnClasses:
     def _one_by_one(self) -> Iterator[DrawnClasses]:
         return (self.narrow(b, b + 1) for b in range(len(self.p)))
 
-    def of_cotangent(self, number: int) -> DrawnClasses:
-        """The same for one of the C alone."""
-        here = slice(number, number + 1)
+    @classmethod
+    def concatenate(cls, parts: Sequence[DrawnClasses]) -> DrawnClasses:
+        """The same of more examples."""
+        classes, sizes = (torch.cat([getattr(part, name) for part in parts], dim=1) for name in ("classes", "sizes"))
+        rest = (torch.cat([getattr(part, name) for part in parts]) for name in ("p", "labels", "weights"))
+        return cls(classes, sizes, *rest)
+
+    def of_cotangents(self, start: int, stop: int) -> DrawnClasses:
+        """The same for some of the C."""
+        here = slice(start, stop)
         return replace(self, classes=self.classes[here], sizes=self.sizes[here])
 
     def formed(self) -> Tensor:

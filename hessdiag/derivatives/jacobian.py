@@ -20,7 +20,7 @@ from hessdiag.derivatives.functional import functional_jacobians, output_tangent
 from hessdiag.derivatives.jacobian_form import Dense, Jacobian, fitting
 from hessdiag.derivatives.lookup import Lookup
 from hessdiag.derivatives.sites import Sites
-from hessdiag.derivatives.summed import concatenate, merge
+from hessdiag.derivatives.summed import concatenate_all, merge
 from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of, parameter_at
 from hessdiag.network.hooks import LayerCall, Pieces, Trace, backpropagate, trace, writes_outputs
 from hessdiag.network.layers import CONVOLUTIONS
@@ -140,13 +140,7 @@ def _one_by_one(
         sent_to_blocks(model, one, blocks, watch(model, one, blocks, norms=norms), row)
         for one, row in zip(examples, rows, strict=True)
     ]
-    for column in zip(*each, strict=True):
-        present = [jacobian for jacobian in column if jacobian is not None]
-        if not present:
-            yield None
-            continue
-        nothing = Dense(torch.zeros_like(present[0].dense().J))  # y of the other does not depend on it
-        yield concatenate([nothing if jacobian is None else jacobian for jacobian in column])
+    yield from map(concatenate_all, zip(*each, strict=True))
 
 
 def unit_cotangents(y: Tensor) -> Tensor:

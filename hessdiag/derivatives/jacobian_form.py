@@ -76,8 +76,8 @@ class Jacobian(ABC):
         """The same for examples `start` up to `stop`."""
 
     @abstractmethod
-    def of_cotangent(self, number: int) -> Jacobian:
-        """The same for one of the C cotangents alone."""
+    def of_cotangents(self, start: int, stop: int) -> Jacobian:
+        """The same for some of the C cotangents."""
 
     @abstractmethod
     def over_cotangents(self) -> Jacobian:
@@ -139,9 +139,9 @@ class Dense(Jacobian):
         """The same for examples `start` up to `stop`."""
         return Dense(self.J[start:stop], self.size)
 
-    def of_cotangent(self, number: int) -> Dense:
-        """The same for one of the C cotangents alone."""
-        return Dense(self.J[:, number : number + 1], self.size)
+    def of_cotangents(self, start: int, stop: int) -> Dense:
+        """The same for some of the C cotangents."""
+        return Dense(self.J[:, start:stop], self.size)
 
     def over_cotangents(self) -> Dense:
         """That of the sum of the C cotangents."""

@@ -103,9 +103,9 @@ class Lookup(Jacobian):
         """The same for examples `start` up to `stop`."""
         return Lookup(self.numbers[start:stop], self.phi[start:stop], self.height, self.size)
 
-    def of_cotangent(self, number: int) -> Lookup:
-        """The same for one of the C cotangents alone."""
-        return Lookup(self.numbers, self.phi[:, number : number + 1], self.height, self.size)
+    def of_cotangents(self, start: int, stop: int) -> Lookup:
+        """The same for some of the C cotangents."""
+        return Lookup(self.numbers, self.phi[:, start:stop], self.height, self.size)
 
     def over_cotangents(self) -> Lookup:
         """That of the sum of the C cotangents."""

@@ -143,9 +143,9 @@ class Sites(Jacobian):
         """The same for examples `start` up to `stop`."""
         return Sites(self.u[start:stop], self.phi[start:stop], self.transposed, self.size)
 
-    def of_cotangent(self, number: int) -> Sites:
-        """The same for one of the C cotangents alone."""
-        return Sites(self.u, self.phi[:, number : number + 1], self.transposed, self.size)
+    def of_cotangents(self, start: int, stop: int) -> Sites:
+        """The same for some of the C cotangents."""
+        return Sites(self.u, self.phi[:, start:stop], self.transposed, self.size)
 
     def over_cotangents(self) -> Sites:
         """That of the sum of the C cotangents."""

@@ -64,9 +64,9 @@ class Summed(Jacobian):
         """The same for examples `start` up to `stop`."""
         return Summed(tuple(term.narrow(start, stop) for term in self.terms))
 
-    def of_cotangent(self, number: int) -> Summed:
-        """The same for one of the C cotangents alone."""
-        return Summed(tuple(term.of_cotangent(number) for term in self.terms))
+    def of_cotangents(self, start: int, stop: int) -> Summed:
+        """The same for some of the C cotangents."""
+        return Summed(tuple(term.of_cotangents(start, stop) for term in self.terms))
 
     def over_cotangents(self) -> Summed:
         """That of the sum of the C cotangents."""
@@ -92,6 +92,15 @@ def merge(parts: Sequence[Jacobian]) -> Jacobian:
     alike = [[part for part in each if is_of(part)] for is_of in FORMS]
     terms = [_form(group).merge(group) if len(group) > 1 else group[0] for group in alike if group]
     return terms[0] if len(terms) == 1 else Summed(tuple(terms))
+
+
+def concatenate_all(parts: Sequence[Jacobian | None]) -> Jacobian | None:
+    """`concatenate`, where the outputs of some examples, or of all, do not depend on the block."""
+    present = [part for part in parts if part is not None]
+    if not present:
+        return None
+    nothing = Dense(torch.zeros_like(present[0].dense().J)) if len(present) < len(parts) else present[0]
+    return concatenate([nothing if part is None else part for part in parts])
 
 
 def concatenate(parts: Sequence[Jacobian]) -> Jacobian:

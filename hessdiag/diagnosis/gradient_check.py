@@ -160,12 +160,12 @@ def _gradient_sums(
         size = sum(sum_of_squares(exact) for exact in truth if exact is not None)
         return [0.0, size, size]
     found = found.dense() if found.is_cheaper_formed else found
-    square = float(found.of_cotangent(0).gram().sum(dtype=torch.float64)) if with_square else 0.0
+    square = float(found.of_cotangents(0, 1).gram().sum(dtype=torch.float64)) if with_square else 0.0
     # Both in one: what is wrong of either is wrong of the sum, as one is random. Each is as large as the weight.
     told = [c for c, exact in enumerate(truth) if zero[c] or exact is not None]
     if not told:
         return [square, 0.0, 0.0]
-    one = found.over_cotangents() if len(told) == len(truth) else found.of_cotangent(told[0])
+    one = found.over_cotangents() if len(told) == len(truth) else found.of_cotangents(told[0], told[0] + 1)
     exact = [gradient for gradient in (truth[c] for c in told) if gradient is not None]
     return [square, *_mismatch(one.total().flatten(), sum(exact[1:], start=exact[0]) if exact else None)]
 

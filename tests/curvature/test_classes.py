@@ -91,3 +91,24 @@ def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch
     for name, rate in drawn[0].learning_rates.items():
         other = gaussian[0].learning_rates[name]
         assert abs(rate.value - other.value) <= 4 * np.hypot(rate.stderr, other.stderr)
+
+
+def test_pairs_that_do_not_fit_into_memory_together_are_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From directions at hand, in no pass of their own: noise scales within a few times their spread."""
+    torch.manual_seed(0)
+    problem = problem_of(model := Language(), examples=6)
+    data = problem.batch.args[0], problem.batch.targets
+
+    def scales() -> np.ndarray:
+        seeds = range(5)
+        reports = [hessdiag.diagnose(model, *data, loss="cross-entropy", seed=s, rtol=0.1, class_dim=-1) for s in seeds]
+        return np.array([[block.noise_scale for block in report.blocks[1:]] for report in reports])
+
+    together = scales()
+    monkeypatch.setattr("hessdiag.curvature.room.Room.together", property(lambda room: 1))
+    monkeypatch.delattr("hessdiag.diagnosis.session.sum_pairs")
+    apart = scales()
+    assert apart.shape == together.shape
+    spread = np.hypot(together.std(axis=0), apart.std(axis=0))
+    assert (np.abs(np.median(apart, axis=0) - np.median(together, axis=0)) <= 3 * spread).all()
+    assert (apart != together).all()

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from hessdiag.curvature.pair_groups import PAIRS, PairGroups, exact_means, sketched_means
+from hessdiag.curvature.pair_groups import PAIRS, HeldPairs, PairGroups, exact_means, sketched_means
+from hessdiag.derivatives.jacobian_form import Dense
 from hessdiag.execution.work import add
 
 
@@ -77,3 +78,32 @@ def test_directions_give_them_without_bias(fixed: int, root: bool) -> None:
     expected = [float(inner.trace() / 3), float((inner.sum() - inner.trace()) / 6)]
     np.testing.assert_allclose(mean, expected, rtol=1e-12, atol=0) if fixed == N else None
     assert (np.abs(mean - expected) <= 4 * error + 1e-9 * np.abs(expected)).all()
+
+
+def test_pairs_of_examples_that_come_one_after_the_other() -> None:
+    """The first directions of each, though the memory of one is written to by the next; None is zero."""
+    groups = PairGroups.of(3, largest=2, blocks=3)
+    assert groups is not None
+    torch.manual_seed(0)
+    J = torch.randn(2, 6, 7, dtype=torch.float64)
+    memory = torch.empty(1, 6, 7, dtype=torch.float64)
+    rows = groups.rows(0, 2)
+    held = HeldPairs(rows, 4)
+    for b in range(2):
+        memory.copy_(J[b : b + 1])
+        held.see(0, Dense(memory))
+        held.see(1, Dense(memory) if b else None)
+        held.see(2, None)
+    assert not held.held
+    result = rows.result()
+    few = J[:, :4]
+    own, cross = sketched_means(torch.einsum("bkp,clp->bkcl", few, few).unsqueeze(0), fixed=0, root=True)
+    assert result["own"][0, 0] == pytest.approx(float(own))
+    assert result["cross"][0, 0] == pytest.approx(float(cross))
+    assert result["own"][0, 1] != 0
+    assert result["cross"][0, 1] == 0
+    assert not result["own"][0, 2]
+    alone = HeldPairs(groups.rows(2, 1), 4)  # the last example is in no group
+    alone.see(0, Dense(memory))
+    assert not alone.held
+    assert not alone.rows.result()["found"].any()

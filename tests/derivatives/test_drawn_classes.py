@@ -78,7 +78,7 @@ def test_an_example_is_given_the_same_whatever_is_measured_with_it() -> None:
     both, one = draw(y, weights, examples=(4, 9)), draw(y[1:], weights[1:], examples=(9,))
     assert torch.equal(both.narrow(1, 2).formed(), one.formed())
     assert not torch.equal(both.classes[:, 0], both.classes[:, 1])
-    assert torch.equal(both.of_cotangent(2).formed(), both.formed()[2:3])
+    assert torch.equal(both.of_cotangents(2, 3).formed(), both.formed()[2:3])
 
 
 @pytest.mark.parametrize("loss", [CrossEntropy(class_dim=-1, label_smoothing=0.1), CrossEntropy(class_dim=-1)])

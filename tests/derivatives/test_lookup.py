@@ -82,7 +82,7 @@ def test_all_forms_tell_the_same_as_the_formed_jacobian(name: str) -> None:
     u = random(3, V * n)
     torch.testing.assert_close(here.along(u), torch.einsum("bcp,op->bco", J, u), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(formed(here.narrow(1, 3)), J[1:3])
-    torch.testing.assert_close(formed(here.of_cotangent(1)), J[:, 1:2])
+    torch.testing.assert_close(formed(here.of_cotangents(1, 2)), J[:, 1:2])
     torch.testing.assert_close(formed(here.over_cotangents()), J.sum(1, keepdim=True))
     numbers = torch.randint(V, (B, 4))
     picked = torch.stack([matrix[:, chosen] for matrix, chosen in zip(J.view(B, C, V, n), numbers, strict=True)])
