@@ -214,7 +214,7 @@ def columns(
 
     The Jacobians are those of the blocks, and last that of the normalisations' steps where there are any.
     """
-    every, like = iter(jacobians), next(iter(step.along.values()))
+    every, like = iter(jacobians), next(problem.model.parameters())
     nothing = like.new_zeros(part.size, len(cotangents), len(step.names), dtype=torch.float64)
     found = [step.of_block(block.name, next(every), nothing) for block in problem.blocks]
     rest = step.of_the_rest(problem, part, cotangents, next(every, None))

@@ -41,6 +41,6 @@ class Room:
         """Cotangents of one example that can be sent back, if need be in several passes."""
         return max(self.together, self.shape.most_in_pieces(self.memory.total, drawn=self.drawn))
 
-    def pieces(self, cotangents: int) -> Pieces:
-        """In which they are sent back."""
-        return Pieces(None if cotangents <= self.together else SENT_AT_ONCE, self.kept)
+    def pieces(self, cotangents: int) -> Pieces | None:
+        """In which they are sent back; None for all at once."""
+        return None if cotangents <= self.together else Pieces(SENT_AT_ONCE, self.kept)

@@ -36,6 +36,7 @@ from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
 from hessdiag.curvature.first_step import KEYS, FirstStep
+from hessdiag.curvature.noise import DIRECTIONS
 from hessdiag.curvature.pair_groups import PAIRS, HeldPairs, PairGroups
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.room import Room
@@ -67,7 +68,6 @@ CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave lit
 SMALL = 1e-140  # values whose squares fit float64
 MARGIN = 1.25  # on the standard error that a pilot foretells; the most that one of many blocks asks for has its own
 HEAVY_TAILS = 2.0  # where a basis leaves little of a low rank, but now and then much
-PAIRED = 8  # directions of each that make pairs where not all fit
 PAIR = 2  # examples of a group, which are in memory at once
 LOW_RANK = 10.0  # effective rank under which deflation pays
 CONCENTRATED = 50.0  # under which, and under a twentieth of the outputs, it may where many directions are wanted
@@ -288,7 +288,7 @@ def _round(
         start = part.offset - batch.offset
         if beside.apart is None:
             return told(Sent.of(problem, part, directions, seed, beside, start, pieces))
-        held = HeldPairs(beside.apart.rows(start, part.size), min(PAIRED, q))
+        held = HeldPairs(beside.apart.rows(start, part.size), min(DIRECTIONS, q))
         alone = replace(beside, see=held.see)
         each = [told(Sent.of(problem, one, directions, seed, alone, start, pieces)) for one in part.chunks(1)]
         return {**add(each), **held.rows.result()}

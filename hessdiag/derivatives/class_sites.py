@@ -61,11 +61,15 @@ class ClassSites(Jacobian):
         if other is self:
             product = self._products().view(*self.shape, *self.shape)
             return enlarged(product, self.size**2)
-        return self.sites().cross(other.sites() if isinstance(other, ClassSites) else other)
+        if isinstance(other, ClassSites | Sites | Dense):
+            return self.sites().cross(other.sites() if isinstance(other, ClassSites) else other)
+        return other.cross(self).permute(2, 3, 0, 1)
 
     def paired(self, other: Jacobian) -> Tensor:
         """J of every example here with J of the same example there, (B, C, C')."""
-        return self.sites().paired(other.sites() if isinstance(other, ClassSites) else other)
+        if isinstance(other, ClassSites | Sites | Dense):
+            return self.sites().paired(other.sites() if isinstance(other, ClassSites) else other)
+        return other.paired(self).transpose(1, 2)
 
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""
@@ -127,9 +131,7 @@ class ClassSites(Jacobian):
         sites = self.u.transpose(1, 2).reshape(B * T, d)
         H, p = sites @ sites.T, drawn.p.flatten(0, 1)  # of all sites of all examples
         classes, sizes = drawn.classes.transpose(0, 1).flatten(0, 1), drawn.sizes.transpose(0, 1).flatten(0, 1)
-        own = (
-            torch.arange(B * T, device=H.device).view(B, 1, T).expand(B, C, T).reshape(B * C, T)
-        )  # sites of a gradient
+        own = torch.arange(B * T, device=H.device).view(B, T).repeat_interleave(C, dim=0)  # sites of each gradient
         taken = H.new_zeros(B * C, B * T).scatter_(1, own, sizes.sum(dim=2))  # σ
         met = _met(classes, sizes, p, own, H)
         mixed = (met @ taken.T).double()

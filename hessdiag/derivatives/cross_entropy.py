@@ -125,11 +125,7 @@ class CrossEntropy:
         """What torch's mean divides the sum over each example's positions by, (B,): positions, or their weights."""
         if _is_like_outputs(y, targets):
             return torch.full_like(targets.flatten(1)[:, 0], y[0].numel() // y.shape[self.class_dim], dtype=y.dtype)
-        kept = targets != self.ignore_index
-        each = kept.to(y.dtype)
-        if self.weight is not None:
-            each = each * self.weight.to(y)[torch.where(kept, targets, 0).long()]
-        return each.reshape(len(targets), -1).sum(dim=1)
+        return self._counted(y, targets).reshape(len(targets), -1).sum(dim=1)
 
     def label_weights(self, y: Tensor, targets: Tensor | None) -> Tensor | None:
         """w (B, *positions) with gradients w (p − e_c) of one class c a position; None where targets are no indices.
@@ -138,11 +134,15 @@ class CrossEntropy:
         """
         if targets is None or self.label_smoothing or _is_like_outputs(y, targets):
             return None
+        return self._counted(y, targets) * self._shares(y, targets).squeeze(self.class_dim)
+
+    def _counted(self, y: Tensor, targets: Tensor) -> Tensor:
+        """What each position of class indices counts, like `targets`: the weight of its class, or 1; 0 if left out."""
         kept = targets != self.ignore_index
-        weights = kept.to(y.dtype)
-        if self.weight is not None:
-            weights = weights * self.weight.to(y)[torch.where(kept, targets, 0).long()]
-        return weights * self._shares(y, targets).squeeze(self.class_dim)
+        counted = kept.to(y.dtype)
+        if self.weight is None:
+            return counted
+        return counted * self.weight.to(y)[torch.where(kept, targets, 0).long()]
 
     def _softmax(self, y: Tensor) -> Tensor:
         return F.softmax(y, dim=self.class_dim)

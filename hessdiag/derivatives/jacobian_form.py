@@ -56,8 +56,7 @@ class Jacobian(ABC):
     def cross_within(self, firsts: Sequence[int], size: int) -> Tensor:
         """`cross` of the `size` examples from each of the `firsts` on with each other, (G, size, C, size, C)."""
         groups = [self.narrow(first, first + size) for first in firsts]
-        found = [few.cross(few) for few in groups]
-        return torch.stack(found) if found else self.gram().new_zeros(0, size, self.shape[1], size, self.shape[1])
+        return torch.stack([few.cross(few) for few in groups])
 
     @abstractmethod
     def total(self) -> Tensor:

@@ -46,7 +46,8 @@ class Summed(Jacobian):
 
     def cross(self, other: Jacobian) -> Tensor:
         """J of every example here with J of every example there, (B, C, B', C')."""
-        return _sum([term.cross(other) for term in self.terms])
+        others = other.terms if isinstance(other, Summed) else (other,)
+        return _sum([term.cross(one) for term in self.terms for one in others])
 
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""

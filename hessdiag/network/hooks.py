@@ -112,7 +112,7 @@ def backpropagate(
     Returns:
         For each edge the (Q, *shape) gradients, or None where the outputs do not depend on it.
     """
-    if pieces is not None and pieces.at_once is not None and len(cotangents) > pieces.at_once:
+    if pieces is not None and len(cotangents) > pieces.at_once:
         return pieces.backpropagate(y, edges, cotangents)
     if not edges or (isinstance(y, Tensor) and not y.requires_grad):
         return [None] * len(edges)
@@ -141,12 +141,12 @@ class Pieces:
     """Cotangents that are sent back some at a time.
 
     Attributes:
-        at_once: how many; None for all.
+        at_once: how many.
         kept: memory for what they become, by place: what was found for one part of a batch is overwritten by that for
             the next, since memory that is new to a process takes longer than the gradients themselves.
     """
 
-    at_once: int | None = None
+    at_once: int
     kept: dict[int, Tensor] = field(default_factory=dict)
 
     def backpropagate(
@@ -157,16 +157,15 @@ class Pieces:
         passed = [writes_outputs(y, edge) for edge in edges]
         inner = [edge for edge, same in zip(edges, passed, strict=True) if not same]
         places = [number for number, same in enumerate(passed) if not same]
-        step = self.at_once or len(cotangents)
-        for start in range(0, len(cotangents), step):
-            piece = backpropagate(y, inner, cotangents[start : start + step])
+        for start in range(0, len(cotangents), self.at_once):
+            piece = backpropagate(y, inner, cotangents[start : start + self.at_once])
             for place, found in zip(places, piece, strict=True):
                 if found is None:
                     continue
                 every = whole[place]
                 if every is None:
                     every = whole[place] = self._room(place, (len(cotangents), *found.shape[1:]), found)
-                every[start : start + step] = found
+                every[start : start + self.at_once] = found
         return [cotangents if same else found for same, found in zip(passed, whole, strict=True)]
 
     def _room(self, place: int, shape: tuple[int, ...], like: Tensor) -> Tensor:

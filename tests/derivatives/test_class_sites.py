@@ -65,6 +65,15 @@ def test_a_tied_embedding_adds_up() -> None:
     torch.testing.assert_close(tied.cross(tied), formed.cross(formed), rtol=1e-11, atol=1e-11)
 
 
+def test_no_gradient_is_formed_for_a_tied_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for its own Gram matrix, nor for those with other examples: of a language model each takes T × V numbers."""
+    J = drawn_sites()
+    tied = merge([J, Lookup.of(torch.randint(V, (B, T)), random(B, C + 1, T, d), V)])
+    monkeypatch.delattr(DrawnClasses, "formed")
+    assert tied.gram().shape == (B, C + 1, C + 1)
+    assert tied.cross(tied).shape == (B, C + 1, B, C + 1)
+
+
 def test_inputs_whose_squares_leave_float32_are_held_smaller() -> None:
     J = drawn_sites()
     single = DrawnClasses(*(getattr(J.drawn, name).float() for name in ("classes", "sizes", "p", "labels", "weights")))
