@@ -22,6 +22,7 @@ from torch.func import vmap
 
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
+from hessdiag.network.elementwise import by_derivative
 from hessdiag.network.layers import looks_up
 from hessdiag.network.moved_norms import MovedNorms
 from hessdiag.network.strided_convolution import Strided, attach, is_attached
@@ -89,7 +90,7 @@ def trace(
     """
     calls: list[LayerCall] = []
     watches = [_Watch(owner, calls.append, keep_outputs, batch.size, owner in in_common) for owner in owners]
-    with _watching(model, watches), ExitStack() as stack:
+    with _watching(model, watches), by_derivative(model), ExitStack() as stack:
         steps = None if norms is None else stack.enter_context(norms.taking_steps(model, batch.size))
         y = batch.call(model)
     for call in calls:
