@@ -21,7 +21,7 @@ from hessdiag.curvature.estimators.student import skewed_dof, widening
 from hessdiag.curvature.first_step import sent_back
 from hessdiag.curvature.rounds import Total, degrees_of_freedom, rounding_of
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import sent_to_blocks, watch
+from hessdiag.derivatives.backward_pass import sent_to_blocks, watch
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.backward_pass import logits_call
 from hessdiag.derivatives.cross_entropy import CrossEntropy
 from hessdiag.derivatives.drawn_classes import DrawnClasses
-from hessdiag.derivatives.jacobian import logits_call
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.hooks import Trace
 from hessdiag.network.shapes import NetworkShape

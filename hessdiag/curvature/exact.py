@@ -27,7 +27,7 @@ from hessdiag.curvature.first_step import KEYS, FirstStep, add_slope, columns, e
 from hessdiag.curvature.pair_groups import PAIRS, PairGroups, PairRows, exact_means, sketched_means
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import all_jacobians, sent_to_blocks, unit_cotangents, watch
+from hessdiag.derivatives.backward_pass import all_jacobians, sent_to_blocks, unit_cotangents, watch
 from hessdiag.derivatives.jacobian_form import Jacobian, groups_from
 from hessdiag.derivatives.losses import hessian_matrix, thin_root
 from hessdiag.derivatives.problem import Problem

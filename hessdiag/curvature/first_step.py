@@ -20,9 +20,9 @@ from torch import Tensor
 
 from hessdiag.curvature.norm_steps import movable_norms
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.backward_pass import all_jacobians, unit_cotangents
 from hessdiag.derivatives.drawn_classes import DrawnClasses
 from hessdiag.derivatives.functional import FunctionalModel, tangent
-from hessdiag.derivatives.jacobian import all_jacobians, unit_cotangents
 from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.losses import hessian_matrix, hessian_products, root_products, sides_of
 from hessdiag.derivatives.magnitude import largest_entry

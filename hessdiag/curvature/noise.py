@@ -24,8 +24,8 @@ from hessdiag.curvature.estimators.student import t_quantile
 from hessdiag.curvature.first_step import sent_back
 from hessdiag.curvature.pair_groups import GROUPS, MAX_GROUP, MIN_GROUPS, SIDE, sketched_means
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.backward_pass import sent_to_blocks, unit_cotangents, watch
 from hessdiag.derivatives.drawn_classes import DrawnClasses
-from hessdiag.derivatives.jacobian import sent_to_blocks, unit_cotangents, watch
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians
 from hessdiag.execution.work import ALL_HERE, Result, Work

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.func import jvp, vmap
 
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.backward_pass import unit_cotangents
 from hessdiag.derivatives.functional import FunctionalModel, tangent
-from hessdiag.derivatives.jacobian import unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.memory import is_out_of_memory
 from hessdiag.network.blocks import Block, block_parameter

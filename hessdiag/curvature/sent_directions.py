@@ -16,8 +16,8 @@ from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.first_step import FirstStep, add_slope, columns, sent_back, sketched_sums, slope_like
 from hessdiag.curvature.pair_groups import MAX_GROUP, PairGroups, PairRows, sketched_means
 from hessdiag.data.batch import Batch
+from hessdiag.derivatives.backward_pass import sent_to_blocks, watch
 from hessdiag.derivatives.drawn_classes import DrawnClasses
-from hessdiag.derivatives.jacobian import sent_to_blocks, watch
 from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import Result

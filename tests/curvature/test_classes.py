@@ -10,7 +10,7 @@ import hessdiag
 import hessdiag.curvature.classes as classes
 from hessdiag.curvature.classes import draw_classes, may_draw_classes
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import watch
+from hessdiag.derivatives.backward_pass import watch
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks

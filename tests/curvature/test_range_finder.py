@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hessdiag.curvature import range_finder
 from hessdiag.curvature.range_finder import range_basis
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import watch
+from hessdiag.derivatives.backward_pass import watch
 from hessdiag.derivatives.losses import MeanSquaredError
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import all_jacobians, unfold, unit_cotangents, weight_jacobian
+from hessdiag.derivatives.backward_pass import all_jacobians, unit_cotangents
+from hessdiag.derivatives.jacobian import unfold, weight_jacobian
 from hessdiag.derivatives.jacobian_form import Dense
 from hessdiag.derivatives.sites import Sites
 from hessdiag.network.blocks import find_blocks
