@@ -156,11 +156,9 @@ def _grams(problem: Problem, directions: Directions, seed: int, part: Batch) -> 
     grams = torch.zeros(
         len(problem.blocks), part.size, count, part.size, count, dtype=torch.float64, device=cotangents.device
     )
-    for gram, jacobian in zip(
-        grams, sent_to_blocks(problem.model, part, problem.blocks, seen, cotangents), strict=True
-    ):
+    for number, jacobian in sent_to_blocks(problem.model, part, problem.blocks, seen, cotangents):
         if jacobian is not None:
-            gram.copy_(jacobian.cross(jacobian).detach())
+            grams[number].copy_(jacobian.cross(jacobian).detach())
     if problem.loss.has_root:
         return grams, grams
     return grams[:, :, :m, :, m:], grams[:, :, :m, :, :m]

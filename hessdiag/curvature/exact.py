@@ -27,7 +27,7 @@ from hessdiag.curvature.first_step import KEYS, FirstStep, add_slope, columns, e
 from hessdiag.curvature.pair_groups import PAIRS, PairGroups, PairRows, exact_means, sketched_means
 from hessdiag.curvature.result import Curvature, Diagonal
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import all_jacobians, sent_to_blocks, unit_cotangents, watch
+from hessdiag.derivatives.backward_pass import Numbered, all_jacobians, sent_to_blocks, unit_cotangents, watch
 from hessdiag.derivatives.jacobian_form import Jacobian, groups_from
 from hessdiag.derivatives.losses import hessian_matrix, thin_root
 from hessdiag.derivatives.problem import Problem
@@ -110,27 +110,27 @@ class _Sent:
 
     def measure(self, problem: Problem, part: Batch, step: FirstStep | None, pairs: PairRows | None) -> _Measured:
         """Send all of them back, and ask each block's Jacobian everything at once."""
-        grams: list[Tensor] = []
-        zero = self.weights.new_zeros(part.size, len(self.cotangents), len(self.cotangents))
+        count = len(self.cotangents)
+        grams = self.weights.new_zeros(part.size, len(problem.blocks), count, count)
 
-        def noted() -> Iterator[Jacobian | None]:
+        def noted() -> Iterator[Numbered]:
             """The Jacobians one by one, each once its Gram matrices are taken: none is held longer."""
             sent = sent_to_blocks(problem.model, part, problem.blocks, self.seen, self.cotangents)
-            for number, jacobian in enumerate(sent):
+            for number, jacobian in sent:
                 if step is not None and jacobian is not None and jacobian.pays_formed(len(step.names)):
                     jacobian = jacobian.dense()
-                if number < len(problem.blocks):
-                    grams.append(zero if jacobian is None else jacobian.gram().double())
-                    if jacobian is not None and pairs is not None and pairs.firsts:
+                if number < len(problem.blocks) and jacobian is not None:
+                    grams[:, number] = jacobian.gram()
+                    if pairs is not None and pairs.firsts:
                         pairs.add(number, *self._between(jacobian, [*pairs.firsts.values()], pairs.groups.size))
-                yield jacobian
+                yield number, jacobian
 
         found = None
         if step is None:
             deque(noted(), maxlen=0)
         else:
             found = columns(problem, part, step, self.cotangents, noted())
-        return _Measured(torch.stack(grams, dim=1), self.S, self.weights, self.slope, found)
+        return _Measured(grams, self.S, self.weights, self.slope, found)
 
     def _between(self, jacobian: Jacobian, firsts: Sequence[int], size: int) -> tuple[Tensor, Tensor]:
         """Means over examples and pairs of groups of so many, from each of the `firsts` on."""
@@ -222,8 +222,8 @@ def output_jacobians(problem: Problem, part: Batch) -> tuple[Tensor, list[Jacobi
         outputs.append(y)
         return unit_cotangents(y)
 
-    jacobians = list(all_jacobians(problem.model, part, problem.blocks, cotangents_of))
-    return outputs[0], jacobians
+    jacobians = dict(all_jacobians(problem.model, part, problem.blocks, cotangents_of))
+    return outputs[0], [jacobians[number] for number in range(len(problem.blocks))]
 
 
 def _concatenate(parts: Sequence[Jacobian | None]) -> Jacobian | None:

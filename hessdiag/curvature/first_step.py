@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hessdiag.curvature.norm_steps import movable_norms
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import all_jacobians, unit_cotangents
+from hessdiag.derivatives.backward_pass import Numbered, all_jacobians, unit_cotangents
 from hessdiag.derivatives.drawn_classes import DrawnClasses
 from hessdiag.derivatives.functional import FunctionalModel, tangent
 from hessdiag.derivatives.jacobian_form import Jacobian
@@ -208,14 +208,19 @@ def columns(
     part: Batch,
     step: FirstStep,
     cotangents: Tensor | DrawnClasses,
-    jacobians: Iterable[Jacobian | None],
+    jacobians: Iterable[Numbered],
 ) -> Tensor:
     """cotangent^T J u of every block, and of all other parameters together, (B, C, O, L + 1).
 
-    The Jacobians are those of the blocks, and last that of the normalisations' steps where there are any.
+    The Jacobians are those of the blocks, by number, and last that of the normalisations' steps where there are any.
     """
-    every, like = iter(jacobians), next(problem.model.parameters())
+    like = next(problem.model.parameters())
     nothing = like.new_zeros(part.size, len(cotangents), len(step.names), dtype=torch.float64)
-    found = [step.of_block(block.name, next(every), nothing) for block in problem.blocks]
-    rest = step.of_the_rest(problem, part, cotangents, next(every, None))
-    return torch.stack([*found, nothing if rest is None else rest], dim=3)
+    found, norms = [nothing] * (len(problem.blocks) + 1), None
+    for number, jacobian in jacobians:
+        if number < len(problem.blocks):
+            found[number] = step.of_block(problem.blocks[number].name, jacobian, nothing)
+        else:
+            norms = jacobian
+    rest = step.of_the_rest(problem, part, cotangents, norms)
+    return torch.stack(found if rest is None else [*found[:-1], rest], dim=3)

@@ -105,7 +105,7 @@ def _pairs(problem: Problem, groups: Sequence[Sequence[int]], drawn: int | None,
     cotangents = _cotangents(problem, part, seen, numbers, drawn, seed)
     own = np.zeros((len(groups), len(problem.blocks)))
     cross = np.zeros_like(own)
-    for i, jacobian in enumerate(sent_to_blocks(problem.model, part, problem.blocks, seen, cotangents)):
+    for i, jacobian in sent_to_blocks(problem.model, part, problem.blocks, seen, cotangents):
         start = 0
         for number, group in enumerate(groups):
             stop = start + len(group)

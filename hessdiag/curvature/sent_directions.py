@@ -16,7 +16,7 @@ from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.first_step import FirstStep, add_slope, columns, sent_back, sketched_sums, slope_like
 from hessdiag.curvature.pair_groups import MAX_GROUP, PairGroups, PairRows, sketched_means
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import sent_to_blocks, watch
+from hessdiag.derivatives.backward_pass import Numbered, sent_to_blocks, watch
 from hessdiag.derivatives.drawn_classes import DrawnClasses
 from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.problem import Problem
@@ -77,38 +77,34 @@ class Sent:
         every, count, size = _cotangents(problem, part, directions, seen, seed, with_slope=step is not None)
         means = partial(sketched_means, fixed=directions.fixed, root=problem.loss.has_root)
         rows = beside.groups.rows(start, part.size) if beside.groups is not None else None
-        grams: list[Tensor] = []
-        squares: list[Tensor] = []
+        blocks = len(problem.blocks)
+        both = torch.zeros(part.size, blocks, count, count, dtype=torch.float64, device=seen.y.device)
+        squares = both.new_zeros(blocks)
 
-        def noted() -> Iterator[Jacobian | None]:
+        def noted() -> Iterator[Numbered]:
             """The Jacobians one by one, each once its Gram matrices are taken: none is held longer."""
             sent = sent_to_blocks(problem.model, part, problem.blocks, seen, every, pieces=pieces)
-            for number, jacobian in enumerate(sent):
-                if number < len(problem.blocks):
-                    if beside.see is not None:
-                        beside.see(number, jacobian)
-                    if jacobian is None:
-                        gram = seen.y.new_zeros(part.size, len(every), len(every), dtype=torch.float64)
-                    else:
-                        gram, between = _grams(jacobian, rows)
-                        if rows is not None and between is not None:
-                            rows.add(number, *means(between[:, :, :count, :, :count]))
-                    grams.append(gram[:, :count, :count])
-                    if step is not None:
-                        squares.append(gram[:, -1, -1].sum() / size**2)
-                yield jacobian
+            for number, jacobian in sent:
+                if number < blocks and beside.see is not None:
+                    beside.see(number, jacobian)
+                if number < blocks and jacobian is not None:
+                    gram, between = _grams(jacobian, rows)
+                    if rows is not None and between is not None:
+                        rows.add(number, *means(between[:, :, :count, :, :count]))
+                    both[:, number] = gram[:, :count, :count].detach()
+                    squares[number] = gram[:, -1, -1].sum() / size**2
+                yield number, jacobian
 
         sums: dict[str, Any] = {}
         if step is not None:
             found = columns(problem, part, step, every, noted())
             sums = {
                 **sketched_sums(problem, found, fixed=directions.fixed, slope_size=size),
-                "gradient_sq": torch.stack(squares).cpu().numpy(),
+                "gradient_sq": squares.cpu().numpy(),
             }
         else:
             deque(noted(), maxlen=0)
         sums |= rows.result() if rows is not None else {}
-        both = torch.stack(grams, dim=1).detach()
         if problem.loss.has_root:
             return cls(both, both, sums)
         half = count // 2

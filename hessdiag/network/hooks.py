@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,13 +57,16 @@ class Trace:
     Attributes:
         y: outputs (B, *out).
         calls: of the watched layers, in execution order.
-        norms: the normalisations that were moved, and the steps (B, O), all zero, that each example took.
+        norms: the normalisations that were moved.
+        steps: (B, O), all zero, that each example took in them.
+        steps_taken: where its gradient arrives from each of them, to be added up.
     """
 
     y: Tensor
     calls: tuple[LayerCall, ...]
     norms: MovedNorms | None = None
     steps: Tensor | None = None
+    steps_taken: tuple[GradientEdge, ...] = ()
 
 
 def trace(
@@ -91,12 +94,13 @@ def trace(
     calls: list[LayerCall] = []
     watches = [_Watch(owner, calls.append, keep_outputs, batch.size, owner in in_common) for owner in owners]
     with _watching(model, watches), by_derivative(model), ExitStack() as stack:
-        steps = None if norms is None else stack.enter_context(norms.taking_steps(model, batch.size))
+        taken: list[GradientEdge] = []
+        steps = None if norms is None else stack.enter_context(norms.taking_steps(model, batch.size, taken.append))
         y = batch.call(model)
     for call in calls:
         if call.x._version != call.version:
             raise HessdiagError(f"the input of {call.owner!r} is overwritten in place after the layer has read it")
-    return Trace(y, tuple(calls), norms, steps)
+    return Trace(y, tuple(calls), norms, steps, tuple(taken))
 
 
 def backpropagate(
@@ -143,12 +147,12 @@ class Pieces:
 
     Attributes:
         at_once: how many.
-        kept: memory for what they become, by place: what was found for one part of a batch is overwritten by that for
-            the next, since memory that is new to a process takes longer than the gradients themselves.
+        kept: memory for what they become, by place, if any: what was found before is overwritten, since memory that is
+            new to a process takes longer than the gradients themselves.
     """
 
     at_once: int
-    kept: dict[int, Tensor] = field(default_factory=dict)
+    kept: dict[int, Tensor] | None = None
 
     def backpropagate(
         self, y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor
@@ -170,6 +174,8 @@ class Pieces:
         return [cotangents if same else found for same, found in zip(passed, whole, strict=True)]
 
     def _room(self, place: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        if self.kept is None:
+            return like.new_empty(shape)
         held, count = self.kept.pop(place, None), math.prod(shape)
         if held is None or len(held) < count or held.dtype != like.dtype or held.device != like.device:
             del held

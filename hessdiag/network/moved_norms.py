@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.network.blocks import parameter_slots
 
@@ -54,14 +55,19 @@ class MovedNorms:
         return cls(count, both, frozenset(names))
 
     @contextmanager
-    def taking_steps(self, model: nn.Module, examples: int) -> Iterator[Tensor]:
-        """Call the model in this context with steps (B, O) along the directions, all zero, which are yielded."""
+    def taking_steps(
+        self, model: nn.Module, examples: int, record: Callable[[GradientEdge], None] = lambda _: None
+    ) -> Iterator[Tensor]:
+        """Call the model in this context with steps (B, O) along the directions, all zero, which are yielded.
+
+        Told to `record` is where the gradient of each normalisation's own steps arrives.
+        """
         like = next(model.parameters())
         steps = like.new_zeros(examples, self.count).requires_grad_()
         handles = []
         try:
             for path, moved in self.along.items():
-                hook = _hook(moved, steps)
+                hook = _hook(moved, steps, record)
                 handles.append(model.get_submodule(path).register_forward_hook(hook, prepend=True))
             yield steps
         finally:
@@ -76,14 +82,18 @@ def _moves_as_its_class(module: nn.Module) -> bool:
     return type(module) in (nn.LayerNorm, nn.GroupNorm)
 
 
-def _hook(moved: Moved, steps: Tensor) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
+def _hook(
+    moved: Moved, steps: Tensor, record: Callable[[GradientEdge], None]
+) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
     def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         x = args[0] if args else None
         if not torch.is_grad_enabled() or not isinstance(x, Tensor) or len(x) % len(steps):
             return None
         if is_functorch_wrapped_tensor(x):
             return None
-        rows = steps.repeat_interleave(len(x) // len(steps), dim=0) if len(x) > len(steps) else steps
+        own = steps.view_as(steps)
+        record(get_gradient_edge(own))
+        rows = own.repeat_interleave(len(x) // len(steps), dim=0) if len(x) > len(steps) else own
         written = [_written(module, x.detach(), *_one(moved, number)) for number in range(steps.shape[1])]
         return _Step.apply(output, rows, torch.stack(written, dim=1))  # type: ignore[no-untyped-call]
 

@@ -5,12 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import all_jacobians, unit_cotangents
 from hessdiag.derivatives.jacobian import unfold, weight_jacobian
 from hessdiag.derivatives.jacobian_form import Dense
 from hessdiag.derivatives.sites import Sites
-from hessdiag.network.blocks import find_blocks
 
 LAYERS = {
     "conv1d": (nn.Conv1d(2, 4, 3, stride=2, padding=1), (2, 9)),
@@ -85,63 +82,6 @@ def test_factors_that_leave_float32_when_squared_are_scaled(size: float, sites: 
     small = weight_jacobian(layer, x * size, phi * size, examples=3)
     gram = weight_jacobian(layer.double(), x.double(), phi.double(), examples=3).gram()
     torch.testing.assert_close(small.gram() / size**2 / size**2, gram, rtol=1e-4, atol=1e-4)
-
-
-class WithToken(nn.Module):
-    """A parameter that no layer reads is put before the sites, as a class token is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.token = nn.Parameter(torch.randn(1, 1, 4))
-        self.mix = nn.Linear(4, 4)
-        self.head = nn.Linear(4, 6)
-
-    def forward(self, x):
-        seen = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1)
-        return self.head(torch.tanh(self.mix(seen)).mean(dim=1))
-
-
-@pytest.mark.parametrize("examples", [1, 2, 3])
-def test_parameters_without_a_layer_have_the_rows_that_autograd_gives(examples: int) -> None:
-    model, x = WithToken().double(), torch.randn(examples, 3, 4, dtype=torch.float64)
-    blocks, _ = find_blocks(model)
-    assert [block.structured for block in blocks] == [False, True, True, True, True]
-    cotangents = torch.randn(5, examples, 6, dtype=torch.float64)
-    found = all_jacobians(model, Batch.of(x, None), blocks, lambda y: cotangents)
-    for block, jacobian in zip(blocks, found, strict=True):
-        for b in range(examples):
-            for c in range(5):
-                y = model(x[b : b + 1])[0]
-                (want,) = torch.autograd.grad(y @ cotangents[c, b], model.get_parameter(block.name))
-                rows = jacobian.dense()
-                torch.testing.assert_close(rows.J[b, c] * rows.size, want.flatten(), rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("examples", [1, 2])
-def test_few_examples_take_no_passes_of_their_own_for_such_parameters(examples: int, monkeypatch) -> None:
-    monkeypatch.delattr("hessdiag.derivatives.jacobian.functional_jacobians")
-    model, x = WithToken().double(), torch.randn(examples, 3, 4, dtype=torch.float64)
-    blocks, _ = find_blocks(model)
-    found = all_jacobians(model, Batch.of(x, None), blocks, unit_cotangents)
-    assert [jacobian.shape for jacobian in found] == [(examples, 6)] * 5
-
-
-class Gated(WithToken):
-    """Only what reads a positive example reads the token."""
-
-    def forward(self, x):
-        used = super().forward(x)
-        return used if bool((x > 0).any()) else self.head(x.mean(dim=1))
-
-
-def test_an_example_whose_outputs_do_not_depend_on_a_parameter_has_rows_of_zeros() -> None:
-    model = Gated().double()
-    x = torch.stack([torch.ones(3, 4), -torch.ones(3, 4)]).double()
-    blocks, _ = find_blocks(model)
-    token = next(all_jacobians(model, Batch.of(x, None), blocks, unit_cotangents))
-    gram = token.gram()
-    assert gram[0].diagonal().min() > 0
-    assert not gram[1].any()
 
 
 @pytest.mark.parametrize("innermost", [False, True])

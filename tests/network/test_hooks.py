@@ -76,7 +76,7 @@ def test_what_pieces_become_is_written_over_what_came_before() -> None:
     model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double(), torch.randn(5, 3).double()
     seen = trace(model, Batch.of(x, None), ["0", "2"])
     edges = [seen.calls[0].output_edge, seen.calls[1].output_edge]
-    pieces, (first, second) = Pieces(2), torch.randn(2, 3, 5, 2).double()
+    pieces, (first, second) = Pieces(2, {}), torch.randn(2, 3, 5, 2).double()
     before = backpropagate(seen.y, edges, first, pieces=pieces)
     after = backpropagate(seen.y, edges, second, pieces=pieces)
     assert before[0].data_ptr() == after[0].data_ptr()

@@ -1,0 +1,121 @@
+"""Jacobians of all blocks from passes back through a network, whole or in stretches."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.backward_pass import all_jacobians, sent_to_blocks, unit_cotangents, watch
+from hessdiag.network.blocks import find_blocks
+from hessdiag.network.hooks import Pieces
+from hessdiag.network.moved_norms import MovedNorms
+
+
+class WithToken(nn.Module):
+    """A parameter that no layer reads is put before the sites, as a class token is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, 4))
+        self.mix = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 6)
+
+    def forward(self, x):
+        seen = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1)
+        return self.head(torch.tanh(self.mix(seen)).mean(dim=1))
+
+
+@pytest.mark.parametrize("examples", [1, 2, 3])
+def test_parameters_without_a_layer_have_the_rows_that_autograd_gives(examples: int) -> None:
+    model, x = WithToken().double(), torch.randn(examples, 3, 4, dtype=torch.float64)
+    blocks, _ = find_blocks(model)
+    assert [block.structured for block in blocks] == [False, True, True, True, True]
+    cotangents = torch.randn(5, examples, 6, dtype=torch.float64)
+    found = list(all_jacobians(model, Batch.of(x, None), blocks, lambda y: cotangents))
+    assert sorted(number for number, _ in found) == [0, 1, 2, 3, 4]
+    for number, jacobian in found:
+        block = blocks[number]
+        for b in range(examples):
+            for c in range(5):
+                y = model(x[b : b + 1])[0]
+                (want,) = torch.autograd.grad(y @ cotangents[c, b], model.get_parameter(block.name))
+                rows = jacobian.dense()
+                torch.testing.assert_close(rows.J[b, c] * rows.size, want.flatten(), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("examples", [1, 2])
+def test_few_examples_take_no_passes_of_their_own_for_such_parameters(examples: int, monkeypatch) -> None:
+    monkeypatch.delattr("hessdiag.derivatives.jacobian.functional_jacobians")
+    model, x = WithToken().double(), torch.randn(examples, 3, 4, dtype=torch.float64)
+    blocks, _ = find_blocks(model)
+    found = all_jacobians(model, Batch.of(x, None), blocks, unit_cotangents)
+    assert [jacobian.shape for _, jacobian in found] == [(examples, 6)] * 5
+
+
+class Gated(WithToken):
+    """Only what reads a positive example reads the token."""
+
+    def forward(self, x):
+        used = super().forward(x)
+        return used if bool((x > 0).any()) else self.head(x.mean(dim=1))
+
+
+def test_an_example_whose_outputs_do_not_depend_on_a_parameter_has_rows_of_zeros() -> None:
+    model = Gated().double()
+    x = torch.stack([torch.ones(3, 4), -torch.ones(3, 4)]).double()
+    blocks, _ = find_blocks(model)
+    token = dict(all_jacobians(model, Batch.of(x, None), blocks, unit_cotangents))[0]
+    gram = token.gram()
+    assert gram[0].diagonal().min() > 0
+    assert not gram[1].any()
+
+
+class Residual(nn.Module):
+    """Blocks on a sum, one of them called twice, and an embedding that also writes the outputs."""
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 4)
+        self.norms = nn.ModuleList(nn.LayerNorm(4) for _ in range(3))
+        self.wide = nn.ModuleList(nn.Linear(4, 6) for _ in range(3))
+        self.back = nn.ModuleList(nn.Linear(6, 4) for _ in range(3))
+        self.head = nn.Linear(4, 7, bias=False)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        if tied:
+            self.head.weight = self.words.weight
+        self.again = tied
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        h = self.words(numbers)
+        for norm, wide, back in zip(self.norms, self.wide, self.back, strict=True):
+            h = h + back(torch.tanh(wide(norm(h))))
+        if self.again:
+            h = h + self.back[0](torch.tanh(self.wide[1](h)))
+        return self.head(self.scale * h)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("least", [1, 600, 2**40])
+def test_in_stretches_the_jacobians_are_those_of_one_pass(
+    least: int, tied: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of layers that are called in several stretches, and of steps of normalisations in all of them."""
+    monkeypatch.setattr("hessdiag.network.segments.LEAST", least)
+    torch.manual_seed(0)
+    model, numbers = Residual(tied).double(), torch.randint(7, (3, 5))
+    blocks = [block for block in find_blocks(model)[0] if not block.name.startswith("norms")]
+    assert all(block.structured for block in blocks if block.kind != "scalar")
+    part = Batch.of(numbers, None)
+    along = {name: torch.randn(2, *p.shape, dtype=p.dtype) for name, p in model.named_parameters() if "norms" in name}
+    norms = MovedNorms.of(model, along)
+    cotangents = torch.randn(4, 3, 5, 7, dtype=torch.float64)
+    seen = watch(model, part, blocks, norms=norms)
+    whole = {number: jacobian.gram() for number, jacobian in sent_to_blocks(model, part, blocks, seen, cotangents)}
+    pieces = Pieces(3, {} if kept else None)
+    order = []
+    for number, jacobian in sent_to_blocks(model, part, blocks, seen, cotangents, pieces=pieces):
+        torch.testing.assert_close(jacobian.gram(), whole[number])
+        order.append(number)
+    assert sorted(order) == [*range(len(blocks) + 1)]
+    assert (order[:-1] != sorted(order[:-1])) == (least < 2**40)
