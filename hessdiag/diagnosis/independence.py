@@ -30,6 +30,7 @@ from hessdiag.user_code.trial import REFUSALS
 
 PAIRWISE = 4  # examples of which all pairs are told apart
 SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
+REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to each of them
 SAME_GRADIENT = {torch.float32: 2e-2, torch.float64: 1e-6}  # where rounding may turn a ReLU on or off
 
 
@@ -93,22 +94,56 @@ def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
     return replace(part, args=args, kwargs=kwargs), edges
 
 
+def check_repeatable(model: nn.Module, part: Batch, y: Tensor, again: Tensor | None = None) -> None:
+    """A second forward pass gives the same.
+
+    Args:
+        model: the model.
+        part: the examples.
+        y: outputs of the first pass.
+        again: of another one; where it rounds otherwise, as watched layers may, a second one decides.
+
+    Raises:
+        HessdiagError: it does not.
+    """
+    if again is not None and torch.allclose(again, y, rtol=REPEATED, atol=0):
+        return
+    if not torch.allclose(part.call(model).detach(), y, rtol=REPEATED, atol=0):
+        raise HessdiagError(
+            "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
+            " call model.eval() first"
+        )
+
+
 def check_pairs(
-    model: nn.Module, few: Batch, owners: Sequence[str], seed: int, in_common: Collection[str] = ()
+    model: nn.Module,
+    few: Batch,
+    owners: Sequence[str],
+    seed: int,
+    in_common: Collection[str] = (),
+    *,
+    before: Tensor | None = None,
 ) -> set[str]:
     """Layers whose rows are not those of one example after the other, from all pairs of a few examples.
 
     Also the gradients of each example's outputs are the same without the others: where outputs are zero, as of a last
-    layer that starts there, only those show a mixing. `in_common` as in `hessdiag.network.hooks.trace`.
+    layer that starts there, only those show a mixing.
+
+    Args:
+        model, few: the model, and examples.
+        owners, in_common: as in `hessdiag.network.hooks.trace`.
+        seed: of random cotangents.
+        before: outputs of an earlier pass, if they are to be the same.
 
     Raises:
-        HessdiagError: the model mixes examples.
+        HessdiagError: the model mixes examples, or is random.
     """
     watched, inputs = differentiable(few)
     seen = trace(model, watched, owners, in_common=in_common)
     y = seen.y.detach()
+    if before is not None:
+        check_repeatable(model, few, before, y)
     sides = list(torch.eye(few.size, dtype=torch.bool))
-    check_outputs(model, few, y, sides)
     z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     ends = [call.output_edge for call in seen.calls]
@@ -118,26 +153,31 @@ def check_pairs(
     for b, sent in enumerate(alone_in(z, sides)):  # one at a time: gradients in all parameters may take much memory
         back = backpropagate(seen.y, edges, sent.unsqueeze(0))
         rows.append(back[:arrived])
-        _check_gradients(model, few, b, z[b : b + 1], back[arrived:], parameters)
+        _check_alone(model, few, b, y, z[b : b + 1], back[arrived:], parameters)
     columns = [None if column[0] is None else torch.cat(column) for column in zip(*rows, strict=True)]
     check_inputs(model, columns[: len(inputs)], sides)
     calls = zip(seen.calls, columns[len(inputs) :], strict=True)
     return {call.owner for call, gradient in calls if mixes_rows(call, gradient, sides, few.size)}
 
 
-def _check_gradients(
+def _check_alone(
     model: nn.Module,
     few: Batch,
     number: int,
+    y: Tensor,
     z: Tensor,
     together: Sequence[Tensor | None],
     parameters: Sequence[Tensor],
 ) -> None:
-    """The gradients (1, *shape) in the parameters, of one example in a batch, are the same of it alone."""
+    """The outputs of one example, and the gradients (1, *shape) in the parameters, are the same in a batch and alone.
+
+    Of several examples y are all outputs, and z (1, *out) the cotangent of this one's.
+    """
     example = few.narrow(number, number + 1)
     with called_alone(model, example.size):
-        y = example.call(model)
-    alone = backpropagate(y, [get_gradient_edge(p) for p in parameters], z.unsqueeze(0))
+        own = example.call(model)
+    _check_same(model, own.detach(), y[number : number + 1], largest=_largest(y))
+    alone = backpropagate(own, [get_gradient_edge(p) for p in parameters], z.unsqueeze(0))
     if not _alike(parameters, alone, together) and not _alike_in_float64(model, few, number, z):
         raise _mixing(model)
 
@@ -193,17 +233,24 @@ def check_outputs(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Ten
     Raises:
         HessdiagError: they do not.
     """
-    largest = float(y.flatten(1).norm(dim=1).max())
     for side in groups:
         chosen = [number for number, inside in enumerate(side.tolist()) if inside]
         with called_alone(model, len(chosen)):
             alone = part.select(chosen).call(model).detach()
-        expected = y[chosen]
-        if alone.shape != expected.shape:
-            raise _mixing(model)
-        off = float((alone - expected).flatten(1).norm(dim=1).max())
-        if not off <= SAME[y.dtype] * largest:
-            raise _mixing(model)
+        _check_same(model, alone, y[chosen], largest=_largest(y))
+
+
+def _check_same(model: nn.Module, alone: Tensor, together: Tensor, *, largest: float) -> None:
+    """Outputs are the same, but for rounding of the `largest` of any example."""
+    if alone.shape != together.shape:
+        raise _mixing(model)
+    off = float((alone - together).flatten(1).norm(dim=1).max())
+    if not off <= SAME[together.dtype] * largest:
+        raise _mixing(model)
+
+
+def _largest(y: Tensor) -> float:
+    return float(y.flatten(1).norm(dim=1).max())
 
 
 @contextmanager

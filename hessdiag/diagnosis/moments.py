@@ -32,6 +32,7 @@ from hessdiag.diagnosis.independence import (
     check_inputs,
     check_outputs,
     check_pairs,
+    check_repeatable,
     differentiable,
     halves_of,
     mixes_rows,
@@ -343,19 +344,12 @@ def _check_few(problem: Problem, few: Batch, owners: Sequence[str], seed: int) -
     with called_alone(model, few.size):
         y = few.call(model).detach()
     _check_finite(y)
-    _check_repeatable(model, few, y)
-    return check_pairs(model, few, owners, seed, in_common) if few.size > 1 else set()
+    if few.size > 1:
+        return check_pairs(model, few, owners, seed, in_common, before=y)
+    check_repeatable(model, few, y)
+    return set()
 
 
 def _check_finite(y: Tensor) -> None:
     if not bool(y.isfinite().all()):
         raise HessdiagError("the model returned NaN or infinite outputs: its inputs or weights are too large")
-
-
-def _check_repeatable(model: nn.Module, part: Batch, y: Tensor) -> None:
-    """A second forward pass gives the same."""
-    if not torch.allclose(part.call(model).detach(), y, rtol=1e-4, atol=0):
-        raise HessdiagError(
-            "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
-            " call model.eval() first"
-        )

@@ -64,7 +64,7 @@ def gradients_by_segment(
         found = [None] * len(asked) if arrived is None else backpropagate(segment.start, asked, arrived, pieces=pieces)
         if segment.stop is not None:
             arrived = found.pop()
-            if arrived is not None and pieces is not None:
+            if arrived is not None and pieces is not None and pieces.kept is not None:
                 arrived = arrived.clone()  # its own memory is written to in the next stretch
         told = dict(zip(segment.places, found, strict=True))
         del found
