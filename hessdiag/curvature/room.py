@@ -43,4 +43,6 @@ class Room:
 
     def pieces(self, cotangents: int) -> Pieces | None:
         """In which they are sent back; None for all at once."""
-        return None if cotangents <= self.together else Pieces(SENT_AT_ONCE, self.kept)
+        if cotangents <= self.together and not self.shape.pays_in_pieces(cotangents):
+            return None
+        return Pieces(SENT_AT_ONCE, self.kept)

@@ -16,6 +16,7 @@ from hessdiag.data.outputs import Outputs, read_outputs
 from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
 from hessdiag.network.hooks import Trace, trace, writes_outputs
 from hessdiag.network.layers import CONVOLUTIONS, is_linear
+from hessdiag.network.segments import LEAST, segments
 
 SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory together
 
@@ -64,12 +65,13 @@ class NetworkShape:
         order: all owners of blocks, in execution order.
         dense: entries of the blocks whose Jacobians are formed whole.
         looked_up: elements that embeddings write, per example.
-        returned: outputs that a layer itself writes, not what is computed of that.
-        positions: at which it does.
-        parameters: bytes of all of them.
         unread: names of the blocks that were taken to have a rule, but that an embedding reads in some other way than
             row by row of an example.
         in_common: paths of embeddings that look (T,) rows up for all examples together.
+        returned: outputs that a layer itself writes, not what is computed of that.
+        positions: at which it does.
+        parameters: bytes of all of them.
+        stretch: elements that layers write, per example, in the widest of `hessdiag.network.segments`.
     """
 
     layers: dict[str, LayerShape]
@@ -83,6 +85,7 @@ class NetworkShape:
     returned: int = 0
     parameters: int = 0
     positions: int = 0
+    stretch: int = 0
 
     def bytes_per_example(self, cotangents: int) -> int:
         """Memory of one example when `cotangents` are back-propagated at once to every layer."""
@@ -99,13 +102,26 @@ class NetworkShape:
         more = self.bytes_per_example(1) - self.bytes_per_example(0)
         return max(0, memory * 3 // 4 - self.bytes_per_example(0)) // max(more, 1)  # the rest is for what is passing
 
+    @property
+    def inner(self) -> int:
+        """Elements that layers write that are not the outputs."""
+        return self.written - self.returned - self.outputs
+
+    def pays_in_pieces(self, cotangents: int) -> bool:
+        """Whether the way back is gone in stretches, as gradients in all layers at once are new memory."""
+        return 2 * self.stretch < self.inner and cotangents * self.element_size * self.inner >= 2 * LEAST
+
     def most_in_pieces(self, memory: int, *, drawn: bool = False) -> int:
-        """The same of those that are sent back `SENT_AT_ONCE` at a time, all of whose gradients are held.
+        """Cotangents of one example that can be sent back `SENT_AT_ONCE` at a time, the gradients of a stretch held.
 
         Where they are `drawn`, those in the outputs are not.
         """
-        held = self.element_size * (self.written - self.returned - drawn * self.outputs + self.dense)
-        return max(0, memory * 7 // 8 - self.bytes_per_example(SENT_AT_ONCE)) // max(held, 1)
+        room = memory * 7 // 8 - self.bytes_per_example(SENT_AT_ONCE)
+        outputs = self.dense + (not drawn) * self.outputs
+        whole = max(0, room) // max(self.element_size * (self.inner + outputs), 1)
+        if 2 * self.stretch >= self.inner:
+            return whole
+        return max(whole, (room - LEAST) // max(self.element_size * (2 * self.stretch + outputs), 1))
 
     def readable(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
         """The blocks as they can be read: some without a rule, some looked up for all examples together."""
@@ -182,7 +198,20 @@ def _shape_of(
         returned,
         sum(parameter.nbytes for parameter in model.parameters()),
         sum(math.prod(shape[:-1]) // few.size for shape in writing),
+        _stretch(seen, few.size, whole=dense > sum(block.kind == "scalar" for block in blocks)),
     )
+
+
+def _stretch(seen: Trace, examples: int, *, whole: bool) -> int:
+    """Elements per example that layers write in the widest stretch, but the outputs; as a `whole` if there is one."""
+    if not seen.y.requires_grad:
+        return 0
+    calls = [call for call in seen.calls if not writes_outputs(seen.y, call.output_edge)]
+    sizes = [math.prod(call.output_shape) // examples for call in calls]
+    if whole:
+        return sum(sizes)
+    found = segments(seen.y, [call.output_edge for call in calls], sizes)
+    return max(sum(sizes[place] for place in segment.places) for segment in found)
 
 
 @dataclass(frozen=True)
