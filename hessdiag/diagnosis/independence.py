@@ -10,10 +10,10 @@ hence layouts, which concern them all, as good as surely; the first few examples
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.memory import is_out_of_memory
 from hessdiag.execution.seeds import stream
-from hessdiag.network.hooks import LayerCall, backpropagate, trace
+from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
 from hessdiag.user_code.named_function import one_line
 from hessdiag.user_code.trial import REFUSALS
 
@@ -94,6 +94,23 @@ def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
     return replace(part, args=args, kwargs=kwargs), edges
 
 
+@dataclass(frozen=True)
+class SentAlone:
+    """What a random cotangent of one example of a few became.
+
+    Attributes:
+        seen: the watched pass of all of them.
+        cotangent: (1, B, *out), zero of the others.
+        phis: for each call the (1, *output shape) gradient in its output, or None.
+        gradients: in the parameters (1, *shape) that are trained, by identity.
+    """
+
+    seen: Trace
+    cotangent: Tensor
+    phis: Sequence[Tensor | None]
+    gradients: Mapping[int, Tensor | None]
+
+
 def check_repeatable(model: nn.Module, part: Batch, y: Tensor, again: Tensor | None = None) -> None:
     """A second forward pass gives the same.
 
@@ -123,7 +140,7 @@ def check_pairs(
     in_common: Collection[str] = (),
     *,
     before: Tensor | None = None,
-) -> set[str]:
+) -> tuple[set[str], SentAlone]:
     """Layers whose rows are not those of one example after the other, from all pairs of a few examples.
 
     Also the gradients of each example's outputs are the same without the others: where outputs are zero, as of a last
@@ -134,6 +151,9 @@ def check_pairs(
         owners, in_common: as in `hessdiag.network.hooks.trace`.
         seed: of random cotangents.
         before: outputs of an earlier pass, if they are to be the same.
+
+    Returns:
+        And what was sent back from the last of them.
 
     Raises:
         HessdiagError: the model mixes examples, or is random.
@@ -146,18 +166,21 @@ def check_pairs(
     sides = list(torch.eye(few.size, dtype=torch.bool))
     z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    cotangents = alone_in(z, sides)
     ends = [call.output_edge for call in seen.calls]
     arrived = len(inputs) + len(ends)
     edges = [*inputs, *ends, *map(get_gradient_edge, parameters)]
-    rows = []
-    for b, sent in enumerate(alone_in(z, sides)):  # one at a time: gradients in all parameters may take much memory
+    rows: list[list[Tensor | None]] = []
+    for b, sent in enumerate(cotangents):  # one at a time: gradients in all parameters may take much memory
         back = backpropagate(seen.y, edges, sent.unsqueeze(0))
         rows.append(back[:arrived])
         _check_alone(model, few, b, y, z[b : b + 1], back[arrived:], parameters)
     columns = [None if column[0] is None else torch.cat(column) for column in zip(*rows, strict=True)]
     check_inputs(model, columns[: len(inputs)], sides)
     calls = zip(seen.calls, columns[len(inputs) :], strict=True)
-    return {call.owner for call, gradient in calls if mixes_rows(call, gradient, sides, few.size)}
+    mixed = {call.owner for call, gradient in calls if mixes_rows(call, gradient, sides, few.size)}
+    gradients = {id(parameter): found for parameter, found in zip(parameters, back[arrived:], strict=True)}
+    return mixed, SentAlone(seen, cotangents[-1:], rows[-1][len(inputs) :], gradients)
 
 
 def _check_alone(

@@ -27,6 +27,7 @@ from hessdiag.diagnosis.batch_gradient import GradientSum, trainable, watch_meas
 from hessdiag.diagnosis.gradient_check import CheckedGradients, GradientColumn, compare_gradients, rounding, why_misread
 from hessdiag.diagnosis.independence import (
     PAIRWISE,
+    SentAlone,
     alone_in,
     called_alone,
     check_inputs,
@@ -194,13 +195,13 @@ def _mean(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
 
 
-def _sums(problem: Problem, part: Batch, checks: Checks, chosen: Collection[int], gradients: GradientSum) -> Result:
+def _sums(problem: Problem, part: Batch, checks: Checks, chosen: frozenset[int], gradients: GradientSum) -> Result:
     """Sums over the examples of one chunk; with the first one, some examples are checked one by one."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners = measured_layers(problem.model, problem.blocks)
     seed = checks.seed
     few = checks.first(problem.batch, part.size)  # where one fits, two do for the moment
-    mixed = _check_few(problem, few, owners, seed) if part.offset == few.offset else set()
+    mixed, alone = _check_few(problem, few, owners, seed) if part.offset == few.offset else (set(), None)
     watched, inputs = differentiable(part)
     seen = watch_measured(problem, watched, keep_outputs=True)
     y = seen.y.detach()
@@ -224,8 +225,12 @@ def _sums(problem: Problem, part: Batch, checks: Checks, chosen: Collection[int]
     of_loss = dict(zip(moved, of_parameters, strict=True))
     of_own = CheckedGradients(part, seen, every[calls:], own, [[of_loss.get(block.name)] for block in blocks], [False])
     # One half tells what reaches the other; autograd's gradient of the loss, of all examples, tells the rest.
-    checked = _Checked.of(problem, part, chosen, seed, whole=_Checked(part, seen, inputs, halves[0]))
-    sent = [] if checked is None else [_check_sent_back(problem, checked, _check_cotangent(own[0], part, seed), mixed)]
+    if alone is not None and part.size == 2 and chosen >= {*part.numbers}:  # a half is one of them
+        sent = [_sent_alone(problem, part, alone)]
+    else:
+        checked = _Checked.of(problem, part, chosen, seed, whole=_Checked(part, seen, inputs, halves[0]))
+        z = _check_cotangent(own[0], part, seed)
+        sent = [] if checked is None else [_check_sent_back(problem, checked, z, mixed)]
     compared = _compared(problem, of_own, sent, mixed, squares, own=checks.squares)
     gradients.add(of_parameters, examples=part.size)
     return {
@@ -317,6 +322,12 @@ def _check_sent_back(problem: Problem, checked: _Checked, z: Tensor, mixed: set[
     return CheckedGradients(checked.part, checked.seen, found[: len(calls)], alone, truth, [True])
 
 
+def _sent_alone(problem: Problem, part: Batch, alone: SentAlone) -> CheckedGradients:
+    """The same of what was sent back while pairs were checked."""
+    truth = [[alone.gradients.get(id(block_parameter(problem.model, block)))] for block in problem.blocks]
+    return CheckedGradients(part, alone.seen, alone.phis, alone.cotangent, truth, [True])
+
+
 def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -> Tensor:
     """S u for every example and directions u, (Q, B, *out), whose sum over Q averages u ~ N(0, 1) exactly or nearly.
 
@@ -338,8 +349,8 @@ def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -
     return hessian_products(loss, y, part.targets, drawn)
 
 
-def _check_few(problem: Problem, few: Batch, owners: Sequence[str], seed: int) -> set[str]:
-    """Check that a few examples give the same again, and which layers mix their rows."""
+def _check_few(problem: Problem, few: Batch, owners: Sequence[str], seed: int) -> tuple[set[str], SentAlone | None]:
+    """Check that a few examples give the same again, and which layers mix their rows; see `check_pairs`."""
     model, in_common = problem.model, looked_up_in_common(problem.blocks)
     with called_alone(model, few.size):
         y = few.call(model).detach()
@@ -347,7 +358,7 @@ def _check_few(problem: Problem, few: Batch, owners: Sequence[str], seed: int) -
     if few.size > 1:
         return check_pairs(model, few, owners, seed, in_common, before=y)
     check_repeatable(model, few, y)
-    return set()
+    return set(), None
 
 
 def _check_finite(y: Tensor) -> None:
