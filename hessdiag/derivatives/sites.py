@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise, product
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from torch import Tensor
 from hessdiag.derivatives.jacobian_form import FORMED, Dense, Jacobian, enlarged, fitting, groups_from, long_products
 
 CROSSED = 2**22  # numbers of J held at once while all rows are multiplied with all
+STRIPS = 4  # of a triangular factor: a quarter more arithmetic than its half, in products that are still large
 ALONE = 2**22  # multiply-adds of an example from which its layout in memory counts, and examples are taken one by one
 
 
@@ -208,17 +210,29 @@ def _gram(u: Tensor, phi: Tensor) -> Tensor:
     r = u.shape[1]
     gram = phi.new_zeros(B, C, C)
     if phi.stride(2) == 1 and C * n * T * r >= ALONE:  # of a linear layer: to copy it would take as long
+        strips = _strips(T) if r == T and not u.tril(-1).any() else [slice(0, r)]
         for each, factor, rows in zip(gram, u, phi.transpose(2, 3), strict=True):  # rows are (C, T, n)
             channels = max(1, FORMED // (C * r))
-            for start in range(0, n, channels):
-                J = torch.matmul(factor, rows[:, :, start : start + channels]).flatten(1)  # (C, r channels)
-                each += J @ J.T
+            for start, strip in product(range(0, n, channels), strips):
+                first = strip.start if len(strips) > 1 else 0  # left of it there are zeros
+                J = torch.matmul(factor[strip, first:], rows[:, first:, start : start + channels]).flatten(1)
+                each += J @ J.T  # (C, strip channels)
         return gram
     channels = max(1, FORMED // max(B * C * r, 1))
     for start in range(0, n, channels):
         J = _formed(u, phi[:, :, start : start + channels])
         gram += torch.bmm(J, J.transpose(1, 2))
     return gram
+
+
+def _strips(T: int) -> list[slice]:
+    """Rows of a triangular factor that are multiplied one strip after the other.
+
+    >>> _strips(10)
+    [slice(0, 2, None), slice(2, 5, None), slice(5, 7, None), slice(7, 10, None)]
+    """
+    ends = [T * number // STRIPS for number in range(STRIPS + 1)]
+    return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
 def _formed(u: Tensor, phi: Tensor) -> Tensor:

@@ -108,3 +108,19 @@ def test_forming_pays_for_as_few_cotangents_as_directions() -> None:
     assert not Sites(torch.randn(2, 5, 1), torch.randn(2, 2, 4, 1)).pays_formed(2)
     assert not Sites(torch.randn(1, 2**13, 2), torch.randn(1, 1, 2**12, 2)).pays_formed(2)
     assert not few.dense().pays_formed(2)
+
+
+@pytest.mark.parametrize("sites", [2, 3, 7, 16])
+@pytest.mark.parametrize("inputs", [3, 16, 40])
+@pytest.mark.parametrize("strips", [1, 4, 5])
+def test_a_triangular_factor_is_multiplied_strip_by_strip(
+    strips: int, inputs: int, sites: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large layer, with channels innermost; also of one that is not factored, with as many inputs as sites."""
+    monkeypatch.setattr("hessdiag.derivatives.sites.ALONE", 1)
+    monkeypatch.setattr("hessdiag.derivatives.sites.FORMED", 200)
+    monkeypatch.setattr("hessdiag.derivatives.sites.STRIPS", strips)
+    torch.manual_seed(0)
+    u, phi = torch.randn(2, inputs, sites).double(), torch.randn(2, 5, sites, 30).double().transpose(2, 3)
+    form = Sites(u, phi)
+    torch.testing.assert_close(form.gram(), form.dense().gram(), rtol=1e-11, atol=1e-11)
