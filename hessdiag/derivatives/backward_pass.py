@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from hessdiag.derivatives.jacobian import block_jacobian, jacobians_of
 from hessdiag.derivatives.jacobian_form import Dense, Jacobian
 from hessdiag.derivatives.summed import concatenate_all
 from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of, parameter_at
-from hessdiag.network.hooks import LayerCall, Pieces, Trace, backpropagate, trace, writes_outputs
+from hessdiag.network.hooks import LayerCall, Pieces, Trace, trace, writes_outputs
 from hessdiag.network.layers import CONVOLUTIONS
 from hessdiag.network.moved_norms import MovedNorms
 from hessdiag.network.segments import gradients_by_segment
@@ -73,64 +73,86 @@ def sent_to_blocks(
     the next one is asked for. Blocks without a rule share the backward passes of a single example, where a parameter's
     gradient is one's Jacobian. Of drawn classes there must be none of these, and a `logits_call`.
     """
-    others = [block for block in blocks if not block.structured and block.kind != "scalar"]
-    if isinstance(cotangents, DrawnClasses):
-        yield from _in_segments(model, part, blocks, seen, cotangents, pieces=pieces)
-        return
-    if others and 1 < part.size <= MAX_APART:
-        yield from _one_by_one(model, part, blocks, cotangents, seen.norms)
-        return
+    rest = {number: block for number, block in enumerate(blocks) if _is_its_own(block)}
     if _convolves_much(model, seen, part.size):
         pieces = Pieces(1)
-    if pieces is not None and not others:
-        yield from _in_segments(model, part, blocks, seen, cotangents, pieces=pieces)
+    if rest and 1 < part.size <= MAX_APART:
+        yield from _one_by_one(model, part, blocks, cotangents, seen.norms, pieces)
         return
-    shared = others if part.size == 1 else []
-    edges = [call.output_edge for call in seen.calls]
-    leaves: list[Tensor] = [block_parameter(model, block) for block in shared]
-    leaves += [] if seen.steps is None else [seen.steps]
-    every = backpropagate(seen.y, [*edges, *map(get_gradient_edge, leaves)], cotangents, pieces=pieces)
-    own = dict(zip([block.name for block in shared], every[len(edges) :], strict=False))
-    yield from enumerate(jacobians_of(model, part, blocks, seen.calls, every[: len(edges)], cotangents, own))
-    if seen.steps is not None:
-        yield len(blocks), _of_steps(every[-1])
+    arriving = dict(enumerate(blocks))
+    if rest and part.size > 1:
+        assert isinstance(cotangents, Tensor)
+        yield from zip(rest, jacobians_of(model, part, [*rest.values()], (), (), cotangents), strict=True)
+        arriving = {number: block for number, block in arriving.items() if number not in rest}
+    yield from _as_they_arrive(model, part, arriving, seen, cotangents, pieces, last=len(blocks))
 
 
-def _in_segments(
+def _is_its_own(block: Block) -> bool:
+    """Whether a block is measured by gradients in the parameter itself."""
+    return not block.structured and block.kind != "scalar"
+
+
+def _as_they_arrive(
     model: nn.Module,
     part: Batch,
-    blocks: Sequence[Block],
+    blocks: Mapping[int, Block],
     seen: Trace,
     cotangents: Tensor | DrawnClasses,
-    *,
     pieces: Pieces | None,
+    *,
+    last: int,
 ) -> Iterator[Numbered]:
-    """As `sent_to_blocks`, each block once the way back has come by all calls of its layers."""
+    """As `sent_to_blocks`, each block once the way back has come by all calls of its layers, or by its parameter.
+
+    The steps of normalisations come `last`.
+    """
     start, sent, calls = _start(model, seen, cotangents)
+    leaves = [number for number, block in blocks.items() if _is_its_own(block)]
+    parameters = [get_gradient_edge(block_parameter(model, blocks[number])) for number in leaves]
+    edges = dict(enumerate([*(call.output_edge for call in calls), *parameters, *seen.steps_taken]))
+    sizes = {place: len(sent) * call.output_shape.numel() for place, call in enumerate(calls)}
     known: dict[int, Tensor | DrawnClasses | None] = {}
     if isinstance(cotangents, DrawnClasses):
         known[len(calls) - 1] = cotangents
-    edges = [call.output_edge for call in calls[: len(calls) - len(known)]]
-    sizes = [len(sent) * call.output_shape.numel() for call in calls]
-    arriving = gradients_by_segment(start, [*edges, *seen.steps_taken], sizes, sent, pieces=pieces)
-    waiting = {number: _places(block, calls) for number, block in enumerate(blocks)}
+    waiting = {n: {p for p, call in enumerate(calls) if call.owner in block.owners} for n, block in blocks.items()}
+    waiting |= {number: {place} for place, number in enumerate(leaves, start=len(calls))}
     of_steps: list[Tensor] = []
-    for found in arriving:
-        along = [found.pop(place) for place in sorted(found) if place >= len(edges)]
-        of_steps += [one.clone() for one in along if one is not None]
-        known.update(found)
+    asked = {place: edge for place, edge in edges.items() if place not in known}
+    for found in gradients_by_segment(start, asked, sizes, sent, pieces=pieces):
+        taken = [found.pop(place) for place in sorted(found) if place >= len(calls) + len(leaves)]
+        of_steps += [one.clone() for one in taken if one is not None]
+        known |= found
         for number in [number for number, places in waiting.items() if places <= known.keys()]:
-            there = sorted(waiting.pop(number))
-            phis = [known[place] for place in there]
-            yield number, _jacobian(model, blocks[number], part, [calls[place] for place in there], phis, cotangents)
-            del phis
-        read = frozenset[int]().union(*waiting.values())
-        known = {place: _held(phi) if place in found else phi for place, phi in known.items() if place in read} | (
-            dict.fromkeys(known.keys() - read)
-        )
+            there = {place: known[place] for place in sorted(waiting.pop(number))}
+            yield number, _jacobian(model, part, blocks[number], calls, there, cotangents)
+            there.clear()
+        read = set[int]().union(*waiting.values())
+        known = {place: None if place not in read else _held(known[place], place in found) for place in known}
         found.clear()
     if seen.steps is not None:
-        yield len(blocks), _of_steps(sum(of_steps[1:], start=of_steps[0]) if of_steps else None)
+        yield last, Dense(torch.stack(of_steps).sum(dim=0).transpose(0, 1)) if of_steps else None
+
+
+def _jacobian(
+    model: nn.Module,
+    part: Batch,
+    block: Block,
+    calls: Sequence[LayerCall],
+    found: Mapping[int, Tensor | DrawnClasses | None],
+    cotangents: Tensor | DrawnClasses,
+) -> Jacobian | None:
+    """Of one block, from what was found at calls of its layers, or at its parameter."""
+    if block.structured and block.kind != "scalar":
+        return block_jacobian(model, block, [calls[place] for place in found], [*found.values()], examples=part.size)
+    assert isinstance(cotangents, Tensor)
+    (gradient,) = found.values() or [None]
+    assert not isinstance(gradient, DrawnClasses)
+    return next(jacobians_of(model, part, [block], (), (), cotangents, {block.name: gradient}))
+
+
+def _held(phi: Tensor | DrawnClasses | None, new: bool) -> Tensor | DrawnClasses | None:
+    """What is still needed in later stretches, in memory of its own."""
+    return phi.clone() if new and isinstance(phi, Tensor) else phi
 
 
 def _start(
@@ -150,36 +172,6 @@ def _start(
     return head.input_edge, sent, [*(call for call in seen.calls if call is not head), head]
 
 
-def _places(block: Block, calls: Sequence[LayerCall]) -> frozenset[int]:
-    """Numbers of the calls of a block's layers."""
-    return frozenset(place for place, call in enumerate(calls) if call.owner in block.owners)
-
-
-def _jacobian(
-    model: nn.Module,
-    block: Block,
-    part: Batch,
-    calls: Sequence[LayerCall],
-    phis: Sequence[Tensor | DrawnClasses | None],
-    cotangents: Tensor | DrawnClasses,
-) -> Jacobian | None:
-    """Of a block with a rule, or a scalar."""
-    if block.kind == "scalar":
-        assert isinstance(cotangents, Tensor)
-        return next(jacobians_of(model, part, [block], (), (), cotangents))
-    return block_jacobian(model, block, calls, phis, examples=part.size)
-
-
-def _held(phi: Tensor | DrawnClasses | None) -> Tensor | DrawnClasses | None:
-    """The same in memory of its own."""
-    return phi.clone() if isinstance(phi, Tensor) else phi
-
-
-def _of_steps(along: Tensor | None) -> Jacobian | None:
-    """Of the steps of normalisations, from gradients (C, B, O) in them."""
-    return None if along is None else Dense(along.transpose(0, 1))
-
-
 def logits_call(model: nn.Module, seen: Trace) -> LayerCall | None:
     """The one call of a linear layer that writes the outputs, if there is one."""
     writing = [call for call in seen.calls if writes_outputs(seen.y, call.output_edge)]
@@ -195,17 +187,28 @@ def _convolves_much(model: nn.Module, seen: Trace, examples: int) -> bool:
 
 
 def _one_by_one(
-    model: nn.Module, part: Batch, blocks: Sequence[Block], cotangents: Tensor, norms: MovedNorms | None
+    model: nn.Module,
+    part: Batch,
+    blocks: Sequence[Block],
+    cotangents: Tensor | DrawnClasses,
+    norms: MovedNorms | None,
+    pieces: Pieces | None,
 ) -> Iterator[Numbered]:
     """As `all_jacobians`, from a pass of each example's own."""
+    assert isinstance(cotangents, Tensor)
     examples = list(part.chunks(1))
     rows = [cotangents[:, number : number + 1] for number in range(part.size)]
     each = [
-        sent_to_blocks(model, one, blocks, watch(model, one, blocks, norms=norms), row)
+        sent_to_blocks(model, one, blocks, watch(model, one, blocks, norms=norms), row, pieces=_own(pieces))
         for one, row in zip(examples, rows, strict=True)
     ]
     for found in zip(*each, strict=True):
         yield found[0][0], concatenate_all([jacobian for _, jacobian in found])
+
+
+def _own(pieces: Pieces | None) -> Pieces | None:
+    """The same with memory of its own."""
+    return pieces if pieces is None or pieces.kept is None else Pieces(pieces.at_once, {})
 
 
 def unit_cotangents(y: Tensor) -> Tensor:

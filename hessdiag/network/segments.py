@@ -8,7 +8,7 @@ free again, and the next pass goes on from there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from hessdiag.network.hooks import Pieces, backpropagate
 
 LEAST = 2**26  # bytes of gradients of a stretch
-LEAF = "AccumulateGrad"  # of a parameter: made for all its readers, at no time of its own
+LEAF = "AccumulateGrad"  # of a parameter: made at no time of its own
 
 
 @dataclass(frozen=True)
@@ -37,36 +37,40 @@ class Segment:
 
 def gradients_by_segment(
     y: Tensor | GradientEdge,
-    edges: Sequence[GradientEdge],
-    sizes: Sequence[int],
+    edges: Mapping[int, GradientEdge],
+    sizes: Mapping[int, int],
     cotangents: Tensor,
     *,
     pieces: Pieces | None = None,
 ) -> Iterator[dict[int, Tensor | None]]:
-    """What `hessdiag.network.hooks.backpropagate` returns, by place, of one stretch after the other.
+    """What `hessdiag.network.hooks.backpropagate` returns, of one stretch after the other where there are `pieces`.
 
     Args:
         y, cotangents, pieces: as there.
-        edges: places to differentiate at.
-        sizes: elements of what arrives at the first of them; others arrive in no memory worth counting.
+        edges: places to differentiate at, by number.
+        sizes: elements of what arrives at some of them; at others it is no memory worth counting.
 
     Returns:
         Not to be used any more when the next is asked for, where `pieces` keep their memory.
     """
     if isinstance(y, Tensor) and not y.requires_grad:
-        yield dict.fromkeys(range(len(edges)))
+        yield dict.fromkeys(edges)
         return
-    every = [*sizes[: len(edges)], *[0] * (len(edges) - len(sizes))]
     arrived: Tensor | None = cotangents
-    for segment in segments(y, edges, every, least=max(1, LEAST // cotangents.element_size())):
-        asked = [edges[place] for place in segment.places]
-        asked += [] if segment.stop is None else [segment.stop]
-        found = [None] * len(asked) if arrived is None else backpropagate(segment.start, asked, arrived, pieces=pieces)
-        if segment.stop is not None:
+    numbers, every = [*edges], [*edges.values()]
+    stretches = [Segment(y, tuple(range(len(every))), None)]
+    if pieces is not None:
+        counted = [sizes.get(number, 0) for number in numbers]
+        stretches = segments(y, every, counted, least=max(1, LEAST // cotangents.element_size()))
+    for stretch in stretches:
+        asked = [every[place] for place in stretch.places]
+        asked += [] if stretch.stop is None else [stretch.stop]
+        found = [None] * len(asked) if arrived is None else backpropagate(stretch.start, asked, arrived, pieces=pieces)
+        if stretch.stop is not None:
             arrived = found.pop()
             if arrived is not None and pieces is not None and pieces.kept is not None:
                 arrived = arrived.clone()  # its own memory is written to in the next stretch
-        told = dict(zip(segment.places, found, strict=True))
+        told = {numbers[place]: gradient for place, gradient in zip(stretch.places, found, strict=True)}
         del found
         yield told
 
@@ -78,7 +82,7 @@ def segments(
 
     Args:
         y: outputs of a forward pass, or a place before them.
-        edges: places to differentiate at; at a parameter there is no cutting the way to it.
+        edges: places to differentiate at; where a parameter is read, no more is cut.
         sizes: of what is differentiated there.
         least: size of a stretch, but of the last.
     """
@@ -118,9 +122,9 @@ def _way_back(origin: GradientEdge, asked: dict[Node, list[int]]) -> list[tuple[
         if node not in below:
             below[node] = [(one, number) for one, number in node.next_functions if one is not None]
             stack += [one for one, _ in below[node]]
-    order = sorted((node for node in below if LEAF not in node.name()), key=lambda node: -node._sequence_nr())
+    order = sorted(below, key=lambda node: (LEAF in node.name(), -node._sequence_nr()))
     rank = {node: number for number, node in enumerate(order)}
-    if any(LEAF in node.name() for node in asked) or not _sorted(below, rank):
+    if any(rank[node] > rank[one] for node in order for one, _ in below[node]):  # numbers of other threads tell nothing
         return []
     leads: set[Node] = set()
     for node in reversed(order):
@@ -137,8 +141,3 @@ def _way_back(origin: GradientEdge, asked: dict[Node, list[int]]) -> list[tuple[
             if one in leads:
                 reached.setdefault(one, set()).add(number)
     return found
-
-
-def _sorted(below: dict[Node, list[tuple[Node, int]]], rank: dict[Node, int]) -> bool:
-    """Whether each node is of a later operation than those below; numbers of other threads tell nothing."""
-    return all(rank[node] < rank.get(one, len(rank)) for node in rank for one, _ in below[node])

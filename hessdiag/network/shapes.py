@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.data.outputs import Outputs, read_outputs
-from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
+from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of
 from hessdiag.network.hooks import Trace, trace, writes_outputs
 from hessdiag.network.layers import CONVOLUTIONS, is_linear
 from hessdiag.network.segments import LEAST, segments
@@ -198,20 +199,19 @@ def _shape_of(
         returned,
         sum(parameter.nbytes for parameter in model.parameters()),
         sum(math.prod(shape[:-1]) // few.size for shape in writing),
-        _stretch(seen, few.size, whole=dense > sum(block.kind == "scalar" for block in blocks)),
+        _stretch(model, blocks, seen, few.size),
     )
 
 
-def _stretch(seen: Trace, examples: int, *, whole: bool) -> int:
-    """Elements per example that layers write in the widest stretch, but the outputs; as a `whole` if there is one."""
+def _stretch(model: nn.Module, blocks: Sequence[Block], seen: Trace, examples: int) -> int:
+    """Elements per example that layers write in the widest stretch, but the outputs."""
     if not seen.y.requires_grad:
         return 0
     calls = [call for call in seen.calls if not writes_outputs(seen.y, call.output_edge)]
-    sizes = [math.prod(call.output_shape) // examples for call in calls]
-    if whole:
-        return sum(sizes)
-    found = segments(seen.y, [call.output_edge for call in calls], sizes)
-    return max(sum(sizes[place] for place in segment.places) for segment in found)
+    parameters = [block_parameter(model, block) for block in blocks if not block.structured]
+    edges = [call.output_edge for call in calls] + [get_gradient_edge(p) for p in parameters if p.requires_grad]
+    sizes = [math.prod(call.output_shape) // examples for call in calls] + [0] * len(edges)
+    return max(sum(sizes[place] for place in stretch.places) for stretch in segments(seen.y, edges, sizes))
 
 
 @dataclass(frozen=True)

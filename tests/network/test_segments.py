@@ -5,6 +5,7 @@ from itertools import chain
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.network.hooks import Pieces, Trace, backpropagate, trace
@@ -65,11 +66,14 @@ def test_stretches_are_no_smaller_than_asked() -> None:
     assert 2 <= len(found) < 6
 
 
-def test_a_parameter_is_not_cut_off() -> None:
-    model = Residual(2)
+@pytest.mark.parametrize(("layer", "cuts"), [("last", 0), ("blocks.1.0", 2), ("first", 4)])
+def test_where_a_parameter_is_read_no_more_is_cut(layer: str, cuts: int) -> None:
+    model = Residual(3)
     seen = watched(model, torch.randn(6, 3))
-    edges = [torch.autograd.graph.get_gradient_edge(model.last.weight), *(call.output_edge for call in seen.calls)]
-    assert len(segments(seen.y, edges, [1] * len(edges))) == 1
+    weight = get_gradient_edge(model.get_submodule(layer).weight)
+    found = segments(seen.y, [weight, *(call.output_edge for call in seen.calls)], [0, *[1] * len(seen.calls)])
+    assert len(found) == cuts + 1
+    assert 0 in found[-1].places
 
 
 @pytest.mark.parametrize("network", [Residual, Dense])
@@ -81,9 +85,10 @@ def test_the_gradients_are_those_of_one_pass(
     monkeypatch.setattr("hessdiag.network.segments.LEAST", 1)
     torch.manual_seed(0)
     seen = watched(network(3).double(), torch.randn(6, 3, dtype=torch.float64))
-    edges, v = [call.output_edge for call in seen.calls], torch.randn(7, 6, 2, dtype=torch.float64)
-    whole, count = backpropagate(seen.y, edges, v), 0
-    for found in gradients_by_segment(seen.y, edges, [1] * len(edges), v, pieces=Pieces(at_once, kept)):
+    edges = {place: call.output_edge for place, call in enumerate(seen.calls)}
+    v = torch.randn(7, 6, 2, dtype=torch.float64)
+    whole, count = backpropagate(seen.y, [*edges.values()], v), 0
+    for found in gradients_by_segment(seen.y, edges, dict.fromkeys(edges, 1), v, pieces=Pieces(at_once, kept)):
         for place, gradient in found.items():
             torch.testing.assert_close(gradient, whole[place])
             count += 1
@@ -92,4 +97,4 @@ def test_the_gradients_are_those_of_one_pass(
 
 def test_what_no_gradient_reaches_gets_none() -> None:
     y = torch.ones(2, 3)
-    assert list(gradients_by_segment(y, [], [], torch.ones(1, 2, 3))) == [{}]
+    assert list(gradients_by_segment(y, {}, {}, torch.ones(1, 2, 3))) == [{}]
