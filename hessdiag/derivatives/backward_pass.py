@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -13,7 +14,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.drawn_classes import DrawnClasses
 from hessdiag.derivatives.jacobian import block_jacobian, jacobians_of
 from hessdiag.derivatives.jacobian_form import Dense, Jacobian
-from hessdiag.derivatives.summed import concatenate_all
+from hessdiag.derivatives.summed import concatenate, concatenate_all
 from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of, parameter_at
 from hessdiag.network.hooks import LayerCall, Pieces, Trace, trace, writes_outputs
 from hessdiag.network.layers import CONVOLUTIONS
@@ -202,8 +203,16 @@ def _one_by_one(
         sent_to_blocks(model, one, blocks, watch(model, one, blocks, norms=norms), row, pieces=_own(pieces))
         for one, row in zip(examples, rows, strict=True)
     ]
+    waiting: dict[int, dict[int, Jacobian | None]] = defaultdict(dict)
     for found in zip(*each, strict=True):
-        yield found[0][0], concatenate_all([jacobian for _, jacobian in found])
+        for example, (number, jacobian) in enumerate(found):
+            waiting[number][example] = jacobian
+        for number in [number for number, one in waiting.items() if len(one) == part.size]:
+            one = waiting.pop(number)
+            yield number, concatenate_all([one[example] for example in range(part.size)])
+        for example, (number, jacobian) in enumerate(found):  # another example takes another path
+            if number in waiting:
+                waiting[number][example] = None if jacobian is None else concatenate([jacobian])
 
 
 def _own(pieces: Pieces | None) -> Pieces | None:

@@ -165,7 +165,7 @@ class Sites(Jacobian):
     def concatenate(parts: Sequence[Sites]) -> Sites:
         """The same layer on more examples."""
         size = max(part.size for part in parts)
-        phi = torch.cat([part.phi * (part.size / size) for part in parts])
+        phi = torch.cat([part.phi if part.size == size else part.phi * (part.size / size) for part in parts])
         return Sites(torch.cat([part.u for part in parts]), phi, parts[0].transposed, size)
 
     @staticmethod

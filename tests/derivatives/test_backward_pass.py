@@ -60,14 +60,25 @@ class Gated(WithToken):
         return used if bool((x > 0).any()) else self.head(x.mean(dim=1))
 
 
-def test_an_example_whose_outputs_do_not_depend_on_a_parameter_has_rows_of_zeros() -> None:
+@pytest.mark.parametrize("pieces", [None, Pieces(2, {})])
+def test_an_example_whose_outputs_do_not_depend_on_a_parameter_has_rows_of_zeros(
+    pieces: Pieces | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in stretches, of which the two examples have different ones."""
+    monkeypatch.setattr("hessdiag.network.segments.LEAST", 1)
     model = Gated().double()
     x = torch.stack([torch.ones(3, 4), -torch.ones(3, 4)]).double()
     blocks, _ = find_blocks(model)
-    token = dict(all_jacobians(model, Batch.of(x, None), blocks, unit_cotangents))[0]
-    gram = token.gram()
-    assert gram[0].diagonal().min() > 0
-    assert not gram[1].any()
+    part = Batch.of(x, None)
+    seen = watch(model, part, blocks)
+    sent = sent_to_blocks(model, part, blocks, seen, unit_cotangents(seen.y.detach()), pieces=pieces)
+    gram = {number: jacobian.gram() for number, jacobian in sent}
+    assert sorted(gram) == [*range(len(blocks))]
+    assert gram[0][0].diagonal().min() > 0
+    assert not gram[0][1].any()
+    whole = dict(all_jacobians(model, part, blocks, unit_cotangents))
+    for number in gram:
+        torch.testing.assert_close(gram[number], whole[number].gram())
 
 
 class Residual(nn.Module):
