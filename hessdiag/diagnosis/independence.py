@@ -153,7 +153,7 @@ def check_pairs(
         before: outputs of an earlier pass, if they are to be the same.
 
     Returns:
-        And what was sent back from the last of them.
+        And what was sent back from the first of them.
 
     Raises:
         HessdiagError: the model mixes examples, or is random.
@@ -171,16 +171,16 @@ def check_pairs(
     arrived = len(inputs) + len(ends)
     edges = [*inputs, *ends, *map(get_gradient_edge, parameters)]
     rows: list[list[Tensor | None]] = []
-    for b, sent in enumerate(cotangents):  # one at a time: gradients in all parameters may take much memory
-        back = backpropagate(seen.y, edges, sent.unsqueeze(0))
-        rows.append(back[:arrived])
+    for b in reversed(range(few.size)):  # one at a time: gradients in all parameters may take much memory
+        back = backpropagate(seen.y, edges, cotangents[b : b + 1])
+        rows.insert(0, back[:arrived])
         _check_alone(model, few, b, y, z[b : b + 1], back[arrived:], parameters)
     columns = [None if column[0] is None else torch.cat(column) for column in zip(*rows, strict=True)]
     check_inputs(model, columns[: len(inputs)], sides)
     calls = zip(seen.calls, columns[len(inputs) :], strict=True)
     mixed = {call.owner for call, gradient in calls if mixes_rows(call, gradient, sides, few.size)}
     gradients = {id(parameter): found for parameter, found in zip(parameters, back[arrived:], strict=True)}
-    return mixed, SentAlone(seen, cotangents[-1:], rows[-1][len(inputs) :], gradients)
+    return mixed, SentAlone(seen, cotangents[:1], rows[0][len(inputs) :], gradients)
 
 
 def _check_alone(
