@@ -35,6 +35,7 @@ def by_derivative(model: nn.Module) -> Iterator[None]:
         module.register_forward_hook(_attached, prepend=True)
         for module in model.modules()
         if not isinstance(module, torch.jit.ScriptModule)
+        and not type(module).__module__.startswith("torch.nn.")  # activations there are one operation
         and next(module.children(), None) is None
         and next(module.parameters(), None) is None
     ]
