@@ -171,38 +171,38 @@ def check_pairs(
     arrived = len(inputs) + len(ends)
     edges = [*inputs, *ends, *map(get_gradient_edge, parameters)]
     rows: list[list[Tensor | None]] = []
+    found: list[Tensor | None] = []
     for b in reversed(range(few.size)):  # one at a time: gradients in all parameters may take much memory
-        back = backpropagate(seen.y, edges, cotangents[b : b + 1])
-        rows.insert(0, back[:arrived])
-        _check_alone(model, few, b, y, z[b : b + 1], back[arrived:], parameters)
+        found.clear()
+        alone = _sent_alone(model, few, b, y, z[b : b + 1], parameters)
+        found += backpropagate(seen.y, edges, cotangents[b : b + 1])
+        rows.insert(0, found[:arrived])
+        if not _alike(parameters, alone, found[arrived:]) and not _alike_in_float64(model, few, b, z[b : b + 1]):
+            raise _mixing(model)
+        alone.clear()
     columns = [None if column[0] is None else torch.cat(column) for column in zip(*rows, strict=True)]
     check_inputs(model, columns[: len(inputs)], sides)
     calls = zip(seen.calls, columns[len(inputs) :], strict=True)
     mixed = {call.owner for call, gradient in calls if mixes_rows(call, gradient, sides, few.size)}
-    gradients = {id(parameter): found for parameter, found in zip(parameters, back[arrived:], strict=True)}
+    gradients = {id(parameter): one for parameter, one in zip(parameters, found[arrived:], strict=True)}
     return mixed, SentAlone(seen, cotangents[:1], rows[0][len(inputs) :], gradients)
 
 
-def _check_alone(
-    model: nn.Module,
-    few: Batch,
-    number: int,
-    y: Tensor,
-    z: Tensor,
-    together: Sequence[Tensor | None],
-    parameters: Sequence[Tensor],
-) -> None:
-    """The outputs of one example, and the gradients (1, *shape) in the parameters, are the same in a batch and alone.
+def _sent_alone(
+    model: nn.Module, few: Batch, number: int, y: Tensor, z: Tensor, parameters: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """The gradients (1, *shape) in the parameters, of an example whose outputs alone are what they are among others.
 
     Of several examples y are all outputs, and z (1, *out) the cotangent of this one's.
+
+    Raises:
+        HessdiagError: its outputs are others.
     """
     example = few.narrow(number, number + 1)
     with called_alone(model, example.size):
         own = example.call(model)
     _check_same(model, own.detach(), y[number : number + 1], largest=_largest(y))
-    alone = backpropagate(own, [get_gradient_edge(p) for p in parameters], z.unsqueeze(0))
-    if not _alike(parameters, alone, together) and not _alike_in_float64(model, few, number, z):
-        raise _mixing(model)
+    return backpropagate(own, [get_gradient_edge(p) for p in parameters], z.unsqueeze(0), once=True)
 
 
 def _alike(parameters: Sequence[Tensor], alone: Sequence[Tensor | None], together: Sequence[Tensor | None]) -> bool:
