@@ -202,6 +202,8 @@ def _sums(problem: Problem, part: Batch, checks: Checks, chosen: frozenset[int],
     seed = checks.seed
     few = checks.first(problem.batch, part.size)  # where one fits, two do for the moment
     mixed, alone = _check_few(problem, few, owners, seed) if part.offset == few.offset else (set(), None)
+    if part.size > 2 or not chosen >= {*part.numbers}:
+        alone = None  # else it tells of a half of this part
     watched, inputs = differentiable(part)
     seen = watch_measured(problem, watched, keep_outputs=True)
     y = seen.y.detach()
@@ -225,7 +227,7 @@ def _sums(problem: Problem, part: Batch, checks: Checks, chosen: frozenset[int],
     of_loss = dict(zip(moved, of_parameters, strict=True))
     of_own = CheckedGradients(part, seen, every[calls:], own, [[of_loss.get(block.name)] for block in blocks], [False])
     # One half tells what reaches the other; autograd's gradient of the loss, of all examples, tells the rest.
-    if alone is not None and part.size <= 2 and chosen >= {*part.numbers}:  # a half of which is the first
+    if alone is not None:
         sent = [_sent_alone(problem, few, alone)]
     else:
         checked = _Checked.of(problem, part, chosen, seed, whole=_Checked(part, seen, inputs, halves[0]))
