@@ -115,7 +115,7 @@ def _as_they_arrive(
     known: dict[int, Tensor | DrawnClasses | None] = {}
     if isinstance(cotangents, DrawnClasses):
         known[len(calls) - 1] = cotangents
-    waiting = {n: {p for p, call in enumerate(calls) if call.owner in block.owners} for n, block in blocks.items()}
+    waiting = {number: _places(block, calls) for number, block in blocks.items()}
     waiting |= {number: {place} for place, number in enumerate(leaves, start=len(calls))}
     of_steps: list[Tensor] = []
     asked = {place: edge for place, edge in edges.items() if place not in known}
@@ -132,6 +132,11 @@ def _as_they_arrive(
         found.clear()
     if seen.steps is not None:
         yield last, Dense(torch.stack(of_steps).sum(dim=0).transpose(0, 1)) if of_steps else None
+
+
+def _places(block: Block, calls: Sequence[LayerCall]) -> set[int]:
+    """Numbers of the calls of a block's layers; a scalar is measured without."""
+    return {place for place, call in enumerate(calls) if block.kind != "scalar" and call.owner in block.owners}
 
 
 def _jacobian(

@@ -99,7 +99,7 @@ class SentAlone:
     """What a random cotangent of one example of a few became.
 
     Attributes:
-        seen: the watched pass of all of them, through which nothing can be sent any more.
+        seen: the watched pass of all of them.
         cotangent: (1, B, *out), zero of the others.
         phis: for each call the (1, *output shape) gradient in its output, or None.
         gradients: in the parameters (1, *shape) that are trained, by identity.
@@ -175,7 +175,7 @@ def check_pairs(
     for b in reversed(range(few.size)):  # one at a time: gradients in all parameters may take much memory
         found.clear()
         alone = _sent_alone(model, few, b, y, z[b : b + 1], parameters)
-        found += backpropagate(seen.y, edges, cotangents[b : b + 1], once=b == 0)
+        found += backpropagate(seen.y, edges, cotangents[b : b + 1])
         rows.insert(0, found[:arrived])
         if not _alike(parameters, alone, found[arrived:]) and not _alike_in_float64(model, few, b, z[b : b + 1]):
             raise _mixing(model)
@@ -202,7 +202,7 @@ def _sent_alone(
     with called_alone(model, example.size):
         own = example.call(model)
     _check_same(model, own.detach(), y[number : number + 1], largest=_largest(y))
-    return backpropagate(own, [get_gradient_edge(p) for p in parameters], z.unsqueeze(0), once=True)
+    return backpropagate(own, [get_gradient_edge(p) for p in parameters], z.unsqueeze(0))
 
 
 def _alike(parameters: Sequence[Tensor], alone: Sequence[Tensor | None], together: Sequence[Tensor | None]) -> bool:

@@ -104,12 +104,7 @@ def trace(
 
 
 def backpropagate(
-    y: Tensor | GradientEdge,
-    edges: Sequence[GradientEdge],
-    cotangents: Tensor,
-    *,
-    pieces: Pieces | None = None,
-    once: bool = False,
+    y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor, *, pieces: Pieces | None = None
 ) -> list[Tensor | None]:
     """Back-propagate Q cotangents of the outputs, in `pieces` or at once.
 
@@ -118,7 +113,6 @@ def backpropagate(
         edges: places to differentiate at.
         cotangents: (Q, B, *out).
         pieces: where they do not fit into memory together: what passes by is then that of a few.
-        once: of one cotangent, after which the memory of the forward pass is no longer needed.
 
     Returns:
         For each edge the (Q, *shape) gradients, or None where the outputs do not depend on it.
@@ -128,7 +122,7 @@ def backpropagate(
     if not edges or (isinstance(y, Tensor) and not y.requires_grad):
         return [None] * len(edges)
     if len(cotangents) == 1:
-        single = torch.autograd.grad(y, edges, cotangents[0], retain_graph=not once, allow_unused=True)
+        single = torch.autograd.grad(y, edges, cotangents[0], retain_graph=True, allow_unused=True)
         return [None if g is None else _strided(g).unsqueeze(0) for g in single]
     try:
         return _at_once(y, edges, cotangents)

@@ -130,3 +130,38 @@ def test_in_stretches_the_jacobians_are_those_of_one_pass(
         order.append(number)
     assert sorted(order) == [*range(len(blocks) + 1)]
     assert (order[:-1] != sorted(order[:-1])) == (least < 2**40)
+
+
+class Scaled(nn.Linear):
+    """A layer with a scalar of its own, called twice."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Scaled()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer.scale * self.layer(torch.tanh(self.layer(x)))
+
+
+@pytest.mark.parametrize("examples", [1, 3])
+def test_a_scalar_of_a_layer_is_no_part_of_its_calls(examples: int) -> None:
+    torch.manual_seed(0)
+    model, x = Twice().double(), torch.randn(examples, 3, dtype=torch.float64)
+    blocks, _ = find_blocks(model)
+    found = dict(all_jacobians(model, Batch.of(x, None), blocks, unit_cotangents))
+    for number, block in enumerate(blocks):
+        rows = found[number].dense()
+        for b in range(examples):
+            y = model(x[b : b + 1])[0]
+            for c in range(3):
+                (want,) = torch.autograd.grad(y[c], model.get_parameter(block.name), retain_graph=True)
+                torch.testing.assert_close(rows.J[b, c] * rows.size, want.flatten())
