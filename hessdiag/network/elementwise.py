@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ def by_derivative(model: nn.Module) -> Iterator[None]:
         if not isinstance(module, torch.jit.ScriptModule)
         and not type(module).__module__.startswith("torch.nn.")  # activations there are one operation
         and next(module.children(), None) is None
-        and next(module.parameters(), None) is None
+        and next(chain(module.parameters(), module.buffers()), None) is None
     ]
     try:
         yield
@@ -82,9 +83,10 @@ def _operations(last: Node | None, before: Node | None) -> set[Node]:
 
 def _derivative(module: nn.Module, x: Tensor, written: Tensor) -> Tensor | None:
     """The derivative at x, from a second call; None where that writes something else, as one of random numbers."""
-    leaf = x.detach().requires_grad_()
+    leaf, attributes = x.detach().requires_grad_(), dict(vars(module))
     with saved_tensors_hooks(lambda kept: kept, lambda kept: kept):  # not those of a checkpoint
         again = module.forward(leaf.clone())  # it may be written to
+        vars(module).update(attributes)  # what it keeps of a call is that of the first
         if not torch.equal(again, written):
             return None
         (derivative,) = torch.autograd.grad(again, leaf, torch.ones_like(again))

@@ -140,3 +140,33 @@ def test_may_be_written_to_afterwards(data: tuple[Tensor, Tensor]) -> None:
     seen, found = gradients(model, x, cotangents)
     assert "_ScaledBackward" in operations(seen.y)
     torch.testing.assert_close(found, expected(model, x, cotangents))
+
+
+class Kept(nn.Module):
+    """A network whose last layer also reads what an activation kept of its call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.act = nn.Linear(4, 6), nn.Linear(6, 3), Keeps(gelu)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.act(self.first(x)) + self.act.kept)
+
+
+class Keeps(Written):
+    kept: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = super().forward(x)
+        return self.kept
+
+
+def test_what_an_activation_keeps_of_its_call_is_that_of_the_first(data: tuple[Tensor, Tensor]) -> None:
+    x, cotangents = data
+    model = Kept().to(DTYPE)
+    seen = trace(model, Batch((x,), {}, None, len(x)), ["first", "last"])
+    (found,) = backpropagate(seen.y, [seen.calls[0].output_edge], cotangents)
+    h = model.first(x)
+    y = model.last(2 * gelu(h))
+    want = torch.stack([torch.autograd.grad(y, h, v, retain_graph=True)[0] for v in cotangents])
+    torch.testing.assert_close(found, want)
