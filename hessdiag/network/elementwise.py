@@ -56,8 +56,8 @@ def _attached(module: nn.Module, args: tuple[Any, ...], written: Any) -> Any:
         return None
     if is_functorch_wrapped_tensor(x) or len(_operations(written.grad_fn, x.grad_fn)) < FEWEST:
         return None
-    derivative = _derivative(module, x, written)
-    return None if derivative is None else _Scaled.apply(x, written.detach(), derivative)  # type: ignore[no-untyped-call]
+    again = _again(module, x, written)
+    return None if again is None else _Scaled.apply(x, *again)  # type: ignore[no-untyped-call]
 
 
 def _operations(last: Node | None, before: Node | None) -> set[Node]:
@@ -81,8 +81,8 @@ def _operations(last: Node | None, before: Node | None) -> set[Node]:
     return seen
 
 
-def _derivative(module: nn.Module, x: Tensor, written: Tensor) -> Tensor | None:
-    """The derivative at x, from a second call; None where that writes something else, as one of random numbers."""
+def _again(module: nn.Module, x: Tensor, written: Tensor) -> tuple[Tensor, Tensor] | None:
+    """What a second call writes, and its derivative at x; None where that is something else, as of random numbers."""
     leaf, attributes = x.detach().requires_grad_(), dict(vars(module))
     with saved_tensors_hooks(lambda kept: kept, lambda kept: kept):  # not those of a checkpoint
         again = module.forward(leaf.clone())  # it may be written to
@@ -90,7 +90,7 @@ def _derivative(module: nn.Module, x: Tensor, written: Tensor) -> Tensor | None:
         if not torch.equal(again, written):
             return None
         (derivative,) = torch.autograd.grad(again, leaf, torch.ones_like(again))
-    return derivative
+    return again.detach(), derivative
 
 
 class _Scaled(torch.autograd.Function):

@@ -145,9 +145,9 @@ def test_may_be_written_to_afterwards(data: tuple[Tensor, Tensor]) -> None:
 class Kept(nn.Module):
     """A network whose last layer also reads what an activation kept of its call."""
 
-    def __init__(self) -> None:
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.first, self.last, self.act = nn.Linear(4, 6), nn.Linear(6, 3), Keeps(gelu)
+        self.first, self.last, self.act = nn.Linear(4, 6), nn.Linear(6, 3), Keeps(function)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.act(self.first(x)) + self.act.kept)
@@ -161,12 +161,20 @@ class Keeps(Written):
         return self.kept
 
 
-def test_what_an_activation_keeps_of_its_call_is_that_of_the_first(data: tuple[Tensor, Tensor]) -> None:
+def twice_tanh(x: Tensor) -> Tensor:
+    return torch.tanh(2 * x)
+
+
+@pytest.mark.parametrize("function", [gelu, twice_tanh])
+def test_what_an_activation_keeps_of_its_call_is_that_of_the_first(
+    function: Callable[[Tensor], Tensor], data: tuple[Tensor, Tensor]
+) -> None:
+    """Also where what it wrote is saved for the way back."""
     x, cotangents = data
-    model = Kept().to(DTYPE)
+    model = Kept(function).to(DTYPE)
     seen = trace(model, Batch((x,), {}, None, len(x)), ["first", "last"])
     (found,) = backpropagate(seen.y, [seen.calls[0].output_edge], cotangents)
     h = model.first(x)
-    y = model.last(2 * gelu(h))
+    y = model.last(2 * function(h))
     want = torch.stack([torch.autograd.grad(y, h, v, retain_graph=True)[0] for v in cotangents])
     torch.testing.assert_close(found, want)
