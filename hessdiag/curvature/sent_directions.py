@@ -92,7 +92,8 @@ class Sent:
                     if rows is not None and between is not None:
                         rows.add(number, *means(between[:, :, :count, :, :count]))
                     both[:, number] = gram[:, :count, :count].detach()
-                    squares[number] = gram[:, -1, -1].sum() / size**2
+                    if step is not None:
+                        squares[number] = gram[:, -1, -1].sum() / size**2
                 yield number, jacobian
 
         sums: dict[str, Any] = {}

@@ -68,7 +68,8 @@ class Sites(Jacobian):
             rows = self.phi.squeeze(3)
             gram = torch.bmm(rows, rows.transpose(1, 2)) * self.u.square().sum(dim=(1, 2)).view(B, 1, 1)
         else:
-            gram = _gram(_coordinates(self.u, C * n), self.phi)
+            factor = _coordinates(self.u, C * n)
+            gram = _gram(factor, self.phi, triangular=factor is not self.u)
         return enlarged(gram, self.size**2)
 
     def paired(self, other: Jacobian) -> Tensor:
@@ -204,17 +205,17 @@ def _common_coordinates(here: Sites, there: Sites) -> tuple[Tensor, Tensor]:
     return first, first if there is here else few[:, B * T :].view(len(few), *there.u.shape[::2]).transpose(0, 1)
 
 
-def _gram(u: Tensor, phi: Tensor) -> Tensor:
+def _gram(u: Tensor, phi: Tensor, *, triangular: bool) -> Tensor:
     """Gram matrices (B, C, C) of Σ_t φ_ct ⊗ u_t, formed for a few of the n channels at a time."""
     B, C, n, T = phi.shape
     r = u.shape[1]
     gram = phi.new_zeros(B, C, C)
     if phi.stride(2) == 1 and C * n * T * r >= ALONE:  # of a linear layer: to copy it would take as long
-        strips = _strips(T) if r == T and not u.tril(-1).any() else [slice(0, r)]
+        strips = _strips(T) if triangular else [slice(0, r)]
         for each, factor, rows in zip(gram, u, phi.transpose(2, 3), strict=True):  # rows are (C, T, n)
             channels = max(1, FORMED // (C * r))
             for start, strip in product(range(0, n, channels), strips):
-                first = strip.start if len(strips) > 1 else 0  # left of it there are zeros
+                first = strip.start  # left of it there are zeros
                 J = torch.matmul(factor[strip, first:], rows[:, first:, start : start + channels]).flatten(1)
                 each += J @ J.T  # (C, strip channels)
         return gram

@@ -256,11 +256,12 @@ def check_outputs(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Ten
     Raises:
         HessdiagError: they do not.
     """
+    largest = _largest(y)
     for side in groups:
         chosen = [number for number, inside in enumerate(side.tolist()) if inside]
         with called_alone(model, len(chosen)):
             alone = part.select(chosen).call(model).detach()
-        _check_same(model, alone, y[chosen], largest=_largest(y))
+        _check_same(model, alone, y[chosen], largest=largest)
 
 
 def _check_same(model: nn.Module, alone: Tensor, together: Tensor, *, largest: float) -> None:
@@ -273,6 +274,7 @@ def _check_same(model: nn.Module, alone: Tensor, together: Tensor, *, largest: f
 
 
 def _largest(y: Tensor) -> float:
+    """Norm of the outputs (B, *out) of one example, at most."""
     return float(y.flatten(1).norm(dim=1).max())
 
 

@@ -228,7 +228,7 @@ def _sums(problem: Problem, part: Batch, checks: Checks, chosen: frozenset[int],
     of_own = CheckedGradients(part, seen, every[calls:], own, [[of_loss.get(block.name)] for block in blocks], [False])
     # One half tells what reaches the other; autograd's gradient of the loss, of all examples, tells the rest.
     if alone is not None:
-        sent = [_sent_alone(problem, few, alone)]
+        sent = [_told_by_pairs(problem, few, alone)]
     else:
         checked = _Checked.of(problem, part, chosen, seed, whole=_Checked(part, seen, inputs, halves[0]))
         z = _check_cotangent(own[0], part, seed)
@@ -324,8 +324,8 @@ def _check_sent_back(problem: Problem, checked: _Checked, z: Tensor, mixed: set[
     return CheckedGradients(checked.part, checked.seen, found[: len(calls)], alone, truth, [True])
 
 
-def _sent_alone(problem: Problem, few: Batch, alone: SentAlone) -> CheckedGradients:
-    """The same of what was sent back while pairs were checked."""
+def _told_by_pairs(problem: Problem, few: Batch, alone: SentAlone) -> CheckedGradients:
+    """As `_check_sent_back`, of what was sent back while pairs were checked."""
     truth = [[alone.gradients.get(id(block_parameter(problem.model, block)))] for block in problem.blocks]
     return CheckedGradients(few, alone.seen, alone.phis, alone.cotangent, truth, [True])
 

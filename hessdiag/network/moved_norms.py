@@ -55,9 +55,7 @@ class MovedNorms:
         return cls(count, both, frozenset(names))
 
     @contextmanager
-    def taking_steps(
-        self, model: nn.Module, examples: int, record: Callable[[GradientEdge], None] = lambda _: None
-    ) -> Iterator[Tensor]:
+    def taking_steps(self, model: nn.Module, examples: int, record: Callable[[GradientEdge], None]) -> Iterator[Tensor]:
         """Call the model in this context with steps (B, O) along the directions, all zero, which are yielded.
 
         Told to `record` is where the gradient of each normalisation's own steps arrives.

@@ -8,7 +8,7 @@ free again, and the next pass goes on from there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -92,28 +92,21 @@ def segments(
         asked[edge.node].append(place)
     found: list[Segment] = []
     start, here, left = y, [], set(range(len(edges)))
-    for node, numbers, alone in _way_back(origin, asked):
+    for node, stop in _way_back(origin, asked):
         told = asked.get(node, [])
         here += told
         left -= {*told}
-        if (
-            alone
-            and len(numbers) == 1
-            and sum(sizes[place] for place in here) >= least
-            and left
-            and node != origin.node
-        ):
-            stop = GradientEdge(node, next(iter(numbers)))
+        if stop is not None and left and sum(sizes[place] for place in here) >= least:
             found.append(Segment(start, tuple(here), stop))
             start, here = stop, []
     return [*found, Segment(start, (*here, *sorted(left)), None)]
 
 
-def _way_back(origin: GradientEdge, asked: dict[Node, list[int]]) -> list[tuple[Node, set[int], bool]]:
-    """Nodes that lead to an edge that is asked for, those of later operations first.
+def _way_back(origin: GradientEdge, asked: Collection[Node]) -> list[tuple[Node, GradientEdge | None]]:
+    """Nodes that lead to one that is asked for, those of later operations first.
 
     Returns:
-        With each, which of its outputs are read, and whether all that comes after it is reached through it alone.
+        With each its only output that is read, if all that comes after it is reached through this alone.
     """
     below: dict[Node, list[tuple[Node, int]]] = {}
     stack = [origin.node]
@@ -130,13 +123,14 @@ def _way_back(origin: GradientEdge, asked: dict[Node, list[int]]) -> list[tuple[
     for node in reversed(order):
         if node in asked or any(one in leads for one, _ in below[node]):
             leads.add(node)
-    found: list[tuple[Node, set[int], bool]] = []
+    found: list[tuple[Node, GradientEdge | None]] = []
     reached: dict[Node, set[int]] = {origin.node: {origin.output_nr}}
     for node in order:
         if node not in reached:
             continue
         numbers = reached.pop(node)
-        found.append((node, numbers, not reached))
+        alone = not reached and len(numbers) == 1 and node != origin.node
+        found.append((node, GradientEdge(node, next(iter(numbers))) if alone else None))
         for one, number in below[node]:
             if one in leads:
                 reached.setdefault(one, set()).add(number)

@@ -108,9 +108,14 @@ class NetworkShape:
         """Elements that layers write that are not the outputs."""
         return self.written - self.returned - self.outputs
 
+    @property
+    def has_stretches(self) -> bool:
+        """Whether holding the gradients of one at a time saves memory."""
+        return 2 * self.stretch < self.inner
+
     def pays_in_pieces(self, cotangents: int) -> bool:
         """Whether the way back is gone in stretches, as gradients in all layers at once are new memory."""
-        return 2 * self.stretch < self.inner and cotangents * self.element_size * self.inner >= 2 * LEAST
+        return self.has_stretches and cotangents * self.element_size * self.inner >= 2 * LEAST
 
     def most_in_pieces(self, memory: int, *, drawn: bool = False) -> int:
         """Cotangents of one example that can be sent back `SENT_AT_ONCE` at a time, the gradients of a stretch held.
@@ -120,7 +125,7 @@ class NetworkShape:
         room = memory * 7 // 8 - self.bytes_per_example(SENT_AT_ONCE)
         outputs = self.dense + (not drawn) * self.outputs
         whole = max(0, room) // max(self.element_size * (self.inner + outputs), 1)
-        if 2 * self.stretch >= self.inner:
+        if not self.has_stretches:
             return whole
         return max(whole, (room - LEAST) // max(self.element_size * (2 * self.stretch + outputs), 1))
 
@@ -209,9 +214,10 @@ def _stretch(model: nn.Module, blocks: Sequence[Block], seen: Trace, examples: i
         return 0
     calls = [call for call in seen.calls if not writes_outputs(seen.y, call.output_edge)]
     parameters = [block_parameter(model, block) for block in blocks if not block.structured]
-    edges = [call.output_edge for call in calls] + [get_gradient_edge(p) for p in parameters if p.requires_grad]
-    sizes = [math.prod(call.output_shape) // examples for call in calls] + [0] * len(edges)
-    return max(sum(sizes[place] for place in stretch.places) for stretch in segments(seen.y, edges, sizes))
+    leaves = [get_gradient_edge(parameter) for parameter in parameters if parameter.requires_grad]
+    sizes = [math.prod(call.output_shape) // examples for call in calls] + [0] * len(leaves)
+    found = segments(seen.y, [*(call.output_edge for call in calls), *leaves], sizes)
+    return max(sum(sizes[place] for place in stretch.places) for stretch in found)
 
 
 @dataclass(frozen=True)

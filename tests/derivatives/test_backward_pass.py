@@ -132,31 +132,34 @@ def test_in_stretches_the_jacobians_are_those_of_one_pass(
     assert (order[:-1] != sorted(order[:-1])) == (least < 2**40)
 
 
-class Scaled(nn.Linear):
-    """A layer with a scalar of its own, called twice."""
+class Scale(nn.Module):
+    """Multiplies by a scalar."""
 
-    def __init__(self) -> None:
-        super().__init__(3, 3)
-        self.scale = nn.Parameter(torch.tensor(1.5))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x)
-
-
-class Twice(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer = Scaled()
+        self.factor = nn.Parameter(torch.tensor(1.5))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer.scale * self.layer(torch.tanh(self.layer(x)))
+        return self.factor * x
+
+
+class ScaledTwice(nn.Module):
+    """Its scalar multiplies in two places, and so does its layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(3, 3), Scale()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale(self.layer(torch.tanh(self.scale(self.layer(x)))))
 
 
 @pytest.mark.parametrize("examples", [1, 3])
-def test_a_scalar_of_a_layer_is_no_part_of_its_calls(examples: int) -> None:
+def test_a_scalar_that_multiplies_twice_has_the_rows_that_autograd_gives(examples: int) -> None:
     torch.manual_seed(0)
-    model, x = Twice().double(), torch.randn(examples, 3, dtype=torch.float64)
+    model, x = ScaledTwice().double(), torch.randn(examples, 3, dtype=torch.float64)
     blocks, _ = find_blocks(model)
+    assert [block.kind for block in blocks] == ["weight", "bias", "scalar"]
     found = dict(all_jacobians(model, Batch.of(x, None), blocks, unit_cotangents))
     for number, block in enumerate(blocks):
         rows = found[number].dense()
