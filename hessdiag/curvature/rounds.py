@@ -19,6 +19,7 @@ from hessdiag.network.blocks import block_parameter
 from hessdiag.results.numbers import Array
 
 MIN_DIRECTIONS = 6  # directions that still tell their own noise
+FEWEST, SURELY = 4, 10.0  # that tell it roughly: where a pilot foretells so many times less noise than is asked for
 MARGIN = 1.3  # on the standard error that a pilot foretells: its own noise must rarely miss `rtol`
 TAILS = 6.0  # how many times fewer degrees of freedom a variance of fourth powers of Gaussians has
 
@@ -101,7 +102,7 @@ def directions_wanted(
     margin: float = MARGIN,
     at_once: float = math.inf,
 ) -> int:
-    """Directions, `MIN_DIRECTIONS` to `room`, that should bring the diagonal blocks `own` to `rtol`.
+    """Directions, `FEWEST` to `room`, that should bring the diagonal blocks `own` to `rtol`.
 
     Args:
         found: of a pilot.
@@ -113,8 +114,9 @@ def directions_wanted(
         at_once: directions that fit into a round; only those of one round make pairs.
     """
     value, shared, apart = (np.diagonal(each)[own] for each in (found.value, found.shared, found.apart))
-    target = (rtol * np.maximum(value, 0) / margin) ** 2
-    q = np.arange(min(MIN_DIRECTIONS, room), room + 1, dtype=np.int64)[:, None]
+    q = np.arange(min(FEWEST, room), room + 1, dtype=np.int64)[:, None]
+    sure = np.where(q < MIN_DIRECTIONS, SURELY, 1.0)
+    target = (rtol * np.maximum(value, 0) / (margin * sure)) ** 2
     rounds = np.ceil(q / max(at_once, MIN_DIRECTIONS)).clip(1)
     each = np.ceil(q / rounds).clip(2)
     variance = (4 * (each - 2) * np.maximum(shared, 0) + 2 * np.maximum(apart, 0)) / (each * (each - 1) * rounds)
@@ -125,11 +127,11 @@ def directions_wanted(
 def equal_rounds(random: int, at_once: int) -> tuple[int, int]:
     """As many equal rounds as it takes for `at_once` directions to fit, and how many each has.
 
-    >>> equal_rounds(50, 20), equal_rounds(7, 2)
-    ((3, 17), (2, 6))
+    >>> equal_rounds(50, 20), equal_rounds(7, 2), equal_rounds(4, 20)
+    ((3, 17), (2, 6), (1, 4))
     """
     count = -(-random // max(MIN_DIRECTIONS, at_once))
-    return count, max(MIN_DIRECTIONS, -(-random // count))
+    return count, max(min(MIN_DIRECTIONS, random), -(-random // count))
 
 
 def weight_places(problem: Problem) -> list[int]:

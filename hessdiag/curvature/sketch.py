@@ -25,6 +25,7 @@ far the pilots can be trusted is the matter of `hessdiag.curvature.estimators.co
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -41,6 +42,7 @@ from hessdiag.curvature.pair_groups import PAIRS, HeldPairs, PairGroups
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.room import Room
 from hessdiag.curvature.rounds import (
+    FEWEST,
     MIN_DIRECTIONS,
     Round,
     combine,
@@ -70,6 +72,7 @@ MARGIN = 1.25  # on the standard error that a pilot foretells; the most that one
 HEAVY_TAILS = 2.0  # where a basis leaves little of a low rank, but now and then much
 PAIR = 2  # examples of a group, which are in memory at once
 LOW_RANK = 10.0  # effective rank under which deflation pays
+SURELY_LOW = LOW_RANK / 2  # of a quarter of the first pilot's examples: the others need not be asked
 CONCENTRATED = 50.0  # under which, and under a twentieth of the outputs, it may where many directions are wanted
 COSTLY = 160  # directions from which a basis is tried for a few blocks of low rank
 TRIAL = 0.25  # of those directions, at most, which it may cost to try
@@ -148,11 +151,13 @@ class _Pilot:
     def run(self, directions: Directions, *, heavy_tails: bool = False) -> Round:
         """What so many directions tell, with ζ₁ and ζ₂ as precise as they can be had.
 
-        What a basis leaves of a low rank has heavy tails, which the pairs themselves show best.
+        What a basis leaves of a low rank has heavy tails, which the pairs themselves show best. Without one, a rank
+        that is surely low is all that is asked for.
         """
         if heavy_tails:
             return _round(self.problem, directions, self.room, self.seed, self.work)
-        found = _round(self.problem, directions, self.room, self.seed, self.work, Beside(components=True))
+        enough = None if directions.fixed else _is_surely_low
+        found = _round(self.problem, directions, self.room, self.seed, self.work, Beside(components=True), enough)
         value, shared = np.diagonal(found.value), np.diagonal(found.shared).copy()
         own = [i for i in weight_places(self.problem) if value[i] > SMALL and found.ranks.norms_sq[i] > 0]
         if own and not directions.fixed:
@@ -164,8 +169,8 @@ class _Pilot:
         return replace(found, shared=shared, apart=found.apart + 3 * shared)
 
     def wanted(self, found: Round, room: int, *, fixed: int = 0, heavy_tails: bool = False) -> int:
-        """Directions, `MIN_DIRECTIONS` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
-        return int(self.wanted_by_block(found, room, fixed=fixed, heavy_tails=heavy_tails).max(initial=MIN_DIRECTIONS))
+        """Directions, `FEWEST` to `room`, that should bring all weight blocks of the whole batch to `rtol`."""
+        return int(self.wanted_by_block(found, room, fixed=fixed, heavy_tails=heavy_tails).max(initial=FEWEST))
 
     def wanted_by_block(self, found: Round, room: int, *, fixed: int = 0, heavy_tails: bool = False) -> Array:
         """The same for each weight block."""
@@ -176,6 +181,11 @@ class _Pilot:
         wanted = partial(directions_wanted, found, rtol=self.rtol, room=room, parts=self.size, margin=margin)
         each = [wanted(own=[place], at_once=self.room.most - fixed) for place in weight_places(self.problem)]
         return np.array(each)
+
+
+def _is_surely_low(found: Round) -> bool:
+    """Whether some examples of the first pilot tell that a basis will be tried."""
+    return found.ranks.median() < SURELY_LOW
 
 
 def _choose(pilot: _Pilot, products: int, outputs: int) -> tuple[Round, tuple[Directions, int]]:
@@ -212,7 +222,7 @@ def _with_or_without_basis(
     ranks, own, most = first.ranks.effective(), weight_places(pilot.problem), pilot.room.most
     rank = first.ranks.median()
     most_low = rank < LOW_RANK  # false where there is no curvature
-    plain = Directions(int(wanted.max(initial=MIN_DIRECTIONS)))
+    plain = Directions(int(wanted.max(initial=FEWEST)))
     low = ranks < max(LOW_RANK, min(CONCENTRATED, outputs / 20))
     if not most_low and (plain.random < COSTLY or not low[own].any()):
         return plain, 0
@@ -278,8 +288,12 @@ def _round(
     seed: int,
     work: Work,
     beside: Beside = NOTHING_BESIDE,
+    enough: Callable[[Round], bool] | None = None,
 ) -> Round:
-    """One independent set of directions for every example of a batch."""
+    """One independent set of directions for every example of a batch.
+
+    A quarter of the examples comes first and alone where it may already tell `enough`.
+    """
     batch, q = problem.batch, directions.random
     cotangents = directions.cotangents(problem.loss) + (beside.step is not None)
     pieces = room.pieces(cotangents)
@@ -301,7 +315,13 @@ def _round(
     groups = beside.groups or beside.apart
     at_once = fitting if groups is None else groups.chunk(1 if beside.apart else fitting)
     name = f"sketches, {directions.name}, {q} + {directions.fixed} directions"
-    sums = work.total(name, list(batch.chunks(at_once)), measure)
+    first = batch.size if enough is None else -(-batch.size // 4)
+    sums = work.total(name, list(batch.narrow(0, first).chunks(at_once)), measure)
+    if enough is not None and first < batch.size:
+        found = Round.of(sums, first, q)
+        if enough(found):
+            return found
+        sums = add([sums, work.total(name, list(batch.narrow(first, batch.size).chunks(at_once)), measure)])
     return replace(
         Round.of(sums, batch.size, q),
         first_step={key: sums[key] for key in KEYS} if beside.step is not None else None,

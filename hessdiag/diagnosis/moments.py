@@ -209,7 +209,7 @@ def _sums(problem: Problem, part: Batch, checks: Checks, chosen: frozenset[int],
     y = seen.y.detach()
     _check_finite(y)
     halves = halves_of(part, seed)
-    if part.offset != few.offset or part.size > few.size:  # else that was checked just now
+    if part.size > (few.size if part.offset == few.offset else 1):  # else checked just now, or alone already
         check_outputs(model, part, y, halves)
     own = loss.gradient(y, part.targets).unsqueeze(0)  # (1, B, *out)
     ends = [call.output_edge for call in seen.calls]

@@ -1,66 +1,14 @@
-"""Displacements of rank one: what they move, by hooks and by the weights' tangents, and the basis that is made."""
+"""The basis that is made of what random displacements move."""
 
-from collections.abc import Callable
-from dataclasses import replace
-
-import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from hessdiag.curvature import range_finder
 from hessdiag.curvature.range_finder import range_basis
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.backward_pass import watch
 from hessdiag.derivatives.losses import MeanSquaredError
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
-from hessdiag.network.hooks import trace
-from hessdiag.network.preserve import preserve_state
-from tests.networks import BUILDERS, build
-
-
-def grouped() -> tuple[nn.Module, Tensor]:
-    layers = (nn.Conv2d(4, 6, 3, groups=2, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3, stride=2), nn.Flatten())
-    return nn.Sequential(*layers).double(), torch.randn(3, 4, 5, 5, dtype=torch.float64)
-
-
-def tied() -> tuple[nn.Module, Tensor]:
-    model = nn.Sequential(nn.Embedding(11, 4), nn.Tanh(), nn.Linear(4, 11, bias=False)).double()
-    model[2].weight = model[0].weight
-    return model, torch.randint(11, (3, 5))
-
-
-NETWORKS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {"grouped": grouped, "tied": tied}
-
-
-def samples(model: nn.Module, x: Tensor, count: int) -> Tensor:
-    torch.manual_seed(0)
-    batch = Batch.of(x, None)
-    called = {call.owner for call in trace(model, batch, [path for path, _ in model.named_modules()]).calls}
-    ruled = [replace(b, structured=b.structured and called.issuperset(b.owners)) for b in find_blocks(model)[0]]
-    blocks = [replace(b, structured=True) if b.kind == "scalar" else b for b in ruled]  # attention calls no projection
-    problem = Problem(model, batch, MeanSquaredError(), blocks)
-    scales = [1.0 + i for i in range(len(blocks))]
-    generator = torch.Generator().manual_seed(0)
-    with preserve_state(model, seed=0):
-        moved = range_finder._samples(problem, batch, watch(model, batch, blocks), count, scales, generator)
-        return torch.stack(list(moved))
-
-
-@pytest.mark.parametrize("name", [*BUILDERS, *NETWORKS])
-def test_what_layers_write_more_moves_the_outputs_as_their_weights_do(name: str, monkeypatch) -> None:
-    model, x = NETWORKS[name]() if name in NETWORKS else build(name)
-    found = samples(model, x, 5)
-    monkeypatch.setattr(range_finder, "_moved_outputs", lambda *_: None)
-    expected = samples(model, x, 5)
-    assert float(expected.abs().max()) > 0
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
-
-
-def test_the_hooks_are_gone_afterwards() -> None:
-    model, x = grouped()
-    samples(model, x, 2)
-    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_the_basis_is_orthonormal_for_every_example_and_spans_a_small_range() -> None:

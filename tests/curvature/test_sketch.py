@@ -197,6 +197,24 @@ def test_sketches_that_choose_their_number_are_no_part_of_the_estimate(network, 
     assert report.blocks[0].products == sum(directions.cost for directions, _ in rounds)
 
 
+@pytest.mark.parametrize(("network", "asked"), [(deep_relu, [2]), (linear, [2, 6])])
+def test_of_the_first_pilot_a_quarter_is_enough_where_the_rank_is_surely_low(network, asked, monkeypatch) -> None:
+    seen = []
+
+    class Counted(Work):
+        def total(self, name, parts, measure):
+            if ", pilot," in name:
+                seen.append(sum(part.size for part in parts))
+            return super().total(name, parts, measure)
+
+    monkeypatch.setattr("hessdiag.diagnosis.diagnose.Work", Counted)
+    torch.manual_seed(0)
+    model, x = network()
+    x = torch.randn(32, x.shape[1], dtype=torch.float64)
+    hessdiag.diagnose(model, x, **loss_options("mse", 32, 40), method="sketch", max_products=120)
+    assert seen == asked
+
+
 def test_blocks_without_any_curvature_are_zero_without_a_warning() -> None:
     model = nn.Sequential(nn.Linear(4, 5, bias=False), nn.Linear(5, 3, bias=False))
     for layer in model:
@@ -261,6 +279,15 @@ def test_directions_of_several_rounds_make_fewer_pairs_and_that_is_foretold() ->
         assert math.sqrt(2 * 2 / (count * each * (each - 1))) <= 0.05
     assert at_once[math.inf] < 50
     assert at_once[20] > 75
+
+
+@pytest.mark.parametrize(("noise", "wanted"), [(0.001, 4), (0.01, 6), (0.03, 9)])
+def test_fewer_directions_than_tell_their_noise_well_only_where_next_to_none_is_foretold(noise, wanted) -> None:
+    """ζ₂ so that 6 directions leave this relative error; a variance is told for sure, by very many examples."""
+    one, none = np.ones((1, 1)), np.zeros((1, 1))
+    found = Round(one, one, one, none, noise**2 * 15 * one, one, 12, Ranks(one[0], one[0], one[0]))
+    assert directions_wanted(found, [0], 0.02, 400, margin=1.0, parts=10**6) == wanted
+    assert equal_rounds(4, 400) == (1, 4)
 
 
 @pytest.mark.parametrize("network", ["linear", "layernorm"])
