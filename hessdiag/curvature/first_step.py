@@ -60,9 +60,11 @@ class FirstStep:
     @classmethod
     def of(cls, gradients: Gradients, directions: Mapping[str, Direction] = DIRECTIONS) -> FirstStep:
         """The directions that optimisers make of the gradients of a batch."""
-        each = [direction(gradients) for direction in directions.values()]
-        along = {name: torch.stack([one[name] for one in each]) for name in gradients}
-        return cls(tuple(directions), along)
+
+        def of_one(name: str, gradient: Tensor) -> Tensor:
+            return torch.stack([direction({name: gradient})[name] for direction in directions.values()])
+
+        return cls(tuple(directions), {name: of_one(name, gradient) for name, gradient in gradients.items()})
 
     def moving_norms(self, problem: Problem) -> FirstStep:
         """The same, with normalisations that are no blocks moved with the backward pass to the blocks."""

@@ -27,10 +27,11 @@ class GradientSum:
     parameters: dict[str, nn.Parameter] = field(default_factory=dict)
     total: dict[str, Tensor] = field(default_factory=dict)
     examples: int = 0
+    averaged: bool = False
 
     def start(self, model: nn.Module) -> None:
         """Forget what was added."""
-        self.parameters, self.total, self.examples = trainable(model), {}, 0
+        self.parameters, self.total, self.examples, self.averaged = trainable(model), {}, 0, False
 
     def add(self, gradients: Sequence[Tensor | None], *, examples: int) -> None:
         """Add summed gradients (1, *shape) of some examples, in the order of the parameters."""
@@ -51,7 +52,11 @@ class GradientSum:
         """The same, with None for parameters that the outputs do not depend on."""
         if self.examples != size:
             return None
-        return {name: self.total[name] / size if name in self.total else None for name in self.parameters}
+        if not self.averaged:
+            for name in self.total:  # one takes the memory of another, as new memory takes long
+                self.total[name] = self.total[name] / size
+            self.averaged = True
+        return {name: self.total.get(name) for name in self.parameters}
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
