@@ -60,7 +60,7 @@ class Jacobian(ABC):
 
     @abstractmethod
     def total(self) -> Tensor:
-        """Sum of J over examples, (C, P)."""
+        """Sum of J over examples, (C, P), in memory of its own."""
 
     @abstractmethod
     def along(self, u: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class Dense(Jacobian):
 
     def total(self) -> Tensor:
         """Sum of J over examples, (C, P)."""
-        return self.J.sum(dim=0) * self.size
+        return self.J.sum(dim=0).mul_(self.size)
 
     def along(self, u: Tensor) -> Tensor:
         """J u of every example for O directions (O, P) of the weight, (B, C, O)."""

@@ -83,7 +83,7 @@ class Lookup(Jacobian):
         """Sum of J over examples, (C, P)."""
         C, n = self.phi.shape[1], self.phi.shape[3]
         total = self.phi.new_zeros(C, self.height, n).index_add_(1, self.numbers.flatten(), _flat(self.phi))
-        return total.flatten(1) * self.size
+        return total.flatten(1).mul_(self.size)
 
     def along(self, u: Tensor) -> Tensor:
         """J u of every example for O directions (O, P) of the weight, (B, C, O)."""

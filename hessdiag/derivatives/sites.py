@@ -117,7 +117,7 @@ class Sites(Jacobian):
         B, C, n, T = self.phi.shape
         rows = self.phi.permute(1, 2, 0, 3).reshape(C * n, B * T)
         J = (rows @ self.u.transpose(1, 2).reshape(B * T, -1)).view(C, n, -1)
-        return (J.transpose(1, 2) if self.transposed else J).flatten(1) * self.size
+        return (J.transpose(1, 2) if self.transposed else J).flatten(1).mul_(self.size)
 
     def along(self, u: Tensor) -> Tensor:
         """J u of every example for O directions (O, P) of the weight, (B, C, O)."""

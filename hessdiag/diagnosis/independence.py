@@ -30,6 +30,7 @@ from hessdiag.user_code.trial import REFUSALS
 
 PAIRWISE = 4  # examples of which all pairs are told apart
 SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
+PIECE = 2**18  # numbers that are compared at a time
 REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to each of them
 SAME_GRADIENT = {torch.float32: 2e-2, torch.float64: 1e-6}  # where rounding may turn a ReLU on or off
 
@@ -123,13 +124,19 @@ def check_repeatable(model: nn.Module, part: Batch, y: Tensor, again: Tensor | N
     Raises:
         HessdiagError: it does not.
     """
-    if again is not None and torch.allclose(again, y, rtol=REPEATED, atol=0):
+    if again is not None and _repeats(again, y):
         return
-    if not torch.allclose(part.call(model).detach(), y, rtol=REPEATED, atol=0):
+    if not _repeats(part.call(model).detach(), y):
         raise HessdiagError(
             "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
             " call model.eval() first"
         )
+
+
+def _repeats(again: Tensor, y: Tensor) -> bool:
+    """Whether two passes gave the same; a piece after the other, as new memory for many logits takes long."""
+    pieces = zip(torch.split(again.flatten(), PIECE), torch.split(y.flatten(), PIECE), strict=True)
+    return again.shape == y.shape and all(torch.allclose(a, b, rtol=REPEATED, atol=0) for a, b in pieces)
 
 
 def check_pairs(
@@ -166,7 +173,6 @@ def check_pairs(
     sides = list(torch.eye(few.size, dtype=torch.bool))
     z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    cotangents = alone_in(z, sides)
     ends = [call.output_edge for call in seen.calls]
     arrived = len(inputs) + len(ends)
     edges = [*inputs, *ends, *map(get_gradient_edge, parameters)]
@@ -175,7 +181,9 @@ def check_pairs(
     for b in reversed(range(few.size)):  # one at a time: gradients in all parameters may take much memory
         found.clear()
         alone = _sent_alone(model, few, b, y, z[b : b + 1], parameters)
-        found += backpropagate(seen.y, edges, cotangents[b : b + 1])
+        cotangent = torch.zeros_like(z)  # a new one each time: at the outputs it is the gradient itself
+        cotangent[b] = z[b]
+        found += backpropagate(seen.y, edges, cotangent.unsqueeze(0))
         rows.insert(0, found[:arrived])
         if not _alike(parameters, alone, found[arrived:]) and not _alike_in_float64(model, few, b, z[b : b + 1]):
             raise _mixing(model)
@@ -185,7 +193,7 @@ def check_pairs(
     calls = zip(seen.calls, columns[len(inputs) :], strict=True)
     mixed = {call.owner for call, gradient in calls if mixes_rows(call, gradient, sides, few.size)}
     gradients = {id(parameter): one for parameter, one in zip(parameters, found[arrived:], strict=True)}
-    return mixed, SentAlone(seen, cotangents[:1], rows[0][len(inputs) :], gradients)
+    return mixed, SentAlone(seen, cotangent.unsqueeze(0), rows[0][len(inputs) :], gradients)
 
 
 def _sent_alone(

@@ -347,7 +347,7 @@ def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -
         columns = (vectors * values.unsqueeze(1))[:, :, curved]
         sent: Tensor = columns.permute(2, 0, 1).reshape(-1, part.size, *shape).to(y)
         return sent
-    drawn = gaussians(seed, "curvature probes", part.numbers, (wanted, *shape)).to(y) / math.sqrt(wanted)
+    drawn = gaussians(seed, "curvature probes", part.numbers, (wanted, *shape)).to(y).div_(math.sqrt(wanted))
     return hessian_products(loss, y, part.targets, drawn)
 
 

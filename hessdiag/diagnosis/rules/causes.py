@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hessdiag.diagnosis.rules import curvature_rules, gradient_rules, signal_rules, weight_rules
+from hessdiag.diagnosis.rules import curvature_rules, gradient_rules, nonlinearity_rules, signal_rules, weight_rules
 from hessdiag.diagnosis.rules.network_view import Net
 from hessdiag.results.findings import GRAVITY, Finding
 from hessdiag.results.report import BlockReport
@@ -22,7 +22,8 @@ CAUSES = {
 EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD112", "HD401", "HD108", "HD209", "HD111"}
 DEPTH = {"HD103", "HD104"}  # themselves the cause of these:
 OF_DEPTH = {"HD101", "HD102", "HD110"}
-RULES = (*signal_rules.RULES, *weight_rules.RULES, *curvature_rules.RULES, *gradient_rules.RULES)
+ROOMS = (signal_rules, nonlinearity_rules, weight_rules, curvature_rules, gradient_rules)
+RULES = tuple(rule for room in ROOMS for rule in room.RULES)
 
 
 def find(signals: Signals, blocks: Sequence[BlockReport] = ()) -> tuple[Finding, ...]:
