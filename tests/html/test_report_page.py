@@ -123,9 +123,16 @@ def awkward() -> dict[str, Report]:
 AWKWARD = awkward()
 
 
+class Pages(dict[str, str]):
+    """Each once it is asked for: workers of a run have different tests."""
+
+    def __missing__(self, name: str) -> str:
+        return self.setdefault(name, AWKWARD[name].to_html())
+
+
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return {name: report.to_html() for name, report in AWKWARD.items()}
+    return Pages()
 
 
 @pytest.mark.parametrize("name", AWKWARD)
