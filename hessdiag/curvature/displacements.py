@@ -96,34 +96,35 @@ def moved_outputs(
     return found
 
 
-def _apart(y: Tensor) -> tuple[Tensor, Tensor | None]:
+def _unpacked(y: Tensor) -> tuple[Tensor, Tensor | None]:
     """What is written, and what it moves by in forward mode, if it does."""
     value, along = unpack_dual(y)  # type: ignore[no-untyped-call]
     return value, along
 
 
-def _together(value: Tensor, along: Tensor) -> Tensor:
-    moving: Tensor = make_dual(value, along)  # type: ignore[no-untyped-call]
-    return moving
+def _dual(value: Tensor, along: Tensor) -> Tensor:
+    """Both in one, as forward mode takes them."""
+    dual: Tensor = make_dual(value, along)  # type: ignore[no-untyped-call]
+    return dual
 
 
 def _written_more(y: Tensor, moved: Sequence[Tensor]) -> Tensor:
     """What a layer writes and what it writes more, whose sum in forward mode has one value for all displacements."""
-    value, along = _apart(y)
+    value, along = _unpacked(y)
     total = reduce(torch.add, moved if along is None else [along, *moved])
-    return _together(value, total if total.shape == y.shape else total.expand(y.shape).clone())
+    return _dual(value, total if total.shape == y.shape else total.expand(y.shape).clone())
 
 
 def _batch_norm(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Batch normalisation whose derivative along its input, with fixed statistics, is one product."""
 
     def batch_norm(x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *others: Any) -> Tensor:
-        value, along = _apart(x)
+        value, along = _unpacked(x)
         if along is None or training or mean is None:
             return whole(x, weight, bias, mean, var, training, *others)
         scale = (var + others[1]).rsqrt() * (1 if weight is None else weight)
         y = whole(value, weight, bias, mean, var, training, *others)
-        return _together(y, along * scale.view(-1, *[1] * (x.dim() - 2)))
+        return _dual(y, along * scale.view(-1, *[1] * (x.dim() - 2)))
 
     return batch_norm
 

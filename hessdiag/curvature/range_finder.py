@@ -3,7 +3,7 @@
 A displacement r = Σ s_l a_l b_l^T, of rank one in each layer with a_l, b_l ~ N(0, 1), moves the outputs by a sample of
 covariance Σ s_l² K_l (N. Halko, P. G. Martinsson and J. A. Tropp, arXiv 0909.4061). What layer l writes moves by
 s_l a_l (b_l·u_l), which takes no second product with a weight, and several displacements share a forward pass, so that
-a sample costs little more than a third of a gradient of the batch.
+a sample costs about half a gradient of the batch.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 
 from hessdiag.network.replaced import replaced
 
@@ -50,10 +49,10 @@ def _prelu(input: Tensor, weight: Tensor) -> Tensor:  # named as torch has them
 
 
 def _batch_norm(torchs: Operation) -> Operation:
-    """Torch's batch normalisation, but for a batch of one, and inside `torch.func`'s transforms.
+    """Torch's batch normalisation, but for a batch of one.
 
     There torch's own backward pass is wrong for a gradient that comes back transposed, as from
-    `flatten(2).transpose(1, 2)` behind a stem; and its derivative in forward mode takes several times as long.
+    `flatten(2).transpose(1, 2)` behind a stem.
     """
 
     def batch_norm(
@@ -67,7 +66,7 @@ def _batch_norm(torchs: Operation) -> Operation:
         eps: float,
         cudnn_enabled: bool,
     ) -> Tensor:
-        if len(input) != 1 and (training or not is_functorch_wrapped_tensor(input)):
+        if len(input) != 1:
             return torchs(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
         axes = [0, *range(2, input.dim())]
         return _normalised(input, axes, (weight, bias), None if training else (running_mean, running_var), eps)
@@ -115,13 +114,12 @@ def _normalised(
     mean, var = (None, None) if kept is None else kept
     weight, bias = (None if each is None else each.view(shape) for each in affine)
     if mean is None or var is None:
-        x = x - x.mean(axes, keepdim=True)
+        x, centre = x - x.mean(axes, keepdim=True), None
         scale = (x.square().mean(axes, keepdim=True) + eps).rsqrt()
-        mean = None
     else:
-        scale = (var + eps).rsqrt().view(shape)
+        centre, scale = mean.view(shape), (var + eps).rsqrt().view(shape)
     scale = scale if weight is None else scale * weight
-    if mean is not None:
-        shift = -mean.view(shape) * scale
-        return torch.addcmul(shift if bias is None else shift + bias, x, scale)
-    return x * scale if bias is None else torch.addcmul(bias, x, scale)
+    shift = bias
+    if centre is not None:
+        shift = -centre * scale if bias is None else bias - centre * scale
+    return x * scale if shift is None else torch.addcmul(shift, x, scale)
