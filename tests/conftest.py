@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from hessdiag.network.random_state import seed_torch
+
 torch.set_num_threads(1)  # tensors in tests are small: threads would only wait for one another
 settings.register_profile("default", max_examples=25, deadline=None, derandomize=True, database=None)
 settings.register_profile("thorough", max_examples=500, deadline=None, database=None, print_blob=True)
@@ -47,4 +49,4 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    torch.manual_seed(0)
+    seed_torch(0)

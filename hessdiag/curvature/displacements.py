@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.forward_ad import make_dual, unpack_dual
 from torch.func import jvp, vmap
+from torch.nn import functional
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel
@@ -129,6 +130,18 @@ def _batch_norm(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return batch_norm
 
 
+def _linear(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A linear layer whose derivative along its input is one product; torch adds the bias's, which is 0, slowly."""
+
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        value, along = _unpacked(x)
+        if along is None or any(_unpacked(each)[1] is not None for each in (weight, bias) if each is not None):
+            return whole(x, weight, bias)
+        return _dual(whole(value, weight, bias), whole(along, weight))
+
+    return linear
+
+
 @dataclass(frozen=True)
 class _Moving:
     """A model whose watched layers write more than they do by themselves."""
@@ -143,7 +156,11 @@ class _Moving:
             nothing = torch.zeros(())  # what moves is what the hooks add
 
             def outputs(_: Tensor) -> Tensor:
-                with self._writing(moved), replaced(torch, batch_norm=_batch_norm(torch.batch_norm)):
+                with (
+                    self._writing(moved),
+                    replaced(torch, batch_norm=_batch_norm(torch.batch_norm)),
+                    replaced(functional, linear=_linear(functional.linear)),
+                ):
                     return self.network({}, part)
 
             along: Tensor = jvp(outputs, (nothing,), (nothing,))[1]

@@ -21,6 +21,7 @@ from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss
 from hessdiag.diagnosis.adam_direction import AdamDirection, Values
 from hessdiag.execution.seeds import stream
+from hessdiag.network.random_state import seed_torch
 
 SHARE = 0.5  # of the way to the minimum
 MAX_CURVATURE = 10.0  # of the median curvature
@@ -128,10 +129,8 @@ class Walk:
 
     def _reseed(self, number: int) -> None:
         """Make dropout draw alike whenever the same batch is read."""
-        seed = stream(self.seed, f"virtual step {number}").initial_seed()
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for every other device at each call
-        if any(value.is_cuda for value in self.start.values()):
-            torch.cuda.manual_seed_all(seed)
+        devices = {value.get_device() for value in self.start.values() if value.is_cuda}
+        seed_torch(stream(self.seed, f"virtual step {number}").initial_seed(), devices)
 
 
 def best_constant_rate(steps: Sequence[Along]) -> tuple[float, float]:

@@ -18,6 +18,7 @@ from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import Result, Work
 from hessdiag.experiments.figure import Figure
 from hessdiag.experiments.operation_settings import CHANNELS, SETTINGS, SIDE, WIDTH, Setting
+from hessdiag.network.random_state import seeded_rng
 from hessdiag.results.numbers import Z95
 from hessdiag.results.operation_table import OperationRow, OperationTable
 
@@ -89,8 +90,7 @@ def network(setting: Setting, *, exact: bool = False) -> tuple[nn.Module, nn.Mod
 
 def draw_ratio(setting: Setting, seed: int) -> float:
     """Measure ς behind over ς before the operation of one random network, over one batch of random inputs."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(seed, f"{setting.row} {setting.detail} {setting.reads}").initial_seed())
+    with seeded_rng(stream(seed, f"{setting.row} {setting.detail} {setting.reads}").initial_seed()):
         before, operation, behind, size = network(setting)
         x = before(torch.randn(BATCH_SIZE, *size)).detach().requires_grad_()
         y = operation(x)
@@ -110,8 +110,7 @@ def predict_ratio(setting: Setting) -> float:
     """Predict the same by the calculus, between two marks around the operation."""
     from hessdiag.calculus import predict
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded_rng(0):
         before, operation, behind, size = network(setting, exact=True)
     whole = nn.Sequential(before, Mark(), operation, Mark(), behind)
     prediction = predict(whole, size, batch_size=BATCH_SIZE)

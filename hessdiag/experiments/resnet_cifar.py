@@ -24,6 +24,7 @@ from hessdiag.models.channel_bias import centre
 from hessdiag.models.preconditioned import PreconditionedResNet
 from hessdiag.models.rescalenet import RescaleNet
 from hessdiag.models.resnet import ResNet
+from hessdiag.network.random_state import seeded_rng
 from hessdiag.training.image_training import ImageTraining, standardised
 
 VARIANTS: Mapping[str, Any] = {
@@ -78,8 +79,7 @@ def build_variants(settings: TrainingSettings, images: Tensor, device: str) -> M
     """From a seed to a network, for each variant; `images` are those that biases are centred on."""
 
     def build(name: str, seed: int) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream(seed, f"initialisation of {name}").initial_seed())
+        with seeded_rng(stream(seed, f"initialisation of {name}").initial_seed()):
             network: nn.Module = VARIANTS[name](DEPTH, CLASSES, settings.side, settings.width)
         on(device, network).eval()
         centre(network, images)

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from hessdiag.datasets.image_folder import ImageSplit, read_image_split
@@ -25,6 +24,7 @@ from hessdiag.experiments.figure import Figure
 from hessdiag.models.preconditioned import PreconditionedResNet
 from hessdiag.models.rescalenet import RescaleNet
 from hessdiag.models.resnet import ResNet
+from hessdiag.network.random_state import seeded_rng
 from hessdiag.results.files import make_folder, write_bytes
 from hessdiag.results.training_runs import Epoch, TrainingRun, TrainingRuns
 from hessdiag.suggestions import did_you_mean
@@ -150,8 +150,7 @@ def measure(*, quick: bool = False, seed: int = 0, device: str = "cpu", work: Wo
 
 def build(name: str, classes: int, settings: ResNetTraining, *, seed: int) -> nn.Module:
     """Build a network that follows from its seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(seed, f"initialisation of {name}").initial_seed())
+    with seeded_rng(stream(seed, f"initialisation of {name}").initial_seed()):
         network: nn.Module = NETWORKS[name](settings.depth, classes, settings.training.side)
     return network
 

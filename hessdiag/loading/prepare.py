@@ -23,6 +23,7 @@ from hessdiag.loading.checkpoint import Checkpoint, load_checkpoint
 from hessdiag.loading.model_source import ModelSource, Network
 from hessdiag.loading.user_data import read_batches, seeded
 from hessdiag.network.preserve import preserve_state
+from hessdiag.network.random_state import seeded_rng
 from hessdiag.torch_arguments import as_device, as_dtype
 from hessdiag.user_code.named_function import NamedFunction, one_line
 from hessdiag.user_code.trial import try_model
@@ -134,8 +135,7 @@ def random_network(
     """A new network from a seed; torch's global random state stays as it was."""
     # refused before anything is built
     initialise = None if init == AS_BUILT else initialisations.resolve(init, say=say)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(seed, "network").initial_seed())
+    with seeded_rng(stream(seed, "network").initial_seed()):
         network = source.build()
     if initialise is not None:
         initialise(network.module, generator=stream(seed, "weights"))

@@ -15,6 +15,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.data.stream import EXPECTED, Tally, batches
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
+from hessdiag.network.random_state import seed_torch
 from hessdiag.user_code.named_function import NamedFunction
 
 
@@ -54,7 +55,7 @@ def seeded(read: Iterator[Batch], seed: int) -> Iterator[Batch]:
     while True:
         with torch.random.fork_rng(devices=[]):
             if state is None:
-                torch.manual_seed(stream(seed, "data").initial_seed())
+                seed_torch(stream(seed, "data").initial_seed())
             else:
                 torch.set_rng_state(state)
             batch = next(read, None)

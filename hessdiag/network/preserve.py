@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hessdiag.errors import HessdiagError
 from hessdiag.network.containers import contents_of
+from hessdiag.network.random_state import seed_torch
 from hessdiag.network.replaced import replaced
 from hessdiag.network.written_out import written_out
 
@@ -52,7 +53,7 @@ def preserve_state(model: nn.Module, *, seed: int) -> Iterator[None]:
             if any(isinstance(module, nn.RNNBase) for module in model.modules()):
                 stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # cuDNN's have none
             stack.enter_context(_put_back(model))
-            torch.manual_seed(seed)
+            seed_torch(seed, devices)
             for module in model.modules():
                 if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
                     module.sparse = False  # sparse gradients have few operations; put back with the other attributes

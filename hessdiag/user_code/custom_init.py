@@ -32,6 +32,7 @@ from hessdiag.network.layers import (
     stores_inputs_first,
     swap_inputs_and_outputs,
 )
+from hessdiag.network.random_state import seed_torch
 from hessdiag.suggestions import few
 from hessdiag.user_code.convention import LAYER, MODEL, MODULE, WEIGHT, Convention, conventions_of
 from hessdiag.user_code.named_function import NamedFunction
@@ -119,7 +120,7 @@ def _seeded(seed: int | None, *, forked: bool) -> Iterator[None]:
     """Draw from torch's global random state as a seed sets it, without gradients."""
     with torch.random.fork_rng(devices=[], enabled=forked), torch.no_grad():
         if seed is not None:
-            torch.manual_seed(seed)
+            seed_torch(seed)
         yield
 
 

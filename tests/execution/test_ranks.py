@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,9 @@ def data():
 """
 
 
-def launch(folder: Path, arguments: str) -> subprocess.CompletedProcess[str]:
+def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Two processes under torchrun."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [sys.executable, *launcher, "-m", "hessdiag", *arguments.split()]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
@@ -60,35 +60,63 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--batch-size 9 --max-memory 1MiB",
-        "--method sketch --batch-size 5 --resume run",
-        "--matrix hessian --batch-size 5",
-        "--per batch --method exact --batch-size 6",
-        "--per batch --method sketch --batch-size 30 --rtol 0.1 --max-memory 1MiB",
-        "--data ./nets.py:data --batches all --loss cross-entropy",
-    ],
-)
-def test_two_processes_find_what_one_does(options: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(f"diagnose ./nets.py:net {options} --json one.json".replace(" run", " run1").split()) == 0
-    both = launch(folder, f"diagnose ./nets.py:net {options} --json two.json")
-    assert both.returncode == 0, both.stderr
-    assert Report.from_json("two.json") == Report.from_json("one.json")
-    assert both.stdout == capsys.readouterr().out  # printed once
+SHARED = [
+    "--batch-size 9 --max-memory 1MiB",
+    "--method sketch --batch-size 5 --resume run",
+    "--matrix hessian --batch-size 5",
+    "--per batch --method exact --batch-size 6",
+    "--per batch --method sketch --batch-size 30 --rtol 0.1 --max-memory 1MiB",
+    "--data ./nets.py:data --batches all --loss cross-entropy",
+]
+ONE_AFTER_ANOTHER = """
+import os, sys
+from contextlib import redirect_stdout
+from hessdiag.__main__ import main
+
+for number, port_and_options in enumerate(sys.argv[1:]):
+    os.environ["MASTER_PORT"], _, options = port_and_options.partition(" ")
+    with open(f"{number}.txt", "a") as printed, redirect_stdout(printed):
+        assert main(f"diagnose ./nets.py:net {options} --json both{number}.json".split()) == 0
+"""
+
+
+def free_ports(count: int) -> list[str]:
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [str(each.getsockname()[1]) for each in held]
+
+
+def begin(folder: Path, *arguments: str) -> list["subprocess.Popen[str]"]:
+    """Two processes of one run, which no launcher watches."""
+    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    return [
+        subprocess.Popen(
+            [sys.executable, *arguments],
+            env={"MASTER_PORT": port, **shared, "RANK": rank},
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for port in free_ports(1)
+        for rank in "01"
+    ]
+
+
+def test_two_processes_find_what_one_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Several measurements by the same two processes: to start two takes longer than any of these."""
+    (folder / "measure.py").write_text(ONE_AFTER_ANOTHER)
+    runs = [f"{port} {options}" for port, options in zip(free_ports(len(SHARED)), SHARED, strict=True)]
+    for process in begin(folder, "measure.py", *runs):
+        told = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, told
+    for number, options in enumerate(SHARED):
+        assert main(f"diagnose ./nets.py:net {options} --json one.json".replace(" run", " run1").split()) == 0
+        assert Report.from_json(f"both{number}.json") == Report.from_json("one.json"), options
+        assert (folder / f"{number}.txt").read_text() == capsys.readouterr().out, options  # printed once
 
 
 def test_a_rank_that_dies_ends_the_run_with_a_message(folder: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "hessdiag", "diagnose", "./nets.py:dying", "--json", "no.json"]
-    ranks = [
-        subprocess.Popen(command, env={**shared, "RANK": rank}, cwd=folder, stderr=subprocess.PIPE, text=True)
-        for rank in "01"
-    ]
+    ranks = begin(folder, "-m", "hessdiag", "diagnose", "./nets.py:dying", "--json", "no.json")
     messages = [process.communicate(timeout=120)[1] for process in ranks]
     assert [process.returncode for process in ranks] == [2, -9]
     assert messages[0].startswith("hessdiag: another process of this run is gone (")
@@ -107,13 +135,12 @@ def test_ranks_with_different_weights_are_refused(folder: Path) -> None:
         "except hessdiag.HessdiagError as error:\n    sys.stdout.write(f'refused: {error}\\n')\n"
         "dist.destroy_process_group()\n"
     )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    ran = launch(folder, script.name)
     assert ran.stdout.count("refused: the ranks hold different weights") == 2, ran.stderr
 
 
 def test_bad_input_is_said_once(folder: Path) -> None:
-    refused = launch(folder, "diagnose ./nets.py:net --method magic")
+    refused = launch(folder, *["-m", "hessdiag", "diagnose", "./nets.py:net", "--method", "magic"])
     assert refused.returncode != 0
     assert len(re.findall("^hessdiag: ", refused.stderr, flags=re.MULTILINE)) == 1
 
