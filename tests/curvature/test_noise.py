@@ -43,7 +43,7 @@ def test_all_pairs_of_a_small_batch(network: str) -> None:
 def relu_network(outputs: int):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 14), nn.ReLU(), nn.Linear(14, outputs)).double()
-    return model, torch.randn(64, 12, dtype=torch.float64)
+    return model, torch.randn(32, 12, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(("outputs", "methods"), [(5, ["exact"]), (50, ["exact"]), (66, ["exact", "sketch"])])
