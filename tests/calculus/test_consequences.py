@@ -10,7 +10,7 @@ import hessdiag
 from hessdiag import init, scaling
 from hessdiag.errors import HessdiagError
 from hessdiag.models.mlp import mlp
-from tests.networks import Multiplier
+from tests.networks import PLAIN, Multiplier
 
 SETUPS = 60
 
@@ -36,8 +36,7 @@ def _reports(build, inputs):
     for seed in range(SETUPS):
         torch.manual_seed(seed)
         model = init.apply(build(), "geometric").double()
-        only = {"noise_scale": False, "signals": False, "learning_rates": False}
-        reports.append(hessdiag.diagnose(model, inputs(), seed=seed, **only))
+        reports.append(hessdiag.diagnose(model, inputs(), seed=seed, **PLAIN))
     return reports
 
 

@@ -18,7 +18,7 @@ from hessdiag.loading.model_spec import resolve_model
 from hessdiag.models.lenet import StridedLeNet
 from hessdiag.models.mlp import mlp
 from hessdiag.results.report import BlockReport
-from tests.networks import PIECEWISE_LINEAR, build
+from tests.networks import PIECEWISE_LINEAR, PLAIN, build
 
 WITHOUT_RULE = ("conv transpose", "conv transpose 1d", "conv transpose 3d", "adaptive max pooled")
 
@@ -28,7 +28,7 @@ def _reports(make, size, *, setups, batch=16):
     for seed in range(setups):
         torch.manual_seed(seed)
         model = init.apply(make(), "fan-in")
-        reports.append(hessdiag.diagnose(model, torch.randn(batch, *size), seed=seed))
+        reports.append(hessdiag.diagnose(model, torch.randn(batch, *size), seed=seed, **PLAIN))
     return reports
 
 

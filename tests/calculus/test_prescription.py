@@ -14,7 +14,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.models.mlp import mlp
 from hessdiag.results.numbers import spread
 from hessdiag.scaling import kernel_correction
-from tests.networks import Tied
+from tests.networks import PLAIN, Tied
 
 SETUPS = 16
 
@@ -29,7 +29,7 @@ def _measured_spread(make, size, prescription=None):
             init.apply(model, "fan-in")
         else:
             apply_prescription(model, prescription)
-        report = hessdiag.diagnose(model, torch.randn(8, *size), seed=seed)
+        report = hessdiag.diagnose(model, torch.randn(8, *size), seed=seed, **PLAIN)
         columns.append([block.gamma for block in report.weights])
     return spread([median(values) for values in zip(*columns, strict=True)])
 

@@ -24,7 +24,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.journal import Journal
 from hessdiag.execution.work import ALL_HERE, Work
 from hessdiag.network.blocks import find_blocks
-from tests.networks import BUILDERS, CalledTwice, Tied, build
+from tests.networks import BUILDERS, PLAIN, CalledTwice, Tied, build
 from tests.oracles import frobenius_sq, ggn_blocks
 
 SEEDS = 60
@@ -119,7 +119,7 @@ def test_the_mean_over_many_seeds_is_the_dense_norm(network, loss, examples, dir
 def test_every_network_is_sketched(network: str, device: str) -> None:
     """Shared weights, scalars, embeddings, layers without a rule: all that have a gradient."""
     model, x = build(network, device=device)
-    options = {"per": "batch", "noise_scale": False, "signals": False, "learning_rates": False}
+    options = {"per": "batch", **PLAIN}
     exact = hessdiag.diagnose(model, x, method="exact", **options)
     found = hessdiag.diagnose(model, x, method="sketch", max_products=120, **options)
     assert found.method == "sketch"

@@ -22,7 +22,7 @@ from hessdiag.execution.memory import Memory
 from hessdiag.execution.work import Work
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.shapes import SENT_AT_ONCE, measure_shapes
-from tests.networks import BUILDERS, build
+from tests.networks import BUILDERS, PLAIN, build
 
 
 def deep_relu(outputs: int = 40):
@@ -96,7 +96,7 @@ def test_95_percent_intervals_cover(loss: str) -> None:
     for network in (deep_relu, linear):
         torch.manual_seed(0)
         model, x = network()
-        options = {**loss_options(loss, 3, 40), "noise_scale": False, "signals": False, "learning_rates": False}
+        options = {**loss_options(loss, 3, 40), **PLAIN}
         exact = hessdiag.diagnose(model, x, method="exact", **options)
         for seed in range(125):
             report = hessdiag.diagnose(model, x, method="sketch", seed=seed, **options)
@@ -263,7 +263,7 @@ def test_the_noisiest_of_many_blocks_does_not_decide_how_many_directions(seed: i
         if isinstance(layer, nn.Linear):
             nn.init.orthogonal_(layer.weight)
     x, t = torch.randn(6, 120, dtype=torch.float64), torch.randint(150, (6,))
-    options = {"loss": "cross-entropy", "noise_scale": False, "signals": False, "learning_rates": False}
+    options = {"loss": "cross-entropy", **PLAIN}
     report = hessdiag.diagnose(model, x, t, seed=seed, **options)
     assert max(block.stderr / block.avg_sq_singular_value for block in report.weights) < 1.2 * 0.05
     assert report.blocks[0].products < 90

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag import HessdiagError
 from hessdiag.derivatives.losses import RandomQuadratic
-from tests.networks import BUILDERS, Multiplier, build
+from tests.networks import BUILDERS, PLAIN, Multiplier, build
 from tests.oracles import ggn_blocks, mean_over_examples
 
 
@@ -579,7 +579,7 @@ def test_so_many_batches_of_a_loader_are_read() -> None:
 def test_a_report_says_how_many_batches_of_how_many_were_read(per: str) -> None:
     model, x = build("mlp")
     loader = [(part, None) for part in torch.cat([x, x + 1, x + 2]).chunk(3)]
-    quick: dict[str, Any] = {"per": per, "signals": False, "learning_rates": False, "noise_scale": False}
+    quick: dict[str, Any] = {"per": per, **PLAIN}
     some = hessdiag.diagnose(model, loader, batches=2, **quick)
     assert (some.batches_read, some.batches_given) == (2, 3)
     assert "\n2 of 3 batches of the data read: --batches N or --batches all (in Python" in repr(some)

@@ -62,13 +62,14 @@ from torch import nn
 torch.manual_seed(0)
 torch.set_num_threads(1)
 model, x = nn.Sequential(nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 100)), torch.randn(600, 300)
-hessdiag.diagnose(model, x[:2])
+options = {"noise_scale": False, "signals": False, "learning_rates": False}
+hessdiag.diagnose(model, x[:2], **options)
 from hessdiag.execution import memory
 memory.CHUNK = 2**31  # chunks that are far too large
 if sys.argv[1] == "limited":
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 220 * 2**20,) * 2)
-print(hessdiag.diagnose(model, x, max_memory=2**34, noise_scale=False).blocks[0].avg_sq_singular_value)
+print(hessdiag.diagnose(model, x, max_memory=2**34, **options).blocks[0].avg_sq_singular_value)
 """
 
 
