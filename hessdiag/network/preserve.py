@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hessdiag.errors import HessdiagError
 from hessdiag.network.containers import contents_of
+from hessdiag.network.large_products import large_products
 from hessdiag.network.random_state import seed_torch
 from hessdiag.network.replaced import replaced
 from hessdiag.network.written_out import written_out
@@ -47,6 +48,7 @@ def preserve_state(model: nn.Module, *, seed: int) -> Iterator[None]:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(_without_checkpointing())
             stack.enter_context(written_out())
+            stack.enter_context(large_products(model))
             stack.enter_context(_without_fast_path())
             stack.enter_context(_without_warnings_of_speed())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only attention kernel with second derivatives
