@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 LARGE = 2**20  # multiplications from which a product is worth the way through Python
 WIDE = 256  # columns of a product from which it pays that oneDNN first writes a transposed first factor anew
-MANY = 2**12  # entries of a parameter, without which a network has next to no large products
+MANY = 2**10  # entries of a parameter, without which a network has next to no large products
 
 
 @contextmanager
