@@ -41,7 +41,7 @@ def preserve_state(model: nn.Module, *, seed: int) -> Iterator[None]:
             stack.enter_context(torch.random.fork_rng(devices=devices))
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
-            stack.enter_context(_without_tf32())
+            stack.enter_context(_in_full_precision())
             for device in sorted({"cpu", *(p.device.type for p in model.parameters())}):
                 stack.enter_context(torch.autocast(device, enabled=False))
             if "torch._dynamo" in sys.modules:  # else nothing is compiled yet, and importing it takes seconds
@@ -160,22 +160,40 @@ def _without_warnings_of_speed() -> Iterator[None]:
 
 
 @contextmanager
-def _without_tf32() -> Iterator[None]:
-    """TF32 convolutions are on by default on CUDA and cost three digits."""
-    backends: tuple[Any, ...] = (torch.backends.cudnn, torch.backends.cuda.matmul)
-    saved = [_tf32_setting(backend) for backend in backends]
-    for backend, (name, _) in zip(backends, saved, strict=True):
-        setattr(backend, name, False if name == "allow_tf32" else "ieee")
+def _in_full_precision() -> Iterator[None]:
+    """No TF32, in which CUDA's convolutions are by default and which costs three digits, and no bfloat16."""
+    asked = _matmul_precision()
+    if asked:
+        torch.set_float32_matmul_precision("highest")
+    cpu = torch.backends.mkldnn
+    holders = [torch.backends.cudnn, *([] if asked else [torch.backends.cuda.matmul])]
+    holders += [
+        each for name in ("matmul", "conv", "rnn") if hasattr(each := getattr(cpu, name, None), "fp32_precision")
+    ]
+    saved = [_setting(holder) for holder in holders]
+    for holder, (name, _) in zip(holders, saved, strict=True):
+        setattr(holder, name, False if name == "allow_tf32" else "ieee")
     try:
         yield
     finally:
-        for backend, (name, value) in zip(backends, saved, strict=True):
-            setattr(backend, name, value)
+        for holder, (name, value) in zip(holders, saved, strict=True):
+            setattr(holder, name, value)
+        if asked:
+            torch.set_float32_matmul_precision(asked)
 
 
-def _tf32_setting(backend: Any) -> tuple[str, Any]:
-    """Name and value of the setting; once the newer one was used, torch refuses to read the older."""
+def _matmul_precision() -> str:
+    """What products of matrices are less precise by; empty where they are not, or were told so backend by backend."""
     try:
-        return "allow_tf32", backend.allow_tf32
-    except RuntimeError:
-        return "fp32_precision", backend.fp32_precision
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # once the newer settings were used, torch refuses to read the older
+        return ""
+    return "" if precision == "highest" else precision
+
+
+def _setting(holder: Any) -> tuple[str, Any]:
+    """Name and value of the setting; oneDNN's has the newer name alone."""
+    try:
+        return "allow_tf32", holder.allow_tf32
+    except (RuntimeError, AttributeError):
+        return "fp32_precision", holder.fp32_precision

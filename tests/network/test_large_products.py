@@ -109,12 +109,6 @@ def test_pytorchs_kernels_are_back_also_after_an_error(taken: list[tuple[int, ..
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")  # what `flags` sets besides
 def test_what_the_user_set_is_kept_to(taken: list[tuple[int, ...]]) -> None:
     a, tiny = torch.randn(30, 30), nn.Linear(3, 3)
-    torch.set_float32_matmul_precision("medium")
-    try:
-        with large_products(MODEL):
-            a @ a
-    finally:
-        torch.set_float32_matmul_precision("highest")
     with torch.backends.mkldnn.flags(enabled=False), large_products(MODEL):
         a @ a
     with large_products(tiny):

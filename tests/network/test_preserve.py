@@ -295,6 +295,37 @@ def test_inference_mode_is_left_and_entered_again() -> None:
         assert hessdiag.diagnose(model, x) == expected
 
 
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_products_are_in_full_precision_inside_and_as_they_were_outside(precision: str) -> None:
+    """`medium` is bfloat16 on processors that have it."""
+    model, x = build("mlp")
+    seen = set()
+    model.register_forward_hook(lambda *_: seen.add(torch.get_float32_matmul_precision()))
+    try:
+        torch.set_float32_matmul_precision(precision)
+        hessdiag.diagnose(model, x)
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == {"highest"}
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="this PyTorch has none yet")
+@pytest.mark.parametrize("kind", ["matmul", "conv", "rnn"])
+def test_nothing_is_in_bfloat16_inside_and_onednns_settings_are_as_they_were(kind: str) -> None:
+    model, x = build("mlp")
+    holder, seen = getattr(torch.backends.mkldnn, kind), set()
+    model.register_forward_hook(lambda *_: seen.add(holder.fp32_precision))
+    saved = holder.fp32_precision
+    try:
+        holder.fp32_precision = "bf16"
+        hessdiag.diagnose(model, x)
+        assert holder.fp32_precision == "bf16"
+    finally:
+        holder.fp32_precision = saved
+    assert seen == {"ieee"}
+
+
 @pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="this PyTorch has none yet")
 def test_the_newer_tf32_settings_are_kept() -> None:
     model, x = build("mlp")
