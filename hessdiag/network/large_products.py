@@ -26,7 +26,8 @@ MANY = 2**10  # entries of a parameter, without which a network has next to no l
 def large_products(model: nn.Module) -> Iterator[None]:
     """Multiply large float32 matrices on the CPU by oneDNN inside this context, where that is faster.
 
-    Every way to multiply them takes it: forward and backward passes, in forward mode, and of several at once.
+    Every way to multiply them takes it: forward and backward passes, in forward mode, and of several at once. The
+    kernels are the process's, so that other threads take it, too, for as long.
     """
     if pays() and torch.backends.mkldnn.enabled and any(parameter.numel() >= MANY for parameter in model.parameters()):
         with _in_place:
