@@ -79,7 +79,8 @@ def _kernels() -> Iterator[None]:
         return linear(a, b.t(), None, "none", [], "") if _is_large(a, b) else own_mm.call_boxed(keys, a, b)
 
     def addmm(keys: Any, c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-        if c.dim() == 1 and len(c) == b.shape[1] and beta == alpha == 1 and _is_large(a, b):
+        plain = beta == alpha == 1 and c.dtype == a.dtype and c.shape == b.shape[1:]
+        if plain and _is_large(a, b):
             return linear(a, b.t(), c, "none", [], "")
         return own_addmm.call_boxed(keys, c, a, b, beta=beta, alpha=alpha)
 
@@ -92,7 +93,9 @@ def _kernels() -> Iterator[None]:
 
 
 def _is_large(a: Tensor, b: Tensor) -> bool:
-    """Whether oneDNN is faster; what is expanded, or not of the same type, is none of its matter."""
-    if not a.dtype == b.dtype == torch.float32 or a.shape[0] * a.shape[1] * b.shape[1] < LARGE:
+    """Whether oneDNN is to multiply them; what does not fit together is refused in PyTorch's own words."""
+    if not a.dtype == b.dtype == torch.float32 or not a.dim() == b.dim() == 2 or a.shape[1] != b.shape[0]:
         return False
-    return (a.stride(1) == 1 or b.shape[1] >= WIDE) and 0 not in (*a.stride(), *b.stride())
+    if a.numel() * b.shape[1] < LARGE or 0 in (*a.stride(), *b.stride()):
+        return False
+    return a.stride(1) == 1 or b.shape[1] >= WIDE

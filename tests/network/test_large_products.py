@@ -95,6 +95,24 @@ def test_other_types_are_left_to_pytorch(taken: list[tuple[int, ...]]) -> None:
     assert taken == []
 
 
+def test_what_does_not_fit_is_refused_in_pytorchs_words() -> None:
+    wrong = [
+        (torch.randn(4, 5), torch.randn(4, 5)),
+        (torch.randn(4), torch.randn(4, 5)),
+        (torch.randn(4, 5).double(), torch.randn(5, 4)),
+    ]
+    for a, b in wrong:
+        with pytest.raises(RuntimeError) as expected:
+            torch.mm(a, b)
+        with pytest.raises(RuntimeError) as found, large_products(MODEL):
+            torch.mm(a, b)
+        assert str(found.value) == str(expected.value)
+    a, b = torch.randn(4, 5), torch.randn(5, 6)
+    for c in (torch.randn(6).double(), torch.randn(5)):
+        with pytest.raises(RuntimeError), large_products(MODEL):
+            torch.addmm(c, a, b)
+
+
 def test_pytorchs_kernels_are_back_also_after_an_error(taken: list[tuple[int, ...]]) -> None:
     a = torch.randn(30, 30)
     with large_products(MODEL):
