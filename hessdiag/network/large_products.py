@@ -40,7 +40,7 @@ def large_products(model: nn.Module) -> Iterator[None]:
 def pays() -> bool:
     """Whether there is oneDNN, and MKL leaves AVX-512 idle."""
     libraries: bool = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    replaceable = hasattr(torch.library, "get_kernel")  # since PyTorch 2.9
+    replaceable = hasattr(torch.library, "get_kernel") and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # from 2.9 on
     if not (libraries and replaceable and torch.backends.cpu.get_cpu_capability() == "AVX512"):
         return False
     processor = Path("/proc/cpuinfo")
