@@ -113,6 +113,8 @@ def _one_nan(value: Any) -> Any:
     """The value with `math.nan` for every undefined number in it."""
     if isinstance(value, float):
         return math.nan if math.isnan(value) else value
+    if value is None or isinstance(value, str | int):  # most of a report: asking for a mapping takes long
+        return value
     if isinstance(value, tuple):
         return tuple(map(_one_nan, value))
     if isinstance(value, Mapping):
