@@ -35,7 +35,7 @@ from hessdiag.diagnosis.step_rates import rates_of
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_attributes, digest_of_code, digest_of_loss, digest_of_model
 from hessdiag.execution.journal import journal
-from hessdiag.execution.memory import Memory, watching_peak
+from hessdiag.execution.memory import Memory, keep_freed_memory, watching_peak
 from hessdiag.execution.progress import Progress, announce_batch, watched
 from hessdiag.execution.ranks import ALONE, Ranks, all_ranks
 from hessdiag.execution.work import Work, add
@@ -143,6 +143,7 @@ def diagnose(
     check_tensors(model, batch)
     found, skipped = blocks_of(model)
     ranks = all_ranks() if distributed else ALONE
+    keep_freed_memory()
     session = Session(settings, Memory.of(max_memory, device))
     named = resume is not None or distributed  # of the model as given: a forward pass may leave something in it
     identity = _agreed(settings.identity | _identity_of(model, loss), ranks) if named else {}

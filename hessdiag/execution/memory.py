@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ MIN_MEMORY = 2**20
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate", "can't allocate memory")
 CGROUP = Path("/sys/fs/cgroup")
+LARGEST_OF_HEAP = 2**25 - 2**16  # bytes; glibc takes blocks of 32 MiB and more from the system, whatever was freed
 
 
 def free_memory(device: torch.device) -> int:
@@ -84,6 +86,16 @@ class Memory:
         """
         total = max(free_memory(device) // SHARE, MIN_MEMORY) if asked is None else as_bytes(asked)
         return cls(total, total // OVERHEAD if device.type == "cuda" else min(CHUNK, total // OVERHEAD))
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Have C's allocator keep up to 64 MiB of what is freed, instead of giving it back and asking for it again.
+
+    glibc keeps twice the size of the largest block that it took from the system by itself and was freed (`man mallopt`,
+    M_MMAP_THRESHOLD). Nothing is written to the one here, so that it takes no memory; other allocators do as they do.
+    """
+    torch.empty(LARGEST_OF_HEAP, dtype=torch.uint8)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,5 +1,7 @@
 """Memory is asked for, bounded, and noted."""
 
+import os
+import platform
 import subprocess
 import sys
 
@@ -80,3 +82,31 @@ def test_chunks_are_halved_where_memory_really_runs_out() -> None:
         for how in ("free", "limited")
     ]
     assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+FAULTS = """
+import resource, torch
+from hessdiag.execution.memory import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        first, second = torch.ones(2**24, dtype=torch.uint8), torch.ones(2**24, dtype=torch.uint8)
+        del first, second
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+print(faults())
+keep_freed_memory()
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="as glibc's allocator does")
+def test_what_is_freed_is_not_asked_for_again() -> None:
+    """Two blocks of 16 MiB are more than is kept of freed memory by itself; each page is a fault each time."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
+    ran = subprocess.run([sys.executable, "-c", FAULTS], env=environment, check=True, capture_output=True, text=True)
+    given_back, kept = map(int, ran.stdout.split())
+    assert kept < 1000 < given_back  # of 4 rounds of 8192 pages
