@@ -71,8 +71,8 @@ def watch_measured(problem: Problem, part: Batch, *, keep_outputs: bool = False)
     return trace(problem.model, part, owners, keep_outputs=keep_outputs, in_common=in_common)
 
 
-def batch_gradient(problem: Problem, *, chunk: int) -> dict[str, Tensor]:
-    """Gradient of the batch-mean loss in every trainable parameter, by name, `chunk` examples at a time.
+def add_gradients(problem: Problem, *, chunk: int) -> GradientSum:
+    """The gradient of a batch, of `chunk` examples at a time.
 
     Layers are watched as where moments are measured, and send back as they do there: to the same bits.
     """
@@ -83,7 +83,12 @@ def batch_gradient(problem: Problem, *, chunk: int) -> dict[str, Tensor]:
         y = watch_measured(problem, part).y
         own = problem.loss.gradient(y.detach(), part.targets)
         sums.add(backpropagate(y, edges, own.unsqueeze(0)), examples=part.size)
-    found = sums.mean(problem.batch.size)
+    return sums
+
+
+def batch_gradient(problem: Problem, *, chunk: int) -> dict[str, Tensor]:
+    """Gradient of the batch-mean loss in every trainable parameter, by name."""
+    found = add_gradients(problem, chunk=chunk).mean(problem.batch.size)
     assert found is not None
     return found
 

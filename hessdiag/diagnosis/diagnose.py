@@ -25,17 +25,19 @@ from hessdiag.data.outputs import Outputs
 from hessdiag.data.stream import Tally, batches_of, count_batches
 from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
+from hessdiag.diagnosis.batch_gradient import add_gradients
 from hessdiag.diagnosis.block_reports import block_reports
 from hessdiag.diagnosis.independence import called_alone
 from hessdiag.diagnosis.look import NOT_ASKED, Look, look_at
 from hessdiag.diagnosis.memory_bound import bounded
 from hessdiag.diagnosis.moments import moments_of
+from hessdiag.diagnosis.network_signals import MAX_EXAMPLES
 from hessdiag.diagnosis.session import Measured, Session, check_tensors
 from hessdiag.diagnosis.step_rates import rates_of
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_attributes, digest_of_code, digest_of_loss, digest_of_model
 from hessdiag.execution.journal import journal
-from hessdiag.execution.memory import Memory, keep_freed_memory, watching_peak
+from hessdiag.execution.memory import Memory, watching_peak
 from hessdiag.execution.progress import Progress, announce_batch, watched
 from hessdiag.execution.ranks import ALONE, Ranks, all_ranks
 from hessdiag.execution.work import Work, add
@@ -143,7 +145,6 @@ def diagnose(
     check_tensors(model, batch)
     found, skipped = blocks_of(model)
     ranks = all_ranks() if distributed else ALONE
-    keep_freed_memory()
     session = Session(settings, Memory.of(max_memory, device))
     named = resume is not None or distributed  # of the model as given: a forward pass may leave something in it
     identity = _agreed(settings.identity | _identity_of(model, loss), ranks) if named else {}
@@ -163,9 +164,14 @@ def diagnose(
 
 
 def _look(session: Session, problem: Problem, shape: NetworkShape, measured: Sequence[Measured]) -> Look:
-    """Look at the first batch, whose gradient is at hand where no other was measured after it."""
-    gradients = session.gradients.reached(problem.batch.size) if len(measured) == 1 else None
-    chunk = session.gradient_chunk(shape)
+    """Look at the first batch, whose gradient is that of the measurement where no other was measured after it.
+
+    What another rank or an earlier run measured is not at hand, and is differentiated again, to the same bits.
+    """
+    size, chunk = problem.batch.size, session.gradient_chunk(shape)
+    gradients = None
+    if len(measured) == 1 and size <= MAX_EXAMPLES:
+        gradients = session.gradients.reached(size) or add_gradients(problem, chunk=chunk).reached(size)
     return look_at(problem.model, problem.batch, problem.loss, chunk=chunk, gradients=gradients)
 
 

@@ -46,6 +46,17 @@ def test_killed_at_any_moment_and_started_again(kind: str, tmp_path: Path, monke
     assert (tmp_path / "resumed.json").read_bytes() == (tmp_path / "undisturbed.json").read_bytes()
 
 
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_finished_run_started_again_writes_the_same_bytes(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left to measure, but what no journal keeps, such as the gradient that signals are of."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("first", "again"):
+        assert main([*RUNS[kind].split(), "--resume", "run", "--json", f"{name}.json"]) == 0
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "first.json").read_bytes()
+
+
 def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["diagnose", "mlp:6-8-5", "--batch-size", "9", "--resume", "run", "--json", "-"]
