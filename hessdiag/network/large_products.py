@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-LARGE = 2**27  # multiplications of a product: what oneDNN allocates for smaller ones takes longer than it saves
+LARGE = 2**26  # multiplications of a product: what oneDNN allocates for smaller ones takes longer than it saves
 WIDE = 256  # columns of a product from which it pays that oneDNN first writes a transposed first factor anew
 MANY = 2**10  # entries of a parameter, without which a network has next to no large products
 
