@@ -41,6 +41,18 @@ class GradientSum:
                 self.total[name] = self.total[name] + added if name in self.total else added
         self.examples += examples
 
+    def differentiate(self, problem: Problem, *, chunk: int) -> None:
+        """Add up the whole batch, `chunk` examples at a time.
+
+        Layers are watched as where moments are measured, and send back as they do there: to the same bits.
+        """
+        self.start(problem.model)
+        edges = [get_gradient_edge(parameter) for parameter in self.parameters.values()]
+        for part in problem.batch.chunks(chunk):
+            y = watch_measured(problem, part).y
+            own = problem.loss.gradient(y.detach(), part.targets)
+            self.add(backpropagate(y, edges, own.unsqueeze(0)), examples=part.size)
+
     def mean(self, size: int) -> dict[str, Tensor] | None:
         """The gradient of the batch-mean loss; None where not all of `size` examples were added."""
         found = self.reached(size)
@@ -69,28 +81,6 @@ def watch_measured(problem: Problem, part: Batch, *, keep_outputs: bool = False)
     owners = measured_layers(problem.model, problem.blocks)
     in_common = looked_up_in_common(problem.blocks)
     return trace(problem.model, part, owners, keep_outputs=keep_outputs, in_common=in_common)
-
-
-def add_gradients(problem: Problem, *, chunk: int) -> GradientSum:
-    """The gradient of a batch, of `chunk` examples at a time.
-
-    Layers are watched as where moments are measured, and send back as they do there: to the same bits.
-    """
-    edges = [get_gradient_edge(parameter) for parameter in trainable(problem.model).values()]
-    sums = GradientSum()
-    sums.start(problem.model)
-    for part in problem.batch.chunks(chunk):
-        y = watch_measured(problem, part).y
-        own = problem.loss.gradient(y.detach(), part.targets)
-        sums.add(backpropagate(y, edges, own.unsqueeze(0)), examples=part.size)
-    return sums
-
-
-def batch_gradient(problem: Problem, *, chunk: int) -> dict[str, Tensor]:
-    """Gradient of the batch-mean loss in every trainable parameter, by name."""
-    found = add_gradients(problem, chunk=chunk).mean(problem.batch.size)
-    assert found is not None
-    return found
 
 
 def gradient_sq(problem: Problem, gradients: Mapping[str, Tensor]) -> dict[str, float]:

@@ -25,7 +25,6 @@ from hessdiag.data.outputs import Outputs
 from hessdiag.data.stream import Tally, batches_of, count_batches
 from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis.batch_gradient import add_gradients
 from hessdiag.diagnosis.block_reports import block_reports
 from hessdiag.diagnosis.independence import called_alone
 from hessdiag.diagnosis.look import NOT_ASKED, Look, look_at
@@ -164,14 +163,10 @@ def diagnose(
 
 
 def _look(session: Session, problem: Problem, shape: NetworkShape, measured: Sequence[Measured]) -> Look:
-    """Look at the first batch, whose gradient is that of the measurement where no other was measured after it.
-
-    What another rank or an earlier run measured is not at hand, and is differentiated again, to the same bits.
-    """
+    """Look at the first batch, whose gradient is that of the measurement where no other was measured after it."""
     size, chunk = problem.batch.size, session.gradient_chunk(shape)
-    gradients = None
-    if len(measured) == 1 and size <= MAX_EXAMPLES:
-        gradients = session.gradients.reached(size) or add_gradients(problem, chunk=chunk).reached(size)
+    alone = len(measured) == 1 and size <= MAX_EXAMPLES
+    gradients = session.gradient_sum(problem, shape).reached(size) if alone else None
     return look_at(problem.model, problem.batch, problem.loss, chunk=chunk, gradients=gradients)
 
 

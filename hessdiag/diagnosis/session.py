@@ -19,7 +19,7 @@ from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import check_targets
 from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis.batch_gradient import GradientSum, batch_gradient, gradient_sq
+from hessdiag.diagnosis.batch_gradient import GradientSum, gradient_sq
 from hessdiag.diagnosis.float64 import told_in_float64
 from hessdiag.diagnosis.gradient_check import READ_ELSEWHERE, GradientColumn, is_told_otherwise
 from hessdiag.diagnosis.moments import Checks, moments_of, sum_moments
@@ -159,8 +159,15 @@ class Session:
 
     def batch_gradient(self, problem: Problem, shape: NetworkShape) -> Mapping[str, Tensor]:
         """The gradient of the batch-mean loss in all trainable parameters, by name."""
-        found = self.gradients.mean(problem.batch.size)
-        return batch_gradient(problem, chunk=self.gradient_chunk(shape)) if found is None else found
+        found = self.gradient_sum(problem, shape).mean(problem.batch.size)
+        assert found is not None
+        return found
+
+    def gradient_sum(self, problem: Problem, shape: NetworkShape) -> GradientSum:
+        """That of the whole batch; what another rank or an earlier run measured is differentiated again."""
+        if self.gradients.examples != problem.batch.size:
+            self.gradients.differentiate(problem, chunk=self.gradient_chunk(shape))
+        return self.gradients
 
     def first_step(self, problem: Problem, gradients: Mapping[str, Tensor]) -> FirstStep | None:
         """Directions of the optimisers where they are asked for; that of the blocks' gradients where they tell all."""

@@ -165,11 +165,9 @@ def _in_full_precision() -> Iterator[None]:
     asked = _matmul_precision()
     if asked:
         torch.set_float32_matmul_precision("highest")
-    cpu = torch.backends.mkldnn
+    on_cpu = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
     holders = [torch.backends.cudnn, *([] if asked else [torch.backends.cuda.matmul])]
-    holders += [
-        each for name in ("matmul", "conv", "rnn") if hasattr(each := getattr(cpu, name, None), "fp32_precision")
-    ]
+    holders += [each for each in on_cpu if hasattr(each, "fp32_precision")]
     saved = [_setting(holder) for holder in holders]
     for holder, (name, _) in zip(holders, saved, strict=True):
         setattr(holder, name, False if name == "allow_tf32" else "ieee")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from hessdiag.network.layers import (
     stores_inputs_first,
     swap_inputs_and_outputs,
 )
-from hessdiag.network.random_state import seed_torch
+from hessdiag.network.random_state import seeded_rng
 from hessdiag.suggestions import few
 from hessdiag.user_code.convention import LAYER, MODEL, MODULE, WEIGHT, Convention, conventions_of
 from hessdiag.user_code.named_function import NamedFunction
@@ -118,9 +118,7 @@ def _copy(model: nn.Module) -> nn.Module | None:
 @contextmanager
 def _seeded(seed: int | None, *, forked: bool) -> Iterator[None]:
     """Draw from torch's global random state as a seed sets it, without gradients."""
-    with torch.random.fork_rng(devices=[], enabled=forked), torch.no_grad():
-        if seed is not None:
-            seed_torch(seed)
+    with seeded_rng(seed) if forked else nullcontext(), torch.no_grad():
         yield
 
 
