@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from hessdiag.diagnosis.rules import causes  # noqa: E402
+from hessdiag.diagnosis import rules as causes  # noqa: E402
 from hessdiag.results.findings import Finding  # noqa: E402
 from hessdiag.results.signals import Signals  # noqa: E402
 from tests.gallery.case import match  # noqa: E402

@@ -7,11 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
 
-from hessdiag.diagnosis.rules import nonlinearity_rules, signal_rules, weight_rules
-from hessdiag.diagnosis.rules.network_view import Net, log_ratio
-from hessdiag.diagnosis.rules.nonlinearity_rules import first_phase
-from hessdiag.diagnosis.rules.scheme import laws
-from hessdiag.diagnosis.rules.signal_rules import layer_scale
+from hessdiag.diagnosis import signal_rules, weight_rules
+from hessdiag.diagnosis.network_view import Net, laws, log_ratio
+from hessdiag.diagnosis.signal_rules import first_phase, layer_scale
 from hessdiag.results.signals import Signals
 
 # Rule -> what is on its axis, thresholds from the mildest to the gravest, and whether small numbers are the bad ones.
@@ -21,10 +19,10 @@ AXES: dict[str, tuple[str, tuple[float, ...], bool]] = {
     "HD103": ("growth or decay in a chain", (signal_rules.CHAIN, signal_rules.CHAIN_FAULT), False),
     "HD104": ("growth over residual branches", (signal_rules.RESIDUAL, signal_rules.RESIDUAL_FAULT), False),
     "HD105": ("E[x²] of the inputs", (signal_rules.INPUT_SQ,), False),
-    "HD106": ("share of saturated units", (nonlinearity_rules.SATURATED, nonlinearity_rules.SATURATED_FAULT), False),
-    "HD107": ("phase of the first sines, rad", (nonlinearity_rules.PHASE,), True),
+    "HD106": ("share of saturated units", (signal_rules.SATURATED, signal_rules.SATURATED_FAULT), False),
+    "HD107": ("phase of the first sines, rad", (signal_rules.PHASE,), True),
     "HD108": ("E[branch²] over E[stream²]", (signal_rules.BRANCH,), False),
-    "HD109": ("E[y²] over E[gain²] behind a normalisation", (nonlinearity_rules.BELOW_EPS,), True),
+    "HD109": ("E[y²] over E[gain²] behind a normalisation", (signal_rules.BELOW_EPS,), True),
     "HD110": (
         "share of E[x²] that varies",
         (signal_rules.VARIES, signal_rules.VARIES_WARNING, signal_rules.VARIES_FAULT),
@@ -32,7 +30,7 @@ AXES: dict[str, tuple[str, tuple[float, ...], bool]] = {
     ),
     "HD112": (
         "share of peaked rows of attention",
-        (nonlinearity_rules.PEAKED, nonlinearity_rules.PEAKED_WARNING),
+        (signal_rules.PEAKED, signal_rules.PEAKED_WARNING),
         False,
     ),
     "HD201": ("kurtosis of the weights", (weight_rules.KURTOSIS, weight_rules.KURTOSIS_FAULT), False),

@@ -15,7 +15,7 @@ from textwrap import fill
 
 from hessdiag.calculus.prediction import BlockPrediction, Prediction
 from hessdiag.diagnosis.recipe import BlockRecipe, RateGroup, Recipe
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE, GALLERY, Entry
+from hessdiag.diagnosis.rules import CATALOGUE, GALLERY, Entry
 from hessdiag.results.block_change import BlockChange, Ratio
 from hessdiag.results.comparison import Comparison
 from hessdiag.results.findings import Finding, Repair
@@ -83,7 +83,7 @@ KNOWN = {"Fix"} | {record.__name__ for records in RECORDS.values() for record in
 PLAIN = {"float": "number", "int": "whole number", "bool": "true or false", "Array": "nested lists of numbers"}
 RULES_HEAD = """# Rules
 
-<!-- written by scripts/reference_pages.py from hessdiag/diagnosis/rules/catalogue.py -->
+<!-- written by scripts/reference_pages.py from hessdiag/diagnosis/rules.py -->
 
 A finding names the rule that made it. `hessdiag explain HD104` prints what stands here; ids are
 stable, and one that is retired is not given to another rule. Thresholds come from networks that

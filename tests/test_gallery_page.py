@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE, GALLERY
+from hessdiag.diagnosis.rules import CATALOGUE, GALLERY
 from hessdiag.results.findings import Finding
 from tests.gallery import CASES, Case
 from tests.gallery.case import Variant

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import hessdiag
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE
+from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.init_check import InitCheck
 from hessdiag.results.records import Record
 from tests.pages import ROOT

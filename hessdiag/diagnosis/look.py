@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
 from hessdiag.diagnosis.network_signals import network_signals
-from hessdiag.diagnosis.rules.causes import find
+from hessdiag.diagnosis.rules import find
 from hessdiag.results.findings import Finding
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE
+from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.html.block_table import MEANINGS, columns, rows
 from hessdiag.html.environment import environment
 from hessdiag.html.figures import report_pictures

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE
+from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.comparison_rules import COMPARISON_RULES
 from hessdiag.results.findings import Finding, Severity, is_as_grave
 from hessdiag.results.report import Report

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hessdiag.arguments import check_options
 from hessdiag.diagnosis.diagnose import diagnose
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE
+from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.errors import HessdiagError
 from hessdiag.integrations.findings_baseline import is_known, to_line
 from hessdiag.results.comparison import compare_reports

@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Any
 from urllib.parse import quote
 
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE, Entry, explain
+from hessdiag.diagnosis.rules import CATALOGUE, Entry, explain
 from hessdiag.integrations.definition import Definition
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.report import Report

@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from hessdiag.__main__ import main
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE
+from hessdiag.diagnosis.rules import CATALOGUE
 
 SUNK = """
     from torch import nn

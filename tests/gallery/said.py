@@ -9,8 +9,8 @@ from functools import cache
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Reading, resolve_loss
+from hessdiag.diagnosis import rules as causes
 from hessdiag.diagnosis.network_signals import network_signals
-from hessdiag.diagnosis.rules import causes
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.findings import Finding
 from hessdiag.results.verdict import judge_findings

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 
 import hessdiag
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE
+from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.errors import HessdiagError
 from hessdiag.html.block_table import rows
 from hessdiag.plots.style import DARK, LIGHT

@@ -9,7 +9,7 @@ import pytest
 import xmlschema
 
 from hessdiag.__main__ import main
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE
+from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.integrations.junit import render
 from hessdiag.results.comparison_rules import COMPARISON_RULES
 from hessdiag.results.findings import Finding

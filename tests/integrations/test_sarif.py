@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from hessdiag.__main__ import main
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE
+from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.integrations.definition import Definition, find_definition
 from hessdiag.integrations.sarif import render
 from hessdiag.results.findings import Finding

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from hessdiag.diagnosis.rules.catalogue import CATALOGUE
-from hessdiag.diagnosis.rules.causes import RULES, find
-from hessdiag.diagnosis.rules.network_view import Net
+from hessdiag.diagnosis.network_view import Net
+from hessdiag.diagnosis.rules import CATALOGUE, RULES, find
 from hessdiag.results.comparison_rules import COMPARISON_RULES
 from hessdiag.results.findings import Finding
 from hessdiag.results.signals import Signals

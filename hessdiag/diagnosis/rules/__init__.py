@@ -1,1 +1,0 @@
-"""Rules from plain numbers to findings, one family a file. Nothing here needs torch."""
