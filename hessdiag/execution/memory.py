@@ -1,91 +1,40 @@
-"""How much memory there is, and when it ran out."""
+"""Moved to `hessdiag.data.memory`, but for what goes: the allocator trick and the peak."""
 
 from __future__ import annotations
 
-import math
-import re
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
-from numbers import Real
 from pathlib import Path
-from typing import Any, TypeVar
 
-import psutil
 import torch
 
-from hessdiag.errors import HessdiagError
+from hessdiag.data.memory import (
+    CHUNK,
+    MIN_MEMORY,
+    OVERHEAD,
+    as_bytes,
+    free_memory,
+    is_out_of_memory,
+    release,
+    unless_out_of_memory,
+)
+from hessdiag.data.memory import MemoryBudget as Memory
 
-Found = TypeVar("Found")
-SHARE = 2  # of the free memory, by default: half
-CHUNK = 100 * 2**20  # bytes of activations at once: many enough that calls cost little, on a processor
-OVERHEAD = 6  # what a chunk takes in all, over its activations and cotangents
-MIN_MEMORY = 2**20
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate", "can't allocate memory")
-CGROUP = Path("/sys/fs/cgroup")
+__all__ = [
+    "CHUNK",
+    "MIN_MEMORY",
+    "OVERHEAD",
+    "Memory",
+    "as_bytes",
+    "free_memory",
+    "is_out_of_memory",
+    "release",
+    "unless_out_of_memory",
+]
 LARGEST_OF_HEAP = 2**25 - 2**16  # bytes; glibc takes blocks of 32 MiB and more from the system, whatever was freed
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that could be taken now: of the GPU, or of the machine and the container that this process runs in."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    free = int(psutil.virtual_memory().available)
-    try:
-        limit, used = ((CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        return min(free, int(limit) - int(used))
-    except (OSError, ValueError):  # no such file, or "max"
-        return free
-
-
-def as_bytes(asked: Any) -> int:
-    """Bytes of a number, or of a text such as 4GiB, 500M or 2000000.
-
-    Raises:
-        HessdiagError: it is no size, or less than 1 MiB.
-
-    >>> as_bytes("2GiB")
-    2147483648
-    """
-    size = None
-    if isinstance(asked, str):
-        found = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]?)(?:i?B)?", asked.strip(), flags=re.IGNORECASE)
-        size = int(found[1]) * UNITS[found[2].upper()] if found else None
-    elif isinstance(asked, Real) and not isinstance(asked, bool) and math.isfinite(asked):
-        size = int(float(asked))
-    if size is None:
-        raise HessdiagError(f"max_memory {asked!r}: pass a size such as '4GiB' or '500MiB', or a number of bytes")
-    if size < MIN_MEMORY:
-        raise HessdiagError(f"max_memory {asked!r}: pass a number of bytes, at least {MIN_MEMORY} (1MiB)")
-    return size
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes that a measurement may take.
-
-    Attributes:
-        total: in all, beside the model and the data.
-        chunk: activations and cotangents of one chunk of examples: a share of a GPU's memory; no more on a processor
-            than pays.
-    """
-
-    total: int
-    chunk: int
-
-    @classmethod
-    def of(cls, asked: int | str | None, device: torch.device) -> Memory:
-        """Those asked for, or half of what is free.
-
-        Raises:
-            HessdiagError: fewer than 1 MiB were asked for.
-        """
-        total = max(free_memory(device) // SHARE, MIN_MEMORY) if asked is None else as_bytes(asked)
-        return cls(total, total // OVERHEAD if device.type == "cuda" else min(CHUNK, total // OVERHEAD))
 
 
 @cache
@@ -96,36 +45,6 @@ def keep_freed_memory() -> None:
     M_MMAP_THRESHOLD). Nothing is written to the one here, so that it takes no memory; other allocators do as they do.
     """
     torch.empty(LARGEST_OF_HEAP, dtype=torch.uint8)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on whatever device."""
-    return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
-
-
-def unless_out_of_memory(measure: Callable[[], Found], *, examples: int) -> Found | None:
-    """What `measure` finds of so many examples; None, with the memory released, where they do not fit.
-
-    Raises:
-        HessdiagError: not even a single one does.
-    """
-    try:
-        return measure()
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        if examples == 1:
-            raise HessdiagError(
-                "out of memory with a single example: use a smaller input or model, or a machine with more memory"
-            ) from error
-    release()  # outside the handler, whose traceback holds on to tensors
-    return None
-
-
-def release() -> None:
-    """Give cached memory back to the device."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from hessdiag.execution.seeds import gaussians, stream
+from hessdiag.data.seeds import gaussians, stream
 
 PURPOSES = ("network", "weights", "inputs", "targets", "loss", "probes of fc1.weight")
 

@@ -1,0 +1,108 @@
+"""Processes that share a measurement, by torch.distributed; most often there is one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from hessdiag.errors import HessdiagError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those that share a measurement.
+
+    Attributes:
+        rank: number of this one, from 0.
+        size: how many there are.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    def share(self, count: int) -> slice:
+        """Those of `count` examples or trials that are this process's, as even as can be.
+
+        >>> [Processes(rank, 3).share(7) for rank in range(3)]
+        [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
+        """
+        each, more = divmod(count, self.size)
+        start = self.rank * each + min(self.rank, more)
+        return slice(start, start + each + (self.rank < more))
+
+    def gather(self, measure: Callable[[], T]) -> list[T]:
+        """Call `measure` on every process and return all of their results, in order.
+
+        All processes must call this equally often. What `measure` returns must be picklable and on the CPU.
+
+        Raises:
+            HessdiagError: `measure` failed on another process, or that process is gone; this one's own error is raised
+                as it is.
+        """
+        if self.size == 1:
+            return [measure()]
+        value, failure = None, None
+        try:
+            value = measure()
+        except Exception as error:
+            failure = error
+        everything: list[Any] = [None] * self.size
+        try:
+            dist.all_gather_object(everything, (value, None if failure is None else str(failure) or repr(failure)))
+        except RuntimeError as error:
+            told = " ".join(str(error).split())[:120]
+            raise HessdiagError(f"another process of this run is gone ({told}): start it again") from error
+        if failure is not None:
+            raise failure
+        for rank, (_, message) in enumerate(everything):
+            if message is not None:
+                raise HessdiagError(f"process {rank} failed: {message}")
+        return [value for value, _ in everything]
+
+
+ALONE = Processes()
+
+
+def default_group() -> Processes:
+    """The processes of torch.distributed's default group.
+
+    Raises:
+        HessdiagError: there is none.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        raise HessdiagError(
+            "distributed=True needs torch.distributed: call torch.distributed.init_process_group first, or use"
+            " torchrun -m hessdiag"
+        )
+    return Processes(dist.get_rank(), dist.get_world_size())
+
+
+@contextmanager
+def launched(device: str) -> Iterator[Processes]:
+    """Join the processes that torchrun started, by NCCL on CUDA, else gloo; this one alone where it started none.
+
+    Raises:
+        HessdiagError: the others cannot be reached.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+        yield ALONE
+        return
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    try:
+        dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    except (RuntimeError, ValueError) as error:  # what cannot connect is a RuntimeError
+        told = " ".join(str(error).split())[:120]
+        raise HessdiagError(f"cannot join the other processes ({told}): start them with torchrun") from error
+    try:
+        yield default_group()
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,117 @@
+"""Trials of one experiment: shared among processes, and kept in a file, so that a killed run goes on where it was.
+
+The file has a line of JSON for what the trials are of, and then one for each finished trial. A kill leaves at most one
+line torn, which is dropped; numbers are written so that they are read back bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from hessdiag.errors import HessdiagError
+from hessdiag.parallel.processes import ALONE, Processes
+from hessdiag.parallel.progress import advance, announce
+
+
+class TrialFile:
+    """Finished trials in a file.
+
+    Args:
+        path: the file; made when missing.
+        of: what the trials are of, such as model and seed: a file of something else is refused.
+        processes: that measure the trials.
+
+    Raises:
+        HessdiagError: the file cannot be used, or is of another experiment.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], of: Mapping[str, str], processes: Processes = ALONE) -> None:
+        self.path = Path(path)
+        versions = {name: metadata.version(name) for name in ("hessdiag", "torch")}
+        self.finished = processes.gather(lambda: {} if processes.rank else self._read({**of, **versions}))[0]
+
+    def add(self, trial: str, result: Any) -> None:
+        """Keep the result of a trial, which must be JSON."""
+        self._append({"trial": trial, "result": result})
+        self.finished[trial] = result
+
+    def _read(self, of: Mapping[str, str]) -> dict[str, Any]:
+        """Finished trials by name; what a kill left of a line goes."""
+        try:
+            if not self.path.exists() or not (text := self.path.read_bytes()):
+                self.path.write_bytes(b"")
+                self._append({"of": of})
+                return {}
+            whole = text[: text.rfind(b"\n") + 1]
+            lines = [json.loads(line) for line in whole.splitlines()]
+            if not lines and not _line({"of": of}).startswith(text):
+                raise ValueError("no line of JSON in it")
+            if whole != text:
+                os.truncate(self.path, len(whole))
+            if not lines:
+                self._append({"of": of})
+            self._check(lines[0]["of"] if lines else of, of)
+            return {line["trial"]: line["result"] for line in lines[1:]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise HessdiagError(
+                f"cannot resume from {str(self.path)!r} ({error}): name a new file in a writable folder, or delete it"
+            ) from error
+
+    def _append(self, content: Mapping[str, Any]) -> None:
+        with self.path.open("ab", buffering=0) as file:  # one write, so that lines of several processes do not mix
+            file.write(_line(content))
+
+    def _check(self, was: Mapping[str, str], now: Mapping[str, str]) -> None:
+        for key in {**was, **now}:
+            if was.get(key) != now.get(key):
+                raise HessdiagError(
+                    f"cannot resume from {str(self.path)!r}: it is of another measurement, {key} was"
+                    f" {was.get(key, 'not given')} and is {now.get(key, 'not given')}; name a new file or delete it"
+                )
+
+
+def measure_trials(
+    name: str,
+    seeds: Sequence[int],
+    measure: Callable[[int], Any],
+    *,
+    file: TrialFile | None = None,
+    processes: Processes = ALONE,
+) -> list[Any]:
+    """`measure(seed)` of every trial, in order, on all processes alike; finished trials of the file are skipped.
+
+    Args:
+        name: of the trials: with the seed, it names a trial in the file.
+        seeds: one a trial.
+        measure: a function of the seed alone, which returns JSON.
+        file: where finished trials are kept; None forgets them.
+        processes: that share the trials.
+    """
+    mine = seeds[processes.rank :: processes.size]  # in turn, so that a killed run has shared evenly
+    announce(name, len(mine))
+
+    def measured() -> dict[int, Any]:
+        return {seed: once(seed) for seed in mine}
+
+    def once(seed: int) -> Any:
+        trial = f"{name}, seed {seed}"
+        if file is None or trial not in file.finished:
+            result = measure(seed)
+            if file is not None:
+                file.add(trial, result)
+        else:
+            result = file.finished[trial]
+        advance(name)
+        return result
+
+    results = {seed: result for part in processes.gather(measured) for seed, result in part.items()}
+    return [results[seed] for seed in seeds]
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content).encode() + b"\n"

@@ -1,0 +1,92 @@
+"""Steps are shown to functions, terminals and nobody."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from hessdiag.errors import HessdiagError
+from hessdiag.parallel import progress
+from hessdiag.parallel.progress import advance, announce, showing
+
+
+class Terminal(io.StringIO):
+    """A stderr that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextmanager
+def a_terminal() -> Iterator[Terminal]:
+    """Stderr is one; a fixture could not set it, as pytest sets its own for the test."""
+    with pytest.MonkeyPatch.context() as patched:
+        screen = Terminal()
+        patched.setenv("TERM", "xterm")
+        patched.setenv("COLUMNS", "100")
+        patched.setattr(sys, "stderr", screen)
+        yield screen
+
+
+def two_steps() -> None:
+    announce("moments [x]", 2)
+    advance("moments")
+    advance("moments")
+
+
+def test_a_function_is_called_with_each_finished_step() -> None:
+    told: list[str] = []
+    with showing(told.append, title="outer"):
+        two_steps()
+        with showing(False, title="inner"):
+            advance("unheard")
+    advance("after")
+    assert told == ["moments", "moments"]
+
+
+@pytest.mark.parametrize(("total", "seen"), [(None, ("measuring: moments [x]", "2/2")), (5, ("measuring", "2/5"))])
+def test_a_bar_has_title_step_and_count(total: int | None, seen: tuple[str, ...]) -> None:
+    with a_terminal() as screen, showing(True, title="measuring", total=total):
+        two_steps()
+    assert all(text in screen.getvalue() for text in seen)
+
+
+def test_a_bar_appears_when_it_takes_longer_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    with a_terminal() as screen, showing(None, title="measuring"):
+        two_steps()
+        assert screen.getvalue() == ""
+        monkeypatch.setattr(progress.time, "monotonic", lambda: 1e9)
+        two_steps()
+    assert "2/2" in screen.getvalue()
+
+
+def test_a_bar_inside_another_one_does_not_disturb() -> None:
+    with a_terminal() as screen, showing(True, title="outer", total=1), showing(True, title="inner"):
+        two_steps()
+    assert "outer" in screen.getvalue()
+
+
+def test_elsewhere_nothing_is_said_unless_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for asked in (None, False):
+        with showing(asked, title="measuring"):
+            two_steps()
+    assert capsys.readouterr() == ("", "")
+    with showing(True, title="measuring"):
+        two_steps()
+    assert capsys.readouterr() == ("", "hessdiag: 1 done, last moments\nhessdiag: 2 done, last moments\n")
+
+
+def test_of_several_processes_the_first_one_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with a_terminal() as screen, showing(True, title="measuring"):
+        two_steps()
+    assert screen.getvalue() == ""
+
+
+def test_what_cannot_show_is_refused() -> None:
+    with pytest.raises(HessdiagError, match="progress 'loud': pass True"), showing("loud", title="x"):  # type: ignore[arg-type]
+        pass
