@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.describe import describe
     from hessdiag.diagnosis.diagnose import diagnose
     from hessdiag.diagnosis.learning_rate_estimate import learning_rates
-    from hessdiag.diagnosis.prescribe import prescribe
+    from hessdiag.diagnosis.prescribe import Prescription, prescribe
     from hessdiag.diagnosis.random_setups import measure_setups
-    from hessdiag.diagnosis.recipe import Recipe
     from hessdiag.errors import HessdiagError
     from hessdiag.results import verdict
     from hessdiag.results.comparison import Comparison
@@ -37,7 +36,7 @@ __all__ = [
     "LearningRates",
     "Monitor",
     "Prediction",
-    "Recipe",
+    "Prescription",
     "Report",
     "Setups",
     "calculus",
@@ -75,7 +74,7 @@ _HOMES = {
     "measure_setups": "diagnosis.random_setups",
     "predict": "calculus.prediction",
     "prescribe": "diagnosis.prescribe",
-    "Recipe": "diagnosis.recipe",
+    "Prescription": "diagnosis.prescribe",
 }
 
 _MODULES = {"verdict": "results.verdict"}  # public modules that live elsewhere
@@ -128,16 +127,12 @@ register("table", "Description", "hessdiag.tables.description_table:render")
 register("table", "LearningRates", "hessdiag.tables.learning_rate_table:render")
 register("table", "Prediction", "hessdiag.tables.prediction_table:render")
 register("table", "Beside", "hessdiag.tables.predicted_vs_measured_table:render")
-register("table", "Prescription", "hessdiag.tables.prescription_table:render")
-register("table", "Recipe", "hessdiag.tables.recipe_table:render")
 register("brief", "Report", "hessdiag.tables.report_table:render_brief")
 register("brief", "InitCheck", "hessdiag.tables.init_check_table:render_brief")
 register("brief", "Comparison", "hessdiag.tables.comparison_table:render_brief")
 register("brief", "LearningRates", "hessdiag.tables.learning_rate_table:render_brief")
 register("brief", "Prediction", "hessdiag.tables.prediction_table:render_brief")
 register("brief", "Beside", "hessdiag.tables.predicted_vs_measured_table:render_brief")
-register("brief", "Prescription", "hessdiag.tables.prescription_table:render_brief")
-register("brief", "Recipe", "hessdiag.tables.recipe_table:render_brief")
 register("whole", "Report", "hessdiag.tables.report_table:render_whole")
 register("whole", "Comparison", "hessdiag.tables.comparison_table:render_whole")
 register("whole", "Description", "hessdiag.tables.description_table:render_whole")

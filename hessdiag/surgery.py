@@ -23,7 +23,6 @@ from hessdiag.init import typical_kernel
 from hessdiag.network.blocks import parameter_at, parameter_slots
 from hessdiag.network.layers import CONVOLUTIONS, TRANSPOSED, fans, initialised_layers, is_linear, stores_inputs_first
 from hessdiag.network.preserve import preserve_state
-from hessdiag.results.findings import Finding, Repair
 from hessdiag.scale import Scale
 from hessdiag.scaling import balancing_input_scale, kernel_correction
 from hessdiag.suggestions import did_you_mean
@@ -309,83 +308,3 @@ def _first_reading(model: nn.Module, inputs: Inputs, layer: str | None) -> tuple
             f"no linear or convolutional layer ran{f' at {layer!r}' if layer else ''}: nothing to scale"
         )
     return seen[0]
-
-
-def apply_finding(model: nn.Module, finding: Finding, *, seed: int = 0) -> tuple[str, ...]:
-    """Make the mechanical repair of a finding: rescale, zero or redraw the parameters that it names.
-
-    Nothing in hessdiag calls this; what a repair does to a network that was trained is for its owner to judge.
-
-    Args:
-        model: changed in place.
-        finding: one of `report.findings`, of a report on this model.
-        seed: of what is drawn anew.
-
-    Returns:
-        The names of the changed parameters.
-
-    Raises:
-        HessdiagError: the finding has no mechanical repair, or names a parameter that the model does not have.
-
-    >>> from hessdiag.results.findings import Finding, Repair
-    >>> layer = nn.Linear(1, 1)
-    >>> repair = Repair(parameter="bias", action="fill", value=2.0)
-    >>> words = {"message": "", "advice": "", "value": 0.0, "threshold": 0.0}
-    >>> apply_finding(layer, Finding(rule="HD205", severity="note", blocks=("bias",), repairs=(repair,), **words))
-    ('bias',)
-    >>> layer.bias.item()
-    2.0
-    """
-    check_model(model)
-    check_kind("finding", finding, Finding, "pass one of report.findings")
-    if not finding.repairs:
-        raise HessdiagError(f"{finding.rule} has no mechanical repair: follow its advice ({finding.advice})")
-    named = dict(model.named_parameters())
-    missing = [repair.parameter for repair in finding.repairs if repair.parameter not in named]
-    if missing:
-        raise HessdiagError(f"the model has no parameter {missing[0]!r}: pass a finding of a report on this model")
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for repair in finding.repairs:
-            _repair(model, named[repair.parameter], repair, generator)
-    return tuple(dict.fromkeys(repair.parameter for repair in finding.repairs))
-
-
-def _repair(model: nn.Module, parameter: nn.Parameter, repair: Repair, generator: torch.Generator) -> None:
-    if repair.action == "scale":
-        _part_of(model, parameter, repair).mul_(repair.value)
-    elif repair.action == "zero":
-        parameter.zero_()
-    elif repair.action == "fill":
-        parameter.fill_(repair.value)
-    elif repair.action in ("kaiming", "normal"):
-        drawn = torch.empty(parameter.shape, dtype=torch.float64)
-        std = repair.value if repair.action == "normal" else _kaiming_std(model, parameter, repair.parameter)
-        parameter.copy_(drawn.normal_(0, std, generator=generator))
-    else:
-        _redraw_outliers(parameter, repair.value, generator)
-
-
-def _kaiming_std(model: nn.Module, parameter: nn.Parameter, name: str) -> float:
-    n = fans(parameter, transposed=_stores_inputs_first(model, name))[0]
-    return math.sqrt(2 / (n * parameter[0, 0].numel()))
-
-
-def _part_of(model: nn.Module, parameter: nn.Parameter, repair: Repair) -> Tensor:
-    if repair.parts == 1:
-        return parameter
-    inputs_first = parameter.dim() == 2 and _stores_inputs_first(model, repair.parameter)
-    return parameter.chunk(repair.parts, 1 if inputs_first else 0)[repair.part]
-
-
-def _stores_inputs_first(model: nn.Module, name: str) -> bool:
-    return stores_inputs_first(model.get_submodule(name.rpartition(".")[0]))
-
-
-def _redraw_outliers(parameter: nn.Parameter, limit: float, generator: torch.Generator) -> None:
-    """Draw entries far out again, from a normal with the standard deviation that the middle half implies."""
-    w = parameter.double()
-    middle = w.median()
-    deviation = 1.4826 * (w - middle).abs().median()
-    drawn = torch.empty(w.shape, dtype=torch.float64).normal_(generator=generator).to(w)
-    parameter.copy_(torch.where((w - middle).abs() > limit * deviation, middle + deviation * drawn, w))

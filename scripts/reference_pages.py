@@ -14,11 +14,11 @@ from pathlib import Path
 from textwrap import fill
 
 from hessdiag.calculus.prediction import BlockPrediction, Prediction
-from hessdiag.diagnosis.recipe import BlockRecipe, RateGroup, Recipe
+from hessdiag.diagnosis.prescribe import Prescription, WeightPrescription
 from hessdiag.diagnosis.rules import CATALOGUE, GALLERY, Entry
 from hessdiag.results.block_change import BlockChange, Ratio
 from hessdiag.results.comparison import Comparison
-from hessdiag.results.findings import Finding, Repair
+from hessdiag.results.findings import Finding
 from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
 from hessdiag.results.judgement import Balance, Verdict
 from hessdiag.results.learning_rate_report import LearningRates
@@ -47,7 +47,6 @@ RECORDS: Mapping[str, tuple[type[Record], ...]] = {  # the schemas for users: wh
         Verdict,
         Balance,
         Finding,
-        Repair,
         BlockReport,
         Heatmap,
         LearningRate,
@@ -57,7 +56,7 @@ RECORDS: Mapping[str, tuple[type[Record], ...]] = {  # the schemas for users: wh
     ),
     "hessdiag.comparison/1": (Comparison, BlockChange, Ratio),
     "hessdiag.prediction/1": (Prediction, BlockPrediction),
-    "hessdiag.recipe/1": (Recipe, BlockRecipe, RateGroup),
+    "hessdiag.prescription/2": (Prescription, WeightPrescription),
     "hessdiag.init-check/1": (InitCheck, SchemeCheck, WidthSweep),
     "hessdiag.learning-rates/1": (LearningRates,),
     "hessdiag.setups/1": (Setups,),

@@ -3,7 +3,6 @@
 import copy
 import math
 import pickle
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 from hessdiag import diagnose, init, surgery
 from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, mlp
-from hessdiag.results.findings import Finding, Repair
 from hessdiag.scale import Scale
 from tests.networks import BUILDERS, build
 
@@ -257,54 +255,6 @@ def test_multipliers_of_the_networks_own_stay() -> None:
     model.add_module("output_scale", Scale(0.5))
     assert surgery.undo(model) == 0
     assert len(model) == 2
-
-
-def _finding(**repair: Any) -> Finding:
-    words: dict[str, Any] = {"message": "", "advice": "Look.", "value": 0.0, "threshold": 0.0}
-    repairs = (Repair(**repair),) if repair else ()
-    return Finding(rule="HD202", severity="fault", blocks=("weight",), repairs=repairs, **words)
-
-
-def test_one_part_of_a_fused_weight_is_scaled() -> None:
-    layer = nn.Linear(2, 6)
-    before = layer.weight.detach().clone()
-    finding = _finding(parameter="weight", action="scale", value=0.5, part=1, parts=3)
-    assert surgery.apply_finding(layer, finding) == ("weight",)
-    assert torch.equal(layer.weight[2:4], 0.5 * before[2:4])
-    assert torch.equal(layer.weight[:2], before[:2])
-    assert torch.equal(layer.weight[4:], before[4:])
-
-
-def test_outliers_are_drawn_anew_and_the_rest_stays() -> None:
-    torch.manual_seed(0)
-    layer = nn.Linear(50, 50)
-    nn.init.normal_(layer.weight, std=0.02)
-    layer.weight.data[0, :3] = 2.0
-    before = layer.weight.detach().clone()
-    surgery.apply_finding(layer, _finding(parameter="weight", action="redraw-outliers", value=6.0))
-    changed = layer.weight != before
-    assert changed.nonzero().tolist() == [[0, 0], [0, 1], [0, 2]]
-    assert float(layer.weight.detach().abs().max()) < 0.12
-
-
-def test_kaiming_repair_has_the_fan_in_of_the_layer() -> None:
-    layer = nn.Linear(400, 100)
-    nn.init.zeros_(layer.weight)
-    surgery.apply_finding(layer, _finding(parameter="weight", action="kaiming"))
-    assert float(layer.weight.detach().square().mean()) == pytest.approx(2 / 400, rel=0.05)
-
-
-def test_normal_repair_has_its_standard_deviation() -> None:
-    layer = nn.Linear(400, 100)
-    surgery.apply_finding(layer, _finding(parameter="weight", action="normal", value=0.3))
-    assert float(layer.weight.detach().std()) == pytest.approx(0.3, rel=0.02)
-
-
-def test_a_finding_without_repair_is_refused() -> None:
-    with pytest.raises(HessdiagError, match=r"HD202 has no mechanical repair: follow its advice \(Look.\)"):
-        surgery.apply_finding(nn.Linear(2, 2), _finding())
-    with pytest.raises(HessdiagError, match="no parameter 'other': pass a finding of a report on this model"):
-        surgery.apply_finding(nn.Linear(2, 2), _finding(parameter="other", action="zero"))
 
 
 def _tokens() -> tuple[nn.Module, Tensor]:

@@ -1,11 +1,10 @@
 """The scaling calculus offline: second moments through a traced graph, from shapes and E[W²] alone.
 
-graph (what is traced) ─► rules (one an operation) ─► propagation ─► prediction ─► prescription
+graph (what is traced) ─► rules (one an operation) ─► propagation ─► prediction
 """
 
 from hessdiag.calculus.predicted_vs_measured import Beside
 from hessdiag.calculus.prediction import BlockPrediction, Prediction, predict
-from hessdiag.calculus.prescription import Prescription, apply_prescription, prescribe
 from hessdiag.calculus.rules import RULES, Rule
 
 __all__ = [
@@ -13,9 +12,6 @@ __all__ = [
     "Beside",
     "BlockPrediction",
     "Prediction",
-    "Prescription",
     "Rule",
-    "apply_prescription",
     "predict",
-    "prescribe",
 ]

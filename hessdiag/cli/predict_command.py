@@ -15,8 +15,6 @@ from hessdiag.cli.saving import save, show
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from hessdiag.diagnosis.random_setups import RandomSetups
     from hessdiag.loading.model_source import ModelSource, Network
 
@@ -30,14 +28,7 @@ Init = Annotated[
 ]
 Moments = Annotated[str, typer.Option(help="paper: its rules alone; kernel: also correlations, borders and medians")]
 Compare = Annotated[bool, typer.Option("--compare", help="measure random set-ups too, and show both")]
-Prescribe = Annotated[bool, typer.Option("--prescribe", help="E[W²] and multipliers that make all γ equal")]
-Balance = Annotated[
-    str,
-    typer.Option(
-        metavar="gamma|sigma", help="what --prescribe makes equal: γ by theory, or σ² measured on random set-ups"
-    ),
-]
-Setups = Annotated[int, typer.Option(min=1, help="random set-ups that --compare, or --balance sigma, measures")]
+Setups = Annotated[int, typer.Option(min=1, help="random set-ups that --compare measures")]
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the prediction; - prints it in place of the table")]
 
 
@@ -53,8 +44,6 @@ def predict(
     moments: Moments = "kernel",
     compare: Compare = False,
     setups: Setups = 20,
-    prescribe: Prescribe = False,
-    balance: Balance = "gamma",
     device: options.Device = "auto",
     dtype: options.Dtype = "float32",
     seed: options.Seed = 0,
@@ -67,12 +56,8 @@ def predict(
     detail = options.choose_detail(quiet=quiet, verbose=verbose)
     if json not in ("", "-") and not Path(json).parent.is_dir():
         raise HessdiagError(f"cannot write {json!r}: there is no folder {str(Path(json).parent)!r}")
-    if compare and prescribe:
-        raise HessdiagError("--compare and --prescribe are two questions: pass one of them")
-    _check_balance(balance, prescribe=prescribe)
-    measured = compare or balance == "sigma"
-    if resume and not measured:
-        raise HessdiagError("--resume keeps the set-ups of --compare or of --balance sigma: pass one of them")
+    if resume and not compare:
+        raise HessdiagError("--resume keeps the set-ups of --compare: pass that too")
     options.check_file(resume)
     source = options.model_source(model, in_channels=in_channels, input_size=input_size, arg=arg, evaluate=evaluate)
     from dataclasses import replace
@@ -85,14 +70,11 @@ def predict(
     if network.inputs is None:
         raise HessdiagError(f"model {model!r} does not say what it reads: pass --input-size 3,32,32")
     inputs: Any = network.input_size or network.inputs(2, stream(seed, "inputs"))
-    if prescribe:
-        result: Any = _prescribe(network.module, inputs, init=init, loss=loss, moments=moments)
-    else:
-        asked: dict[str, Any] = {"init": init or None, "loss": loss, "moments": moments, "batch_size": batch_size}
-        with progress_bar(f"predicting {model}", None) as step:
-            result = predict_model(network.module, inputs, **asked, progress=step)
-        result = replace(result, model=model, init=init or "as built")
-    if measured:
+    asked: dict[str, Any] = {"init": init or None, "loss": loss, "moments": moments, "batch_size": batch_size}
+    with progress_bar(f"predicting {model}", None) as step:
+        result: Any = predict_model(network.module, inputs, **asked, progress=step)
+    result = replace(result, model=model, init=init or "as built")
+    if compare:
         from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, RandomSetups
 
         planned = RandomSetups(
@@ -106,7 +88,7 @@ def predict(
             dtype=options.resolve_dtype(dtype),
             options=dict(CURVATURE_ALONE),
         )
-        result = (_compare if compare else _balance)(result, planned, resume=resume)
+        result = _compare(result, planned, resume=resume)
         if result is None:
             return
     save(result, json=json)
@@ -148,35 +130,3 @@ def _compare(prediction: Any, planned: RandomSetups, *, resume: str) -> Any:
     ):
         reports = planned.reports(Work(ranks, kept, step))
         return Beside.of(prediction, reports) if ranks.rank == 0 else None
-
-
-def _balance(prescription: Any, planned: RandomSetups, *, resume: str) -> Any:
-    """Scale a prescription until the measured σ² are equal; None in all processes but the first."""
-    from hessdiag.diagnosis.measured_balance import balance_curvature
-    from hessdiag.execution.journal import journal
-    from hessdiag.execution.ranks import launched
-    from hessdiag.execution.work import Work
-
-    with (
-        launched(planned.device) as ranks,
-        journal(resume, {"prescribe": planned.source.name, "seed": str(planned.seed)}) as kept,
-        progress_bar("set-ups", 3 * planned.setups) as step,
-        redirect_stdout(sys.stderr),
-    ):
-        balanced = balance_curvature(prescription, planned, work=Work(ranks, kept, step))
-        return balanced if ranks.rank == 0 else None
-
-
-def _check_balance(balance: str, *, prescribe: bool) -> None:
-    if balance not in ("gamma", "sigma"):
-        raise HessdiagError(f"--balance {balance!r}: use gamma or sigma")
-    if balance == "sigma" and not prescribe:
-        raise HessdiagError("--balance says what --prescribe makes equal: pass that too")
-
-
-def _prescribe(module: nn.Module, inputs: Any, *, init: str, loss: str, moments: str) -> Any:
-    from hessdiag.calculus.prescription import prescribe
-
-    if init:
-        raise HessdiagError("--prescribe finds the initialisation itself: leave --init out")
-    return prescribe(module, inputs, loss=loss, moments=moments)

@@ -10,27 +10,15 @@ from typing import Annotated
 import typer
 
 from hessdiag.cli import options
+from hessdiag.cli.colour import print_coloured
 from hessdiag.cli.progress_bar import progress_bar
-from hessdiag.cli.saving import save, show
+from hessdiag.cli.saving import save
 
-Optimizer = Annotated[str, typer.Option(metavar="sgd|adam", help="which one will train it")]
-Balance = Annotated[
-    str,
-    typer.Option(
-        metavar="sigma|gamma|rate", help="what to make equal: measured σ², the theory's γ, or the best learning rates"
-    ),
-]
-Target = Annotated[float, typer.Option(metavar="X", help="spread, largest over smallest, at which it is done")]
-Rounds = Annotated[int, typer.Option(help="corrections at most, each measured")]
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the page; - prints it in place of the text")]
 
 
 def prescribe(
     model: options.Model,
-    optimizer: Optimizer = "sgd",
-    balance: Balance = "sigma",
-    target: Target = 1.5,
-    rounds: Rounds = 3,
     arg: options.Arg = None,
     evaluate: options.Eval = False,
     init: options.Init = "",
@@ -53,8 +41,7 @@ def prescribe(
     json: Json = "",
     quiet: options.Quiet = False,
 ) -> None:
-    """Say what to change in MODEL before training, each change with the measured number before and after it."""
-    detail = options.choose_detail(quiet=quiet, verbose=False)
+    """Find the scales that make all weights of MODEL equally curved, each with its σ² before and after."""
     options.check_file(json if json != "-" else "")
     source = options.model_source(
         model, in_channels=in_channels, input_size=input_size, arg=arg, output=output, evaluate=evaluate
@@ -76,14 +63,10 @@ def prescribe(
     from hessdiag.diagnosis.prescribe import prescribe as find
 
     with progress_bar(f"measuring {model}", None) as step, redirect_stdout(sys.stderr):
-        recipe = find(
+        found = find(
             prepared.module,
             prepared.batches(),
             loss=loss,
-            optimizer=optimizer,
-            balance=balance,
-            target=target,
-            rounds=rounds,
             seed=seed,
             class_dim=prepared.class_dim,
             output=source.output,
@@ -92,6 +75,6 @@ def prescribe(
             max_products=max_products,
             progress=step,
         )
-    recipe = replace(recipe, model=source.name, init=prepared.init, data=prepared.data)
-    save(recipe, json=json)
-    show(recipe, json=json, detail=detail)
+    found = replace(found, model=source.name, init=prepared.init, data=prepared.data)
+    save(found, json=json)
+    print_coloured((found.to_json() if json == "-" else found.code if quiet else repr(found)).rstrip("\n"))

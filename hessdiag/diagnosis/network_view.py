@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hessdiag.results.findings import Repair
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import ParameterSignals, Signals
@@ -198,22 +197,11 @@ def laws(net: Net) -> Law | None:
     )
 
 
-def scale_back(away: Mapping[str, float], names: Iterable[str]) -> tuple[Repair, ...]:
-    """Multiply weights such that E[W²] is what it should be; `away` is ln of how many times it is that."""
-    return tuple(Repair(parameter=name, action="scale", value=exp(-away[name] / 2)) for name in names)
-
-
-def draw_anew(net: Net, name: str) -> Repair:
-    """Draw a weight by the scheme that the others follow, as HD206 has it, else by Kaiming's, which ReLUs want."""
+def how_drawn(net: Net, name: str) -> str:
+    """Say how to draw a weight: by the scheme that the others follow, as HD206 has it, else Kaiming's for ReLUs."""
     law, p = laws(net), net.named[name]
     if law is None or law.share < FOLLOWED:
-        return Repair(parameter=name, action="kaiming")
-    scheme = "fan-in" if "fan-in" in law.constants else next(iter(law.constants))
-    return Repair(parameter=name, action="normal", value=math.sqrt(law.constants[scheme] / SCHEMES[scheme](p)))
-
-
-def how_drawn(repair: Repair) -> str:
-    """Say what a repair draws from, such as `Kaiming` or `standard deviation 0.02, as the other weights`."""
-    if repair.action == "kaiming":
         return "Kaiming"
-    return f"normal, standard deviation {short(repair.value)} as in the other weights"
+    scheme = "fan-in" if "fan-in" in law.constants else next(iter(law.constants))
+    std = math.sqrt(law.constants[scheme] / SCHEMES[scheme](p))
+    return f"normal, standard deviation {short(std)} as in the other weights"

@@ -1,295 +1,301 @@
-"""Scales that make the measured curvature of all weights equal, and leave what the network computes as it is.
+"""Scales that make the measured curvature of all weights equal, and leave the function of the network as it is.
 
-W → s W with a multiplier 1/s on what the layer reads changes nothing but this one block, whose σ², γ and ν are
-multiplied by s⁻⁴. So s = (q / q*)^¼ brings a measured q to q*, whatever the architecture around is: residual branches,
-where σ² is β² γ, as well. What is left to iterate over is the noise of sampled σ², and every result is measured again.
+W → s W with a multiplier 1/s on the layer's input changes nothing but this one block, whose σ², γ and ν are multiplied
+by s⁻⁴. So s = (σ²/σ²*)^¼ brings a measured σ² to σ*², whatever the architecture around it is, also on residual
+branches, where σ² is β² γ. One correction is enough; the result is measured again all the same.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_number, check_options, check_whole
-from hessdiag.curvature.plan import check_choice
-from hessdiag.data.batch import Inputs
+from hessdiag.arguments import check_options
+from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
-from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
-from hessdiag.diagnosis.learning_rate_estimate import learning_rates
-from hessdiag.diagnosis.recipe import RATE_POWERS, BlockRecipe, RateGroup, Recipe
-from hessdiag.diagnosis.scale_trial import Trial
 from hessdiag.errors import HessdiagError
+from hessdiag.network.preserve import preserve_state
 from hessdiag.results.balance import scale_invariant
-from hessdiag.results.learning_rates import LearningRate
-from hessdiag.results.numbers import geometric_mean, spread
-from hessdiag.results.rate_balance import UNTRAINED, told_rates
+from hessdiag.results.numbers import geometric_mean, percent, short, spread
+from hessdiag.results.records import NumbersRecord, Record
 from hessdiag.results.report import SPREAD_KEYS, Report
 from hessdiag.surgery import rescale_weight
+from hessdiag.tables.text_table import Part, Verbatim, grouped, make_table, plain_text, size
 from hessdiag.torch_arguments import check_model
 
-QUANTITIES = {"sigma": "avg_sq_singular_value", "gamma": "gamma"}
-BALANCES = (*QUANTITIES, "rate")
-POWER = -4.0  # of s, by which these change; a learning rate by the inverse of what would make up for s
-UNDEFINED = {
-    "sigma": "its σ² is undefined",
-    "gamma": "the theory has no γ for it",
-    "rate": "the loss has no minimum along its first step",
-}
-FIXED = ("seed", "optimizer", "signals", "learning_rates", "distributed", "resume")
+TRIED = 4  # examples on which a factor is tried
+MAX_CHANGE = 1e-3  # of the outputs, relative
+ROUNDING = 1e-4
+SYMBOLS = {"avg_sq_singular_value": "σ²", "gamma": "γ", "nu": "ν"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeightPrescription(NumbersRecord):
+    """The change of one weight, with its σ² before and after.
+
+    Attributes:
+        name, shape: of the weight.
+        weight_factor: s, which multiplies the weight.
+        multiplier: 1/s, the fixed number that multiplies the layer's input (the output of an embedding).
+        avg_sq_singular_value_before, avg_sq_singular_value: measured σ².
+        gamma_before, gamma: γ; NaN where the theory has none.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    weight_factor: float
+    multiplier: float
+    avg_sq_singular_value_before: float
+    avg_sq_singular_value: float
+    gamma_before: float
+    gamma: float
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Prescription(Record):
+    """The scales found by `hessdiag.prescribe`. Its `repr` is a page of text.
+
+    Attributes:
+        blocks: one entry a weight that is balanced, in execution order.
+        left_out: `(name, reason)` of every other weight.
+        model, init, data: names under which they were asked for.
+        loss, batch_size, seed: of the measurement.
+        spread_before, spread: largest over smallest σ², γ and ν of the balanced weights, by name.
+        spread_of_all_before, spread_of_all: that of σ² over all weights.
+        sampling_error: largest relative standard error of the σ² that the scales follow from; 0 where they are exact.
+            The same random directions serve before and after, so that the balance looks better than it is by as much.
+        output_change: relative difference that the change makes to the outputs: rounding.
+    """
+
+    schema: ClassVar[str] = "hessdiag.prescription/2"
+    derived: ClassVar[tuple[str, ...]] = ("code",)
+
+    blocks: tuple[WeightPrescription, ...]
+    left_out: tuple[tuple[str, str], ...]
+    model: str
+    loss: str
+    batch_size: int
+    seed: int
+    spread_before: Mapping[str, float]
+    spread: Mapping[str, float]
+    spread_of_all_before: float
+    spread_of_all: float
+    sampling_error: float
+    output_change: float
+    init: str = "as given"
+    data: str = "as given"
+
+    @property
+    def code(self) -> str:
+        """Write Python that makes the change in `model`, as `apply` does."""
+        lines = [f"rescale_weight(model, {block.name!r}, {block.weight_factor:.6g})" for block in self.blocks]
+        return "\n".join(["from hessdiag.surgery import rescale_weight", "", *lines]) + "\n"
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        """Make the change in a model, in place, and return it; it computes what it computed before.
+
+        The model may be the one that was measured, a copy of it, or the same network drawn anew.
+
+        Raises:
+            HessdiagError: the prescription is of another network; nothing was changed.
+        """
+        check_model(model)
+        named = dict(model.named_parameters())
+        for block in self.blocks:
+            if block.name not in named or tuple(named[block.name].shape) != block.shape:
+                raise HessdiagError(
+                    f"the prescription has a weight {block.name!r} of shape {block.shape}: pass the measured model"
+                )
+        for block in self.blocks:
+            rescale_weight(model, block.name, block.weight_factor)
+        return model
+
+    def __repr__(self) -> str:
+        rows = [
+            (
+                block.name,
+                size(block.shape),
+                *map(short, (block.avg_sq_singular_value_before, block.avg_sq_singular_value)),
+                *map(short, (block.weight_factor, block.multiplier, block.weight_factor**-2)),
+            )
+            for block in self.blocks
+        ]
+        columns = ("weight", "shape", "σ² before", "σ² after", "weight ×", "input ×", "or SGD lr ×")
+        same = "the same" if self.output_change < ROUNDING else f"the same within {short(self.output_change)}"
+        parts: list[Part] = [
+            f"{self.model}, init {self.init}: scales that make σ² of its weights equal; nothing was changed",
+            f"loss {self.loss}, batch {self.batch_size} ({self.data}), seed {self.seed}",
+            "",
+            make_table(columns, rows, left=2, expendable=("or SGD lr ×", "shape")),
+            "",
+            *self._spreads(),
+            f"Multiply each weight by its factor and the layer's input by the inverse: the network computes {same}.",
+            *grouped("left as they are:", self.left_out),
+            "",
+            "as code:",
+            Verbatim(self.code),
+        ]
+        return plain_text(parts)
+
+    def _spreads(self) -> list[str]:
+        changes = [f"{symbol} {_change(self.spread_before[key], self.spread[key])}" for key, symbol in SYMBOLS.items()]
+        lines = [f"largest/smallest of these weights, before → after:  {'   '.join(changes)}"]
+        if self.left_out:
+            change = _change(self.spread_of_all_before, self.spread_of_all)
+            lines.append(f"largest/smallest σ² of all weights:  {change}")
+        if self.sampling_error > 0:
+            lines.append(f"σ² is sampled: its standard error is up to {percent(self.sampling_error)} %.")
+        return lines
 
 
 def prescribe(
-    model: nn.Module,
-    inputs: Inputs | Iterable[Any],
-    targets: Tensor | None = None,
-    *,
-    loss: str | LossFunction = "random-quadratic",
-    optimizer: str = "sgd",
-    balance: str = "sigma",
-    target: float = 1.5,
-    rounds: int = 3,
-    seed: int = 0,
-    **options: Any,
-) -> Recipe:
-    """Measure a network, and find what to change before training so that all of its weights are equally curved.
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, **options: Any
+) -> Prescription:
+    """Find the scales at which all weights of a network are equally curved, and measure σ² before and after.
 
-    The model is left exactly as it was: everything is tried on a copy. `recipe.apply(model)` makes the change.
+    The model is left as it was: all is tried on a copy. `prescription.apply(model)` makes the change.
 
     Args:
-        model, inputs, targets, loss, seed: as for `hessdiag.diagnose`; batches are kept to be measured again.
-        optimizer: `"sgd"` or `"adam"`, for which learning rates are given.
-        balance: `"sigma"` makes the measured σ² equal, `"gamma"` the theory's γ with its measured moments, `"rate"` the
-            learning rates at which a first step of each weight alone is best for the optimiser.
-        target: spread, largest over smallest, at which it is done.
-        rounds: corrections at most, each followed by a measurement.
-        options: of `hessdiag.diagnose`, such as `rtol=0.02`.
+        model, inputs, targets: as for `hessdiag.diagnose`; batches are kept to be measured again.
+        options: of `hessdiag.diagnose`, such as `loss="cross-entropy"`.
 
     Raises:
         HessdiagError: an argument cannot be used, or no weight of the network can be balanced.
 
-    >>> import torch
     >>> model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False)).double()
-    >>> recipe = prescribe(model, torch.ones(4, 2).double(), loss="mse", targets=torch.zeros(4, 1).double())
-    >>> round(recipe.spread["avg_sq_singular_value"], 6)
+    >>> found = prescribe(model, torch.ones(4, 2).double(), torch.zeros(4, 1).double(), loss="mse")
+    >>> round(found.spread["avg_sq_singular_value"], 6)
     1.0
     """
     check_model(model)
-    _check_arguments(optimizer=optimizer, balance=balance, target=target, rounds=rounds, options=options)
+    check_options(options, diagnose, fixed=("signals", "learning_rates", "distributed", "resume", "quick"))
     stream = list(batches_of(inputs, targets))
     batches = [(batch.inputs, batch.targets) for batch in stream]
-
-    def measure(network: nn.Module) -> Report:
-        return diagnose(
-            network, batches, loss=loss, seed=seed, optimizer=optimizer, **({"noise_scale": False} | options)
-        )
-
-    quantity = _Quantity(balance, optimizer)
-    before = measure(model)
-    quantity.check(before)
-    trial = Trial.of(model, replace(stream[0], output=options.get("output")), seed)
-    left_out = _left_out(before, quantity, trial)
+    before = diagnose(model, batches, **options)
+    scaled = _copy(model)
+    few = replace(stream[0], output=options.get("output")).narrow(0, TRIED)
+    left_out = _left_out(before, scaled, few, before.seed)
     names = [block.name for block in before.weights if block.name not in left_out]
     if not names:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:1])
         raise HessdiagError(f"no weight of {type(model).__name__} can be balanced ({reasons})")
-    goal = _goal(before, names, left_out, quantity)
-    factors, after, count = _balance(trial.model, before, names, goal, measure, target=target, rounds=rounds)
-    return Recipe(
-        blocks=tuple(_block(before, after, name, factors[name]) for name in names),
+    level = _level(before, names, left_out)
+    factors = {name: (before[name].avg_sq_singular_value / level) ** 0.25 for name in names}
+    y = _outputs(scaled, few, before.seed)
+    for name, factor in factors.items():
+        rescale_weight(scaled, name, factor)
+    after = diagnose(scaled, batches, **options)
+    return Prescription(
+        blocks=tuple(_change_of(before, after, name, factor) for name, factor in factors.items()),
         left_out=tuple(left_out.items()),
         model=before.model,
         loss=before.loss,
         batch_size=before.batch_size,
-        seed=seed,
-        optimizer=optimizer,
-        balance=balance,
-        target=target,
-        spread_before=_spreads(before, names),
-        spread=_spreads(after, names),
-        spread_of_all_before=spread(list(quantity.of(before).values())),
-        spread_of_all=spread(list(quantity.of(after).values())),
-        rounds=count,
+        seed=before.seed,
+        spread_before=_spread(before, names),
+        spread=_spread(after, names),
+        spread_of_all_before=before.spread["avg_sq_singular_value"],
+        spread_of_all=after.spread["avg_sq_singular_value"],
         sampling_error=max(before[name].relative_stderr for name in names),
-        output_change=trial.change(),
-        learning_rate_before=_rate(before),
-        learning_rate=_rate(after),
-        training_rate_before=_training_rate(model, batches, before, loss, options),
-        training_rate=_training_rate(trial.model, batches, before, loss, options),
-        groups_before=_groups(before, model),
-        groups=_groups(after, trial.model),
-        findings=before.findings,
+        output_change=_distance(_outputs(scaled, few, before.seed), y),
     )
 
 
-@dataclass(frozen=True)
-class _Quantity:
-    """What is to be equal."""
-
-    balance: str
-    optimizer: str
-
-    @property
-    def power(self) -> float:
-        """To which power of s it changes."""
-        return POWER if self.balance in QUANTITIES else -RATE_POWERS[self.optimizer]
-
-    def of(self, report: Report) -> dict[str, float]:
-        """Its value of every weight block."""
-        if self.balance in QUANTITIES:
-            return {block.name: getattr(block, QUANTITIES[self.balance]) for block in report.weights}
-        return {block.name: report.learning_rates[self.optimizer].blocks[block.name] for block in report.weights}
-
-    def check(self, report: Report) -> None:
-        """Refuse to balance what was not measured."""
-        if self.balance == "rate" and _rate(report) is None:
-            why = "the paper's loss is not trained with" if report.loss == UNTRAINED else "there are none"
-            raise HessdiagError(
-                f"balance 'rate' needs learning rates of a loss that is trained with ({why}): pass loss='cross-entropy'"
-            )
-
-
-@dataclass(frozen=True)
-class _Goal:
-    """What is to be equal, and to which value."""
-
-    quantity: _Quantity
-    value: float
-
-    def factors(self, report: Report, names: Iterable[str]) -> dict[str, float]:
-        """The s of each block that brings it to the value."""
-        values = self.quantity.of(report)
-        return {name: float((self.value / values[name]) ** (1 / self.quantity.power)) for name in names}
-
-    def distance(self, report: Report, names: Iterable[str]) -> float:
-        """Largest over smallest, the value included."""
-        values = self.quantity.of(report)
-        return spread([self.value, *(values[name] for name in names)])
-
-
-def _left_out(report: Report, quantity: _Quantity, trial: Trial) -> dict[str, str]:
-    """The weights that are not balanced, and why."""
-    invariant, values = scale_invariant(report), quantity.of(report)
+def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dict[str, str]:
+    """Name the weights that are not balanced, and why; `scaled` computes the same as before."""
+    invariant = scale_invariant(report)
     found = {}
     for block in report.weights:
-        value = values[block.name]
+        value = block.avg_sq_singular_value
         if block.name in invariant:
-            reason = "a normalisation follows: the network does not depend on its scale"
-        elif block.avg_sq_singular_value == 0:
-            reason = "it has no curvature on this batch"
-        elif quantity.balance != "gamma" and block.lost_in_noise:
-            reason = "its σ² is lost in sampling noise"
+            found[block.name] = "a normalisation follows: the network does not depend on its scale"
+        elif value == 0:
+            found[block.name] = "it has no curvature on this batch"
+        elif block.lost_in_noise:
+            found[block.name] = "its σ² is lost in sampling noise"
         elif not 0 < value < math.inf:
-            reason = UNDEFINED[quantity.balance]
+            found[block.name] = "its σ² is undefined"
         else:
-            continue
-        found[block.name] = reason
-    refused = trial.refusals([block.name for block in report.weights if block.name not in found])
-    return {block.name: (found | refused)[block.name] for block in report.weights if block.name in found | refused}
+            try:
+                rescale_weight(scaled, block.name, 2.0)
+            except HessdiagError as error:
+                found[block.name] = str(error).rpartition(":")[0]
+            else:
+                rescale_weight(scaled, block.name, 0.5)
+    names = [block.name for block in report.weights if block.name not in found]
+    passed_by = _used_elsewhere(scaled, names, batch, seed, _outputs(scaled, batch, seed))
+    found |= dict.fromkeys(passed_by, "the model reads it outside of the layer that holds it")
+    return {block.name: found[block.name] for block in report.weights if block.name in found}
 
 
-def _goal(report: Report, names: Iterable[str], left_out: Mapping[str, str], quantity: _Quantity) -> _Goal:
-    """The geometric mean: of what cannot be moved but counts, else of what can."""
-    invariant, values = scale_invariant(report), quantity.of(report)
-    level = geometric_mean([values[name] for name in left_out if name not in invariant])
-    if math.isnan(level):
-        level = geometric_mean([values[name] for name in names])
-    return _Goal(quantity, level)
+def _used_elsewhere(model: nn.Module, names: list[str], batch: Batch, seed: int, y: Tensor) -> list[str]:
+    """Name the weights for whose factor the multiplier does not make up, by bisection."""
+    for name in names:
+        rescale_weight(model, name, 2.0)  # exact in binary: the outputs stay the same to the last digit
+    change = _distance(_outputs(model, batch, seed), y)
+    for name in names:
+        rescale_weight(model, name, 0.5)
+    if change <= MAX_CHANGE:
+        return []
+    half = len(names) // 2
+    parts = (names[:half], names[half:]) if half else ()
+    return [name for part in parts for name in _used_elsewhere(model, part, batch, seed, y)] if half else names
 
 
-def _balance(
-    model: nn.Module,
-    before: Report,
-    names: list[str],
-    goal: _Goal,
-    measure: Any,
-    *,
-    target: float,
-    rounds: int,
-) -> tuple[dict[str, float], Report, int]:
-    """Scale and measure in turns: the factors of the best network, what was measured of it, and the rounds it took."""
-    best, factors, done = before, dict.fromkeys(names, 1.0), 0
-    for number in range(1, rounds + 1):
-        reached = goal.distance(best, names)
-        if reached <= target:
-            break
-        step = goal.factors(best, names)
-        for name, factor in step.items():
-            rescale_weight(model, name, factor)
-        report = measure(model)
-        if not goal.distance(report, names) < reached:  # noise: no better than it was
-            for name, factor in step.items():
-                rescale_weight(model, name, 1 / factor)
-            break
-        best, factors, done = report, {name: factors[name] * step[name] for name in names}, number
-    return factors, best, done
+def _level(report: Report, names: list[str], left_out: Mapping[str, str]) -> float:
+    """Find the σ² to arrive at: the geometric mean of weights that cannot be scaled but count, else of the others."""
+    blind = scale_invariant(report)
+    level = geometric_mean([report[name].avg_sq_singular_value for name in left_out if name not in blind])
+    return geometric_mean([report[name].avg_sq_singular_value for name in names]) if math.isnan(level) else level
 
 
-def _block(before: Report, after: Report, name: str, factor: float) -> BlockRecipe:
-    old, new = before[name], after[name]
-    rates = (_rate(before), _rate(after))
-    rate_before, rate = (math.nan if r is None else r.blocks.get(name, math.nan) for r in rates)
-    return BlockRecipe(
+def _change_of(before: Report, after: Report, name: str, factor: float) -> WeightPrescription:
+    return WeightPrescription(
         name=name,
-        shape=old.shape,
+        shape=before[name].shape,
         weight_factor=factor,
         multiplier=1 / factor,
-        rate_factor=factor ** RATE_POWERS[before.optimizer],
-        weight_sq_before=old.weight_sq,
-        weight_sq=new.weight_sq,
-        curvature_before=old.avg_sq_singular_value,
-        curvature=new.avg_sq_singular_value,
-        gamma_before=old.gamma,
-        gamma=new.gamma,
-        nu_before=old.nu,
-        nu=new.nu,
-        rate_before=rate_before,
-        rate=rate,
+        avg_sq_singular_value_before=before[name].avg_sq_singular_value,
+        avg_sq_singular_value=after[name].avg_sq_singular_value,
+        gamma_before=before[name].gamma,
+        gamma=after[name].gamma,
     )
 
 
-def _rate(report: Report) -> LearningRate | None:
-    """The learning rate of the first step, where there is one to train with."""
-    found = told_rates(report)
-    return found if found is not None and math.isfinite(found.value) else None
+def _spread(report: Report, names: Iterable[str]) -> dict[str, float]:
+    blocks = [report[name] for name in names]
+    return {key: spread([getattr(block, key) for block in blocks]) for key in SPREAD_KEYS}
 
 
-def _training_rate(
-    model: nn.Module, batches: list[Any], report: Report, loss: str | LossFunction, options: Mapping[str, Any]
-) -> LearningRate | None:
-    """The rate for training, along virtual steps; None where the loss is not trained with, or no rate can be told."""
-    if report.loss == UNTRAINED:
-        return None
-    asked: dict[str, Any] = {key: options[key] for key in ("class_dim", "output") if key in options}
-    asked |= {"loss": loss, "optimizers": [report.optimizer], "seed": report.seed}
-    found = learning_rates(model, batches, **asked)[report.optimizer]
-    return found if math.isfinite(found.value) else None
+def _change(before: float, after: float) -> str:
+    return f"{short(before)} → {short(after)}"
 
 
-def _groups(report: Report, model: nn.Module) -> tuple[RateGroup, ...]:
-    """The parameter groups that the rates of a report ask for, by names."""
-    if _rate(report) is None:
-        return ()
-    names = {id(p): name for name, p in model.named_parameters()}
-    groups = report.parameter_groups(model)
-    return tuple(RateGroup(names=tuple(names[id(p)] for p in g["params"]), lr=float(g["lr"])) for g in groups)
+def _distance(y: Tensor, before: Tensor) -> float:
+    """Relative to the size of the outputs."""
+    length = float(before.norm())
+    return float((y - before).norm()) / (length or 1.0)
 
 
-def _spreads(report: Report, names: Iterable[str]) -> dict[str, float]:
-    blocks, rate = [report[name] for name in names], _rate(report)
-    rates = math.nan if rate is None else spread([rate.blocks[block.name] for block in blocks])
-    return {key: spread([getattr(block, key) for block in blocks]) for key in SPREAD_KEYS} | {"learning_rate": rates}
+def _outputs(model: nn.Module, batch: Batch, seed: int) -> Tensor:
+    """Call a model; the same random numbers each time."""
+    with preserve_state(model, seed=seed), torch.no_grad():
+        return batch.call(model).detach().double()
 
 
-def _check_arguments(*, optimizer: str, balance: str, target: float, rounds: int, options: Mapping[str, Any]) -> None:
-    check_choice("optimizer", optimizer, tuple(RATE_POWERS))
-    check_choice("balance", balance, BALANCES)
-    check_number("target", target, "pass a spread of at least 1, such as 1.5", above=0)
-    if target < 1:
-        raise HessdiagError(f"target {target!r}: pass a spread of at least 1, such as 1.5")
-    check_whole("rounds", rounds, least=1)
-    check_options(options, diagnose, fixed=FIXED)
+def _copy(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # of modules that hold what cannot be copied
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:150]
+        raise HessdiagError(
+            f"{type(model).__name__} cannot be copied to try scales on ({what}): pass a network before its first"
+            " forward pass"
+        ) from error

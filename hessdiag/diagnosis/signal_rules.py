@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, exp, laws, log_ratio, worst_first
-from hessdiag.results.findings import Finding, Repair, Severity
+from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
 
@@ -57,7 +57,6 @@ def initial_loss(net: Net) -> Iterator[Finding]:
         advice=_scaling_advice(blocks, scales),
         value=ratio,
         threshold=note,
-        repairs=tuple(Repair(parameter=n, action="scale", value=f) for n, f in scales.items() if f < 1),
     )
 
 
@@ -158,11 +157,6 @@ def depth_scale(net: Net) -> Iterator[Finding]:
         + (": hessdiag.init.apply(model, 'fan-in')." if needs == [2.0] else "."),
         value=value,
         threshold=CHAIN,
-        repairs=tuple(
-            Repair(parameter=net.name_of(path), action="scale", value=exp(-step / 2))
-            for path, step in steps.items()
-            if net.name_of(path) in blamed
-        ),
     )
 
 
@@ -196,7 +190,6 @@ def residual_growth(net: Net) -> Iterator[Finding]:
         f" 1/√{len(branches)} = {short(factor)}.",
         value=growth,
         threshold=limit,
-        repairs=tuple(Repair(parameter=name, action="scale", value=factor) for name in blocks),
     )
 
 
@@ -245,7 +238,6 @@ def drowning_branches(net: Net) -> Iterator[Finding]:
         advice=f"GPT-2 scales these by 1/√{len(share)} = {short(factor)}; LLaMA and OPT do not, and train.",
         value=max(share.values()),
         threshold=BRANCH,
-        repairs=tuple(Repair(parameter=name, action="scale", value=factor) for name in blocks),
     )
 
 
@@ -389,7 +381,6 @@ def narrow_phase(net: Net) -> Iterator[Finding]:
         " multiplies it.",
         value=spread,
         threshold=PHASE,
-        repairs=(Repair(parameter=first.name, action="scale", value=1 / (n * math.sqrt(3 * first.weight_sq))),),
     )
 
 
@@ -420,11 +411,6 @@ def below_epsilon(net: Net) -> Iterator[Finding]:
         advice=f"Make {blocks[0]} larger (a standard deviation of .02 is usual for embeddings), or ε smaller.",
         value=worst,
         threshold=BELOW_EPS,
-        repairs=tuple(
-            Repair(parameter=name, action="scale", value=0.02 / math.sqrt(net.named[name].weight_sq))
-            for name in dict.fromkeys(sources)
-            if len(net.named[name].shape) > 1 and 0 < net.named[name].weight_sq < 4e-4
-        ),
     )
 
 

@@ -12,14 +12,12 @@ from hessdiag.diagnosis.network_view import (
     FOLLOWED,
     UNITS,
     Net,
-    draw_anew,
     how_drawn,
     laws,
     mode,
-    scale_back,
     worst_first,
 )
-from hessdiag.results.findings import Finding, Repair
+from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
 
@@ -61,7 +59,6 @@ def outliers(net: Net) -> Iterator[Finding]:
         " `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)`.",
         value=worst.kurtosis,
         threshold=KURTOSIS,
-        repairs=tuple(Repair(parameter=name, action="redraw-outliers", value=6.0) for name in blocks),
     )
 
 
@@ -98,7 +95,6 @@ def sibling(net: Net) -> Iterator[Finding]:
         advice=f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}.",
         value=worst,
         threshold=SIBLING,
-        repairs=scale_back(hit, blocks),
     )
 
 
@@ -131,16 +127,6 @@ def fused_part(net: Net) -> Iterator[Finding]:
         f" by {short(math.exp(-ratio / 2))}.",
         value=worst,
         threshold=PART,
-        repairs=tuple(
-            Repair(
-                parameter=n,
-                action="scale",
-                value=math.exp(-hit[n][0] / 2),
-                part=hit[n][1],
-                parts=len(net.named[n].parts),
-            )
-            for n in blocks
-        ),
     )
 
 
@@ -176,7 +162,6 @@ def groups_forgotten(net: Net) -> Iterator[Finding]:
             f" {short(math.sqrt(worst))}.",
             value=worst,
             threshold=GROUPS,
-            repairs=scale_back({name: -factor for name, factor in misread.items()}, blocks),
         )
         return
 
@@ -203,7 +188,6 @@ def summed_fans(net: Net) -> Iterator[Finding]:
         advice=f"Use `nn.init.xavier_normal_`, or multiply {blocks[0]} by {short(scales[blocks[0]])}.",
         value=float(summed[0].kernel),
         threshold=1.0,
-        repairs=tuple(Repair(parameter=name, action="scale", value=factor) for name, factor in scales.items()),
     )
 
 
@@ -234,7 +218,6 @@ def large_bias(net: Net) -> Iterator[Finding]:
         advice=f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`.",
         value=value,
         threshold=BIAS,
-        repairs=tuple(Repair(parameter=name, action="zero") for name in blocks if hit[name] > 0),
     )
 
 
@@ -259,7 +242,6 @@ def above_scheme(net: Net) -> Iterator[Finding]:
         advice=f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}.",
         value=worst,
         threshold=ABOVE,
-        repairs=scale_back(large, blocks),
     )
 
 
@@ -290,7 +272,6 @@ def norm_gain(net: Net) -> Iterator[Finding]:
         " of all parameters may have met them by mistake.",
         value=max(worst, 1 / worst),
         threshold=GAIN,
-        repairs=tuple(Repair(parameter=name, action="fill", value=1.0) for name in blocks),
     )
 
 
@@ -302,7 +283,6 @@ def identical_units(net: Net) -> Iterator[Finding]:
     if not alike:
         return
     value = net.named[alike[0]].unlike
-    drawn = tuple(draw_anew(net, name) for name in alike)
     yield Finding(
         rule="HD208",
         severity="fault",
@@ -310,10 +290,9 @@ def identical_units(net: Net) -> Iterator[Finding]:
         message=f"All units of {net.listed(alike)} have the same weights: what differs between them is"
         f" {short(value)} of"
         f" E[W²] (below {trimmed(ALIKE)}), so that they learn the same.",
-        advice=f"Draw random weights ({how_drawn(drawn[0])}).",
+        advice=f"Draw random weights ({how_drawn(net, alike[0])}).",
         value=value,
         threshold=ALIKE,
-        repairs=drawn,
     )
 
 
@@ -394,25 +373,24 @@ def cannot_learn(net: Net) -> Iterator[Finding]:
     opened: dict[str, str] = {}  # of the zeros side by side, the first is to be drawn
     for p in both:
         opened.setdefault(_neighbourhood(p), p.name)
-    drawn = tuple(draw_anew(net, name) for name in opened.values() if len(net.named[name].shape) > 1)
     yield Finding(
         rule="HD401",
         severity="fault" if both else "warning",
         blocks=blocks,
         message=f"{net.listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
         " and no other weight that learns will change that.",
-        advice=_advise(net, tuple(opened.values()), drawn),
+        advice=_advise(net, tuple(opened.values())),
         value=0.0,
         threshold=0.0,
-        repairs=drawn,
     )
 
 
-def _advise(net: Net, opened: tuple[str, ...], drawn: tuple[Repair, ...]) -> str:
+def _advise(net: Net, opened: tuple[str, ...]) -> str:
     """Say what opens the way: of weights that are zero side by side, the first drawn at random."""
     if not opened:
         return "Look for what multiplies them by zero: a dead ReLU, a zero gate, a detached branch."
-    how = f" ({how_drawn(drawn[0])})" if drawn else ""
+    matrix = next((name for name in opened if len(net.named[name].shape) > 1), "")
+    how = f" ({how_drawn(net, matrix)})" if matrix else ""
     return f"Draw {net.listed(opened)} at random{how}; only the last factor of a product may start at zero."
 
 
@@ -459,7 +437,6 @@ def dead(net: Net) -> Iterator[Finding]:
                 advice=f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`.",
                 value=0.0,
                 threshold=0.0,
-                repairs=(Repair(parameter=own.name, action="fill", value=1.0),),
             )
             return
         rectified = {"relu", "relu6"} & set(layer.labels)
@@ -484,7 +461,6 @@ def _dead_units(net: Net, path: str, own: ParameterSignals, bias: ParameterSigna
         else "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign.",
         value=layer.off_share,
         threshold=DEAD,
-        repairs=(Repair(parameter=blocks[0], action="zero"),) if sunk else (),
     )
 
 

@@ -72,14 +72,11 @@ def find(
 
 
 def _goes_elsewhere(change: BlockChange, gone: Sequence[Finding]) -> bool:
-    """Whether weights that notes alone were about changed in another way than advised: to zero, or away from it."""
+    """Whether weights that notes alone were about became zero, which no rule advises."""
     said = [finding for finding in gone if change.name in repaired([finding])]
     if any(is_as_grave(finding, "warning") for finding in said):
         return False
-    ratio = change.ratios["weight_sq"].value
-    repairs = [repair for finding in said for repair in finding.repairs if repair.parameter == change.name]
-    factors = [repair.value for repair in repairs if repair.action == "scale"]
-    return ratio == 0 or any((factor > 1) != (ratio > 1) for factor in factors)
+    return change.ratios["weight_sq"].value == 0
 
 
 def _as_advised(gone: Sequence[Finding], advised: Sequence[BlockChange]) -> str:

@@ -14,7 +14,7 @@ from hessdiag.results.report import Report
 
 
 def gone(before: Report, after: Report) -> tuple[Finding, ...]:
-    """Findings before, each with the blocks at which its rule has nothing to say any more, and their repairs."""
+    """Findings before, each with the blocks at which its rule has nothing to say any more."""
     return () if after.signals is None else _missing(before.findings, after.findings)
 
 
@@ -34,7 +34,7 @@ def _gravest(findings: Sequence[Finding]) -> dict[str, int]:
     ranks: dict[str, int] = {}
     for finding in findings:
         rank = GRAVITY.index(finding.severity)
-        for name in (*finding.blocks, *(repair.parameter for repair in finding.repairs)):
+        for name in finding.blocks:
             ranks[name] = min(rank, ranks.get(name, rank))
     return ranks
 
@@ -47,6 +47,5 @@ def _missing(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Fi
     for finding in findings:
         blocks = tuple(name for name in finding.blocks if (finding.rule, name) not in places)
         if blocks or (not finding.blocks and finding.rule not in rules):
-            repairs = tuple(repair for repair in finding.repairs if (finding.rule, repair.parameter) not in places)
-            found.append(replace(finding, blocks=blocks, repairs=repairs))
+            found.append(replace(finding, blocks=blocks))
     return tuple(found)

@@ -9,27 +9,6 @@ from hessdiag.results.records import Record
 
 Severity = Literal["fault", "warning", "note"]
 GRAVITY: tuple[Severity, ...] = ("fault", "warning", "note")
-Action = Literal["scale", "zero", "fill", "kaiming", "normal", "redraw-outliers"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repair(Record):
-    """One mechanical change of one parameter; see `hessdiag.surgery.apply_finding`.
-
-    Attributes:
-        parameter: its name.
-        action: `"scale"` (multiply by `value`), `"zero"`, `"fill"` (with `value`), `"kaiming"` (draw anew, He's
-            normal), `"normal"` (draw anew, with the standard deviation `value`) or `"redraw-outliers"` (entries more
-            than `value` robust standard deviations out).
-        value: see `action`.
-        part, parts: which of how many equal parts of a fused tensor; the whole with 1.
-    """
-
-    parameter: str
-    action: Action
-    value: float = 0.0
-    part: int = 0
-    parts: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +23,6 @@ class Finding(Record):
         message: what was measured, in a sentence.
         advice: what to do about it, in a sentence.
         value, threshold: the measured number, and the one that it passed.
-        repairs: what `hessdiag.surgery.apply_finding` would do; empty where the repair is not mechanical.
     """
 
     rule: str
@@ -54,7 +32,6 @@ class Finding(Record):
     advice: str
     value: float
     threshold: float
-    repairs: tuple[Repair, ...] = ()
 
 
 def is_as_grave(finding: Finding, severity: Severity) -> bool:

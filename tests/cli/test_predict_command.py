@@ -34,13 +34,6 @@ def test_compare_measures_too(run, tmp_path):
     assert record["blocks"][0]["measured"]["gamma"] > 0
 
 
-def test_prescribe_prints_a_table_and_code(run):
-    status, out, _ = run("predict mlp:20-30-5 --prescribe")
-    assert status == 0
-    assert "multiplier" in out
-    assert "after='fc1')" in out
-
-
 def test_a_network_of_ones_own_needs_its_input_size(run, tmp_path):
     (tmp_path / "net.py").write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Linear(6, 3))\n")
     status, out, err = run("predict ./net.py:build")
@@ -64,10 +57,6 @@ def test_tokens_are_taken_as_independent(run, tmp_path):
         ("predict lenet --moments exact", "moments 'exact': use paper or kernel"),
         ("predict lenet --init he", "no closed form for the initialisation 'he'"),
         ("predict lenet --loss hinge", "loss 'hinge' has no prediction"),
-        ("predict lenet --prescribe --init fan-in", "leave --init out"),
-        ("predict lenet --prescribe --balance nu", "--balance 'nu': use gamma or sigma"),
-        ("predict lenet --balance sigma", "--balance says what --prescribe makes equal: pass that too"),
-        ("predict lenet --prescribe --compare", "pass one of them"),
         ("predict lenet --json nowhere/x.json", "there is no folder 'nowhere'"),
         ("predict lenet --input-size 3,8,8", "cannot trace"),
     ],
@@ -99,14 +88,3 @@ def test_layers_quickly(run, monkeypatch):
     assert out.count("\n") == 4
     assert "layers.svg" in err
     assert [row.row for row in layers.FIGURE.read(Path("layers.json")).blocks] == ["linear layer", "max pooling"]
-
-
-def test_a_prescription_can_balance_what_is_measured(run, tmp_path):
-    line = "predict mlp:20-60-5 --prescribe --balance sigma --setups 2 --batch-size 8 --resume kept.db"
-    status, out, _ = run(line)
-    assert status == 0
-    assert "σ² as it is" in out
-    assert "over 2 random set-ups that it was not found on" in out
-    assert run(line)[1] == out  # from the file
-    assert run(f"{line} --json out.json")[0] == 0
-    assert json.loads((tmp_path / "out.json").read_text())["balance"] == "sigma"

@@ -10,9 +10,7 @@ import pytest
 import hessdiag
 from hessdiag.results.comparison import compare_reports
 from hessdiag.results.report import Report
-from hessdiag.surgery import apply_finding
 from tests.gallery import CASES, HEALTHY, Case, Healthy, match
-from tests.gallery.variants import VARIANTS
 
 BY_NAME = {case.name: case for case in CASES}
 WIDTHS = {
@@ -67,33 +65,13 @@ def test_the_guilty_block_comes_first(name: str) -> None:
 def test_the_repaired_twin_is_healthy(name: str) -> None:
     report = measure(BY_NAME[name], "after")
     assert report.verdict.level == "healthy", report.findings
-
-
-@pytest.mark.parametrize("name", REPAIRED)
-def test_the_repair_of_the_finding_takes_it_away(name: str) -> None:
-    case, first = BY_NAME[name], before(name).findings[0]
-    model = case.build("before", width=WIDTHS[name])
-    changed = apply_finding(model, first)
-    assert set(changed) <= set(first.blocks)
-    again = diagnose(model, case)
-    assert first.rule not in {finding.rule for finding in again.findings}
-    assert again.verdict.level == "healthy", again.findings
-    comparison = compare_reports(before(name), again)
+    comparison = compare_reports(before(name), report)
+    first = before(name).findings[0]
     assert first.rule in {finding.rule for finding in comparison.gone}
-    assert "HD601" in {finding.rule for finding in comparison.findings}
-    assert {finding.severity for finding in comparison.findings} == {"note"}  # it was advised
-
-
-def test_a_repair_that_draws_leaves_no_note_on_the_scheme() -> None:
-    """Kaiming's draw of lora_A is 85 times above the scheme that GPT-2's weights follow (HD206)."""
-    case = next(case for case in VARIANTS if case.name == "peft-zero")
-    model = case.build("before", width=64)
-    inputs, targets = case.batch(width=64)
-    options = {"loss": case.loss, "rtol": 0.5, "max_products": 2, "noise_scale": False}
-    (first,) = hessdiag.diagnose(model, inputs[:2], targets[:2], **options).findings  # type: ignore[arg-type]
-    assert first.rule == "HD401"
-    apply_finding(model, first)
-    assert hessdiag.diagnose(model, inputs[:2], targets[:2], **options).findings == ()  # type: ignore[arg-type]
+    changed = [
+        found for found in comparison.findings if found.rule == "HD601" and set(found.blocks) & set(first.blocks)
+    ]
+    assert {found.severity for found in changed} == {"note"}  # it was advised
 
 
 @pytest.mark.parametrize("healthy", [h for h in HEALTHY if h.name in CALM], ids=lambda healthy: healthy.name)

@@ -193,20 +193,18 @@ def test_a_bias_beside_a_weight_that_cannot_learn_is_named_too_and_makes_it_no_g
 
 
 @pytest.mark.parametrize(
-    ("scales", "action", "std"),
+    ("scales", "how"),
     [
-        ([0.2] * 4, "normal", math.sqrt(0.2)),  # all follow E[W²] = 0.2
-        ([1e-4, 2e-3, 0.04, 0.8], "kaiming", 0.0),  # no two agree
-        ([0.2, 0.2, 0.2, 0.04], "normal", math.sqrt(0.2)),
+        ([0.2] * 4, "standard deviation 0.447"),  # all follow E[W²] = 0.2
+        ([1e-4, 2e-3, 0.04, 0.8], "(Kaiming)"),  # no two agree
+        ([0.2, 0.2, 0.2, 0.04], "standard deviation 0.447"),
     ],
 )
-def test_what_is_drawn_anew_follows_the_scheme_of_the_others(scales: list[float], action: str, std: float) -> None:
+def test_what_is_drawn_anew_follows_the_scheme_of_the_others(scales: list[float], how: str) -> None:
     dead = {"weight_sq": 0.0, "kurtosis": math.nan, "gradient": "zero"}
     others = {f"l{i}": {"weight_sq": scale} for i, scale in zip((0, 1, 4, 5), scales, strict=True)}
     (found,) = of("HD401", network(weights={"l2": dead, "l3": dead, **others}))
-    assert [(repair.parameter, repair.action) for repair in found.repairs] == [("l2.weight", action)]
-    assert found.repairs[0].value == pytest.approx(std)
-    assert ("(Kaiming)" in found.advice) == (action == "kaiming")
+    assert how in found.advice
 
 
 def test_a_scheme_by_fans_is_followed_by_the_fans_of_the_drawn() -> None:
@@ -214,7 +212,7 @@ def test_a_scheme_by_fans_is_followed_by_the_fans_of_the_drawn() -> None:
     dead = wide | {"weight_sq": 0.0, "kurtosis": math.nan, "gradient": "zero"}
     others = {f"l{i}": {"fan_in": n, "fan_out": 7, "weight_sq": 2 / n} for i, n in enumerate((10, 20, 80, 160, 320))}
     (found,) = of("HD401", network(weights={**others, "l5": dead}))
-    assert found.repairs[0].value == pytest.approx(math.sqrt(2 / 40))
+    assert "standard deviation 0.224" in found.advice  # √(2 / 40)
 
 
 def test_an_effect_is_left_out_and_lends_its_gravity_to_the_cause() -> None:

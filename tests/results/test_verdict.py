@@ -6,7 +6,7 @@ import pytest
 
 from hessdiag import Report, verdict
 from hessdiag.errors import HessdiagError
-from hessdiag.results.findings import Finding, Repair, Severity
+from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.report import BlockReport
 from tests.reports import build_block, build_report
 from tests.signals import network
@@ -23,7 +23,6 @@ def finding(severity: Severity, rule: str = "HD202", name: str = "fc1.weight") -
         advice="Do this.",
         value=5.0,
         threshold=4.0,
-        repairs=(Repair(parameter=name, action="scale", value=0.5),),
     )
 
 
@@ -74,7 +73,6 @@ def test_table_page_and_json_begin_with_it() -> None:
     assert 0 < page.index("Faulty: 1 fault") < page.index("A fault &lt;b&gt;here&lt;/b&gt;.") < page.index("<table")
     record = json.loads(report.to_json())
     assert list(record)[:3] == ["schema", "verdict", "findings"]
-    assert record["findings"][0]["repairs"][0]["action"] == "scale"
     assert Report.from_json(report.to_json()) == report
 
 
