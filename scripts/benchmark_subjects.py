@@ -57,7 +57,7 @@ class Subject:
 
     def map(self, *, per: str, rtol: float = 0.05, seed: int = 0, method: str = "auto") -> Curvature:
         """hessdiag's map of all blocks, without what a whole diagnosis measures beside it."""
-        settings = Settings(per=per, method=method, rtol=rtol, seed=seed, noise_scale=False, learning_rates=False)
+        settings = Settings(per=per, method=method, rtol=rtol, seed=seed)
         shape = measure_shapes(self.problem.model, self.problem.batch, self.problem.blocks)
         memory = Memory.of(None, self.task.x.device)
         how = _planned(settings, self.problem, shape, memory)

@@ -98,7 +98,6 @@ def measure(kind: str, case: Any, variant: str, width: int, seed: int) -> Any:
             loss=case.loss,
             class_dim=-1 if sequences else None,
             rtol=0.5,
-            noise_scale=False,
             max_products=4,
         )
 

@@ -29,7 +29,6 @@ from hessdiag import init, plots
 from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
-from hessdiag.curvature.noise import noise_scales, sum_pairs
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.room import Room
@@ -224,7 +223,6 @@ METHODS: dict[str, Callable[[str], tuple[Measure, Array]]] = {
     "probe, per batch, 24 products": partial(probes, matrix="hessian", per="batch", max_products=24),
     "probe, per batch, 40 products": partial(probes, matrix="hessian", per="batch", max_products=40),
 }
-NOISE = "noise scale"
 
 
 @dataclass(frozen=True)
@@ -249,8 +247,6 @@ def tally(method: str, network: str, seeds: Sequence[int]) -> Tally:
 
 def coverage_rows(method: str, network: str, seeds: int) -> list[CoverageRow]:
     """One row a pair of blocks (i, j), i <= j; for exact methods one seed says it all."""
-    if method == NOISE:
-        return noise_rows(network, seeds)
     truth = METHODS[method](network)[1]
     names = [block.name for block in problem_of(network).blocks]
     found = tally(method, network, range(seeds if not method.startswith("exact") else 1))
@@ -287,27 +283,6 @@ def row(
     )
 
 
-def noise_rows(network: str, seeds: int) -> list[CoverageRow]:
-    """Of the noise scale, with new data for every seed; only values with an interval are told, and counted."""
-    names = [block.name for block in problem_of(network).blocks]
-    sums = []
-    for seed in range(seeds):
-        problem = problem_of(network, data=seed, examples=128)
-        outputs = problem.batch.call(problem.model).shape[1]
-        sums.append(sum_pairs(problem, outputs=outputs, chunk=lambda m: 64, seed=seed))
-    own, cross = (np.concatenate([s[key] for found in sums for s in found]).mean(axis=0) for key in ("own", "cross"))
-    each = [noise_scales(names, found) for found in sums]
-    rows = []
-    for i, name in enumerate(names):
-        told = [scales[name] for scales in each if math.isfinite(scales[name].stderr) and scales[name].value > 0]
-        if len(told) < seeds // 10:
-            continue
-        value, error = np.array([t.value for t in told]), np.array([t.stderr for t in told])
-        found = row(NOISE, network, name, name, value, error, float(own[i] / cross[i]), 0.0)
-        rows.append(CoverageRow(**(vars(found) | {"undecided": seeds - len(told)})))
-    return rows
-
-
 def measured(methods: Sequence[str], networks: Sequence[str], seeds: int, workers: int) -> Iterator[CoverageRow]:
     cases = [(method, network) for method in methods for network in networks]
     with ProcessPoolExecutor(workers) as pool:
@@ -335,7 +310,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=OUT / "coverage")
     options = parser.parse_args()
-    methods = [m for m in (*METHODS, NOISE) if m.startswith(options.only)]
+    methods = [m for m in METHODS if m.startswith(options.only)]
     networks = [n for n in NETWORKS if n.startswith(options.network)]
     rows = list(measured(methods, networks, options.seeds, options.workers))
     CoverageStudy(tuple(rows)).to_json(options.out.with_suffix(".json"))

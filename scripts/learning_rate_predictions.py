@@ -1,7 +1,6 @@
 """Predict the learning rates of the networks that `learning_rate_sweeps.py` trains, before any training.
 
     python scripts/learning_rate_predictions.py rates predictions.jsonl --data-dir DATA     # a few minutes on one core
-    python scripts/learning_rate_predictions.py blocks predictions.jsonl --data-dir DATA    # of each block alone
     python scripts/learning_rate_predictions.py cost predictions.jsonl --data-dir DATA      # in gradients
 
 Rates are kept without the factors of `hessdiag.diagnosis.learning_rate_estimate`, so that these can be fitted. The
@@ -19,11 +18,10 @@ from typing import Any
 
 import torch
 from learning_rate_networks import CASES, DATA, Case
-from learning_rate_sweeps import BLOCK_CASES, Journal
+from learning_rate_sweeps import Journal
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hessdiag import learning_rates
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Reading, resolve_loss
 from hessdiag.diagnosis.batch_pairs import BatchPairs
@@ -83,24 +81,6 @@ def rates(case: Case, journal: Journal, root: Path) -> None:
     print(case.name, row["steps"]["fresh"], flush=True)
 
 
-def blocks(case: Case, journal: Journal, root: Path) -> None:
-    """Rates of the first step of every block alone, from 256 examples."""
-    if case.name not in BLOCK_CASES:
-        return
-
-    def run() -> Row:
-        torch.manual_seed(0)
-        drawn = examples(case, root, 0)
-        batch = Batch.concatenate([Batch.of(*next(drawn)) for _ in range(2)])
-        kind = "mse" if case.family == "mse" else "cross-entropy"
-        options = {"class_dim": -1 if case.family == "gpt" else None, "batch_size": batch.size, "steps": 1}
-        measured = learning_rates(case.make(), batch.args[0], batch.targets, loss=kind, **options)
-        return {"blocks": {name: dict(rate.blocks) for name, rate in measured.first_step.items()}}
-
-    journal.once(("blocks", case.name, 0), run)
-    print(case.name, flush=True)
-
-
 def cost(case: Case, journal: Journal, root: Path) -> None:
     """Time of twelve steps in gradients of one batch of 128, and of the 256 examples of a step; in turns."""
 
@@ -143,7 +123,7 @@ def cost(case: Case, journal: Journal, root: Path) -> None:
     print(case.name, row["gradients"], row["pairs"], flush=True)
 
 
-PARTS = {"rates": rates, "blocks": blocks, "cost": cost}
+PARTS = {"rates": rates, "cost": cost}
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ def main() -> None:
             before.append(recipe.spread_before[SIGMA_SQ])
             own.append(recipe.spread[SIGMA_SQ])
             model, x = draw(name, seed + 1)
-            report = hessdiag.diagnose(recipe.apply(model), x, seed=seed + 1, noise_scale=False)
+            report = hessdiag.diagnose(recipe.apply(model), x, seed=seed + 1)
             other.append(report.spread[SIGMA_SQ])
         weights = len(recipe.blocks)
         numbers = {"before": before, "after": own, "next_draw": other}

@@ -266,7 +266,7 @@ CURVED = (
     *("tanh", "groupnorm", "prelu", "called twice", "tied", "attention", "layernorm", "softplus"),
     *("instancenorm", "rmsnorm", "dot product", *RECURRENT),
 )
-PLAIN = {"noise_scale": False, "signals": False, "learning_rates": False}  # options of `diagnose`: blocks alone
+PLAIN = {"signals": False}  # options of `diagnose`: blocks alone
 
 PIECEWISE_LINEAR = [name for name in BUILDERS if name not in CURVED]
 

@@ -134,9 +134,7 @@ def compare_models(
     reports = []
     for name, source, ready in zip((before, after), sources, shared, strict=True):
         with progress_bar(f"measuring {name}", None) as step, redirect_stdout(sys.stderr):
-            reports.append(
-                diagnose_prepared(ready, source, noise_scale=False, learning_rates=False, progress=step, **measurement)
-            )
+            reports.append(diagnose_prepared(ready, source, progress=step, **measurement))
     return compare_reports(*reports)
 
 

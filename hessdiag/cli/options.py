@@ -73,7 +73,6 @@ MaxMemory = Annotated[
     str,
     typer.Option(metavar="SIZE", help="memory to measure in, as 4GiB  [default: half of what is free]"),
 ]
-Optimizer = Annotated[str, typer.Option(metavar="sgd|adam", help="whose learning rates the balance speaks of")]
 Batches = Annotated[
     str, typer.Option(metavar="N|all", help="how many batches of --data to read, whole and weighted by their examples")
 ]

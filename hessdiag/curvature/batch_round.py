@@ -18,8 +18,8 @@ from hessdiag.curvature.estimators.effective_rank import Ranks, rank_sums
 from hessdiag.curvature.estimators.estimate import ROUNDING
 from hessdiag.curvature.estimators.example_pairs import example_pair_sums
 from hessdiag.curvature.estimators.student import skewed_dof, widening
-from hessdiag.curvature.first_step import sent_back
 from hessdiag.curvature.rounds import Total, degrees_of_freedom, rounding_of
+from hessdiag.curvature.sent_directions import sent_back
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.backward_pass import sent_to_blocks, watch
 from hessdiag.derivatives.problem import Problem

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hessdiag.execution.work import Result, add
 from hessdiag.results.numbers import Array
 from hessdiag.results.report import Ended
 
@@ -37,17 +36,12 @@ class Curvature:
         diagonal: by block name, of all kinds.
         frobenius_sq, stderr: (L, L) arrays over the weight blocks, in the order they were asked for.
         how: a clause on what the algorithm chose on its way, for the report.
-        first_step: what `hessdiag.curvature.first_step.step_sums` returns, where it was asked for.
-        pairs: of examples, as `hessdiag.curvature.pair_groups.PairGroups.measure` returns them, where they were asked
-            for and fit into memory.
     """
 
     diagonal: Mapping[str, Diagonal]
     frobenius_sq: Array
     stderr: Array
     how: str = ""
-    first_step: Result | None = None
-    pairs: Result | None = None
 
 
 def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float) -> Curvature:
@@ -69,5 +63,4 @@ def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float) -> C
         diagonal[name] = Diagonal(value, stderr, max(d.products for d in each), ended)
     maps = np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1)
     errors = np.sqrt(np.tensordot(weights**2, [part.stderr**2 for part in parts], axes=1))
-    steps = [part.first_step for part in parts if part.first_step is not None]
-    return Curvature(diagonal, maps, errors, parts[0].how, add(steps) if steps else None)
+    return Curvature(diagonal, maps, errors, parts[0].how)

@@ -39,8 +39,6 @@ class Round:
     size: Array
     random: int
     ranks: Ranks
-    first_step: Result | None = None
-    pairs: Result | None = None
 
     @classmethod
     def of(cls, sums: Result, size: int, random: int) -> Round:

@@ -29,8 +29,6 @@ class Settings:
     rtol: float = 0.05
     max_products: int = 400
     seed: int = 0
-    noise_scale: bool = True
-    learning_rates: bool = True
     class_dim: int | None = None
     output: str | int | None = None
 
@@ -57,11 +55,6 @@ class Settings:
             limits = Limits(self.rtol, self.max_products, problem.loss.has_root, fits, memory)
             cost = batch_cost(shape, problem.blocks, size, limits)
         return plan(**how, outputs=shape.outputs, batch_size=size, cost=cost)
-
-    @property
-    def measures_pairs(self) -> bool:
-        """Whether pairs of examples are asked for, and have a meaning."""
-        return self.noise_scale and self.matrix == "ggn"
 
     @property
     def kind(self) -> Matrix:

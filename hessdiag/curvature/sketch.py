@@ -36,9 +36,6 @@ from hessdiag.curvature.estimators.components import component_sums, cycles_of, 
 from hessdiag.curvature.estimators.pairs import pair_sums
 from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.estimators.student import widening
-from hessdiag.curvature.first_step import KEYS, FirstStep
-from hessdiag.curvature.noise import DIRECTIONS
-from hessdiag.curvature.pair_groups import PAIRS, HeldPairs, PairGroups
 from hessdiag.curvature.result import Curvature
 from hessdiag.curvature.room import Room
 from hessdiag.curvature.rounds import (
@@ -52,7 +49,7 @@ from hessdiag.curvature.rounds import (
     rounding_of,
     weight_places,
 )
-from hessdiag.curvature.sent_directions import NOTHING_BESIDE, Beside, Sent
+from hessdiag.curvature.sent_directions import Sent
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.work import ALL_HERE, Result, Work, add
@@ -70,7 +67,6 @@ CATCHES = 3.0  # vectors of a basis for each effective dimension: they leave lit
 SMALL = 1e-140  # values whose squares fit float64
 MARGIN = 1.25  # on the standard error that a pilot foretells; the most that one of many blocks asks for has its own
 HEAVY_TAILS = 2.0  # where a basis leaves little of a low rank, but now and then much
-PAIR = 2  # examples of a group, which are in memory at once
 LOW_RANK = 10.0  # effective rank under which deflation pays
 SURELY_LOW = LOW_RANK / 2  # of a quarter of the first pilot's examples: the others need not be asked
 CONCENTRATED = 50.0  # under which, and under a twentieth of the outputs, it may where many directions are wanted
@@ -86,8 +82,6 @@ def sketch_per_example(
     budget: Budget,
     room: Room,
     seed: int,
-    step: FirstStep | None = None,
-    pairs: bool = False,
     work: Work = ALL_HERE,
 ) -> Curvature:
     """Mean over examples of ‖G_ij^(b)‖_F² for all blocks.
@@ -99,8 +93,6 @@ def sketch_per_example(
             for, and how many may be sent back in all, per example.
         room: examples and cotangents that fit into memory.
         seed: of the directions.
-        step: of optimisers, whose slope and curvature the first round measures as well.
-        pairs: also measure pairs of examples, in the first round, where they fit into memory.
         work: carries out each round.
     """
     size = problem.batch.size
@@ -108,15 +100,7 @@ def sketch_per_example(
     first, choice = _choose(pilot, budget.max_products, outputs)
     directions, spent = choice
     rounds = _rounds(directions, room.most)
-    groups = PairGroups.of(size, largest=PAIR, blocks=len(problem.blocks))
-    if groups is not None:  # in this order whatever is measured, so that the numbers are the same
-        problem = replace(problem, batch=problem.batch.select(groups.order()))
-    fit = pairs and room.together >= PAIR * rounds[0].cotangents(problem.loss)
-    apart = pairs and not fit and not directions.fixed and problem.loss.has_root
-    beside = Beside(step, groups if fit else None, groups if apart else None)
-    measured = [
-        _round(problem, each, room, seed, work, beside if each is rounds[0] else NOTHING_BESIDE) for each in rounds
-    ]
+    measured = [_round(problem, each, room, seed, work) for each in rounds]
     total = combine(measured, rounding_of(problem))
     spent += sum(each.cost for each in rounds)
     rank = first.ranks.median()
@@ -125,8 +109,7 @@ def sketch_per_example(
         basis = f"a basis of {directions.fixed} and " if directions.fixed else ""
         drawn = f"{basis}{sum(each.random for each in rounds)} directions"
         how = f"{'deflated' if basis else 'plain'} sketches, {drawn}, median effective rank {rank:.1f}"
-    found = total.curvature(problem, spent, budget.rtol)
-    return replace(found, how=how, first_step=measured[0].first_step, pairs=measured[0].pairs)
+    return replace(total.curvature(problem, spent, budget.rtol), how=how)
 
 
 @dataclass(frozen=True)
@@ -157,7 +140,7 @@ class _Pilot:
         if heavy_tails:
             return _round(self.problem, directions, self.room, self.seed, self.work)
         enough = None if directions.fixed else _is_surely_low
-        found = _round(self.problem, directions, self.room, self.seed, self.work, Beside(components=True), enough)
+        found = _round(self.problem, directions, self.room, self.seed, self.work, enough, components=True)
         value, shared = np.diagonal(found.value), np.diagonal(found.shared).copy()
         own = [i for i in weight_places(self.problem) if value[i] > SMALL and found.ranks.norms_sq[i] > 0]
         if own and not directions.fixed:
@@ -287,33 +270,23 @@ def _round(
     room: Room,
     seed: int,
     work: Work,
-    beside: Beside = NOTHING_BESIDE,
     enough: Callable[[Round], bool] | None = None,
+    components: bool = False,
 ) -> Round:
     """One independent set of directions for every example of a batch.
 
     A quarter of the examples comes first and alone where it may already tell `enough`.
     """
     batch, q = problem.batch, directions.random
-    cotangents = directions.cotangents(problem.loss) + (beside.step is not None)
+    cotangents = directions.cotangents(problem.loss)
     pieces = room.pieces(cotangents)
 
     def measure(part: Batch) -> Result:
-        start = part.offset - batch.offset
-        if beside.apart is None:
-            return told(Sent.of(problem, part, directions, seed, beside, start, pieces))
-        held = HeldPairs(beside.apart.rows(start, part.size), min(DIRECTIONS, q))
-        alone = replace(beside, see=held.see)
-        each = [told(Sent.of(problem, one, directions, seed, alone, start, pieces)) for one in part.chunks(1)]
-        return {**add(each), **held.rows.result()}
+        sent = Sent.of(problem, part, directions, seed, pieces)
+        sums = pair_sums(sent.curved, sent.grams, fixed=directions.fixed)
+        return {**sums, **component_sums(sent.curved, fixed=directions.fixed)} if components else sums
 
-    def told(sent: Sent) -> Result:
-        sums = {**pair_sums(sent.curved, sent.grams, fixed=directions.fixed), **sent.beside}
-        return {**sums, **component_sums(sent.curved, fixed=directions.fixed)} if beside.components else sums
-
-    fitting = room.examples(cotangents)
-    groups = beside.groups or beside.apart
-    at_once = fitting if groups is None else groups.chunk(1 if beside.apart else fitting)
+    at_once = room.examples(cotangents)
     name = f"sketches, {directions.name}, {q} + {directions.fixed} directions"
     first = batch.size if enough is None else -(-batch.size // 4)
     sums = work.total(name, list(batch.narrow(0, first).chunks(at_once)), measure)
@@ -322,8 +295,4 @@ def _round(
         if enough(found):
             return found
         sums = add([sums, work.total(name, list(batch.narrow(first, batch.size).chunks(at_once)), measure)])
-    return replace(
-        Round.of(sums, batch.size, q),
-        first_step={key: sums[key] for key in KEYS} if beside.step is not None else None,
-        pairs={key: sums[key] for key in PAIRS} if groups is not None else None,
-    )
+    return Round.of(sums, batch.size, q)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hessdiag import scaling
-from hessdiag.curvature.noise import NoiseScale
 from hessdiag.curvature.result import Curvature
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.moments import LayerMoments, Moments
@@ -25,20 +24,17 @@ def block_reports(
     shape: NetworkShape,
     moments: Moments,
     curvature: Curvature,
-    noise: Mapping[str, NoiseScale],
     *,
     size: int,
 ) -> tuple[BlockReport, ...]:
     """One entry a block; the scaling factors are those of one example over `size`, 1 or the B of the batch view."""
     rows = []
-    unknown = NoiseScale(math.nan, math.nan)
     for block in problem.blocks:
         weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
         scales = _Scales.of(block, shape, moments, weight_sq)
         measured = curvature.diagonal[block.name]
         sigma = measured.frobenius_sq / block.numel
         gamma = scales.gamma / size
-        scale = noise.get(block.name, unknown)
         rows.append(
             BlockReport(
                 **block.described,
@@ -56,8 +52,6 @@ def block_reports(
                 relative_ratio=math.nan,
                 products=measured.products,
                 ended=measured.ended,
-                noise_scale=scale.value,
-                noise_scale_stderr=scale.stderr,
                 **scales.moments,
             )
         )

@@ -63,7 +63,6 @@ def compare(
     if not models and (inputs is not None or targets is not None or options):
         raise HessdiagError("reports hold what was measured: pass inputs, targets and options with models alone")
     check_options(options, diagnose, fixed=["targets", "resume", "distributed"])
-    options = {"noise_scale": False, "learning_rates": False} | options  # they are no part of a comparison
     batches = [] if inputs is None else list(batches_of(inputs, targets))  # a shuffling loader is read once, for both
     first, second = (_report(side, batches, options) for side in (before, after))
     return compare_reports(first, second)

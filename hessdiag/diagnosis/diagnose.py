@@ -15,10 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_path, check_whole
-from hessdiag.curvature.first_step import DIRECTIONS
-from hessdiag.curvature.noise import noise_scales
-from hessdiag.curvature.plan import check_choice
-from hessdiag.curvature.result import Curvature, merge
+from hessdiag.curvature.result import merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.outputs import Outputs
@@ -32,7 +29,6 @@ from hessdiag.diagnosis.memory_bound import bounded
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.network_signals import MAX_EXAMPLES
 from hessdiag.diagnosis.session import Measured, Session, check_tensors
-from hessdiag.diagnosis.step_rates import rates_of
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_attributes, digest_of_code, digest_of_loss, digest_of_model
 from hessdiag.execution.journal import journal
@@ -45,7 +41,6 @@ from hessdiag.loading.prepare import Prepared
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import DryRun, NetworkShape, measure_shapes
-from hessdiag.results.learning_rates import OPTIMIZERS, LearningRate
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import check_labels, try_model
@@ -69,10 +64,7 @@ def diagnose(
     max_products: int = 400,
     max_memory: int | str | None = None,
     batches: int | None = None,
-    noise_scale: bool = True,
     signals: bool = True,
-    learning_rates: bool = True,
-    optimizer: str = "sgd",
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
     progress: Progress | bool | None = None,
@@ -102,11 +94,8 @@ def diagnose(
         max_memory: memory that the measurement may take beside model and data, in bytes or as `"4GiB"`; by default half
             of what is free.
         batches: how many batches of an iterable to read; None reads all.
-        noise_scale: also measure the curvature noise scale, of the Gauss-Newton matrix; a few gradients more.
         signals: also measure the signals that run through the network, and apply the rules to them; without them, no
             finding is made and the verdict is undecided.
-        learning_rates: also measure slope and curvature along the first step of SGD and Adam; about one gradient more.
-        optimizer: `"sgd"` or `"adam"`: whose learning rates the printed balance speaks of.
         resume: file in which finished units of work are kept; a killed run that is started again with the same file
             goes on where it was, to the same numbers.
         distributed: share the work with the other processes of torch.distributed's default group. All call this with
@@ -124,7 +113,7 @@ def diagnose(
     >>> report.blocks[0].avg_sq_singular_value  # G = 2 x x^T, so that ‖G‖² / P = 4 · 2² / 2
     8.0
     """
-    _check(model, loss, resume, optimizer, batches)
+    _check(model, loss, resume, batches)
     settings = Settings(
         matrix=matrix,
         per=per,
@@ -132,8 +121,6 @@ def diagnose(
         rtol=rtol,
         max_products=max_products,
         seed=seed,
-        noise_scale=noise_scale,
-        learning_rates=learning_rates,
         class_dim=class_dim,
         output=output,
     )
@@ -159,7 +146,7 @@ def diagnose(
         problem, shape, measured = session.measure(problem, shape, dry.outputs.y, stream, work)
         seen = _look(session, replace(problem, batch=batch), shape, measured) if signals else NOT_ASKED
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
-    return _report(settings, problem, shape, measured, seen, tally, optimizer=optimizer, **ran)
+    return _report(settings, problem, shape, measured, seen, tally, **ran)
 
 
 def _look(session: Session, problem: Problem, shape: NetworkShape, measured: Sequence[Measured]) -> Look:
@@ -185,12 +172,11 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
     )
 
 
-def _check(model: Any, loss: Any, resume: Any, optimizer: str, batches: int | None) -> None:
+def _check(model: Any, loss: Any, resume: Any, batches: int | None) -> None:
     """Refuse what is not of the kind that it has to be."""
     check_model(model)
     check_loss(loss)
     check_path("resume", resume)
-    check_choice("optimizer", optimizer, OPTIMIZERS)
     if batches is not None:
         check_whole("batches", batches, least=1)
 
@@ -260,9 +246,8 @@ def _report(
     moments = moments_of(problem, add([part.moments for part in measured]))
     if settings.per == "batch":
         moments = replace(moments, gradient_sq=measured[0].batch_gradient_sq)
-    noise = noise_scales([block.name for block in problem.blocks], [pairs for part in measured for pairs in part.pairs])
     size = sum(sizes) if settings.per == "batch" else 1
-    blocks = block_reports(problem, shape, moments, curvature, noise, size=size)
+    blocks = block_reports(problem, shape, moments, curvature, size=size)
     return Report(
         blocks=blocks,
         heatmap=Heatmap(
@@ -289,7 +274,6 @@ def _report(
         versions={"hessdiag": _version(), "torch": torch.__version__},
         output_sq=moments.output_sq,
         output_variance=moments.output_variance,
-        learning_rates=_rates(problem, curvature, sum(sizes)),
         findings=seen.findings(blocks),
         signals=seen.signals,
         signals_missing=seen.reason,
@@ -300,13 +284,6 @@ def _report(
 @cache  # it is read from a file
 def _version() -> str:
     return metadata.version("hessdiag")
-
-
-def _rates(problem: Problem, curvature: Curvature, examples: int) -> dict[str, LearningRate]:
-    if curvature.first_step is None:
-        return {}
-    names = [block.name for block in problem.blocks]
-    return rates_of(curvature.first_step, tuple(DIRECTIONS), names, examples=examples)
 
 
 def _identity_of(model: nn.Module, loss: str | LossFunction) -> dict[str, str]:

@@ -6,7 +6,7 @@ Of the loss and of a random cotangent, whatever the loss: what differs was misre
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -15,15 +15,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from hessdiag.curvature.first_step import FirstStep
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobian import jacobians_of, rule_fits
 from hessdiag.derivatives.jacobian_form import Jacobian
-from hessdiag.derivatives.magnitude import inner_product, sum_of_squares
+from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.blocks import Block
 from hessdiag.network.hooks import LayerCall, Trace
-from hessdiag.results.numbers import Array
 
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
 READ_ELSEWHERE = (
@@ -82,20 +80,17 @@ def compare_gradients(
     mixed: Collection[str],
     *,
     squares: Callable[[Tensor], float],
-    of_loss: CheckedGradients | None = None,
 ) -> list[list[float]]:
     """A row of `GradientColumn` for every block.
 
     Args:
         problem: whose blocks.
-        sent: the first cotangent of all is the gradient of the loss, unless that is given on its own.
+        sent: the first cotangent of all is the gradient of the loss.
         mixed: layers that mix rows.
         squares: of what layers read, and of the gradients in what they write.
-        of_loss: where its Jacobians are not to be made here: its squares are left zero.
     """
     model, blocks = problem.model, problem.blocks
-    every = [*sent] if of_loss is None else [of_loss, *sent]
-    unfit = {b.name for b in blocks if b.structured and not all(_fits(model, b, each.seen, mixed) for each in every)}
+    unfit = {b.name for b in blocks if b.structured and not all(_fits(model, b, each.seen, mixed) for each in sent)}
     readable = [block for block in blocks if block.name not in unfit]
     found = [jacobians_of(model, s.part, readable, s.seen.calls, s.phis, s.cotangents) for s in sent]
     rows = []
@@ -105,16 +100,14 @@ def compare_gradients(
             row[GradientColumn.MIXED] = 1.0
         else:
             for place, (jacobians, each) in enumerate(zip(found, sent, strict=True)):
-                sums = _gradient_sums(
-                    next(jacobians), each.truth[number], each.zero, with_square=place == 0 and of_loss is None
-                )
+                sums = _gradient_sums(next(jacobians), each.truth[number], each.zero, with_square=place == 0)
                 row[: GradientColumn.CHECK_TERMS] = [x + y for x, y in zip(row, sums, strict=False)]
         if block.structured:
             row[GradientColumn.CHECK_TERMS] = sum(
-                _terms(block, *own, squares) for each in every for own in _own(block, each)
+                _terms(block, *own, squares) for each in sent for own in _own(block, each)
             )
-            calls = [call for call, _ in _own(block, every[0], every=True)]
-            pattern = sum((k + 1) * c.output_shape[:1].numel() / every[0].part.size for k, c in enumerate(calls))
+            calls = [call for call, _ in _own(block, sent[0], every=True)]
+            pattern = sum((k + 1) * c.output_shape[:1].numel() / sent[0].part.size for k, c in enumerate(calls))
             row[GradientColumn.CHUNKS :] = [1.0, pattern, pattern**2]
         rows.append(row)
     return rows
@@ -198,34 +191,6 @@ def why_misread(block: Block, row: npt.NDArray[Any], eps: float) -> str:
     if block.structured:
         return f"its gradient is not what {where} sees in its forward call"
     return READ_ELSEWHERE
-
-
-def is_told_otherwise(
-    problem: Problem, rows: npt.NDArray[Any], step: FirstStep, slopes: Array, gradients: Mapping[str, Tensor]
-) -> bool:
-    """Whether the gradients that the curvature's Jacobians make up are others than autograd's, in any block.
-
-    Seen along the directions u of optimisers, in which the step measured the slope of every example.
-
-    Args:
-        problem: what was measured.
-        rows: of `GradientColumn`, (L, columns).
-        step: has the directions.
-        slopes: Σ g·u over examples by optimiser and block, (O, L + 2).
-        gradients: autograd's, of the batch-mean loss, by name.
-    """
-    size = problem.batch.size
-    for number, block in enumerate(problem.blocks):
-        if block.name not in gradients:  # it is not trained
-            continue
-        eps = torch.finfo(block_parameter(problem.model, block).dtype).eps
-        mean = gradients[block.name]
-        allowed = eps * sum_of_squares(mean) * size**2 + rounding(eps) * rows[number][GradientColumn.CHECK_TERMS]
-        for u, found in zip(step.along[block.name], slopes[:, number], strict=True):
-            length_sq = sum_of_squares(u)
-            if length_sq > 0 and not (found - inner_product(mean, u) * size) ** 2 <= allowed * length_sq:
-                return True
-    return False
 
 
 def rounding(eps: float) -> float:

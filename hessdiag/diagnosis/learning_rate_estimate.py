@@ -19,7 +19,6 @@ from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.diagnosis.batch_pairs import BatchPairs
 from hessdiag.diagnosis.diagnose import TRIED, check_weights, read_loss
-from hessdiag.diagnosis.first_step_rates import first_step_rates
 from hessdiag.diagnosis.session import check_tensors
 from hessdiag.diagnosis.virtual_steps import VirtualStep, Walk, best_constant_rate
 from hessdiag.errors import HessdiagError
@@ -55,7 +54,7 @@ def learning_rates(
     every optimiser, its gradient for SGD, and a fresh batch the slope g·u and the curvature uᵀGu along it, with G the
     Gauss-Newton matrix. Σ g·u / Σ uᵀGu over the steps is the constant rate at which their quadratic models together
     are lowest; the learning rate is `FACTORS` times that, as calibrated on sweeps of small networks (docs/results.md).
-    The rates of the first step alone, also of each block, stand beside them. The model is left exactly as it was.
+    The model is left exactly as it was.
 
     Args:
         model: any module that maps a batch to one tensor (B, *outputs), in the mode it is trained in.
@@ -97,11 +96,8 @@ def learning_rates(
         pairs = BatchPairs(batches, batch_size)
         with watched(progress, title=f"stepping {type(model).__name__}", total=steps) as told:
             walked = [_told(step, told) for step in walk.steps(pairs.draw(steps, seed=seed))]
-        first, missing = _first_step(model, batches, resolved, settings, batch_size)
     return LearningRates(
         rates={optimizer: _rate(optimizer, walked, pairs.examples) for optimizer in optimizers},
-        first_step={optimizer: first[optimizer] for optimizer in optimizers if first},
-        first_step_missing=missing,
         model=type(model).__name__,
         loss=resolved.name,
         batch_size=pairs.examples,
@@ -137,16 +133,6 @@ def _resolve(model: nn.Module, batches: Sequence[Batch], loss: str | LossFunctio
     for batch in batches[1:]:
         check_targets(resolved, like=outputs.y, targets=batch.targets)
     return resolved
-
-
-def _first_step(
-    model: nn.Module, batches: Sequence[Batch], loss: Loss, settings: Settings, examples: int
-) -> tuple[dict[str, LearningRate], str]:
-    """Rates from the weights as they are, or why there are none: as with batch normalisation in training mode."""
-    try:
-        return first_step_rates(model, batches[0].narrow(0, examples), loss, settings), ""
-    except HessdiagError as error:
-        return {}, str(error)
 
 
 def _rate(optimizer: str, walked: Sequence[VirtualStep], examples: int) -> LearningRate:

@@ -111,14 +111,11 @@ class Checks:
         seed: of the random cotangents.
         alone: of so many examples each is taken by itself, but of two at least.
         large: an example costs much, so that fewer are checked.
-        squares: each example's own gradients are made up, squared, and compared with autograd's sum of them; else only
-            those of random cotangents of some examples are, and the squares are left zero.
     """
 
     seed: int
     alone: int = PAIRWISE
     large: bool = False
-    squares: bool = True
 
     def first(self, batch: Batch, at_once: int) -> Batch:
         """The examples that are taken by themselves, of a batch of which so many are measured at once."""
@@ -233,7 +230,7 @@ def _sums(problem: Problem, part: Batch, checks: Checks, chosen: frozenset[int],
         checked = _Checked.of(problem, part, chosen, seed, whole=_Checked(part, seen, inputs, halves[0]))
         z = _check_cotangent(own[0], part, seed)
         sent = [] if checked is None else [_check_sent_back(problem, checked, z, mixed)]
-    compared = _compared(problem, of_own, sent, mixed, squares, own=checks.squares)
+    compared = _compared(problem, of_own, sent, mixed, squares)
     gradients.add(of_parameters, examples=part.size)
     return {
         "layers": layers,
@@ -248,12 +245,8 @@ def _compared(
     checked: list[CheckedGradients],
     mixed: Collection[str],
     squares: SquaresOnce,
-    *,
-    own: bool,
 ) -> list[list[float]]:
-    """Compare the gradients of the loss, where its `own` are asked for, and of the check with autograd's."""
-    if not own:
-        return compare_gradients(problem, checked, mixed, squares=squares, of_loss=of_own)
+    """Compare the gradients of the loss and of the check with autograd's."""
     if checked and checked[0].seen is of_own.seen:
         return compare_gradients(problem, [of_own.joined(checked[0])], mixed, squares=squares)
     return compare_gradients(problem, [of_own, *checked], mixed, squares=squares)

@@ -175,7 +175,7 @@ def prescribe(
     1.0
     """
     check_model(model)
-    check_options(options, diagnose, fixed=("signals", "learning_rates", "distributed", "resume", "quick"))
+    check_options(options, diagnose, fixed=("signals", "distributed", "resume", "quick"))
     stream = list(batches_of(inputs, targets))
     batches = [(batch.inputs, batch.targets) for batch in stream]
     before = diagnose(model, batches, **options)

@@ -22,7 +22,7 @@ from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 from hessdiag.torch_arguments import as_device, as_dtype
 
-CURVATURE_ALONE = {"noise_scale": False, "signals": False, "learning_rates": False}  # one set-up is none to diagnose
+CURVATURE_ALONE = {"signals": False}  # one set-up is none to diagnose
 FIXED = ("targets", "seed", "distributed", "resume")  # arguments of `diagnose` that a set-up decides itself
 
 

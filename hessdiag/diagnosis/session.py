@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag.curvature.first_step import DIRECTIONS, FirstStep
 from hessdiag.curvature.measurement import measure_curvature
-from hessdiag.curvature.noise import sum_pairs
 from hessdiag.curvature.plan import Plan
 from hessdiag.curvature.result import Curvature
-from hessdiag.curvature.room import Room
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import check_targets
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.batch_gradient import GradientSum, gradient_sq
 from hessdiag.diagnosis.float64 import told_in_float64
-from hessdiag.diagnosis.gradient_check import READ_ELSEWHERE, GradientColumn, is_told_otherwise
+from hessdiag.diagnosis.gradient_check import READ_ELSEWHERE
 from hessdiag.diagnosis.moments import Checks, moments_of, sum_moments
 from hessdiag.diagnosis.nearby import check_nearby
 from hessdiag.errors import HessdiagError
@@ -30,7 +27,6 @@ from hessdiag.execution.memory import OVERHEAD, Memory, keep_freed_memory
 from hessdiag.execution.work import Result, Work
 from hessdiag.network.shapes import NetworkShape, measure_shapes
 
-ALONG_GRADIENT = {"sgd": DIRECTIONS["sgd"]}
 LARGE = 2**24  # bytes of all parameters, whose gradients cost much
 GRADIENTS = 8  # of all parameters, that examples may take the memory of
 
@@ -44,7 +40,6 @@ class Measured:
     moments: Result
     batch_gradient_sq: Mapping[str, float]
     curvature: Curvature
-    pairs: Sequence[Result]
 
 
 @dataclass(frozen=True)
@@ -54,14 +49,11 @@ class Session:
     Attributes:
         settings, memory: of all of it.
         gradients: that of the batch, once its moments are measured.
-        squares: whether moments have the squares of the examples' own gradients made up; else the Jacobians of the
-            curvature tell them, and whether they are autograd's.
     """
 
     settings: Settings
     memory: Memory
     gradients: GradientSum = field(default_factory=GradientSum)
-    squares: bool = True
 
     def measure(
         self, problem: Problem, shape: NetworkShape, like: Tensor, later: Iterator[Batch], work: Work
@@ -83,24 +75,10 @@ class Session:
             if measured:
                 check_tensors(problem.model, batch)
                 check_targets(problem.loss, like=like, targets=batch.targets)
-            read = Session.read_again if measured else Session.read_right
-            fast = replace(self, squares=not self.tells_squares(problem, shape))
-            problem, shape, sums = read(fast, problem, shape, scoped)
-            found = fast.measure_batch(problem, shape, sums, scoped)
-            if found is None:  # some examples outside those that were checked take another path
-                scoped = scoped.within("with squares")
-                problem, shape, sums = read(self, problem, shape, scoped)
-                found = self.measure_batch(problem, shape, sums, scoped)
-            assert found is not None
-            measured.append(found)
+            read = self.read_again if measured else self.read_right
+            problem, shape, sums = read(problem, shape, scoped)
+            measured.append(self.measure_batch(problem, shape, sums, scoped))
         return problem, shape, measured
-
-    def tells_squares(self, problem: Problem, shape: NetworkShape) -> bool:
-        """Whether the curvature sends the gradient of each example's loss back to the blocks."""
-        if self.settings.per != "example":
-            return False
-        how = self.settings.plan(problem, shape, memory=self.memory.total)
-        return how.in_output_space and (how.method == "exact" or self.settings.learning_rates)
 
     def read_again(self, problem: Problem, shape: NetworkShape, work: Work) -> tuple[Problem, NetworkShape, Result]:
         """Moments of a later batch, which is to be read as the first one was.
@@ -126,36 +104,14 @@ class Session:
         outputs = digest_of_outputs(problem.model, problem.batch, seed=self.settings.seed) if work.journal else ""
         return work.within(f"batch {number + 1} {digest} {outputs}")
 
-    def measure_batch(self, problem: Problem, shape: NetworkShape, sums: Result, work: Work) -> Measured | None:
-        """Curvature, and all that goes with it, of one batch; None where gradients are not as its Jacobians tell."""
-        size, outputs = problem.batch.size, shape.outputs
+    def measure_batch(self, problem: Problem, shape: NetworkShape, sums: Result, work: Work) -> Measured:
+        """Curvature, and all that goes with it, of one batch."""
         how = self.settings.plan(problem, shape, memory=self.memory.total)
-        gradients = self.batch_gradient(problem, shape) if self.needs_gradient else {}
-        step = self.first_step(problem, gradients)
-        curvature = measure_curvature(problem, how, shape, self.settings, memory=self.memory, work=work, step=step)
-        if not self.squares:
-            assert step is not None
-            assert curvature.first_step is not None
-            rows = sums["gradients"].copy()
-            if is_told_otherwise(problem, rows, step, curvature.first_step["step_sums"][0], gradients):
-                return None
-            rows[:, GradientColumn.SQ] = curvature.first_step["gradient_sq"]
-            sums = {**sums, "gradients": rows}
-        if not self.settings.learning_rates:
-            curvature = replace(curvature, first_step=None)
-        squares = gradient_sq(problem, gradients) if self.settings.per == "batch" else {}
-        pairs: Sequence[Result] = ()
-        if curvature.pairs is not None:
-            pairs = [curvature.pairs]
-        elif self.settings.measures_pairs and size > 1:
-            at_once = Room(shape, self.memory).examples
-            pairs = sum_pairs(problem, outputs=outputs, chunk=at_once, seed=self.settings.seed, work=work)
-        return Measured(size, how, sums, squares, curvature, pairs)
-
-    @property
-    def needs_gradient(self) -> bool:
-        """Whether the gradient of the batch tells of more than itself."""
-        return self.settings.learning_rates or self.settings.per == "batch" or not self.squares
+        curvature = measure_curvature(problem, how, shape, self.settings, memory=self.memory, work=work)
+        squares = {}
+        if self.settings.per == "batch":
+            squares = gradient_sq(problem, self.batch_gradient(problem, shape))
+        return Measured(problem.batch.size, how, sums, squares, curvature)
 
     def batch_gradient(self, problem: Problem, shape: NetworkShape) -> Mapping[str, Tensor]:
         """The gradient of the batch-mean loss in all trainable parameters, by name."""
@@ -168,15 +124,6 @@ class Session:
         if self.gradients.examples != problem.batch.size:
             self.gradients.differentiate(problem, chunk=self.gradient_chunk(shape))
         return self.gradients
-
-    def first_step(self, problem: Problem, gradients: Mapping[str, Tensor]) -> FirstStep | None:
-        """Directions of the optimisers where they are asked for; that of the blocks' gradients where they tell all."""
-        if self.settings.learning_rates:
-            return FirstStep.of(gradients).moving_norms(problem)
-        if self.squares:
-            return None
-        trained = [block.name for block in problem.blocks if block.name in gradients]
-        return FirstStep.of({name: gradients[name] for name in trained}, ALONG_GRADIENT)
 
     def read_right(self, problem: Problem, shape: NetworkShape, work: Work) -> tuple[Problem, NetworkShape, Result]:
         """Moments; a block whose gradient the hooks do not explain is measured again without a structural rule."""
@@ -222,7 +169,6 @@ class Session:
             self.settings.seed,
             alone=shape.chunk(4, memory=self.memory.chunk),
             large=shape.parameters >= LARGE,
-            squares=self.squares,
         )
         chunk = self.gradient_chunk(shape)
         return sum_moments(problem, chunk=chunk, checks=checks, gradients=self.gradients, work=work)

@@ -1,7 +1,6 @@
 """What hessdiag says of the networks of a data set before training, from their first minibatch.
 
-How unequal σ² and γ of the weights are, and the learning rate of the first step: that along the gradient for SGD, with
-momentum or without, and along its sign for Adam.
+How unequal σ² and γ of the weights are, and the learning rate along virtual steps.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from torch import nn
 
 from hessdiag.datasets.dataset import Dataset
 from hessdiag.diagnosis.diagnose import diagnose
+from hessdiag.diagnosis.learning_rate_estimate import learning_rates
 from hessdiag.execution.work import Result, Work, number
 from hessdiag.experiments.libsvm_grid import make_network, one_thread, to_examples
 from hessdiag.experiments.libsvm_settings import LibsvmSettings
@@ -48,8 +48,13 @@ def measure_balance(dataset: Dataset, settings: LibsvmSettings, *, seed: int, de
         model = nn.Sequential(network, Scale(float(scale.logit_scale))).to(device)
         with one_thread():
             report = diagnose(model, inputs, targets, loss="cross-entropy", seed=own_seed, progress=False)
-        rate = report.learning_rates["adam" if settings.training.optimizer == "adam" else "sgd"]
-        found = {"sigma": report.spread["avg_sq_singular_value"], "gamma": report.spread["gamma"], "rate": rate.value}
+            optimizer = settings.training.optimizer
+            rates = learning_rates(model, inputs, targets, optimizers=[optimizer], seed=own_seed, progress=False)
+        found = {
+            "sigma": report.spread["avg_sq_singular_value"],
+            "gamma": report.spread["gamma"],
+            "rate": rates[optimizer].value,
+        }
         return {key: np.asarray(value) for key, value in found.items()}
 
     found = work.each("start", units, measure, label=lambda unit: f"{unit[0]} seed {unit[1]}")

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from hessdiag.html.cells import Cell, exact
 from hessdiag.plots.block_rows import row_names
-from hessdiag.results.rate_balance import told_rates
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.report_table import ATTRIBUTES
-from hessdiag.tables.report_table import columns as text_columns
+from hessdiag.tables.report_table import COLUMNS as TITLES
 from hessdiag.tables.report_table import rows as texts_of
 
 # What the columns of the text table are called in full.
@@ -24,10 +23,9 @@ MEANINGS = {
     "± %": "standard error of σ² in percent",
     "γ/σ²": "theory over measurement",
     "relative": "theory over measurement, divided by its geometric mean over the weight blocks",
-    "lr SGD": "learning rate at which a first step of SGD in this block alone is best",
-    "lr Adam": "learning rate at which a first step of Adam in this block alone is best",
 }
 FIRST = ("block", "σ²", "± %")
+COLUMNS = (*FIRST, *(title for title in TITLES if title not in FIRST))  # in the order of the page
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Row:
         block: the block.
         number: its place in the report, which links to it go by.
         drawn: the place of the block on whose row of the figure it is.
-        cells: behind its name, in the order of `columns`.
+        cells: behind its name, in the order of `COLUMNS`.
         place: percent of the way from the smallest to the largest σ² of a weight, on a logarithmic scale; `None` for
             other blocks and where σ² has no place on one.
         extreme: `"largest"` or `"smallest"` of the weights, or nothing.
@@ -52,12 +50,6 @@ class Row:
     extreme: str
 
 
-def columns(report: Report) -> tuple[str, ...]:
-    """List the titles: those of the text table, in the order of the page."""
-    titles = text_columns(report)
-    return (*(title for title in FIRST if title in titles), *(title for title in titles if title not in FIRST))
-
-
 def rows(report: Report) -> list[Row]:
     """List the table's rows in the report's order."""
     sizes = [b.avg_sq_singular_value for b in report.weights]
@@ -67,18 +59,15 @@ def rows(report: Report) -> list[Row]:
     names, drawn = [block.name for block in report.blocks], row_names(report.blocks)
     found = []
     for number, (block, texts) in enumerate(zip(report.blocks, texts_of(report), strict=True)):
-        by_title = dict(zip(text_columns(report), texts, strict=True))
-        cells = tuple(_cell(report, block, title, by_title[title]) for title in columns(report)[1:])
+        by_title = dict(zip(TITLES, texts, strict=True))
+        cells = tuple(_cell(block, title, by_title[title]) for title in COLUMNS[1:])
         place, extreme = _place(block, low - room, high + room), _extreme(block, sizes)
         found.append(Row(block, number, names.index(drawn[number]), cells, place, extreme))
     return found
 
 
-def _cell(report: Report, block: BlockReport, title: str, text: str) -> Cell:
+def _cell(block: BlockReport, title: str, text: str) -> Cell:
     """Put the exact number behind a text of the text table."""
-    rates = told_rates(report)
-    if title.startswith("lr ") and rates is not None:
-        return Cell(text, rates.blocks.get(block.name, math.nan))
     if title == "shape":
         return Cell(text, block.numel, f"{block.numel:,} parameters")
     value = 100 * block.relative_stderr if title == "± %" else float(getattr(block, ATTRIBUTES[title]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hessdiag.html.environment import environment
 from hessdiag.results.report import Report
-from hessdiag.tables.report_table import COLUMNS, balance, columns, header, measured, rows
+from hessdiag.tables.report_table import COLUMNS, balance, header, measured, rows
 from hessdiag.tables.text_table import grouped
 
 MAX_OPEN = 40  # blocks; the table of more is shown when it is clicked
@@ -26,7 +26,7 @@ def render(report: Report) -> str:
             findings=[(finding, SEVERITIES[finding.severity]) for finding in report.findings],
             header=[line for line in header(report) if line],
             opened=len(report) <= MAX_OPEN,
-            columns=columns(report),
+            columns=COLUMNS,
             left=TEXTS,
             rows=rows(report),
             footer=[*measured(report), *balance(report)],

@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 
 from hessdiag.diagnosis.rules import CATALOGUE
-from hessdiag.html.block_table import MEANINGS, columns, rows
+from hessdiag.html.block_table import COLUMNS, MEANINGS, rows
 from hessdiag.html.environment import environment
 from hessdiag.html.figures import report_pictures
 from hessdiag.html.text import embedded
 from hessdiag.results.balance import BALANCED, UNBALANCED, weigh
 from hessdiag.results.judgement import Balance
-from hessdiag.results.rate_balance import balance_sentence, rate_sentence
+from hessdiag.results.rate_balance import balance_sentence
 from hessdiag.results.report import Report
-from hessdiag.tables.report_table import noise, read, sampling
+from hessdiag.tables.report_table import read, sampling
 
 MATRICES = {"ggn": "Gauss-Newton matrix", "hessian": "Hessian"}
 VIEWS = {"example": "of each example, averaged over the batch", "batch": "of the mean loss of the batch"}
@@ -26,7 +26,6 @@ NOT_SETTINGS = (
     "findings",
     "signals",
     "signals_missing",
-    "learning_rates",
 )  # fields of a report that have a place of their own
 # Unequal blocks are a fact about learning rates, which networks that train well share: no alarm.
 TONES = {"uneven": "fact", "unbalanced": "fact"}
@@ -65,14 +64,12 @@ def render(report: Report) -> str:
             sentence=balance_sentence(report, balance),
             gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
             thresholds=(BALANCED, UNBALANCED),
-            columns=columns(report),
+            columns=COLUMNS,
             meanings=MEANINGS,
-            rates=rate_sentence(report),
             rows=rows(report),
             explanations={rule: CATALOGUE[rule] for rule in named if rule in CATALOGUE},
             places={block.name: number for number, block in enumerate(report.blocks)},
             sampling=sampling(report) if any(block.ended != "exact" for block in report.blocks) else "",
-            noise=noise(report),
             read=read(report),
             matrix=MATRICES.get(report.matrix, report.matrix),
             view=VIEWS.get(report.per, report.per),

@@ -23,7 +23,7 @@ LEFT_OUT = ("schema", "signals", "heatmap", "signals_missing", *Report.derived) 
 
 def to_line(report: Report) -> str:
     """Write the part of a report that a later one is compared with, as one line of JSON."""
-    record = replace(report, heatmap=NO_MAP, signals=None, learning_rates={}).to_dict()
+    record = replace(report, heatmap=NO_MAP, signals=None).to_dict()
     return json.dumps({key: value for key, value in record.items() if key not in LEFT_OUT}, ensure_ascii=False)
 
 

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 MAX_BLOCKS = 6  # that a failure names
 UPDATE = "--hessdiag-update-baseline"
-NOT_JUDGED = {
-    "progress": False,
-    "noise_scale": False,
-    "learning_rates": False,
-}  # no rule reads them, and they take time
+NOT_JUDGED = {"progress": False}
 
 
 @dataclass

@@ -19,8 +19,6 @@ class LearningRates(Tabled, Record, Mapping[str, LearningRate]):
 
     Attributes:
         rates: by optimiser: `"sgd"`, `"momentum"` (SGD with momentum 0.9) or `"adam"`.
-        first_step, first_step_missing: the same from the weights as they are, and of each block alone, by optimiser;
-            empty where the model cannot be measured example by example, and why.
         model: name of its class, or what was typed.
         loss: name of the loss.
         data: what the examples are, such as `"random normal"`; empty where they were passed.
@@ -37,8 +35,6 @@ class LearningRates(Tabled, Record, Mapping[str, LearningRate]):
     rates: Mapping[str, LearningRate]
     model: str
     loss: str
-    first_step: Mapping[str, LearningRate] = field(default_factory=dict)
-    first_step_missing: str = ""
     data: str = ""
     init: str = "as given"
     batch_size: int = 0

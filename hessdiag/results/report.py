@@ -21,16 +21,13 @@ from hessdiag.network.block_record import BlockRecord
 from hessdiag.results.files import write_text
 from hessdiag.results.findings import Finding
 from hessdiag.results.judgement import Verdict
-from hessdiag.results.learning_rates import LearningRate
 from hessdiag.results.numbers import Array, normalize, spread
-from hessdiag.results.parameter_groups import FACTOR, parameter_groups
 from hessdiag.results.records import WRITTEN, NumbersRecord, Record
 from hessdiag.results.rendering import Paged, Plots, Tabled, render
 from hessdiag.results.signals import Signals
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import nn
 
 
 SCHEMA = "hessdiag.report/1"
@@ -60,10 +57,6 @@ class BlockReport(NumbersRecord, BlockRecord):
         relative_ratio: ratio / geometric mean of the ratios of all weight blocks.
         products: matrix-vector products per example (or per batch) spent on the block; 0 for the closed form.
         ended: what came of the sampling: `"exact"` (nothing to sample), `"rtol"` (reached) or `"budget"` (it was not).
-        noise_scale: curvature noise scale in examples, E||G^(b)||^2 / E<G^(b), G^(c)> over examples b and pairs b != c:
-            the batch size past which the Gauss-Newton matrix of a batch stops shrinking; NaN where not measured.
-        noise_scale_stderr: its standard error as an estimate for the data that the examples are of; infinite where the
-            scale is lost in noise, NaN where there is only one group of examples.
         x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l^2], E[x_{l+1}^2], E[dx_l^2] and E[dx_{l+1}^2] of the layer
             that holds the block, the gradients being those of one example's loss; NaN where it is neither linear nor
             convolutional, or holds a block that several layers share.
@@ -85,8 +78,6 @@ class BlockReport(NumbersRecord, BlockRecord):
     relative_ratio: float
     products: int
     ended: Ended
-    noise_scale: float = math.nan
-    noise_scale_stderr: float = math.nan
     x_sq: float = math.nan
     out_sq: float = math.nan
     x_gradient_sq: float = math.nan
@@ -171,9 +162,6 @@ class Report(Tabled, Paged, Record):
         findings: what the rules have to say, gravest first.
         signals, signals_missing: what runs through the network, on some examples of the first batch; None where it was
             not measured, and why.
-        learning_rates: of the first step, `"sgd"` and `"adam"`, from the same batch; see `LearningRate`. They are of
-            the loss that was measured: of use for one that is trained with.
-        optimizer: which of them the printed balance speaks of.
         output_sq, output_variance: E[y^2] and E[y^2] - E[y]^2 of the network's outputs.
     """
 
@@ -205,8 +193,6 @@ class Report(Tabled, Paged, Record):
     findings: tuple[Finding, ...] = ()
     signals: Signals | None = None
     signals_missing: str = ""
-    learning_rates: Mapping[str, LearningRate] = field(default_factory=dict)
-    optimizer: str = "sgd"
     output_sq: float = math.nan
     output_variance: float = math.nan
 
@@ -266,25 +252,6 @@ class Report(Tabled, Paged, Record):
     def spread(self) -> dict[str, float]:
         """Largest over smallest value among the weight blocks, for `gamma`, `nu` and `avg_sq_singular_value`."""
         return {key: spread([getattr(block, key) for block in self.weights]) for key in SPREAD_KEYS}
-
-    def parameter_groups(
-        self, model: nn.Module, optimizer: str = "", *, factor: float = FACTOR
-    ) -> list[dict[str, Any]]:
-        """Parameter groups for `torch.optim`, where the learning rates of blocks are more than `factor` apart.
-
-        Args:
-            model: the model that was measured.
-            optimizer: `"sgd"` or `"adam"`; by default the report's.
-            factor: blocks whose rates are closer share a group.
-
-        Raises:
-            HessdiagError: the report has no such rates, or not of this model.
-        """
-        name = optimizer or self.optimizer
-        if name not in self.learning_rates:
-            known = ", ".join(self.learning_rates) or "none: diagnose with learning_rates=True"
-            raise HessdiagError(f"the report has no learning rates for {name!r}: it has {known}")
-        return parameter_groups(self.learning_rates[name], model, factor=factor)
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row a block, one column an attribute of `BlockReport`."""

@@ -21,7 +21,7 @@ class DatasetLosses(Record):
         powers: learning rates as powers of 2, from the largest.
         losses: (schemes, rates, seeds) training loss after the last epoch; inf if diverged, NaN where not run.
         sigma_spread, gamma_spread: (schemes, networks) largest over smallest σ² and γ of the weights as initialised.
-        predicted_rate: (schemes, networks) learning rate of the first step, as initialised; see `LearningRate`.
+        predicted_rate: (schemes, networks) learning rate, as initialised; see `LearningRate`.
     """
 
     name: str

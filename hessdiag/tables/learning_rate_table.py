@@ -8,13 +8,12 @@ from hessdiag.results.learning_rate_report import NAMES, LearningRates
 from hessdiag.results.numbers import Z95, short, short_error, with_error
 from hessdiag.tables.text_table import Part, make_table, plain_text
 
-EXPENDABLE = ("first step alone", "along the steps")
-TITLES = ("optimizer", "learning rate", "± by the steps", "along the steps", "first step alone")
-MAX_BLOCKS = 40  # in the table
+EXPENDABLE = ("along the steps",)
+TITLES = ("optimizer", "learning rate", "± by the steps", "along the steps")
 
 
 def render(rates: LearningRates) -> str:
-    """The rates, how far they may be off, and those of single blocks."""
+    """The rates, and how far they may be off."""
     steps = max((len(rate.steps) for rate in rates.values()), default=0)
     parts: list[Part] = [
         f"{rates.model}: learning rates before training, weights {rates.init}, loss {rates.loss}",
@@ -25,7 +24,7 @@ def render(rates: LearningRates) -> str:
         "Constant rates for the first hundreds of steps: the best one is often a factor 1.5 off, and now and then 4.",
         "± by the steps: 1.96 standard errors, as the steps scatter. Along the steps: lowest to highest rate of one.",
     ]
-    return plain_text([*parts, *warnings(rates), *_blocks(rates)])
+    return plain_text([*parts, *warnings(rates)])
 
 
 def render_brief(rates: LearningRates) -> str:
@@ -45,20 +44,7 @@ def _row(rates: LearningRates, optimizer: str) -> list[str]:
     scatter = short_error(Z95 * rate.stderr, rate.value)
     falling = [each for each in rate.steps if each > 0]
     seen = f"{short(min(falling))}–{short(max(falling))}" if falling else "–"
-    first = short(rates.first_step[optimizer].value) if optimizer in rates.first_step else "–"
-    return [NAMES[optimizer], short(rate.value), scatter, seen, first]
-
-
-def _blocks(rates: LearningRates) -> list[Part]:
-    """Rates of a first step of one block alone."""
-    if not rates.first_step:
-        return ["", f"first step: not measured ({rates.first_step_missing})"]
-    columns = [rate.blocks for rate in rates.first_step.values()]
-    names = list(columns[0])[:MAX_BLOCKS]
-    rows = [[name, *(short(column[name]) for column in columns)] for name in names]
-    more = [f"and {len(columns[0]) - len(names)} more"] if len(columns[0]) > len(names) else []
-    titles = ("block", *(NAMES[name] for name in rates.first_step))
-    return ["", "first step of one block alone, the others frozen:", make_table(titles, rows), *more]
+    return [NAMES[optimizer], short(rate.value), scatter, seen]
 
 
 def warnings(rates: LearningRates) -> list[str]:

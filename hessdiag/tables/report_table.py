@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from hessdiag.results.balance import missed_rtol, weigh
 from hessdiag.results.findings import Finding
-from hessdiag.results.numbers import percent, short, with_error
-from hessdiag.results.rate_balance import balance_sentence, rate_sentence, told_rates
+from hessdiag.results.numbers import percent, short
+from hessdiag.results.rate_balance import balance_sentence
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.tables.text_table import Part, TextTable, grouped, make_table, plain_text, size
 
@@ -25,7 +25,6 @@ ATTRIBUTES = {  # of a block, under the titles of its columns; keys of its JSON,
     "relative": "relative_ratio",
 }
 COLUMNS = tuple(ATTRIBUTES)
-RATES = {"sgd": "lr SGD", "adam": "lr Adam"}  # titles of one more column
 EXPENDABLE = ("γ curv.", "relative", "ς", "γ/σ²", "shape", "± %")  # the first is left out first where it is narrow
 UNDECIDED = "undecided"
 MAX_FINDINGS = 4  # in full, of about two lines each
@@ -40,13 +39,12 @@ def render_whole(report: Report) -> str:
     """The same with all columns, all findings in full, and everything that was left out by name."""
     findings = told(report.verdict.sentence, report.findings, most=len(report.findings))
     parts: list[Part] = [*findings, "", *header(report), block_table(report), *footer(report, whole=True)]
-    return plain_text([*parts, legend(report)], whole=True)
+    return plain_text([*parts, legend()], whole=True)
 
 
-def legend(report: Report) -> str:
+def legend() -> str:
     """Which attribute of a block each column shows; its JSON and CSV have the same names."""
     told = [f"{title} {name}" for title, name in ATTRIBUTES.items() if title not in (name, "block")]
-    told += [f"{title} learning_rates" for title in columns(report) if title not in ATTRIBUTES]
     return f"attributes (and keys of the JSON) behind the columns: {', '.join(told)}"
 
 
@@ -100,20 +98,12 @@ def read(report: Report) -> str:
 
 def block_table(report: Report) -> TextTable:
     """One row a block; names get the room that shapes and numbers leave."""
-    return make_table(columns(report), rows(report), left=2, expendable=EXPENDABLE)
-
-
-def columns(report: Report) -> tuple[str, ...]:
-    """Titles of the columns: with the learning rates of the report's optimiser, where the loss is trained with."""
-    return COLUMNS if told_rates(report) is None else (*COLUMNS, RATES[report.optimizer])
+    return make_table(COLUMNS, rows(report), left=2, expendable=EXPENDABLE)
 
 
 def rows(report: Report) -> list[list[str]]:
-    """Texts of the rows, under `columns`."""
-    rate = told_rates(report)
-    if rate is None:
-        return [cells(block) for block in report.blocks]
-    return [[*cells(block), short(rate.blocks.get(block.name, math.nan))] for block in report.blocks]
+    """Texts of the rows, under `COLUMNS`."""
+    return [cells(block) for block in report.blocks]
 
 
 def footer(report: Report, *, whole: bool = False) -> list[str]:
@@ -122,7 +112,7 @@ def footer(report: Report, *, whole: bool = False) -> list[str]:
 
 
 def measured(report: Report) -> list[str]:
-    """Spread over the weight blocks, what ended the sampling, and the noise scale."""
+    """Spread over the weight blocks, and what ended the sampling."""
     spread = report.spread
     lines = [
         f"spread over weight blocks, max/min:  γ {short(spread['gamma'])}   ν {short(spread['nu'])}"
@@ -130,12 +120,12 @@ def measured(report: Report) -> list[str]:
     ]
     if any(block.ended != "exact" for block in report.blocks):
         lines.append(sampling(report))
-    return [*lines, *filter(None, [noise(report)])]
+    return lines
 
 
 def balance(report: Report) -> list[str]:
-    """How far the blocks are apart, and the learning rates that suit them."""
-    return [balance_sentence(report, weigh(report)), *filter(None, [rate_sentence(report)])]
+    """How far the blocks are apart, and what tells a learning rate."""
+    return [balance_sentence(report, weigh(report))]
 
 
 def sampling(report: Report) -> str:
@@ -145,23 +135,6 @@ def sampling(report: Report) -> str:
     if missed:
         return f"sampling: rtol {report.rtol:g} missed with at most {most} products a block on {', '.join(missed)}"
     return f"sampling: rtol {report.rtol:g} reached with at most {most} products a block"
-
-
-def noise(report: Report) -> str:
-    """The range of the curvature noise scale over the weight blocks; nothing where it was not measured."""
-    measured = [b for b in report.weights if not math.isnan(b.noise_scale)]
-    known = sorted((b for b in measured if _has_interval(b)), key=lambda b: b.noise_scale)
-    what = "curvature noise scale, in examples:  "
-    if not known:
-        return f"{what}undecided, the examples are too few to tell" if measured else ""
-    ends = [known[0]] if len(known) == 1 else [known[0], known[-1]]
-    scales = " to ".join(f"{with_error(block.noise_scale, block.noise_scale_stderr)} ({block.name})" for block in ends)
-    others = len(measured) - len(known)
-    return f"{what}{scales}" + (f"; undecided for {others} of {len(measured)} blocks" if others else "")
-
-
-def _has_interval(block: BlockReport) -> bool:
-    return block.noise_scale > 0 and math.isfinite(block.noise_scale_stderr)
 
 
 def cells(block: BlockReport) -> list[str]:

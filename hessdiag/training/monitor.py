@@ -149,7 +149,7 @@ class Monitor:
         batch = batch.detached().to(first.device, first.dtype)
         few = batch.narrow(0, self._cadence.examples)
         with evaluation_mode(self.model, batch):
-            how = {"noise_scale": False, "progress": False, "rtol": RTOL, "max_products": MAX_PRODUCTS, **self._options}
+            how = {"progress": False, "rtol": RTOL, "max_products": MAX_PRODUCTS, **self._options}
             self.report = diagnose(self.model, few.inputs, few.targets, **how)
         record: Record = {"step": number, **flat(self.report)}
         cost = {"monitor/seconds": self._cadence.end(), "monitor/examples": float(few.size)}

@@ -22,13 +22,9 @@ def flat(report: Report) -> Record:
     record |= {f"findings/{severity}": float(counts[severity]) for severity in GRAVITY}
     if report.signals is not None:
         record["loss"] = report.signals.initial_loss
-    for name, rate in report.learning_rates.items():
-        record |= {f"lr/{name}": rate.value, f"lr_stderr/{name}": rate.stderr}
     record |= {f"spread/{key}": report.spread[attribute] for key, attribute in _SPREADS.items()}
     for key, attribute in _QUANTITIES.items():
         record |= {f"{key}/{block.name}": float(getattr(block, attribute)) for block in report.blocks}
-    for name, rate in report.learning_rates.items():
-        record |= {f"lr/{name}/{block}": value for block, value in rate.blocks.items()}
     return record
 
 

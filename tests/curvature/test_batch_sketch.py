@@ -344,7 +344,7 @@ torch.set_num_threads(1)
 model, x = nn.Sequential(nn.Conv2d(3, 24, 5), nn.ReLU(), nn.Conv2d(24, 24, 5), nn.Flatten(), nn.Linear(13824, 10)), \\
     torch.randn(100, 3, 32, 32)
 t = torch.randint(10, (100,))
-options = {"loss": "cross-entropy", "noise_scale": False, "signals": False, "learning_rates": False, "rtol": 0.04}
+options = {"loss": "cross-entropy", "signals": False, "rtol": 0.04}
 hessdiag.diagnose(model, x[:2], t[:2], **options)
 for memory in ("160MiB", "2GiB"):
     report = hessdiag.diagnose(model, x, t, per="batch", method="sketch", max_memory=memory, **options)

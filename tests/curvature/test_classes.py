@@ -65,7 +65,7 @@ def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: i
 
 
 def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks, map, noise scale, slopes and squares of gradients, within their errors over a few seeds."""
+    """Blocks and map, within their errors over a few seeds."""
     torch.manual_seed(0)
     config = transformers.GPT2Config(
         n_layer=1, n_embd=64, n_head=2, vocab_size=VOCABULARY, n_positions=32, bos_token_id=0, eos_token_id=0
@@ -88,27 +88,3 @@ def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch
         errors = [np.sqrt(np.mean([b.stderr**2 for b in some]) / len(some)) for some in both]
         assert abs(values[0] - values[1]) <= 4 * np.hypot(*errors), block.name
         assert both[0][0].nu == pytest.approx(both[1][0].nu, rel=1e-4, nan_ok=True), block.name  # no draws in it
-    for name, rate in drawn[0].learning_rates.items():
-        other = gaussian[0].learning_rates[name]
-        assert abs(rate.value - other.value) <= 4 * np.hypot(rate.stderr, other.stderr)
-
-
-def test_pairs_that_do_not_fit_into_memory_together_are_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From directions at hand, in no pass of their own: noise scales within a few times their spread."""
-    torch.manual_seed(0)
-    problem = problem_of(model := Language(), examples=6)
-    data = problem.batch.args[0], problem.batch.targets
-
-    def scales() -> np.ndarray:
-        only = {"loss": "cross-entropy", "class_dim": -1, "rtol": 0.1, "signals": False, "learning_rates": False}
-        reports = [hessdiag.diagnose(model, *data, seed=seed, **only) for seed in range(5)]
-        return np.array([[block.noise_scale for block in report.blocks[1:]] for report in reports])
-
-    together = scales()
-    monkeypatch.setattr("hessdiag.curvature.room.Room.together", property(lambda room: 1))
-    monkeypatch.delattr("hessdiag.diagnosis.session.sum_pairs")
-    apart = scales()
-    assert apart.shape == together.shape
-    spread = np.hypot(together.std(axis=0), apart.std(axis=0))
-    assert (np.abs(np.median(apart, axis=0) - np.median(together, axis=0)) <= 3 * spread).all()
-    assert (apart != together).all()

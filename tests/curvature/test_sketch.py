@@ -10,10 +10,8 @@ from torch import nn
 import hessdiag
 from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.estimators.effective_rank import Ranks
-from hessdiag.curvature.first_step import FirstStep
 from hessdiag.curvature.room import Room
 from hessdiag.curvature.rounds import Round, directions_wanted, equal_rounds
-from hessdiag.curvature.sent_directions import Beside
 from hessdiag.curvature.sketch import _round
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
@@ -124,7 +122,7 @@ def few_sketches(seed: int) -> hessdiag.Report:
     """20 products of a network of low rank, whose loss has no square root: all is lost in noise."""
     torch.manual_seed(0)
     model, x = deep_relu()
-    return hessdiag.diagnose(model, x[:1], method="sketch", noise_scale=False, max_products=20, seed=seed)
+    return hessdiag.diagnose(model, x[:1], method="sketch", max_products=20, seed=seed)
 
 
 def test_negative_estimates_stay_as_they_are() -> None:
@@ -164,7 +162,7 @@ def test_float32_errors_of_low_rank_are_within_the_rounding_that_is_reported(see
     layers = [layer for _ in range(8) for layer in (nn.Linear(24, 24), nn.ReLU())]
     model = hessdiag.init.apply(nn.Sequential(*layers, nn.Linear(24, 6)), "fan-in")
     x, t = torch.randn(4, 24), torch.randint(6, (4,))
-    options = {"loss": "cross-entropy", "noise_scale": False, "seed": seed}
+    options = {"loss": "cross-entropy", "seed": seed}
     single = hessdiag.diagnose(model, x, t, method="sketch", **options).heatmap
     exact = hessdiag.diagnose(model.double(), x.double(), t, method="exact", **options).heatmap
     assert (single.stderr >= 15 * torch.finfo(torch.float32).eps * np.abs(single.frobenius_sq)).all()
@@ -177,8 +175,8 @@ def test_sketches_that_choose_their_number_are_no_part_of_the_estimate(network, 
     """Pilots come first, and their values go nowhere: stopping at samples that look precise left a bias of 0.9 %."""
     rounds = []
 
-    def recorded(problem, directions, *args):
-        found = _round(problem, directions, *args)
+    def recorded(problem, directions, *args, **options):
+        found = _round(problem, directions, *args, **options)
         rounds.append((directions, found.value))
         return found
 
@@ -234,8 +232,7 @@ def test_weights_of_any_size_are_sketched_in_float32(size: float) -> None:
             parameter.mul_(size)
     x, t = torch.randn(5, 6), torch.randn(5, 40)
     exact, sketched = (
-        hessdiag.diagnose(model, x, t, loss="mse", method=method, noise_scale=False, signals=False)
-        for method in ("exact", "sketch")
+        hessdiag.diagnose(model, x, t, loss="mse", method=method, signals=False) for method in ("exact", "sketch")
     )
     assert not any(np.isnan(block.avg_sq_singular_value) for block in sketched.blocks)
     head = sketched["4.bias"]
@@ -302,14 +299,9 @@ def test_directions_that_do_not_fit_at_once_are_paired_all_the_same(network: str
     assert enough.pieces(most) is None
     assert little.pieces(most).at_once == SENT_AT_ONCE
     assert little.most >= most > little.together
-    step = FirstStep.of({name: torch.randn_like(p) for name, p in model.named_parameters()})
-    rounds = [_round(problem, Directions(most - 1), room, 0, Work(), Beside(step)) for room in (enough, little)]
+    rounds = [_round(problem, Directions(most), room, 0, Work()) for room in (enough, little)]
     np.testing.assert_allclose(rounds[0].value, rounds[1].value, rtol=1e-10)
     np.testing.assert_allclose(rounds[0].variance, rounds[1].variance, rtol=1e-8)
-    assert rounds[0].first_step is not None
-    assert rounds[1].first_step is not None
-    for key, sums in rounds[0].first_step.items():
-        np.testing.assert_allclose(sums, rounds[1].first_step[key], rtol=1e-10)
 
 
 def problem_of(model: nn.Module, x: torch.Tensor) -> Problem:

@@ -43,7 +43,6 @@ def diagnose(model: object, case: Case) -> Report:
         loss=case.loss,
         rtol=0.5,
         max_products=2,
-        noise_scale=False,  # type: ignore[arg-type]
     )
 
 
@@ -77,7 +76,5 @@ def test_the_repaired_twin_is_healthy(name: str) -> None:
 @pytest.mark.parametrize("healthy", [h for h in HEALTHY if h.name in CALM], ids=lambda healthy: healthy.name)
 def test_healthy_networks_are_left_in_peace(healthy: Healthy) -> None:
     inputs, targets = healthy.batch()
-    report = hessdiag.diagnose(
-        healthy.build(), inputs, targets, loss=healthy.loss, rtol=0.5, max_products=2, noise_scale=False
-    )
+    report = hessdiag.diagnose(healthy.build(), inputs, targets, loss=healthy.loss, rtol=0.5, max_products=2)
     assert report.verdict.level == "healthy", report.findings

@@ -467,20 +467,3 @@ class LastReadsFirst(nn.Module):
         if len(x) > 12:
             z = z + 0.5 * z[:1] * (torch.arange(len(x)) == len(x) - 1).to(z).unsqueeze(1)
         return self.head(z)
-
-
-def test_one_pair_that_mixes_is_found_as_often_where_one_half_is_sent_back() -> None:
-    """Both halves are still called without the other: all that is not told apart are pairs within a half."""
-    refused = {}
-    for learning_rates in (True, False):  # with the loss's own gradient at hand, or not
-        for seed in range(6):
-            torch.manual_seed(seed)
-            x, t = torch.randn(16, 5, dtype=torch.float64), torch.randint(4, (16,))
-            options = {"seed": seed, "signals": False, "noise_scale": False, "learning_rates": learning_rates}
-            try:
-                hessdiag.diagnose(LastReadsFirst(), x, t, loss="cross-entropy", **options)
-                refused[learning_rates, seed] = False
-            except hessdiag.HessdiagError as error:
-                refused[learning_rates, seed] = "mix" in str(error) or "an example on its own" in str(error)
-    assert all(refused[True, seed] == refused[False, seed] for seed in range(6))
-    assert any(refused.values())

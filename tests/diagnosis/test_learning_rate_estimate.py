@@ -159,25 +159,6 @@ def test_later_batches_that_do_not_fit_are_refused() -> None:
         learning_rates(small(), [(x, t), (x, None)])
 
 
-def test_the_first_step_beside_it_is_that_of_diagnose() -> None:
-    x, t = data()
-    measured = learning_rates(small(), x, t, optimizers=["sgd", "momentum", "adam"], batch_size=20).first_step
-    report = hessdiag.diagnose(small(), x[:20], t[:20], loss="cross-entropy").learning_rates
-    for name in ("sgd", "adam"):
-        assert measured[name].value == pytest.approx(report[name].value, rel=1e-10)
-        assert measured[name].blocks == pytest.approx(report[name].blocks, rel=1e-10)
-    assert measured["momentum"].value == pytest.approx(report["sgd"].value / 10, rel=1e-10)
-
-
-def test_where_examples_are_coupled_there_are_steps_and_no_first_step() -> None:
-    """Batch normalisation in training mode has no Jacobian of an example."""
-    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
-    rates = learning_rates(model, *data())
-    assert rates["adam"].value > 0
-    assert not rates.first_step
-    assert "first step: not measured" in repr(rates)
-
-
 def test_the_factors_are_those_of_the_study() -> None:
     study = RateStudy.from_json(Path(__file__).parents[2] / "figures" / "learning_rates.json")
     assert pytest.approx(study.factors, rel=0.02) == FACTORS

@@ -155,7 +155,7 @@ def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_b
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8, bias=False), nn.LayerNorm(8), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     x, targets = torch.randn(32, 5), torch.randint(3, (32,))
-    report = hessdiag.diagnose(model, x, targets, loss="cross-entropy", noise_scale=False)
+    report = hessdiag.diagnose(model, x, targets, loss="cross-entropy")
     assert report.signals is not None
     radial = {p.name: p.radial for p in report.signals.parameters}
     assert radial["0.weight"] < 1e-6
@@ -164,7 +164,7 @@ def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_b
     before = report.verdict.factor
     with torch.no_grad():
         model[0].weight.mul_(0.3)
-    report = hessdiag.diagnose(model, x, targets, loss="cross-entropy", noise_scale=False)
+    report = hessdiag.diagnose(model, x, targets, loss="cross-entropy")
     assert report.verdict.factor == pytest.approx(before, rel=0.02)  # but for ε
     assert report.spread["avg_sq_singular_value"] > 10 * before
 
@@ -173,18 +173,18 @@ def test_curvature_of_relative_changes_ignores_where_a_scale_sits() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)).double()
     x = torch.randn(8, 5, dtype=torch.float64)
-    first = hessdiag.diagnose(model, x, noise_scale=False)["0.weight"].relative_curvature
+    first = hessdiag.diagnose(model, x)["0.weight"].relative_curvature
     with torch.no_grad():
         for tensor, factor in ((model[0].weight, 3.0), (model[0].bias, 3.0), (model[2].weight, 1 / 3)):
             tensor.mul_(factor)
-    assert hessdiag.diagnose(model, x, noise_scale=False)["0.weight"].relative_curvature == pytest.approx(first)
+    assert hessdiag.diagnose(model, x)["0.weight"].relative_curvature == pytest.approx(first)
 
 
 @pytest.mark.parametrize("name", [*WITHOUT_RULES, "attention", "lstm", "gru", "checkpointed reentrant"])
 def test_unusual_networks_have_signals_and_nothing_is_said_against_them(name: str) -> None:
     torch.manual_seed(0)
     kind = KINDS[name]
-    report = hessdiag.diagnose(kind.make().double(), kind.inputs(), noise_scale=False, max_products=2)
+    report = hessdiag.diagnose(kind.make().double(), kind.inputs(), max_products=2)
     assert not report.signals_missing
     assert report.verdict.level == "healthy", report.findings
 
@@ -260,10 +260,10 @@ def test_findings_do_not_depend_on_the_memory(monkeypatch: pytest.MonkeyPatch) -
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20000, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     x, targets = 1 + 1e-3 * torch.randn(12, 20000), torch.randint(3, (12,))
-    many = hessdiag.diagnose(model, x, targets, loss="cross-entropy", noise_scale=False)
+    many = hessdiag.diagnose(model, x, targets, loss="cross-entropy")
     monkeypatch.setattr("hessdiag.execution.memory.CHUNK", 2**18)
     monkeypatch.setattr("hessdiag.diagnosis.session.GRADIENTS", 0)
-    few = hessdiag.diagnose(model, x, targets, loss="cross-entropy", noise_scale=False)
+    few = hessdiag.diagnose(model, x, targets, loss="cross-entropy")
     assert few.signals is not None
     assert few.signals.examples == 12
     said = [[(f.rule, f.severity, f.blocks) for f in report.findings] for report in (few, many)]
@@ -300,7 +300,7 @@ class Attention(nn.Module):
 def test_peaked_attention_is_that_of_its_rows_and_is_laid_to_queries_and_keys(how: str) -> None:
     torch.manual_seed(0)
     model, x = Attention(how).double().eval(), torch.randn(3, 40, 16, dtype=torch.float64)
-    report = hessdiag.diagnose(model, x, noise_scale=False, max_products=2, rtol=0.5)
+    report = hessdiag.diagnose(model, x, max_products=2, rtol=0.5)
     assert report.signals is not None
     peaked = {layer.path: layer.peaked for layer in report.signals.layers if not math.isnan(layer.peaked)}
     expected = number((model.logits(x).softmax(-1).amax(-1) > 0.99).double().mean())
@@ -316,7 +316,7 @@ def test_peaked_attention_of_a_packed_projection_is_laid_to_it() -> None:
     with torch.no_grad():
         encoder.self_attn.in_proj_weight.mul_(20)
     model = nn.Sequential(nn.Linear(4, 16), encoder, nn.Linear(16, 2))
-    report = hessdiag.diagnose(model, torch.randn(2, 40, 4), noise_scale=False, max_products=2, rtol=0.5)
+    report = hessdiag.diagnose(model, torch.randn(2, 40, 4), max_products=2, rtol=0.5)
     assert report.signals is not None
     assert [layer.path for layer in report.signals.layers if layer.peaked > 0.1] == ["1.self_attn"]
 

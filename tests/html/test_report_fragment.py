@@ -10,7 +10,7 @@ import pytest
 
 import hessdiag
 from hessdiag.results.findings import Finding
-from hessdiag.tables.report_table import columns, rows
+from hessdiag.tables.report_table import COLUMNS, rows
 from tests.reports import build_block, build_report
 
 VOID = {"br", "wbr"}
@@ -50,7 +50,7 @@ def read(fragment: str) -> Reader:
 def test_has_the_cells_of_the_text_table() -> None:
     report = build_report(build_block(), build_block(name="fc2.weight", stderr=0.1, ended="rtol"), method="probe")
     found = read(report._repr_html_())
-    assert found.cells == [*columns(report), *(cell for row in rows(report) for cell in row)]
+    assert found.cells == [*COLUMNS, *(cell for row in rows(report) for cell in row)]
     assert not found.tags & {"html", "head", "body", "style", "script", "link"}
 
 

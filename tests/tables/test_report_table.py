@@ -228,7 +228,6 @@ def test_every_column_says_which_attribute_it_shows() -> None:
         if title not in ("block", "shape"):
             assert legend[title] == name
             assert f"{name}," in whole or name in whole
-    assert {legend[title] for title in report_table.RATES.values()} == {"learning_rates"}
 
 
 @pytest.mark.parametrize(
@@ -248,17 +247,3 @@ def test_what_is_lost_in_noise_is_undecided(value: float, stderr: float) -> None
     lost = build_block(name="b", avg_sq_singular_value=value, stderr=stderr, ended="budget", products=20)
     _, _, row = rows_of(build_report(build_block(), lost, method="sketch", heatmap=build_report().heatmap))
     assert row.split()[6:] == ["undecided", "–", "–", "–"]
-
-
-def scaled(name: str, value: float, stderr: float):
-    return build_block(name=name, noise_scale=value, noise_scale_stderr=stderr)
-
-
-@pytest.mark.parametrize(("value", "stderr"), [(-3.66, 1.0), (-58.6, math.inf), (12.0, math.nan), (12.0, math.inf)])
-def test_a_noise_scale_without_interval_is_undecided(value: float, stderr: float) -> None:
-    beside = {"heatmap": build_report().heatmap}
-    alone = repr(build_report(scaled("a.weight", value, stderr), **beside))
-    assert "curvature noise scale, in examples:  undecided, the examples are too few to tell\n" in alone
-    both = repr(build_report(scaled("a.weight", value, stderr), scaled("b.weight", 513.0, 67.0), **beside))
-    assert "in examples:  513 ± 67 (b.weight); undecided for 1 of 2 blocks\n" in both
-    assert "noise scale" not in repr(build_report())

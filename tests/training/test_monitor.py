@@ -34,9 +34,6 @@ def test_a_record_has_the_numbers_of_a_report_on_the_first_examples() -> None:
         assert record[f"sigma2/{block.name}"] == pytest.approx(block.avg_sq_singular_value, rel=1e-10)
         assert record[f"gamma/{block.name}"] == pytest.approx(block.gamma, rel=1e-10)
         assert record[f"nu/{block.name}"] == pytest.approx(block.nu, rel=1e-10)
-        assert record[f"lr/sgd/{block.name}"] == pytest.approx(report.learning_rates["sgd"].blocks[block.name])
-    for name, rate in report.learning_rates.items():
-        assert record[f"lr/{name}"] == pytest.approx(rate.value, rel=1e-10)
     assert record["spread/sigma2"] == pytest.approx(report.spread["avg_sq_singular_value"], rel=1e-10)
     assert record["verdict"] == report.verdict.level
     assert record["balance"] == report.verdict.balance.level
