@@ -62,8 +62,8 @@ def compare(
     reports = [is_report(side) for side in (before, after)]
     if any(reports) and not all(reports):
         raise HessdiagError(
-            f"{before} and {after} are a report and a model: pass two of a kind, or hessdiag diagnose MODEL --baseline"
-            " REPORT.json"
+            f"{before} and {after} are a report and a model: pass two of a kind; hessdiag diagnose MODEL --json FILE"
+            " writes a report"
         )
     if all(reports):
         refuse_options(context)

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hessdiag.cli import options
 from hessdiag.cli.gates import FailOn, check_fail_on, check_max_spread, gate, gate_spread
 from hessdiag.cli.progress_bar import complain, progress_bar, say
-from hessdiag.cli.saving import draw, save, save_findings, show
+from hessdiag.cli.saving import draw, save, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from hessdiag.results.comparison import Comparison
     from hessdiag.results.report import Report
 
 Json = Annotated[str, typer.Option(metavar="FILE", help="also save the report; - prints it in place of the table")]
 Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
 Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, table and figures as one web page")]
-Sarif = Annotated[str, typer.Option(metavar="FILE", help="also save the findings as SARIF 2.1.0, for code scanning")]
-Junit = Annotated[str, typer.Option(metavar="FILE", help="also save the findings as JUnit XML, a test case a rule")]
 Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw heatmap and layers, as png and svg")]
 MaxSpread = Annotated[
     float | None,
     typer.Option(metavar="X", help="exit with 1 if the largest σ² of a weight is more than X times the least"),
-]
-Baseline = Annotated[
-    str, typer.Option(metavar="REPORT.json", help="also say what changed since that report, for --fail-on too")
 ]
 
 
@@ -61,25 +55,21 @@ def diagnose(
     json: Json = "",
     csv: Csv = "",
     html: Html = "",
-    sarif: Sarif = "",
-    junit: Junit = "",
     plots: Plots = "",
     relative: options.Relative = False,
     resume: options.Resume = "",
     max_spread: MaxSpread = None,
-    baseline: Baseline = "",
     fail_on: FailOn = "",
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
     detail = options.choose_detail(quiet=quiet, verbose=verbose)
-    for path in (json if json != "-" else "", csv, html, sarif, junit, resume):
+    for path in (json if json != "-" else "", csv, html, resume):
         options.check_file(path)
     options.check_plots(plots, relative=relative)
     check_max_spread(max_spread)
     check_fail_on(fail_on)
-    earlier = _read_baseline(baseline, loss=loss, matrix=matrix, per=per) if baseline else None
     memory = options.parse_memory(max_memory)
     source = options.model_source(
         model, in_channels=in_channels, input_size=input_size, arg=arg, output=output, evaluate=evaluate
@@ -123,10 +113,7 @@ def diagnose(
         )
     if ranks.rank > 0:
         return
-    comparison = _compare(earlier, report)
     save(report, json=json, csv=csv, html=html)
-    changes = comparison.findings if comparison is not None else None
-    save_findings(report, changes, sarif=sarif, junit=junit, model=model, fail_on=fail_on)
     if plots:
         draw(_figures(report, relative=relative), plots)
     show(report, json=json, detail=detail)
@@ -134,42 +121,16 @@ def diagnose(
         say("the targets of --data were not used: pass --loss cross-entropy or --loss mse to measure with them")
     if max_memory or verbose or sys.stderr.isatty():
         say(f"memory: at most {report.peak_memory / 2**20:.0f} MiB beside model and data")
-    if comparison is not None:
-        _print_comparison(comparison, baseline, to=sys.stderr if json == "-" else sys.stdout)
-    _gate(report, comparison, max_spread=max_spread, fail_on=fail_on)
+    _gate(report, max_spread=max_spread, fail_on=fail_on)
 
 
-def _gate(report: Report, comparison: Comparison | None, *, max_spread: float | None, fail_on: str) -> None:
+def _gate(report: Report, *, max_spread: float | None, fail_on: str) -> None:
     """Exit with 1 where `--max-spread` or `--fail-on` asks for it."""
     gate_spread(report.spread["avg_sq_singular_value"], max_spread)
     if fail_on and report.signals is None:
         complain(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
         raise typer.Exit(1)
-    gate((*report.findings, *(comparison.findings if comparison is not None else ())), fail_on)
-
-
-def _read_baseline(path: str, **settings: str) -> Report:
-    """Read the report to compare with, and refuse before measuring what could not be compared after it."""
-    from hessdiag.results.comparison import check_comparable
-    from hessdiag.results.report import Report
-
-    report = Report.from_json(path)
-    check_comparable(report, **settings)
-    return report
-
-
-def _compare(earlier: Report | None, report: Report) -> Comparison | None:
-    from hessdiag.results.comparison import compare_reports
-
-    return compare_reports(earlier, report) if earlier is not None else None
-
-
-def _print_comparison(comparison: Comparison, baseline: str, *, to: TextIO) -> None:
-    from hessdiag.tables.comparison_table import sentences
-    from hessdiag.tables.text_table import plain_text
-
-    differences = [f"measured otherwise: {difference}" for difference in comparison.differences]
-    print(plain_text(["", f"since {baseline}:", *differences, *sentences(comparison)]), file=to)
+    gate(report.findings, fail_on)
 
 
 def _figures(report: Report, *, relative: bool) -> dict[str, Figure]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from hessdiag.cli.colour import print_coloured
 from hessdiag.cli.options import Detail
 from hessdiag.cli.progress_bar import say
-from hessdiag.results.files import make_folder, write_text
+from hessdiag.results.files import make_folder
 from hessdiag.results.rendering import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from hessdiag.results.findings import Finding, Severity
-    from hessdiag.results.report import Report
 
 
 def save(result: Any, *, json: str = "", csv: str = "", html: str = "") -> None:
@@ -35,37 +32,6 @@ def save(result: Any, *, json: str = "", csv: str = "", html: str = "") -> None:
     if html:
         result.to_html(html)
         say(f"wrote {html}")
-
-
-def save_findings(
-    report: Report,
-    changes: Sequence[Finding] | None,
-    *,
-    sarif: str = "",
-    junit: str = "",
-    model: str,
-    fail_on: str = "",
-) -> None:
-    """Write the findings for other programs, where that was asked for.
-
-    Args:
-        report: of `hessdiag.diagnose`.
-        changes: findings of a comparison with an earlier report; None where there was none.
-        sarif, junit: files.
-        model: as typed, for the place where it is defined.
-        fail_on: how grave a finding fails its test of the JUnit file; warnings and faults by default.
-    """
-    if sarif:
-        from hessdiag.integrations.definition import find_definition
-        from hessdiag.integrations.sarif import render as to_sarif
-
-        write_text(sarif, to_sarif(report, changes or (), definition=find_definition(model)))
-        say(f"wrote {sarif}")
-    if junit:
-        from hessdiag.integrations.junit import render as to_junit
-
-        write_text(junit, to_junit(report, changes, fail_on=cast("Severity", fail_on or "warning")))
-        say(f"wrote {junit}")
 
 
 def draw(figures: Mapping[str, Figure], folder: str) -> None:

@@ -1,4 +1,4 @@
-"""`hessdiag compare` and `hessdiag diagnose --baseline`, with real files."""
+"""`hessdiag compare`, with real files."""
 
 import json
 from pathlib import Path
@@ -89,25 +89,6 @@ def test_a_repair_passes_the_gate_and_a_new_finding_does_not(run, before: str, a
 
 
 @pytest.mark.usefixtures("measured")
-def test_baseline(run) -> None:
-    line = "diagnose ./nets.py:louder --batch-size 8 --baseline before.json"
-    status, out, err = run(line)
-    assert (status, err) == (0, "")
-    assert "since before.json:\nHD601 warning: 2.weight" in out
-    assert run(f"{line} --fail-on warning").status == 1
-    same = run("diagnose ./nets.py:net --batch-size 8 --baseline before.json --fail-on warning")
-    assert same.status == 0
-    assert "The two agree in all 6 blocks." in same.out
-
-
-@pytest.mark.usefixtures("measured")
-def test_baseline_leaves_stdout_to_json(run) -> None:
-    _, out, err = run("diagnose ./nets.py:louder --batch-size 8 --baseline before.json --json -")
-    assert json.loads(out)["schema"] == "hessdiag.report/1"
-    assert "HD601 warning: 2.weight" in err
-
-
-@pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -118,9 +99,6 @@ def test_baseline_leaves_stdout_to_json(run) -> None:
         ("compare before.json after.json --eval", "--eval says how to measure"),
         ("compare before.json after.json --fail-on note", "--fail-on 'note': pass fault or warning"),
         ("compare before.json after.json --json no/c.json", "there is no folder 'no'"),
-        ("diagnose ./nets.py:net --baseline before.json --per batch", "differ in per, 'example' before and 'batch'"),
-        ("diagnose ./nets.py:net --baseline before.json --fail-on bad", "--fail-on 'bad': pass fault or warning"),
-        ("diagnose ./nets.py:net --baseline missing.json", "cannot read 'missing.json'"),
         ("compare ./nets.py:net lenet", "cannot read inputs of shape"),
     ],
 )

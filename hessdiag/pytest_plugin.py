@@ -1,0 +1,123 @@
+"""Plugin of pytest: the fixture `hessdiag` with `assert_healthy`, whose failure says what is wrong, where, what to do.
+
+pytest imports this in every run; torch and the rest of the package are imported when a test asks for the fixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hessdiag.errors import HessdiagError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from hessdiag.data.batch import Inputs
+    from hessdiag.derivatives.losses import LossFunction
+    from hessdiag.results.findings import Finding, Severity
+    from hessdiag.results.report import Report
+
+LISTED = "hessdiag explain lists all"
+
+
+@pytest.fixture
+def hessdiag() -> ModelCheck:
+    """Check models: `hessdiag.assert_healthy(model, inputs, targets, loss=...)`; and all names of the package."""
+    return ModelCheck()
+
+
+class ModelCheck:
+    """The fixture `hessdiag` of a test. All names of the package are its attributes too."""
+
+    def assert_healthy(
+        self,
+        model: nn.Module,
+        inputs: Inputs | Iterable[Any],
+        targets: Tensor | None = None,
+        *,
+        loss: str | LossFunction = "random-quadratic",
+        fail_on: Severity = "warning",
+        ignore: Iterable[str] = (),
+        **options: Any,
+    ) -> Report:
+        """Measure a model, and fail where it has findings.
+
+        Args:
+            model, inputs, targets, loss: as `hessdiag.diagnose` takes them.
+            fail_on: `"fault"`, or `"warning"` for warnings as well.
+            ignore: rules that do not count, such as `["HD112"]`.
+            options: of `hessdiag.diagnose`.
+
+        Returns:
+            The report.
+
+        Raises:
+            AssertionError: the model has findings that count, which the message describes.
+            HessdiagError: an argument cannot be used, or the model cannot be measured.
+        """
+        __tracebackhide__ = True
+        from hessdiag.arguments import check_options
+        from hessdiag.diagnosis.diagnose import diagnose
+
+        try:
+            check_options(options, diagnose, fixed=["targets", "loss", "signals"])
+            ignored = _check_choices(fail_on, ignore)
+            report = diagnose(model, inputs, targets, loss=loss, **{"progress": False} | options)
+        except HessdiagError as error:
+            raise HessdiagError(str(error)) from None  # without the frames of the measurement
+        if message := _describe_failure(report, fail_on, ignored):
+            raise AssertionError(message)
+        return report
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("hessdiag"), name)
+
+
+def _check_choices(fail_on: str, ignore: Iterable[str]) -> frozenset[str]:
+    """Refuse another severity, and rules that do not exist; return those to ignore."""
+    from hessdiag.diagnosis.rules import CATALOGUE
+    from hessdiag.suggestions import did_you_mean
+
+    if fail_on not in ("fault", "warning"):
+        raise HessdiagError(f"fail_on {fail_on!r}: pass 'fault' or 'warning'")
+    ignored = frozenset([ignore] if isinstance(ignore, str) else ignore)
+    for rule in sorted(ignored - CATALOGUE.keys()):
+        raise HessdiagError(f"ignore: there is no rule {rule!r}: {did_you_mean(rule, CATALOGUE, otherwise=LISTED)}")
+    return ignored
+
+
+def _describe_failure(report: Report, fail_on: Severity, ignored: frozenset[str]) -> str:
+    """Describe the findings that count, most severe first; empty where there are none."""
+    from hessdiag.results.findings import is_as_grave
+    from hessdiag.results.verdict import judge_findings
+
+    if report.signals is None:
+        return f"{report.model}: {report.verdict.sentence}"
+    counted = [f for f in report.findings if f.rule not in ignored and is_as_grave(f, fail_on)]
+    if not counted:
+        return ""
+    lines = [f"{report.model}: {judge_findings(counted)[1]}"]
+    lines += [line for finding in counted for line in _describe(finding)]
+    rest = [f for f in report.findings if f not in counted]
+    if rest:
+        reasons = [f"{f.rule} ({'ignored' if f.rule in ignored else f'a {f.severity}'})" for f in rest]
+        lines.append(f"not counted: {', '.join(reasons)}")
+    return "\n".join(lines)
+
+
+def _describe(finding: Finding) -> list[str]:
+    from hessdiag.diagnosis.rules import CATALOGUE
+    from hessdiag.suggestions import few
+
+    where = few(finding.blocks, 6) or "the model"
+    lines = [f"{finding.severity} {finding.rule}: {CATALOGUE[finding.rule].title}"]
+    parts = {"where": where, "seen": finding.message, "do": finding.advice, "why": f"hessdiag explain {finding.rule}"}
+    for title, text in parts.items():
+        first = f"  {title}:".ljust(9)
+        lines.append(fill(text, 100, initial_indent=first, subsequent_indent=" " * 9, break_long_words=False))
+    return lines
