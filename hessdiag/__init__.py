@@ -10,7 +10,7 @@ from hessdiag.results.rendering import register
 
 if TYPE_CHECKING:
     from hessdiag import calculus, init, models, plots, surgery
-    from hessdiag.calculus.prediction import Prediction, predict
+    from hessdiag.calculus.prediction import predict
     from hessdiag.diagnosis.check_init import check_init
     from hessdiag.diagnosis.compare import compare
     from hessdiag.diagnosis.describe import describe
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hessdiag.results.comparison import Comparison
     from hessdiag.results.init_check import InitCheck
     from hessdiag.results.learning_rate_report import LearningRates
+    from hessdiag.results.prediction import Prediction
     from hessdiag.results.report import BlockReport, Heatmap, Report
     from hessdiag.results.setups import Setups
     from hessdiag.training.monitor import Monitor
@@ -60,7 +61,7 @@ _HOMES = {
     "Heatmap": "results.report",
     "Comparison": "results.comparison",
     "HessdiagError": "errors",
-    "Prediction": "calculus.prediction",
+    "Prediction": "results.prediction",
     "InitCheck": "results.init_check",
     "LearningRates": "results.learning_rate_report",
     "Monitor": "training.monitor",
@@ -121,22 +122,10 @@ def __dir__() -> list[str]:
 
 
 register("table", "Report", "hessdiag.tables.report_table:render")
-register("table", "InitCheck", "hessdiag.tables.init_check_table:render")
-register("table", "Comparison", "hessdiag.tables.comparison_table:render")
-register("table", "Description", "hessdiag.tables.description_table:render")
 register("table", "LearningRates", "hessdiag.tables.learning_rate_table:render")
-register("table", "Prediction", "hessdiag.tables.prediction_table:render")
-register("table", "Beside", "hessdiag.tables.predicted_vs_measured_table:render")
 register("brief", "Report", "hessdiag.tables.report_table:render_brief")
-register("brief", "InitCheck", "hessdiag.tables.init_check_table:render_brief")
-register("brief", "Comparison", "hessdiag.tables.comparison_table:render_brief")
 register("brief", "LearningRates", "hessdiag.tables.learning_rate_table:render_brief")
-register("brief", "Prediction", "hessdiag.tables.prediction_table:render_brief")
-register("brief", "Beside", "hessdiag.tables.predicted_vs_measured_table:render_brief")
 register("whole", "Report", "hessdiag.tables.report_table:render_whole")
-register("whole", "Comparison", "hessdiag.tables.comparison_table:render_whole")
-register("whole", "Description", "hessdiag.tables.description_table:render_whole")
-register("whole", "Prediction", "hessdiag.tables.prediction_table:render_whole")
 register("layers", "Report", "hessdiag.plots:draw_layers")
 register("heatmap", "Report", "hessdiag.plots:draw_heatmap")
 register("ratios", "Report", "hessdiag.plots.ratios:draw_report_ratios")
@@ -144,4 +133,3 @@ register("fragment", "Report", "hessdiag.html.report_fragment:render")
 register("page", "Report", "hessdiag.html.report_page:render")
 register("page", "InitCheck", "hessdiag.html.init_page:render")
 register("verdict", "Report", "hessdiag.results.verdict:judge")
-register("verdict", "InitCheck", "hessdiag.results.init_verdict:judge")

@@ -29,7 +29,7 @@ from growth_networks import FAMILIES, Growing
 
 import hessdiag
 from hessdiag.plots.frame import save
-from hessdiag.tables.text_table import make_table, plain_text
+from hessdiag.results.text_table import make_table, plain_text
 
 NAMES = (GRADIENT, "map", "whole")
 ALLOWED = 0.2  # beyond the gradient's own growth, with the number of blocks

@@ -17,7 +17,7 @@ from floors import Peak
 from rich.table import Table
 
 from hessdiag.results.files import write_text
-from hessdiag.tables.text_table import make_table, plain_text
+from hessdiag.results.text_table import make_table, plain_text
 
 Item = dict[str, Any]
 

@@ -159,8 +159,7 @@ def averages(cases: list[dict[str, list[tuple[bool, bool]]]]) -> dict[str, list[
 
 def two_seeds(reports: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     """Quantiles of the factors between two seeds of one healthy network, and how many would get a warning."""
-    from hessdiag.results.block_change import away
-    from hessdiag.results.comparison import compare_reports
+    from hessdiag.results.comparison import away, compare_reports
 
     factors: dict[str, list[float]] = {"standard errors of E[W²]": []}
     groups: dict[tuple[str, ...], list[Any]] = {}

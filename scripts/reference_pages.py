@@ -13,16 +13,15 @@ from functools import cached_property
 from pathlib import Path
 from textwrap import fill
 
-from hessdiag.calculus.prediction import BlockPrediction, Prediction
 from hessdiag.diagnosis.prescribe import Prescription, WeightPrescription
 from hessdiag.diagnosis.rules import CATALOGUE, GALLERY, Entry
-from hessdiag.results.block_change import BlockChange, Ratio
-from hessdiag.results.comparison import Comparison
+from hessdiag.results.comparison import BlockChange, Comparison, Ratio
 from hessdiag.results.findings import Finding
-from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
+from hessdiag.results.init_check import Fix, InitCheck, SchemeCheck, WidthSweep
 from hessdiag.results.judgement import Balance, Verdict
 from hessdiag.results.learning_rate_report import LearningRates
 from hessdiag.results.learning_rates import LearningRate
+from hessdiag.results.prediction import BlockPrediction, Prediction
 from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Heatmap, Report
 from hessdiag.results.setups import Setups
@@ -54,31 +53,14 @@ RECORDS: Mapping[str, tuple[type[Record], ...]] = {  # the schemas for users: wh
         LayerSignals,
         ParameterSignals,
     ),
-    "hessdiag.comparison/1": (Comparison, BlockChange, Ratio),
+    "hessdiag.comparison/2": (Comparison, BlockChange, Ratio),
     "hessdiag.prediction/1": (Prediction, BlockPrediction),
     "hessdiag.prescription/2": (Prescription, WeightPrescription),
-    "hessdiag.init-check/1": (InitCheck, SchemeCheck, WidthSweep),
+    "hessdiag.init-check/2": (InitCheck, Fix, SchemeCheck, WidthSweep),
     "hessdiag.learning-rates/1": (LearningRates,),
     "hessdiag.setups/1": (Setups,),
 }
-WRITTEN: Mapping[type[Record], Mapping[str, str]] = {  # keys that are no fields, where a class orders its own record
-    InitCheck: {
-        "init": "",
-        "model": "",
-        "level": "",
-        "verdict": "",
-        "rank": "",
-        "spread": "",
-        "ranking": "for each initialisation, the most balanced first, its summary: spreads with their intervals,"
-        " medians of γ/σ², sizes of outputs.",
-        "fixes": "",
-        "order": "names of the initialisations, the most balanced first.",
-        "names": "the weight blocks.",
-        "schemes": "a `SchemeCheck` for each initialisation, by its name.",
-        "widths": "",
-    }
-}
-KNOWN = {"Fix"} | {record.__name__ for records in RECORDS.values() for record in records}
+KNOWN = {record.__name__ for records in RECORDS.values() for record in records}
 PLAIN = {"float": "number", "int": "whole number", "bool": "true or false", "Array": "nested lists of numbers"}
 RULES_HEAD = """# Rules
 
@@ -181,7 +163,7 @@ def first_line(record: type[Record]) -> str:
 
 def rows(record: type[Record]) -> Iterator[tuple[tuple[str, ...], str, str]]:
     """Keys that are explained together, their type and their meaning, in the order of the documentation."""
-    wanted = list(WRITTEN.get(record, {})) or keys_of(record)
+    wanted = keys_of(record)
     types = types_of(record)
     told: set[str] = set()
     for names, meaning in attributes((inspect.getdoc(record) or "").splitlines()):
@@ -194,7 +176,7 @@ def rows(record: type[Record]) -> Iterator[tuple[tuple[str, ...], str, str]]:
             yield (
                 (key,),
                 json_type(types.get(key) or property_type(record, key)),
-                WRITTEN.get(record, {}).get(key) or property_text(record, key),
+                property_text(record, key),
             )
 
 

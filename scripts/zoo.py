@@ -12,7 +12,7 @@ from statistics import median
 
 from zoo_networks import NETWORKS
 
-from hessdiag.calculus import Beside, predict
+from hessdiag.calculus import PredictedVsMeasured, predict
 from hessdiag.diagnosis.random_setups import diagnose_random
 from hessdiag.loading.factory import factory_source
 from hessdiag.user_code.named_function import NamedFunction
@@ -30,7 +30,7 @@ for name, (make, size) in NETWORKS.items():
     line = f"{name:18}"
     for moments in ("kernel", "paper"):
         prediction = predict(make(), size, init=init or None, moments=moments, batch_size=BATCH_SIZE)
-        beside = Beside.of(prediction, reports)
+        beside = PredictedVsMeasured.of(prediction, reports)
         found = {block.name: math.log2(beside.ratio(block)) for block in prediction.blocks}
         errors[moments] += found.values()
         worst = max(found, key=lambda block: abs(found[block]))

@@ -3,14 +3,14 @@
 graph (what is traced) ─► rules (one an operation) ─► propagation ─► prediction
 """
 
-from hessdiag.calculus.predicted_vs_measured import Beside
-from hessdiag.calculus.prediction import BlockPrediction, Prediction, predict
+from hessdiag.calculus.prediction import predict
 from hessdiag.calculus.rules import RULES, Rule
+from hessdiag.results.prediction import BlockPrediction, PredictedVsMeasured, Prediction
 
 __all__ = [
     "RULES",
-    "Beside",
     "BlockPrediction",
+    "PredictedVsMeasured",
     "Prediction",
     "Rule",
     "predict",

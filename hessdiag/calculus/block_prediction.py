@@ -10,38 +10,8 @@ from hessdiag.calculus.activation import Activation, Gradient
 from hessdiag.calculus.call import KERNEL, Step
 from hessdiag.calculus.finite_width import GammaSpread, Variances, gamma_spread
 from hessdiag.calculus.propagation import Propagation, own_input_gradient
-from hessdiag.network.block_record import BlockRecord
 from hessdiag.network.blocks import Block
-from hessdiag.results.records import Record
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockPrediction(BlockRecord, Record):
-    """What the calculus says of one block; the attributes that `hessdiag.BlockReport` has too mean the same.
-
-    Attributes:
-        name, kind, layer, shape, numel, fan_in, fan_out, kernel, groups, sites_in, sites_out: as in `BlockReport`.
-        activation_scaling, gamma, gamma_intrinsic, gamma_curvature, nu, weight_sq: as there, predicted.
-        avg_sq_singular_value: σ², which the theory has equal to γ.
-        x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l²], E[x_{l+1}²], E[Δx_l²], E[Δx_{l+1}²].
-        gamma_low, gamma_high: 5 and 95 % quantiles of γ over random initialisations.
-    """
-
-    sites_in: int = 0
-    sites_out: int = 0
-    activation_scaling: float = math.nan
-    gamma: float = math.nan
-    gamma_intrinsic: float = math.nan
-    gamma_curvature: float = math.nan
-    nu: float = math.nan
-    weight_sq: float = math.nan
-    avg_sq_singular_value: float = math.nan
-    x_sq: float = math.nan
-    out_sq: float = math.nan
-    x_gradient_sq: float = math.nan
-    out_gradient_sq: float = math.nan
-    gamma_low: float = math.nan
-    gamma_high: float = math.nan
+from hessdiag.results.prediction import BlockPrediction
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
 
 from hessdiag.arguments import check_whole
-from hessdiag.calculus.block_prediction import BlockPrediction, predict_block, uses
+from hessdiag.calculus.block_prediction import predict_block, uses
 from hessdiag.calculus.call import KERNEL, MOMENTS
 from hessdiag.calculus.finite_width import gain_variances
 from hessdiag.calculus.graph import Graph, trace_graph
@@ -22,65 +22,10 @@ from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.progress import Progress, announce, watched
 from hessdiag.network.blocks import find_blocks
-from hessdiag.results.numbers import spread
-from hessdiag.results.records import Record
-from hessdiag.results.rendering import Tabled
+from hessdiag.results.prediction import Prediction
 from hessdiag.torch_arguments import check_model
 
-__all__ = ["SCHEMA", "BlockPrediction", "Prediction", "predict", "predict_graph"]
-
-SCHEMA = "hessdiag.prediction/1"
 BATCH_SIZE = 64  # of a measurement, where nothing else is said
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Prediction(Tabled, Record):
-    """What `predict` found. Its `repr` is a table.
-
-    Attributes:
-        blocks: in execution order; those that are never called, or that depend on an unsupported operation, have NaN.
-        skipped: `(name, reason)` of every parameter that is not a block.
-        unsupported: `(operation and its place, reason)`.
-        notes: approximations beyond the paper that entered.
-        output_sq: E[y²] of the network's outputs.
-        outputs: outputs per example.
-        model, init, loss, moments, batch_size, weights_from: what was asked for, and where E[W²] came from.
-        versions: that it ran on.
-    """
-
-    schema: ClassVar[str] = SCHEMA
-    derived: ClassVar[tuple[str, ...]] = ("spread",)
-
-    blocks: tuple[BlockPrediction, ...]
-    skipped: tuple[tuple[str, str], ...]
-    unsupported: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
-    output_sq: float
-    outputs: int
-    model: str
-    init: str
-    loss: str
-    moments: str
-    batch_size: int
-    weights_from: str
-    versions: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def weights(self) -> tuple[BlockPrediction, ...]:
-        """Take the weight blocks alone."""
-        return tuple(block for block in self.blocks if block.kind == "weight")
-
-    @property
-    def spread(self) -> dict[str, float]:
-        """Divide the largest by the smallest value among the weight blocks, as in `Report.spread`."""
-        return {
-            key: spread([getattr(block, key) for block in self.weights])
-            for key in ("gamma", "nu", "avg_sq_singular_value")
-        }
-
-    def block(self, name: str) -> BlockPrediction:
-        """Find the block of that name."""
-        return next(block for block in self.blocks if block.name == name)
 
 
 def predict(

@@ -35,7 +35,7 @@ def list_data(cache: Folder = "") -> None:
     """List the data sets by name, with the size of their training parts and whether they were downloaded."""
     from hessdiag.datasets.download import cache_folder
     from hessdiag.datasets.libsvm_catalogue import CATALOGUE
-    from hessdiag.tables.text_table import make_table, plain_text
+    from hessdiag.results.text_table import make_table, plain_text
 
     folder = cache_folder(cache) / "libsvm"
     rows = [

@@ -96,7 +96,7 @@ Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, input
 
 
 class Detail(Enum):
-    """How much of a result is printed, by the form that `hessdiag.results.rendering` knows it under."""
+    """How much of a result is printed, as `text(detail)` of a result takes it."""
 
     BRIEF = "brief"
     TABLE = "table"

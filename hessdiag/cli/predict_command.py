@@ -117,10 +117,10 @@ def _build(source: ModelSource, *, init: str, seed: int) -> Network:
 
 def _compare(prediction: Any, planned: RandomSetups, *, resume: str) -> Any:
     """Put a prediction beside what random set-ups measure; None in all processes but the first."""
-    from hessdiag.calculus.predicted_vs_measured import Beside
     from hessdiag.execution.journal import journal
     from hessdiag.execution.ranks import launched
     from hessdiag.execution.work import Work
+    from hessdiag.results.prediction import PredictedVsMeasured
 
     with (
         launched(planned.device) as ranks,
@@ -129,4 +129,4 @@ def _compare(prediction: Any, planned: RandomSetups, *, resume: str) -> Any:
         redirect_stdout(sys.stderr),
     ):
         reports = planned.reports(Work(ranks, kept, step))
-        return Beside.of(prediction, reports) if ranks.rank == 0 else None
+        return PredictedVsMeasured.of(prediction, reports) if ranks.rank == 0 else None

@@ -9,7 +9,6 @@ from hessdiag.cli.colour import print_coloured
 from hessdiag.cli.options import Detail
 from hessdiag.cli.progress_bar import say
 from hessdiag.results.files import make_folder
-from hessdiag.results.rendering import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,4 +48,4 @@ def show(result: Any, *, json: str, detail: Detail = Detail.TABLE) -> None:
     if json == "-":
         print(result.to_json(), end="")
     else:
-        print_coloured(render(detail.value, result))
+        print_coloured(result.text(detail.value))

@@ -13,15 +13,18 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape
-from hessdiag.results.rendering import Tabled
+from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import try_model
 
 PRODUCT_COST = 4.0  # gradients: forward, reverse, and a tangent of each
 
 
+COLUMNS = ("block", "shape", "entries", "fan-in", "fan-out", "sites", "kind", "layer")
+
+
 @dataclass(frozen=True, repr=False)
-class Description(Tabled):
+class Description(Printed):
     """What `diagnose` would measure. Its `repr` is a table.
 
     Attributes:
@@ -41,6 +44,23 @@ class Description(Tabled):
     batch_size: int
     gradients: float
     sites: tuple[int, ...]
+
+    def text(self, detail: Detail = "table") -> str:
+        """Return the blocks, the method and its estimated cost, and what is left out."""
+        total = sum(block.numel for block in self.blocks)
+        rows = [
+            [b.name, size(b.shape), *(f"{n:,}" for n in (b.numel, b.fan_in, b.fan_out, sites)), b.kind, b.layer]
+            for b, sites in zip(self.blocks, self.sites, strict=True)
+        ]
+        parts: list[str | TextTable] = [
+            f"{len(self.blocks)} blocks, {total:,} parameters, {self.outputs} outputs, batch {self.batch_size}",
+            f"method {self.plan.method} ({self.plan.reason}), about {self.gradients:,.0f} gradients of the batch",
+            "",
+            TextTable(COLUMNS, rows, left=2),
+            *([""] if self.skipped else []),
+        ]
+        parts += grouped("not measured:", self.skipped, whole=detail == "whole")
+        return plain_text(parts, whole=detail == "whole")
 
 
 def describe(

@@ -26,8 +26,8 @@ from hessdiag.results.balance import scale_invariant
 from hessdiag.results.numbers import geometric_mean, percent, short, spread
 from hessdiag.results.records import NumbersRecord, Record
 from hessdiag.results.report import SPREAD_KEYS, Report
+from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 from hessdiag.surgery import rescale_weight
-from hessdiag.tables.text_table import Part, Verbatim, grouped, make_table, plain_text, size
 from hessdiag.torch_arguments import check_model
 
 TRIED = 4  # examples on which a factor is tried
@@ -59,7 +59,7 @@ class WeightPrescription(NumbersRecord):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Prescription(Record):
+class Prescription(Printed, Record):
     """The scales found by `hessdiag.prescribe`. Its `repr` is a page of text.
 
     Attributes:
@@ -117,7 +117,10 @@ class Prescription(Record):
             rescale_weight(model, block.name, block.weight_factor)
         return model
 
-    def __repr__(self) -> str:
+    def text(self, detail: Detail = "table") -> str:
+        """Return the code (`"brief"`), and what it changes."""
+        if detail == "brief":
+            return self.code.rstrip()
         rows = [
             (
                 block.name,
@@ -129,20 +132,19 @@ class Prescription(Record):
         ]
         columns = ("weight", "shape", "σ² before", "σ² after", "weight ×", "input ×", "or SGD lr ×")
         same = "the same" if self.output_change < ROUNDING else f"the same within {short(self.output_change)}"
-        parts: list[Part] = [
+        parts: list[str | TextTable] = [
             f"{self.model}, init {self.init}: scales that make σ² of its weights equal; nothing was changed",
             f"loss {self.loss}, batch {self.batch_size} ({self.data}), seed {self.seed}",
             "",
-            make_table(columns, rows, left=2, expendable=("or SGD lr ×", "shape")),
+            TextTable(columns, rows, left=2),
             "",
             *self._spreads(),
             f"Multiply each weight by its factor and the layer's input by the inverse: the network computes {same}.",
             *grouped("left as they are:", self.left_out),
             "",
             "as code:",
-            Verbatim(self.code),
         ]
-        return plain_text(parts)
+        return f"{plain_text(parts, whole=detail == 'whole')}\n{self.code.rstrip()}"
 
     def _spreads(self) -> list[str]:
         changes = [f"{symbol} {_change(self.spread_before[key], self.spread[key])}" for key, symbol in SYMBOLS.items()]

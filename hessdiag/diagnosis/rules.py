@@ -12,7 +12,7 @@ from textwrap import fill
 
 from hessdiag.diagnosis import signal_rules, weight_rules
 from hessdiag.diagnosis.network_view import Net
-from hessdiag.results.comparison_rules import COMPARISON_RULES
+from hessdiag.results.comparison import COMPARISON_RULES
 from hessdiag.results.findings import GRAVITY, Finding
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals

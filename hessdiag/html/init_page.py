@@ -10,17 +10,18 @@ from hessdiag.html.environment import environment
 from hessdiag.html.figures import check_pictures
 from hessdiag.html.text import embedded
 from hessdiag.plots.init_comparison import shown
-from hessdiag.results.init_check import InitCheck, SchemeCheck
-from hessdiag.tables.init_check_table import (
+from hessdiag.results.init_check import (
     LAYERS,
     RANKING,
+    InitCheck,
+    SchemeCheck,
     cells,
-    layer_rows,
     layer_values,
     scheme_values,
-    sweep_rows,
     sweep_values,
+    swept_names,
 )
+from hessdiag.results.numbers import short
 
 MEANINGS = {
     "σ² spread": "largest over smallest average squared singular value among the weight blocks, with 95 % interval",
@@ -58,8 +59,8 @@ def render(check: InitCheck) -> str:
             place=check.rank - 1,
             drawn=shown(check).index(check.checked),
             layer_titles=LAYERS,
-            layers=named(layer_rows(check), layer_values(check)),
-            widths=None if check.widths is None else named(sweep_rows(check.widths), sweep_values(check.widths)),
+            layers=named(setups.names, layer_values(check)),
+            widths=None if check.widths is None else named(swept_names(check.widths), sweep_values(check.widths)),
             width_titles=() if check.widths is None else ["layer", *(f"{width:g}×" for width in check.widths.widths)],
             figures=check_pictures(check),
             data_id="init-check",
@@ -69,12 +70,9 @@ def render(check: InitCheck) -> str:
     )
 
 
-def named(texts: Sequence[Sequence[str]], values: Sequence[Sequence[float]]) -> list[tuple[str, list[Cell]]]:
-    """Put the numbers behind the rows of a text table, whose first column holds names."""
-    return [
-        (name, [Cell(text, value) for text, value in zip(row, numbers, strict=True)])
-        for (name, *row), numbers in zip(texts, values, strict=True)
-    ]
+def named(names: Sequence[str], values: Sequence[Sequence[float]]) -> list[tuple[str, list[Cell]]]:
+    """Rows of numbers with their names."""
+    return [(name, [Cell(short(value), value) for value in row]) for name, row in zip(names, values, strict=True)]
 
 
 def _scheme(scheme: SchemeCheck) -> list[Cell]:

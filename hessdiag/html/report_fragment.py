@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hessdiag.html.environment import environment
 from hessdiag.results.report import Report
+from hessdiag.results.text_table import grouped
 from hessdiag.tables.report_table import COLUMNS, balance, header, measured, rows
-from hessdiag.tables.text_table import grouped
 
 MAX_OPEN = 40  # blocks; the table of more is shown when it is clicked
 COLOURS = {"healthy": "#2e8b57", "suspicious": "#c77700", "faulty": "#d03030", "undecided": "#808080"}

@@ -1,54 +1,157 @@
-"""Two reports of one network side by side: which block changed, in what, and by how much.
+"""Two reports of one network compared: which parameter changed, in what, and by how much.
 
-The ranking puts blocks first whose weights differ by more than a new draw of them would (E[W²], see `RESAMPLED`), the
-largest factor first; then come the others by their weight-gradient ratio ν, with the median change of all blocks taken
-out, and those without a ν by σ likewise. `figures/comparison.json` holds how often this and other rankings put a block
-first that was then repaired.
+Parameters whose weights differ by more than a new draw of them would come first, the largest factor first; then the
+others by their weight-gradient ratio ν with the median change of all taken out, and those without a ν by σ likewise.
+`figures/comparison.json` holds how often this ranking puts a parameter first that was then repaired.
+
+Between two seeds of one initialisation, 224 pairs of healthy and repaired networks of the gallery on one batch, 99.9 %
+of parameters and the largest of all: E[W²] 2.9 and 3.5 standard errors; relative ν (and E[ΔW²]) 2.8 and 3.4; relative
+σ² 9.4 and 17; medians of ν and σ² at most 3.4 and 17. The thresholds are 1.5 times the largest.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import ClassVar, Literal
 
-from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
-from hessdiag.results.block_change import QUANTITIES, BlockChange, change_of, log_size, median_ratio
-from hessdiag.results.comparison_findings import find
-from hessdiag.results.finding_changes import gone, new
-from hessdiag.results.findings import Finding
+from hessdiag.results.findings import GRAVITY, Finding, is_as_grave
+from hessdiag.results.numbers import short
 from hessdiag.results.records import Record
-from hessdiag.results.rendering import Tabled
-from hessdiag.results.report import Report
+from hessdiag.results.report import BlockReport, Report
+from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
+from hessdiag.suggestions import few, joined
 
-SCHEMA = "hessdiag.comparison/1"
+Cause = Literal["weights", "gradients", "curvature", "nothing"]
+
+QUANTITIES = (
+    "weight_sq",
+    "nu",
+    "avg_sq_singular_value",
+    "curvature_scaling",
+    "activation_scaling",
+    "gamma",
+    "x_sq",
+    "out_sq",
+    "x_gradient_sq",
+    "out_gradient_sq",
+)
+SAMPLED = ("avg_sq_singular_value", "curvature_scaling")  # those with a standard error
 SAME_KIND = ("loss", "matrix", "per")  # with another one of these the numbers mean something else
 SAME_DATA = ("data", "batch_size", "seed", "outputs", "dtype")  # with another one they differ for that reason too
+MIN_SQUARE = 2.0**-252  # square of the smallest normal number of float32: denormals count as zero
+Z_95 = 1.96
+MAX_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
+
+EQUAL = 1.001  # factor below which numbers agree: rounding in float32, in another order
+RESAMPLED = 5.0  # standard errors between two draws of a Gaussian W
+RESAMPLED_FACTOR = 1.1  # of E[W²]: a difference that many entries make certain may still be nothing
+NU_FACTOR = 5.0
+SIGMA_FACTOR = 25.0
+NOTE = GRAVITY.index("note")
+MAX_GROUPS = 5  # that have a finding of their own, or a place in a sentence
+NAMES = {"weight_sq": "mean square weight", "nu": "weight-gradient ratio ν", "avg_sq_singular_value": "σ²"}
+ADVICE = {
+    "HD601": "If not on purpose: restore how these weights were initialised or loaded; the other differences follow.",
+    "HD602": "If not on purpose: look at what lies between these layers and the loss, and at the loss and its scale.",
+    "HD603": "If not on purpose: look at what curves the loss here: nonlinearities, outputs, the loss.",
+}
+COLUMNS = ("parameter", "differs in", "E[W²]", "ν", "σ²", "ν rel.", "σ² rel.", "Pσ²E[W²]²")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio(Record):
+    """One quantity of a parameter, after over before.
+
+    Attributes:
+        before, after: the two values.
+        value: after / before; 1 where both are zero, NaN where one is undefined or lost in sampling noise.
+        relative: `value` over the median of the weights.
+        low, high: 95 % interval of `value`, log-normal, from the standard errors of both; equal to it where both
+            are exact.
+    """
+
+    before: float
+    after: float
+    value: float
+    relative: float
+    low: float
+    high: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether sampling noise leaves no doubt that the two differ."""
+        return away(self.value) > EQUAL and not self.low <= 1.0 <= self.high
+
+    def __str__(self) -> str:
+        """The ratio, with the factor that sampling noise leaves open at 95 %.
+
+        >>> str(Ratio(before=1.0, after=2.0, value=2.0, relative=1.0, low=1.0, high=4.0))
+        '2.00 ×/÷ 2.00'
+        """
+        noisy = self.low < self.value
+        return f"{short(self.value)} ×/÷ {short(self.high / self.value)}" if noisy else short(self.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockChange(Record):
+    """What changed about one parameter.
+
+    Attributes:
+        name, kind, shape, numel: what it is, see `BlockReport`.
+        cause: the first of these that differs beyond what two seeds of one initialisation give: `"weights"` (E[W²]),
+            `"gradients"` (ν), `"curvature"` (σ²), or `"nothing"`.
+        score: |ln| of the ratio that the parameter is ranked by: that of E[W²] where the weights differ, else the
+            relative one of ν, or of σ, the root of σ², where there is no ν; infinite where only one of two values is 0.
+        ratios: a `Ratio` for each of `QUANTITIES`; `curvature_scaling` is P σ² E[W²]², the curvature for a relative
+            change of the weights.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    numel: int
+    cause: Cause
+    score: float
+    ratios: Mapping[str, Ratio]
+
+    @property
+    def main_ratio(self) -> float:
+        """The ratio that its cause was read off."""
+        if self.cause == "weights":
+            return self.ratios["weight_sq"].value
+        return self.ratios["nu" if self.cause == "gradients" else "avg_sq_singular_value"].relative
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Comparison(Tabled, Record):
-    """Two reports compared, block by block. Its `repr` is the table; iterating it gives the blocks' changes.
+class Comparison(Printed, Record):
+    """Two reports compared. Its `repr` is the table; iterating it gives the changes, the largest first.
 
     Attributes:
         before, after: names of the two networks.
-        changes: one entry a block that both have in the same shape, the most changed first.
-        medians: for each of `QUANTITIES` the median ratio of the weight blocks, which `Ratio.relative` is relative to.
-        only_before, only_after: names of blocks that only one of them has, or has in this shape.
+        findings: what changed, gravest first; nothing where the two agree.
+        resolved: findings on the network before, with the parameters at which their rule finds nothing any more.
+        new: findings on the network after, with the parameters at which their rule found nothing before.
+        changes: one entry a parameter that both have in the same shape, the most changed first.
+        medians: for each of `QUANTITIES` the median ratio of the weights, which `Ratio.relative` is relative to.
+        only_before, only_after: names of parameters that only one of them has, or has in this shape.
         differences: what else differs between the two measurements, a sentence each.
         loss, matrix, per: what was measured, of both alike.
-        gone: findings on the network before, with the blocks at which their rule has nothing to say any more.
-        new: findings on the network after, with the blocks at which their rule had nothing to say before.
     """
 
-    schema: ClassVar[str] = SCHEMA
-    derived: ClassVar[tuple[str, ...]] = ("blocks", "findings")
+    schema: ClassVar[str] = "hessdiag.comparison/2"
+    derived: ClassVar[tuple[str, ...]] = ("blocks",)
 
     before: str
     after: str
+    findings: tuple[Finding, ...]
+    resolved: tuple[Finding, ...]
+    new: tuple[Finding, ...]
     changes: tuple[BlockChange, ...]
     medians: Mapping[str, float]
     only_before: tuple[str, ...]
@@ -57,19 +160,11 @@ class Comparison(Tabled, Record):
     loss: str
     matrix: str
     per: str
-    gone: tuple[Finding, ...] = ()
-    new: tuple[Finding, ...] = ()
 
     @property
     def blocks(self) -> tuple[str, ...]:
-        """Names of the blocks that both have, the most changed first."""
+        """Names of the parameters that both have, the most changed first."""
         return tuple(change.name for change in self.changes)
-
-    @cached_property
-    def findings(self) -> tuple[Finding, ...]:
-        """What the comparison has to say of the numbers, gravest first; nothing where the two agree."""
-        missing = (self.only_before, self.only_after)
-        return find(self.changes, self.medians, *missing, gone=self.gone, new=self.new)
 
     def __getitem__(self, name: str) -> BlockChange:
         for change in self.changes:
@@ -83,40 +178,74 @@ class Comparison(Tabled, Record):
     def __len__(self) -> int:
         return len(self.changes)
 
+    def text(self, detail: Detail = "table") -> str:
+        """Return what changed (`"brief"`), and the table of all parameters."""
+        lines = [
+            " ".join(["resolved:", f.rule, *filter(None, [few(f.blocks)]), f"({f.severity})"]) for f in self.resolved
+        ]
+        lines += [f"new: {finding}" for finding in self.new] + [str(finding) for finding in self.findings]
+        lines = lines or [f"The two agree in all {len(self)} parameters."]
+        lines += [f"measured otherwise: {difference}" for difference in self.differences]
+        if detail == "brief":
+            return plain_text(lines)
+        lines += ["", f"before: {self.before}", f"after:  {self.after}"]
+        lines += [f"loss {self.loss}, matrix {self.matrix}, per {self.per}"]
+        lines += ["ratios are after over before; rel.: over that of the median weight", ""]
+        rows = [_cells(change) for change in self.changes]
+        return plain_text([*lines, TextTable(COLUMNS, rows, left=2)], whole=detail == "whole")
+
+
+def _cells(change: BlockChange) -> list[str]:
+    ratios = change.ratios
+    weight_sq, nu, sigma = (ratios[key] for key in NAMES)
+    cause = "–" if change.cause == "nothing" else change.cause
+    relative = (short(nu.relative), short(sigma.relative))
+    return [
+        change.name,
+        cause,
+        str(weight_sq),
+        str(nu),
+        str(sigma),
+        *relative,
+        short(ratios["curvature_scaling"].value),
+    ]
+
 
 def compare_reports(before: Report, after: Report) -> Comparison:
     """Compare two reports of one network, or of two versions of it.
 
     Raises:
-        HessdiagError: they were measured with another loss, matrix or view, or share no block.
+        HessdiagError: they were measured with another loss, matrix or view, or share no parameter.
     """
-    for name, report in (("before", before), ("after", after)):
-        check_kind(name, report, Report, "pass the Report of hessdiag.diagnose, or the JSON file of one")
     check_comparable(before, **{key: getattr(after, key) for key in SAME_KIND})
     theirs = {block.name: block for block in after.blocks}
-    pairs = [
-        (block, theirs[block.name])
-        for block in before.blocks
-        if block.name in theirs and block.shape == theirs[block.name].shape
-    ]
+    pairs = [(b, theirs[b.name]) for b in before.blocks if b.name in theirs and b.shape == theirs[b.name].shape]
     if not pairs:
         raise HessdiagError(
-            f"{before.model} and {after.model} have no block of the same name and shape in common: compare two versions"
-            " of one network"
+            f"{before.model} and {after.model} have no parameter of the same name and shape in common: compare two"
+            " versions of one network"
         )
     shared = {block.name for block, _ in pairs}
-    medians = {key: median_ratio(pairs, key) for key in QUANTITIES}
-    changes = [change_of(old, new, medians) for old, new in pairs]
+    only_before, only_after = (tuple(b.name for b in r.blocks if b.name not in shared) for r in (before, after))
+    medians = {key: _median_ratio(pairs, key) for key in QUANTITIES}
+    changes = sorted((_change(old, new, medians) for old, new in pairs), key=_place)
+    resolved = _missing(before.findings, after.findings) if after.signals is not None else ()
+    new = _missing(after.findings, before.findings) if before.signals is not None else ()
     return Comparison(
         before=f"{before.model}, init {before.init}",
         after=f"{after.model}, init {after.init}",
-        changes=tuple(sorted(changes, key=_place)),
+        findings=(*_find(changes, medians, resolved, new), *_not_compared(only_before, only_after)),
+        resolved=resolved,
+        new=new,
+        changes=tuple(changes),
         medians=medians,
-        only_before=tuple(block.name for block in before.blocks if block.name not in shared),
-        only_after=tuple(block.name for block in after.blocks if block.name not in shared),
-        differences=_differences(before, after),
-        gone=gone(before, after),
-        new=new(before, after),
+        only_before=only_before,
+        only_after=only_after,
+        differences=tuple(
+            f"{key.replace('_', ' ')}: {getattr(before, key)} before, {getattr(after, key)} after"
+            for key in SAME_DATA
+            if getattr(before, key) != getattr(after, key)
+        ),
         **{key: getattr(before, key) for key in SAME_KIND},
     )
 
@@ -135,15 +264,337 @@ def check_comparable(before: Report, **settings: str) -> None:
             )
 
 
+def ratio_of(before: float, after: float) -> float:
+    """Divide two numbers that are not negative; two zeros are equal, and denormals are zeros.
+
+    >>> [ratio_of(2.0, 6.0), ratio_of(0.0, 0.0), ratio_of(0.0, 1.0), ratio_of(1.0, 0.0), ratio_of(1.0, -1.0)]
+    [3.0, 1.0, inf, 0.0, nan]
+    """
+    if not (before >= 0 and after >= 0) or math.isinf(before) or math.isinf(after):
+        return math.nan
+    before, after = (0.0 if value < MIN_SQUARE else value for value in (before, after))
+    if before == 0:
+        return 1.0 if after == 0 else math.inf
+    return after / before
+
+
+def away(ratio: float) -> float:
+    """A ratio or its inverse, whichever is larger; 1 where it is undefined."""
+    return 1.0 if math.isnan(ratio) else max(ratio, 1 / ratio) if ratio > 0 else math.inf
+
+
+def resampled_factor(numel: int) -> float:
+    """The factor that E[W²] of two draws of P Gaussian entries stays within, or `RESAMPLED_FACTOR` if that is larger.
+
+    The logarithm of the mean of P squares of Gaussians has the variance trigamma(P/2), about 2/P + 2/P².
+    """
+    error = math.sqrt(2 * (2 / numel + 2 / numel**2))
+    return max(math.exp(RESAMPLED * error), RESAMPLED_FACTOR)
+
+
+def _ratio(old: BlockReport, new: BlockReport, key: str, median_ratio: float) -> Ratio:
+    name = "relative_curvature" if key == "curvature_scaling" else key
+    before, after = getattr(old, name), getattr(new, name)
+    value, noise = ratio_of(before, after), 1.0
+    if key in SAMPLED:
+        sigmas = [(b.stderr, b.avg_sq_singular_value) for b in (old, new)]
+        errors = [stderr / sigma if sigma > 0 else 0.0 for stderr, sigma in sigmas]
+        noise = math.exp(Z_95 * math.hypot(*errors)) if max(errors) < MAX_ERROR else math.inf
+        value = math.nan if old.lost_in_noise or new.lost_in_noise else value
+    return Ratio(
+        before=before,
+        after=after,
+        value=value,
+        relative=value / median_ratio,
+        low=value / noise,
+        high=value if value == 0 else value * noise,
+    )
+
+
+def _median_ratio(pairs: Sequence[tuple[BlockReport, BlockReport]], key: str) -> float:
+    """Of the weights, or of all parameters where there is none; 1 where no ratio is positive and finite."""
+    weights = [pair for pair in pairs if pair[0].kind == "weight"] or pairs
+    values = [_ratio(old, new, key, 1.0).value for old, new in weights]
+    logs = [math.log(value) for value in values if 0 < value < math.inf]
+    return math.exp(median(logs)) if logs else 1.0
+
+
+def _change(old: BlockReport, new: BlockReport, medians: Mapping[str, float]) -> BlockChange:
+    ratios = {key: _ratio(old, new, key, medians[key]) for key in QUANTITIES}
+    cause = _cause(ratios, old.numel)
+    nu, sigma = _log_size(ratios["nu"].relative), _log_size(ratios["avg_sq_singular_value"].relative)
+    score = _log_size(ratios["weight_sq"].value) if cause == "weights" else sigma / 2 if math.isnan(nu) else nu
+    return BlockChange(
+        name=old.name,
+        kind=old.kind,
+        shape=old.shape,
+        numel=old.numel,
+        cause=cause,
+        score=0.0 if math.isnan(score) else score,
+        ratios=ratios,
+    )
+
+
+def _cause(ratios: Mapping[str, Ratio], numel: int) -> Cause:
+    weight_sq, nu = ratios["weight_sq"].value, ratios["nu"].relative
+    if away(weight_sq) > resampled_factor(numel):
+        return "weights"
+    # E[ΔW²] too: E[W²] of a few entries, which ν is relative to, differs between draws.
+    if min(away(nu), away(nu * weight_sq)) > NU_FACTOR:
+        return "gradients"
+    sigma = ratios["avg_sq_singular_value"]
+    noise = sigma.high / sigma.value if 0 < sigma.value < math.inf else 1.0
+    return "curvature" if away(sigma.relative) > SIGMA_FACTOR * noise else "nothing"
+
+
+def _log_size(ratio: float) -> float:
+    """|ln ratio|; infinite for 0 and inf, NaN for NaN."""
+    return abs(math.log(ratio)) if ratio > 0 else math.nan if math.isnan(ratio) else math.inf
+
+
 def _place(change: BlockChange) -> tuple[bool, float, bool, float]:
     """Sort key: weights that differ, then by size; of two infinite ones a matrix before a vector, then by ν."""
-    nu = log_size(change.ratios["nu"].relative)
+    nu = _log_size(change.ratios["nu"].relative)
     return (change.cause != "weights", -change.score, change.kind != "weight", 0.0 if math.isnan(nu) else -nu)
 
 
-def _differences(before: Report, after: Report) -> tuple[str, ...]:
-    return tuple(
-        f"{key.replace('_', ' ')}: {getattr(before, key)} before, {getattr(after, key)} after"
-        for key in SAME_DATA
-        if getattr(before, key) != getattr(after, key)
+def _missing(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Those of `findings` that `others` do not have, as far as they do not: by their rules and parameters."""
+    rules = {finding.rule for finding in others}
+    places = {(finding.rule, name) for finding in others for name in finding.blocks}
+    found = []
+    for finding in findings:
+        blocks = tuple(name for name in finding.blocks if (finding.rule, name) not in places)
+        if blocks or (not finding.blocks and finding.rule not in rules):
+            found.append(replace(finding, blocks=blocks))
+    return tuple(found)
+
+
+def _repaired(resolved: Sequence[Finding], new: Sequence[Finding]) -> dict[str, int]:
+    """Place in `GRAVITY` of the gravest resolved finding on each parameter, unless one as grave is new there."""
+    was, now = ({name: GRAVITY.index(f.severity) for f in reversed(fs) for name in f.blocks} for fs in (resolved, new))
+    return {name: rank for name, rank in was.items() if rank < now.get(name, len(GRAVITY))}
+
+
+def _find(
+    changes: Sequence[BlockChange], medians: Mapping[str, float], resolved: Sequence[Finding], new: Sequence[Finding]
+) -> list[Finding]:
+    """What differs by more than two seeds of one initialisation do; what a resolved finding explains is a note."""
+    sizes = Counter(_role(change.name) for change in changes)
+    repaired = _repaired(resolved, new)
+    weights = [change for change in changes if change.cause == "weights"]
+    # No rule whose finding is a note advises to zero a weight.
+    advised = [
+        c for c in weights if c.name in repaired and (c.ratios["weight_sq"].value > 0 or repaired[c.name] < NOTE)
+    ]
+    rules = dict.fromkeys(f.rule for f in resolved if any(change.name in f.blocks for change in advised))
+    grave = dict.fromkeys(f.rule for f in resolved if is_as_grave(f, "warning"))
+    explained = "This may follow from the weights that differ: look at those first." if weights else ""
+    if grave and not weights:
+        explained = f"This may follow from the repair of {joined(grave)}."
+    found = [
+        *_weights([change for change in weights if change not in advised], sizes),
+        *_weights(advised, sizes, f"{joined(rules)} resolved here: nothing is to be done." if rules else ""),
+        *_others("HD602", [change for change in changes if change.cause == "gradients"], sizes, explained),
+        *_others("HD603", [change for change in changes if change.cause == "curvature"], sizes, explained),
+    ]
+    return found or _all_alike(medians, explained) or _within(changes)
+
+
+def _role(name: str) -> str:
+    return re.sub(r"\d+", "*", name)
+
+
+def _groups(changes: Iterable[BlockChange]) -> list[list[BlockChange]]:
+    """Parameters whose names differ in numbers only and that changed in one direction."""
+    groups: dict[tuple[str, bool], list[BlockChange]] = defaultdict(list)
+    for change in changes:
+        groups[_role(change.name), change.main_ratio > 1].append(change)
+    return list(groups.values())
+
+
+def _label(group: Sequence[BlockChange], sizes: Mapping[str, int]) -> str:
+    """Say which parameters these are, such as `h.*.attn.c_proj.weight (all 12)`."""
+    role = _role(group[0].name)
+    of = sizes[role]
+    if len(group) == 1:
+        return group[0].name if of == 1 else f"{group[0].name} (only this one of {of})"
+    return f"{role} (all {of})" if len(group) == of else f"{role} ({len(group)} of {of})"
+
+
+def _weights(changes: Sequence[BlockChange], sizes: Mapping[str, int], explained: str = "") -> list[Finding]:
+    """HD601, one for each role, of the smallest changes one together."""
+    groups = _groups(changes)
+    most = MAX_GROUPS if len(groups) > MAX_GROUPS + 1 else len(groups)
+    found = []
+    for group in groups[:most]:
+        sizes_after = [math.sqrt(change.ratios["weight_sq"].value) for change in group]
+        clauses = [f"weights {_times(sizes_after)}"]
+        for key in ("nu", "avg_sq_singular_value"):
+            ratios = [change.ratios[key] for change in group]
+            if all(ratio.decided for ratio in ratios):
+                clauses.append(f"{NAMES[key]} {_times([ratio.value for ratio in ratios])}")
+        message = f"{_label(group, sizes)}: {', '.join(clauses)}."
+        found.append(_finding("HD601", group, message, explained))
+    if rest := [change for group in groups[most:] for change in group]:
+        labels = few((_label(group, sizes) for group in groups[most:]), MAX_GROUPS)
+        found.append(_finding("HD601", rest, f"{len(rest)} more weights differ, by less: {labels}.", explained))
+    return found
+
+
+def _others(rule: str, changes: Sequence[BlockChange], sizes: Mapping[str, int], explained: str) -> list[Finding]:
+    """HD602 or HD603: parameters with the same weights that stand out from the change of all."""
+    if not changes:
+        return []
+    clauses = [
+        f"{_label(group, sizes)} {_times([change.main_ratio for change in group])}" for group in _groups(changes)
+    ]
+    name = NAMES["nu" if rule == "HD602" else "avg_sq_singular_value"]
+    message = f"The weights agree, but {name} changed, relative to the median weight: {few(clauses, MAX_GROUPS)}."
+    return [_finding(rule, changes, message, explained)]
+
+
+def _finding(rule: str, group: Sequence[BlockChange], message: str, explained: str) -> Finding:
+    return Finding(
+        rule=rule,
+        severity="note" if explained else "warning",
+        blocks=tuple(change.name for change in group),
+        message=message,
+        advice=explained or ADVICE[rule],
+        value=away(group[0].main_ratio),
+        threshold={"HD602": NU_FACTOR, "HD603": SIGMA_FACTOR}.get(rule) or resampled_factor(group[0].numel),
     )
+
+
+def _times(ratios: Sequence[float]) -> str:
+    """Say by what factor numbers changed.
+
+    >>> _times([4.9, 4.8]), _times([0.25, 0.5]), _times([0.5, 2.0]), _times([math.inf])
+    ('4.85× larger', '2.00 to 4.00× smaller', '0.500 to 2.00× as large', 'no longer zero')
+    """
+    low, high = min(ratios), max(ratios)
+    if low == high == math.inf:
+        return "no longer zero"
+    if low == high == 0:
+        return "now zero"
+    if low < 1 < high or low == 0 or high == math.inf:
+        return f"{short(low)} to {short(high)}× as large"
+    least, most = sorted(away(ratio) for ratio in (low, high))
+    size = short(math.sqrt(least * most)) if most < 1.1 * least else f"{short(least)} to {short(most)}"
+    return f"{size}× {'larger' if low >= 1 else 'smaller'}"
+
+
+def _all_alike(medians: Mapping[str, float], explained: str) -> list[Finding]:
+    """HD602 and HD603 where all parameters change alike, so that none stands out."""
+    limits = (("HD602", "nu", NU_FACTOR), ("HD603", "avg_sq_singular_value", SIGMA_FACTOR))
+    return [
+        Finding(
+            rule=rule,
+            severity="note" if explained else "warning",
+            blocks=(),
+            message=f"All weights agree, but {NAMES[key]} of the median one is {_times([medians[key]])}.",
+            advice=explained or "Look at what all layers share: the inputs, the outputs, the loss and its scale.",
+            value=away(medians[key]),
+            threshold=most,
+        )
+        for rule, key, most in limits
+        if away(medians[key]) > most
+    ]
+
+
+def _not_compared(only_before: Sequence[str], only_after: Sequence[str]) -> list[Finding]:
+    """HD604."""
+    named = (("before", only_before), ("after", only_after))
+    parts = [f"{len(names)} only {when} ({few(names, MAX_GROUPS)})" for when, names in named if names]
+    if not parts:
+        return []
+    return [
+        Finding(
+            rule="HD604",
+            severity="note",
+            blocks=(*only_before, *only_after),
+            message=f"Parameters without a counterpart of their name and shape: {' and '.join(parts)}.",
+            advice="Rename what was renamed, to compare it too.",
+            value=float(len(only_before) + len(only_after)),
+            threshold=0.0,
+        )
+    ]
+
+
+def _within(changes: Sequence[BlockChange]) -> list[Finding]:
+    """HD600: what differs is less than two seeds of one initialisation differ by."""
+    differing = [change for change in changes if any(change.ratios[key].decided for key in NAMES)]
+    if not differing:
+        return []
+    largest = {key: max(away(change.ratios[key].value) for change in differing) for key in NAMES}
+    factors = ", ".join(f"{NAMES[key]} {short(value)}×" for key, value in largest.items())
+    return [
+        Finding(
+            rule="HD600",
+            severity="note",
+            blocks=tuple(change.name for change in differing),
+            message=f"{len(differing)} of {len(changes)} parameters differ, by no more than two seeds of one"
+            f" initialisation do: at most {factors}.",
+            advice="Nothing is to be done.",
+            value=max(largest.values()),
+            threshold=EQUAL,
+        )
+    ]
+
+
+GITHUB = "https://github.com/"
+SEEDS = "Between two seeds of healthy and repaired networks of the gallery, on one batch, 224 pairs:"
+
+COMPARISON_RULES: Mapping[str, Mapping[str, str]] = {
+    "HD600": {
+        "title": "Two networks differ by no more than two seeds of one initialisation do",
+        "measures": "E[W²], ν and σ² of every block, after over before.",
+        "threshold": "A note from 0.1 % on, which rounding does not explain; nothing below.",
+        "case": "The same network built from another seed.",
+        "exceptions": "Only E[W²] tells weights apart: another distribution of the same variance is not seen.",
+        "repair": "Nothing is to be done.",
+    },
+    "HD601": {
+        "title": "Weights differ from those before",
+        "measures": "E[W²] after over before, parameters whose names differ in numbers only together.",
+        "threshold": "A warning beyond 5 standard errors of the difference between two draws of P Gaussians, 2/√P in"
+        f" ln E[W²], and beyond a factor 1.1. {SEEDS} 99.9 % of blocks stay within 2.9 standard errors, all within"
+        " 3.5.",
+        "case": "GPT-2's residual projections without the factor 1/√(2L): 4× too large in 8 layers. "
+        + GITHUB + "huggingface/transformers/issues/47458",
+        "exceptions": "Training changes weights too: between checkpoints it is no fault. Heavy tails vary more. Weights"
+        " that a resolved finding named are a note.",
+        "repair": "Restore how these weights were initialised or loaded, unless the change was meant. What else"
+        " differs follows from it most of the time.",
+    },
+    "HD602": {
+        "title": "Gradients differ from those before, where the weights agree",
+        "measures": "ν = E[ΔW²]/E[W²] after over before, over that of the median weight; E[ΔW²] must differ likewise."
+        " Where none stands out, the median itself.",
+        "threshold": f"A warning beyond a factor 5, a note where other weights differ (HD601). {SEEDS} 99.9 % of blocks"
+        " stay within 2.8, all within 3.4; the median within 3.4.",
+        "case": "A layer that the forward pass forgets: its gradients are zero (built for it).",
+        "exceptions": "Other data, another batch size or seed of the loss change gradients as well: the comparison"
+        " says so where they differ.",
+        "repair": "Look at what lies between these blocks and the loss; for all blocks alike at the inputs, the"
+        " outputs, the loss and its scale.",
+    },
+    "HD603": {
+        "title": "Curvature differs from before, where weights and gradients agree",
+        "measures": "σ² after over before, over that of the median weight, less what sampling leaves open at 95 %."
+        " Where none stands out, the median itself.",
+        "threshold": f"A warning beyond a factor 25, a note where other weights differ (HD601). {SEEDS} 99.9 % of"
+        " blocks stay within 9.4, all within 17; the median within 17.",
+        "case": "LoRA with A = B = 0, repaired: B has curvature again. " + GITHUB + "Guitaricet/relora/issues/18",
+        "exceptions": "σ² goes with the fourth power of a scale; a sampled one counts as far as its error lets it.",
+        "repair": "Look at what curves the loss here: nonlinearities, the outputs, the loss.",
+    },
+    "HD604": {
+        "title": "Parameters of only one of the two networks",
+        "measures": "Names and shapes of the parameters.",
+        "threshold": "A note from 1 parameter on that has no counterpart of its name and shape.",
+        "case": "A layer that was renamed, added or widened.",
+        "exceptions": "A parameter that was frozen or is not measured counts as missing.",
+        "repair": "Rename what was renamed, to compare it too.",
+    },
+}  # fmt: skip

@@ -33,6 +33,9 @@ class Finding(Record):
     value: float
     threshold: float
 
+    def __str__(self) -> str:
+        return f"{self.rule} {self.severity}: {self.message} {self.advice}"
+
 
 def is_as_grave(finding: Finding, severity: Severity) -> bool:
     """Whether a finding is as grave as `severity`, or graver."""

@@ -6,21 +6,37 @@ An `InitCheck` is plain numbers, like a `Report`: printing it shows the ranked t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from hessdiag.results.numbers import Array, spread
-from hessdiag.results.records import Record, complete
-from hessdiag.results.rendering import Paged, Tabled, render
+from hessdiag.results.balance import level_of
+from hessdiag.results.numbers import Array, short, spread
+from hessdiag.results.records import Record
+from hessdiag.results.rendering import Paged
 from hessdiag.results.setups import Setups
+from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 
-SCHEMA = "hessdiag.init-check/1"
 KEYS = ("avg_sq_singular_value", "gamma", "nu")
 RESAMPLES = 1000
 CONFIDENCE = 0.95
+WORTH_NAMING = 1.5  # how much more balanced another initialisation must be to be recommended
+RANKING = (
+    "initialisation",
+    "σ² spread",
+    "γ spread",
+    "ν spread",
+    "γ/σ²",
+    "E[y²]",
+    "Var[y]",
+    "forward",
+    "backward",
+    "γ/γᵇ in",
+)
+LAYERS = ("layer", "σ²/mean", "γ/mean", "ν/mean", "variance ×")
+MARK = "*"  # of the checked one
 OUTPUT_VARIANCE = (0.01, 0.1)  # "reasonable choices" for log-softmax losses (Section 7 of arXiv 1906.04267)
 
 
@@ -118,7 +134,7 @@ class SchemeCheck(Record):
 
 
 @dataclass(frozen=True)
-class Fix:
+class Fix(Record):
     """What makes one block as curved as the others.
 
     W → √v W with the input scaled by 1/√v leaves the function as it is and multiplies σ² of this block by v⁻², of no
@@ -131,6 +147,8 @@ class Fix:
         variance: factor v = √excess on the variance of its initialisation.
         before: fixed factor 1/√v to insert before its layer, to keep the signal; for linear and convolutional layers.
     """
+
+    derived: ClassVar[tuple[str, ...]] = ("variance", "before")
 
     block: str
     excess: float
@@ -171,9 +189,7 @@ class WidthSweep(Record):
 
     def relative(self, key: str = "avg_sq_singular_value") -> Array:
         """(W, L), each row over its geometric mean: does a layer keep its place as the network grows?"""
-        values = np.asarray(getattr(self, key))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(values / np.exp(np.log(values).mean(axis=1, keepdims=True)))
+        return _relative(np.asarray(getattr(self, key)))
 
     def spreads(self, key: str = "avg_sq_singular_value") -> list[float]:
         """Largest over smallest block at each width."""
@@ -181,7 +197,7 @@ class WidthSweep(Record):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class InitCheck(Tabled, Paged, Record):
+class InitCheck(Printed, Paged, Record):
     """An initialisation against others on one network; see `hessdiag.check_init`.
 
     Attributes:
@@ -190,7 +206,8 @@ class InitCheck(Tabled, Paged, Record):
         widths: the sweep over widths, where one was asked for.
     """
 
-    schema: ClassVar[str] = SCHEMA
+    schema: ClassVar[str] = "hessdiag.init-check/2"
+    derived: ClassVar[tuple[str, ...]] = ("model", "level", "verdict", "rank", "spread", "ranking", "fixes")
 
     init: str
     schemes: tuple[SchemeCheck, ...]
@@ -222,6 +239,11 @@ class InitCheck(Tabled, Paged, Record):
         return tuple(f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention)
 
     @property
+    def ranking(self) -> list[dict[str, Any]]:
+        """For each initialisation, the most balanced first: spreads with their intervals, and other summaries."""
+        return [_summary(scheme) for scheme in self.schemes]
+
+    @property
     def fixes(self) -> tuple[Fix, ...]:
         """For every block, what would make it as curved as the others are on average; the worst one first.
 
@@ -231,41 +253,90 @@ class InitCheck(Tabled, Paged, Record):
 
     @property
     def level(self) -> str:
-        """`"balanced"`, `"uneven"`, `"unbalanced"` or `"undecided"`, as of `hessdiag.results.balance`."""
-        return str(render("verdict", self)[0])
+        """`"balanced"`, `"uneven"`, `"unbalanced"` or `"undecided"`, as of the balance of a report."""
+        return _judge(self)[0]
 
     @property
     def verdict(self) -> str:
         """What to take away, in a few sentences."""
-        return str(render("verdict", self)[1])
+        return _judge(self)[1]
 
-    def to_record(self) -> dict[str, Any]:
-        """Return everything by name, the verdict and the ranking first."""
-        return {
-            "schema": SCHEMA,
-            "init": self.init,
-            "model": self.model,
-            "level": self.level,
-            "verdict": self.verdict,
-            "rank": self.rank,
-            "spread": self.spread,
-            "ranking": [_summary(scheme) for scheme in self.schemes],
-            "fixes": [
-                {"block": f.block, "excess": f.excess, "variance": f.variance, "before": f.before} for f in self.fixes
-            ],
-            "order": [scheme.init for scheme in self.schemes],
-            "names": self.checked.setups.names,
-            "schemes": {scheme.init: scheme for scheme in self.schemes},
-            "widths": self.widths,
-        }
+    def text(self, detail: Detail = "table") -> str:
+        """Return the verdict (`"brief"`), then the ranking, the layers of the checked one and the sweep."""
+        if detail == "brief":
+            return plain_text([self.verdict])
+        setups = self.checked.setups
+        parts: list[str | TextTable] = [
+            self.verdict,
+            "",
+            f"{self.model}: initialisation {self.init} against {len(self.schemes) - 1} others,"
+            f" {len(setups)} set-ups each, the same seeds for all",
+            f"loss {setups.loss}, batch {setups.batch_size} ({setups.data}), seeds {setups.seed} to"
+            f" {setups.seed + len(setups) - 1}, method {setups.method}",
+            "",
+            TextTable(RANKING, [[self._marked(scheme), *cells(scheme)] for scheme in self.schemes]),
+            "",
+            f"{MARK} the one asked about. Spreads: max/min over the weights of means over set-ups (95 % interval).",
+            "forward: E[x²] after the last layer over the first; backward: E[Δx²] after the first over the last.",
+            "γ/γᵇ in: weight over bias of the first layer; 1 after hessdiag.surgery.scale_input.",
+        ]
+        if any(scheme.saturates for scheme in self.schemes):
+            parts.append("! variance of the outputs outside 0.01 to 0.1, the range that suits log-softmax losses.")
+        parts += [*self.conventions, "", f"layers under {self.init}"]
+        parts.append(TextTable(LAYERS, _rows(setups.names, layer_values(self))))
+        if self.widths is not None:
+            titles = ("layer", *(f"{width:g}×" for width in self.widths.widths))
+            parts += ["", "σ² of each layer over the geometric mean of all, by width"]
+            parts.append(TextTable(titles, _rows(swept_names(self.widths), sweep_values(self.widths))))
+        return plain_text(parts, whole=detail == "whole")
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> InitCheck:
-        """Build it from what `to_record` wrote; all but the measurements is derived anew."""
-        with complete(SCHEMA):
-            schemes = tuple(SchemeCheck.from_record(record["schemes"][init]) for init in record["order"])
-            sweep = None if record["widths"] is None else WidthSweep.from_record(record["widths"])
-            return cls(init=record["init"], schemes=schemes, widths=sweep)
+    def _marked(self, scheme: SchemeCheck) -> str:
+        return f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init
+
+
+def _rows(names: Sequence[str], values: Sequence[Sequence[float]]) -> list[list[str]]:
+    return [[name, *map(short, row)] for name, row in zip(names, values, strict=True)]
+
+
+def cells(scheme: SchemeCheck) -> list[str]:
+    """Texts of one row of the ranking after the name."""
+    interval = scheme.spread()
+    texts = [short(value) for value in scheme_values(scheme)]
+    if not math.isnan(interval.low):
+        texts[0] += f" ({short(interval.low)}–{short(interval.high)})"
+    texts[RANKING.index("Var[y]") - 1] += " !" if scheme.saturates else ""
+    return texts
+
+
+def scheme_values(scheme: SchemeCheck) -> list[float]:
+    """Numbers of one row of the ranking after the name."""
+    return [
+        *(scheme.spread(key).value for key in KEYS),
+        scheme.ratio,
+        scheme.output_sq_mean,
+        scheme.output_variance_mean,
+        scheme.forward_growth,
+        scheme.backward_growth,
+        scheme.input_balance,
+    ]
+
+
+def layer_values(check: InitCheck) -> list[list[float]]:
+    """Numbers of `LAYERS` after the names, relative to the geometric mean; NaN where no factor is known."""
+    names = check.checked.setups.names
+    factors = {fix.block: fix.variance for fix in check.fixes}
+    columns = [_relative(check.checked.means(key)) for key in KEYS]
+    return [[*map(float, row), factors.get(name, math.nan)] for name, *row in zip(names, *columns, strict=True)]
+
+
+def swept_names(widths: WidthSweep) -> tuple[str, ...]:
+    """The layers, then what `sweep_values` has below them."""
+    return (*widths.names, "spread", "E[y²]")
+
+
+def sweep_values(widths: WidthSweep) -> list[list[float]]:
+    """Numbers by width of each layer, then the spread and the second moment of the outputs."""
+    return [*widths.relative().T.tolist(), widths.spreads(), [float(value) for value in widths.output_sq]]
 
 
 def ranked(schemes: Sequence[SchemeCheck]) -> tuple[SchemeCheck, ...]:
@@ -299,6 +370,12 @@ def _median(values: Array) -> float:
     return float(np.median(defined)) if defined.size else math.nan
 
 
+def _relative(values: Array) -> Array:
+    """Over the geometric mean along the last axis."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(values / np.exp(np.log(values).mean(axis=-1, keepdims=True)))
+
+
 def _divide(a: Array, b: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(a / b)
@@ -320,3 +397,69 @@ def _summary(scheme: SchemeCheck) -> dict[str, Any]:
         "backward_growth": scheme.backward_growth,
         "input_balance": scheme.input_balance,
     }
+
+
+def _judge(check: InitCheck) -> tuple[str, str]:
+    """Level and sentences. σ² is a *squared* curvature, so that curvatures differ by the root of its spread."""
+    checked = check.checked
+    interval = checked.spread()
+    level = level_of(interval.value)
+    names, means = checked.setups.names, checked.means()
+    if len(names) < 2:
+        return "undecided", f"{check.init}: nothing to compare, the network has {len(names)} weight block."
+    if level == "undecided" or math.isinf(interval.value):
+        flat = [name for name, value in zip(names, means, strict=True) if value == 0]  # below 0 it is noise
+        blocks = ", ".join(flat) or "some block"
+        return (
+            "unbalanced" if flat else "undecided",
+            f"{check.init}: {blocks} has no curvature in any set-up, or an undefined one; there is nothing to scale.",
+        )
+    room = f" ({short(interval.low)} to {short(interval.high)} over set-ups)" if math.isfinite(interval.low) else ""
+    if level == "balanced":
+        sentences = [f"{check.init}: balanced, σ² within {short(interval.value)}×{room}."]
+    else:
+        sentences = [
+            f"{check.init}: {level}, σ² spreads over {short(interval.value)}×{room}, curvatures over about"
+            f" {short(math.sqrt(interval.value))}×, from {names[int(means.argmin())]} to {names[int(means.argmax())]}.",
+            _blame(check),
+        ]
+    return level, " ".join([*sentences, *_comparison(check), *_outputs(checked)])
+
+
+def _blame(check: InitCheck) -> str:
+    """The block farthest from the others, and what brings it back."""
+    fix = check.fixes[0]
+    more = fix.excess > 1
+    times = fix.excess if more else 1 / fix.excess
+    what = (
+        f"{fix.block} has {short(times)}× {'more' if more else 'less'} σ² than the others in the median (about"
+        f" {short(math.sqrt(times))}× too {'much' if more else 'little'} curvature): multiply its variance by"
+        f" {short(fix.variance)} (its standard deviation by {short(math.sqrt(fix.variance))})"
+    )
+    if fix.layer not in check.checked.layers:  # an embedding, say, does not multiply what it reads
+        return f"{what}."
+    return f"{what}; to keep the signal as it is, also insert a fixed factor {short(fix.before)} before it."
+
+
+def _comparison(check: InitCheck) -> list[str]:
+    best, mine = check.schemes[0], check.checked
+    if len(check.schemes) < 2:
+        return []
+    place = f"Rank {check.rank} of {len(check.schemes)}"
+    if best is mine:
+        second = check.schemes[1]
+        return [f"{place}; {second.init} comes next with {short(second.spread().value)}×."]
+    better = mine.spread().value / best.spread().value
+    if better < WORTH_NAMING:
+        return [f"{place}, about as balanced as the first, {best.init} ({short(best.spread().value)}×)."]
+    return [f"{place}; {best.init} is the most balanced, within {short(best.spread().value)}×."]
+
+
+def _outputs(checked: SchemeCheck) -> list[str]:
+    if not checked.saturates:
+        return []
+    variance = short(checked.output_variance_mean)
+    return [
+        f"The outputs' variance is {variance}: for a log-softmax loss bring it into 0.01 to 0.1, with"
+        " hessdiag.surgery.normalise_output."
+    ]

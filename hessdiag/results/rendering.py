@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from hessdiag.results.files import write_text
+from hessdiag.results.text_table import Detail, Printed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,11 +45,12 @@ def render(form: Form, result: Any) -> Any:
     return getattr(import_module(module), function)(result)
 
 
-class Tabled:
-    """A result whose `repr` is its table: a mixin."""
+class Tabled(Printed):
+    """A result whose text is registered: a mixin."""
 
-    def __repr__(self) -> str:
-        return str(render("table", self))
+    def text(self, detail: Detail = "table") -> str:
+        """Return what is registered."""
+        return str(render(detail, self))
 
 
 class Paged:

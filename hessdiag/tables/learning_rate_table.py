@@ -6,7 +6,7 @@ import math
 
 from hessdiag.results.learning_rate_report import NAMES, LearningRates
 from hessdiag.results.numbers import Z95, short, short_error, with_error
-from hessdiag.tables.text_table import Part, make_table, plain_text
+from hessdiag.results.text_table import Part, make_table, plain_text
 
 EXPENDABLE = ("along the steps",)
 TITLES = ("optimizer", "learning rate", "± by the steps", "along the steps")

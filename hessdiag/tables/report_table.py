@@ -10,7 +10,7 @@ from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import percent, short
 from hessdiag.results.rate_balance import balance_sentence
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.tables.text_table import Part, TextTable, grouped, make_table, plain_text, size
+from hessdiag.results.text_table import Part, TextTable, grouped, make_table, plain_text, size
 
 ATTRIBUTES = {  # of a block, under the titles of its columns; keys of its JSON, too
     "block": "name",

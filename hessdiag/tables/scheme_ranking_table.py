@@ -9,8 +9,8 @@ import numpy as np
 from hessdiag.results.balance_and_loss import correlate
 from hessdiag.results.numbers import Array, short
 from hessdiag.results.scheme_ranking import SchemeRank, best_losses, rank_schemes
+from hessdiag.results.text_table import TextTable, listed, make_table, plain_text
 from hessdiag.results.training_study import TrainingStudy
-from hessdiag.tables.text_table import TextTable, listed, make_table, plain_text
 
 COLUMNS = ("initialisation", "average normalised loss", "worst in #", "best in #")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hessdiag.results.numbers import short
+from hessdiag.results.text_table import make_table, plain_text
 from hessdiag.results.training_curves import CurveSet, TrainingCurves
-from hessdiag.tables.text_table import make_table, plain_text
 
 MIDDLE = 0.5  # of the training, at which losses are compared as well
 EXPENDABLE = ("p half-way", "half-way", "quartiles")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hessdiag.results.numbers import Array, short
+from hessdiag.results.text_table import make_table, plain_text
 from hessdiag.results.training_runs import TrainingRuns
-from hessdiag.tables.text_table import make_table, plain_text
 
 EXPENDABLE = ("images/s", "training loss")
 TITLES = ("", "seeds", "accuracy", "stderr", "loss", "training loss", "images/s")

@@ -11,7 +11,7 @@ from zoo_networks import NETWORKS
 
 import hessdiag
 from hessdiag import init
-from hessdiag.calculus import Beside, BlockPrediction, predict
+from hessdiag.calculus import BlockPrediction, PredictedVsMeasured, predict
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.model_spec import resolve_model
@@ -76,7 +76,7 @@ def test_the_spread_over_set_ups(lenets):
 def test_a_part_of_the_zoo(name):
     make, size = NETWORKS[name]
     reports = _reports(make, size, setups=24, batch=8)
-    beside = Beside.of(predict(make(), size, init="fan-in", batch_size=8), reports)
+    beside = PredictedVsMeasured.of(predict(make(), size, init="fan-in", batch_size=8), reports)
     assert beside.error() < 0.5  # 24 set-ups: the median itself is uncertain by about 0.3
 
 
@@ -207,11 +207,12 @@ def test_json():
 
 def test_beside_takes_the_median_of_set_ups(tmp_path):
     reports = _reports(StridedLeNet, (3, 32, 32), setups=3)
-    beside = Beside.of(predict(StridedLeNet(), (3, 32, 32), init="fan-in"), reports)
+    beside = PredictedVsMeasured.of(predict(StridedLeNet(), (3, 32, 32), init="fan-in"), reports)
     assert beside.measured["fc1.weight"]["gamma"] == median(r.blocks[2].gamma for r in reports)
     record = json.loads(beside.to_json(tmp_path / "x.json"))
-    block = record["blocks"][2]
-    assert block["ratio_to_measured"] == pytest.approx(block["gamma"] / block["measured"]["gamma"])
+    assert record["measured"] == beside.measured
+    block = beside.prediction.blocks[2]
+    assert beside.ratio(block) == pytest.approx(block.gamma / beside.measured["fc1.weight"]["gamma"])
     assert "median of 3 random set-ups" in repr(beside)
 
 

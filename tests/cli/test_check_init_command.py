@@ -101,14 +101,6 @@ def test_a_function_that_initialises_nothing_is_refused(
     assert err.startswith(f"hessdiag: init './ways.py:{name}' {message}")
 
 
-def test_checks_of_earlier_versions_are_read(run) -> None:
-    _, out, _ = run(f"check-init geometric {SMALL} --against fan-in --json -")
-    record = json.loads(out)
-    for scheme in record["schemes"].values():
-        del scheme["convention"]
-    assert InitCheck.from_json(json.dumps(record)).conventions == ()
-
-
 def test_files(run, tmp_path: Path) -> None:
     status, out, err = run(
         f"check-init fan-out {SMALL} --against geometric --widths 1,2 --json c.json --html c.html --plots drawn"
@@ -131,8 +123,8 @@ def test_json_alone(run) -> None:
     status, out, _ = run(f"check-init geometric {SMALL} --against fan-in --json -")
     record = json.loads(out)
     assert status == 0
-    assert record["schema"] == "hessdiag.init-check/1"
-    assert [row["init"] for row in record["ranking"]] == record["order"]
+    assert record["schema"] == "hessdiag.init-check/2"
+    assert [row["init"] for row in record["ranking"]] == [scheme["setups"]["init"] for scheme in record["schemes"]]
     assert {"spread", "spread_interval", "ratio", "output_variance", "saturates"} <= set(record["ranking"][0])
 
 

@@ -50,7 +50,7 @@ def test_two_models(run, tmp_path: Path) -> None:
     status, out, err = run("compare ./nets.py:net ./nets.py:louder --batch-size 8 --json c.json")
     assert (status, err) == (0, "wrote c.json\n")
     assert "HD601 warning: 2.weight" in out
-    assert "weights 10.0× larger than before" in out
+    assert "weights 10.0× larger" in out
     comparison = Comparison.from_json(tmp_path / "c.json")
     assert comparison.blocks[0] == "2.weight"
     assert repr(comparison) == out.rstrip("\n")
@@ -67,7 +67,7 @@ def test_two_reports_give_the_same_comparison(run) -> None:
 def test_both_models_see_the_same_random_data(run) -> None:
     status, out, _ = run("compare ./nets.py:net ./nets.py:net --data ./nets.py:noise --batch-size 8")
     assert status == 0
-    assert "The two agree in all 6 blocks." in out
+    assert "The two agree in all 6 parameters." in out
 
 
 @pytest.mark.usefixtures("measured")
@@ -85,7 +85,7 @@ def test_a_repair_passes_the_gate_and_a_new_finding_does_not(run, before: str, a
     done = run(f"compare ./nets.py:{before} ./nets.py:{after} --batch-size 8 --fail-on fault")
     assert done.status == status
     first = done.out.splitlines()[0]
-    assert first.startswith("new: HD208 fault:") if status else first == "gone: HD208 at 2.weight (fault)"
+    assert first.startswith("new: HD208 fault:") if status else first == "resolved: HD208 2.weight (fault)"
 
 
 @pytest.mark.usefixtures("measured")

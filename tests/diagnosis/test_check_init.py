@@ -146,7 +146,7 @@ def test_json_gives_everything_back(lenet: InitCheck, tmp_path: Path) -> None:
     again = InitCheck.from_json(tmp_path / "check.json")
     assert repr(again) == repr(lenet)
     assert again.to_json() == text
-    with pytest.raises(HessdiagError, match=r"expected 'hessdiag\.init-check/1'"):
+    with pytest.raises(HessdiagError, match=r"expected 'hessdiag\.init-check/2'"):
         InitCheck.from_json('{"schema": "hessdiag.report/1"}')
 
 

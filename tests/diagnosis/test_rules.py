@@ -9,7 +9,7 @@ import pytest
 
 from hessdiag.diagnosis.network_view import Net
 from hessdiag.diagnosis.rules import CATALOGUE, RULES, find
-from hessdiag.results.comparison_rules import COMPARISON_RULES
+from hessdiag.results.comparison import COMPARISON_RULES
 from hessdiag.results.findings import Finding
 from hessdiag.results.signals import Signals
 from tests.signals import layer, network, plus, relabelled, vector, weight

@@ -13,9 +13,9 @@ from hessdiag.diagnosis import rules as causes
 from hessdiag.diagnosis.network_signals import network_signals
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.findings import Finding
+from hessdiag.results.text_table import plain_text
 from hessdiag.results.verdict import judge_findings
 from hessdiag.tables.report_table import told
-from hessdiag.tables.text_table import plain_text
 from tests.gallery.case import Case, Variant
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hessdiag.results.report import BlockReport, Report
+from hessdiag.results.text_table import WIDTH, fit_names
 from hessdiag.tables import report_table
-from hessdiag.tables.text_table import WIDTH, fit_names
 from tests.reports import build_block, build_report
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "table.txt"

@@ -1,0 +1,188 @@
+"""What the scaling calculus predicts, and the same compared with what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import ClassVar
+
+from hessdiag.errors import HessdiagError
+from hessdiag.network.block_record import BlockRecord
+from hessdiag.results.numbers import short, spread
+from hessdiag.results.records import Record
+from hessdiag.results.report import Report
+from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
+
+MEASURED = ("gamma", "nu", "activation_scaling", "avg_sq_singular_value")
+COLUMNS = ("block", "shape", "γ", "ν", "ς", "E[W²]", "5–95 %", "E[x²]", "E[y²]")
+COMPARED = ("block", "γ", "measured", "ratio", "ν", "measured", "ratio", "γ/σ²", "σ²", "shape")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockPrediction(BlockRecord, Record):
+    """What the calculus says of one block; the attributes that `hessdiag.BlockReport` has too mean the same.
+
+    Attributes:
+        name, kind, layer, shape, numel, fan_in, fan_out, kernel, groups, sites_in, sites_out: as in `BlockReport`.
+        activation_scaling, gamma, gamma_intrinsic, gamma_curvature, nu, weight_sq: as there, predicted.
+        avg_sq_singular_value: σ², which the theory has equal to γ.
+        x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l²], E[x_{l+1}²], E[Δx_l²], E[Δx_{l+1}²].
+        gamma_low, gamma_high: 5 and 95 % quantiles of γ over random initialisations.
+    """
+
+    sites_in: int = 0
+    sites_out: int = 0
+    activation_scaling: float = math.nan
+    gamma: float = math.nan
+    gamma_intrinsic: float = math.nan
+    gamma_curvature: float = math.nan
+    nu: float = math.nan
+    weight_sq: float = math.nan
+    avg_sq_singular_value: float = math.nan
+    x_sq: float = math.nan
+    out_sq: float = math.nan
+    x_gradient_sq: float = math.nan
+    out_gradient_sq: float = math.nan
+    gamma_low: float = math.nan
+    gamma_high: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Prediction(Printed, Record):
+    """What `predict` found. Its `repr` is a table.
+
+    Attributes:
+        blocks: in execution order; those that are never called, or that depend on an unsupported operation, have NaN.
+        skipped: `(name, reason)` of every parameter that is not a block.
+        unsupported: `(operation and its place, reason)`.
+        notes: approximations beyond the paper that entered.
+        output_sq: E[y²] of the network's outputs.
+        outputs: outputs per example.
+        model, init, loss, moments, batch_size, weights_from: what was asked for, and where E[W²] came from.
+        versions: that it ran on.
+    """
+
+    schema: ClassVar[str] = "hessdiag.prediction/1"
+    derived: ClassVar[tuple[str, ...]] = ("spread",)
+
+    blocks: tuple[BlockPrediction, ...]
+    skipped: tuple[tuple[str, str], ...]
+    unsupported: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    output_sq: float
+    outputs: int
+    model: str
+    init: str
+    loss: str
+    moments: str
+    batch_size: int
+    weights_from: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> tuple[BlockPrediction, ...]:
+        """Take the weight blocks alone."""
+        return tuple(block for block in self.blocks if block.kind == "weight")
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """Divide the largest by the smallest value among the weight blocks, as in `Report.spread`."""
+        keys = ("gamma", "nu", "avg_sq_singular_value")
+        return {key: spread([getattr(block, key) for block in self.weights]) for key in keys}
+
+    def block(self, name: str) -> BlockPrediction:
+        """Find the block of that name."""
+        return next(block for block in self.blocks if block.name == name)
+
+    def text(self, detail: Detail = "table") -> str:
+        """Return the spread (`"brief"`), and the table of all blocks."""
+        return self.text_with([], TextTable(COLUMNS, list(map(_cells, self.blocks)), left=2), detail)
+
+    def text_with(self, conclusion: Sequence[str], table: TextTable, detail: Detail) -> str:
+        """Return the text around a table of the blocks, with lines above the conclusion."""
+        whole = detail == "whole"
+        spreads = self.spread
+        last = [
+            *conclusion,
+            f"spread over weight blocks, max/min:  γ {short(spreads['gamma'])}   ν {short(spreads['nu'])}",
+        ]
+        last += ["beyond the paper:", *(f"  {note}" for note in self.notes)] if self.notes and detail != "brief" else []
+        last += grouped("without a rule (what depends on it is left open):", self.unsupported, whole=True)
+        last += grouped("not predicted:", self.skipped, whole=whole)
+        if detail == "brief":
+            return plain_text(last)
+        head = [
+            f"{self.model}: scaling predicted from shapes and E[W²] ({self.weights_from}), nothing measured",
+            f"loss {self.loss}, {self.outputs} outputs, E[y²] {short(self.output_sq)},"
+            f" moments {self.moments}, spread of set-ups at batch {self.batch_size}",
+        ]
+        return plain_text([*head, "", table, "", *last], whole=whole)
+
+
+def _cells(block: BlockPrediction) -> list[str]:
+    between = "–" if math.isnan(block.gamma_low) else f"{short(block.gamma_low)} – {short(block.gamma_high)}"
+    first = map(short, (block.gamma, block.nu, block.activation_scaling, block.weight_sq))
+    return [block.name, size(block.shape), *first, between, short(block.x_sq), short(block.out_sq)]
+
+
+@dataclass(frozen=True, repr=False)
+class PredictedVsMeasured(Printed, Record):
+    """A prediction and the median of what several random set-ups of the same network measured. Its `repr` is a table.
+
+    Attributes:
+        prediction: what the calculus says.
+        measured: by block name, the median over set-ups of each quantity in `MEASURED`.
+        setups: how many were measured.
+    """
+
+    schema: ClassVar[str] = "hessdiag.predicted-vs-measured/1"
+
+    prediction: Prediction
+    measured: Mapping[str, Mapping[str, float]]
+    setups: int
+
+    @classmethod
+    def of(cls, prediction: Prediction, reports: Sequence[Report]) -> PredictedVsMeasured:
+        """Compare a prediction with the reports of one network, one for each random set-up.
+
+        Raises:
+            HessdiagError: there is no report.
+        """
+        if not reports:
+            raise HessdiagError("no set-ups were measured: ask for at least 1")
+        found: dict[str, dict[str, float]] = {}
+        for block in reports[0].blocks:
+            rows = [next(b for b in report.blocks if b.name == block.name) for report in reports]
+            found[block.name] = {key: median([getattr(row, key) for row in rows]) for key in MEASURED}
+        return cls(prediction, found, len(reports))
+
+    def ratio(self, block: BlockPrediction, key: str = "gamma") -> float:
+        """Divide predicted by measured; NaN where either is missing."""
+        measured = self.measured.get(block.name, {}).get(key, math.nan)
+        return float(getattr(block, key) / measured) if measured else math.nan
+
+    def error(self, key: str = "gamma") -> float:
+        """Find the median of |log2(predicted / measured)| over the blocks that have both."""
+        ratios = [self.ratio(block, key) for block in self.prediction.blocks]
+        logarithms = [abs(math.log2(r)) for r in ratios if math.isfinite(r) and r > 0]
+        return median(logarithms) if logarithms else math.nan
+
+    def text(self, detail: Detail = "table") -> str:
+        """Return how far the two are apart (`"brief"`), and the table of all blocks."""
+        error = (
+            f"measured: median of {self.setups} random set-ups;"
+            f" median |log2(predicted/measured)| of γ {short(self.error())}"
+        )
+        table = TextTable(COMPARED, [self._cells(block) for block in self.prediction.blocks])
+        return self.prediction.text_with([error], table, detail)
+
+    def _cells(self, block: BlockPrediction) -> list[str]:
+        measured = self.measured.get(block.name, {})
+        sigma = measured.get("avg_sq_singular_value", math.nan)
+        numbers: list[float] = []
+        for key in ("gamma", "nu"):
+            numbers += [getattr(block, key), measured.get(key, math.nan), self.ratio(block, key)]
+        numbers += [block.gamma / sigma if sigma else math.nan, sigma]
+        return [block.name, *map(short, numbers), size(block.shape)]

@@ -1,0 +1,193 @@
+"""Text that results print: sentences, and tables of aligned columns.
+
+Text is as wide as the terminal, or 120 columns where there is none. A table that does not fit has its long names
+shortened, then loses its last columns, which the line below it names. Numbers are never cut short and rows never wrap.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Literal
+
+from rich.cells import cell_len, set_cell_size
+
+WIDTH = 120  # where there is no terminal; sentences are never wider
+MIN_NAME = 20  # columns that names keep as long as another column can be left out instead
+LEAST_NAME = 8
+NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")  # that stands alone
+GAP = 2  # columns between two
+
+Detail = Literal["brief", "table", "whole"]
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table without a frame.
+
+    Attributes:
+        titles: of the columns, the most important ones first.
+        rows: texts, as many a row as there are titles; the first is a name.
+        left: columns aligned on the left, the others on the right.
+    """
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 1
+
+
+class Printed:
+    """A result that prints itself: a mixin."""
+
+    def text(self, detail: Detail = "table") -> str:
+        """Return the text.
+
+        Args:
+            detail: `"brief"` for the conclusion, `"table"` for what fits the terminal, `"whole"` for all of it.
+        """
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self.text()
+
+
+def text_width() -> int:
+    """Columns to print in: those of COLUMNS or of the terminal, `WIDTH` where there is neither."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns
+
+
+def plain_text(parts: Iterable[Part], *, whole: bool = False) -> str:
+    """Lines and tables as they print in a terminal, without colour or markup.
+
+    Args:
+        parts: from top to bottom.
+        whole: show tables with all columns and full names, however wide.
+    """
+    columns = text_width()
+    lines: list[str] = []
+    for part in parts:
+        if isinstance(part, TextTable):
+            lines += _table_lines(part, None if whole else columns)
+        elif isinstance(part, Verbatim):
+            lines += part.text.splitlines()
+        else:
+            lines += [line for each in part.split("\n") for line in _wrapped(each, min(columns, WIDTH))]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """A line of prose in as many as it takes; those of an indented one hang below it.
+
+    >>> _wrapped("  name: a reason", 12)
+    ['  name: a', '    reason']
+    """
+    text = line.lstrip(" ")
+    indent = " " * (len(line) - len(text))
+    hanging = f"{indent}  " if indent else ""
+    return wrap(text, width, initial_indent=indent, subsequent_indent=hanging, break_on_hyphens=False) or [""]
+
+
+def _table_lines(table: TextTable, width: int | None) -> list[str]:
+    cells = [[_printable(cell) for cell in row] for row in (table.titles, *table.rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    kept = len(widths)
+    missing = ""
+    if width is not None:
+        name = min(widths[0], MIN_NAME)
+        while kept > 2 and name + sum(GAP + each for each in widths[1:kept]) > width:
+            kept -= 1
+        names = fit_names([row[0] for row in cells[1:]], max(LEAST_NAME, width - sum(GAP + w for w in widths[1:kept])))
+        for row, fitted in zip(cells[1:], names, strict=True):
+            row[0] = fitted
+        widths[0] = max(cell_len(row[0]) for row in cells)
+        missing = ", ".join(dict.fromkeys(table.titles[kept:]))
+    lines = [(" " * GAP).join(_aligned(row[:kept], widths, table.left)) for row in cells]
+    return lines + (_wrapped(f"not shown in {width} columns: {missing}", min(width or 0, WIDTH)) if missing else [])
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
+    padded = [set_cell_size(cell, width) for cell, width in zip(row[:left], widths, strict=False)]
+    rest = zip(row[left:], widths[left:], strict=False)
+    return padded + [" " * (width - cell_len(cell)) + cell for cell, width in rest]
+
+
+def _printable(cell: str) -> str:
+    """A cell on one line: a name may hold anything."""
+    return "".join(character if character.isprintable() else "�" for character in cell)
+
+
+def fit_names(names: Sequence[str], width: int) -> list[str]:
+    """Long names with a part left out, in the place that leaves most of them distinct, as near to the front as can be.
+
+    >>> fit_names(["encoder.layers.0.weight", "encoder.layers.1.weight"], 10)
+    ['….0.weight', '….1.weight']
+    """
+
+    def cut(name: str, head: int) -> str:
+        return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
+
+    best = max(range(width), key=lambda head: len({cut(name, head) for name in names}))
+    return [cut(name, best) for name in names]
+
+
+def size(shape: Sequence[int]) -> str:
+    """Show a shape.
+
+    >>> size((6, 3, 5, 5)), size(())
+    ('6×3×5×5', '1')
+    """
+    return "×".join(map(str, shape)) or "1"
+
+
+def grouped(title: str, reasons: Iterable[tuple[str, str]], *, whole: bool = False) -> list[str]:
+    """Lines of what was left out and why, under a title; none where nothing was.
+
+    Names with the same reason share a line, and numbers in it become a range.
+
+    >>> grouped("left out:", [("a.weight", "vector of 3 in LayerNorm"), ("b.weight", "vector of 5 in LayerNorm")])
+    ['left out:', '  2 parameters such as a.weight: vector of 3 to 5 in LayerNorm']
+
+    Args:
+        title: of the lines.
+        reasons: names with their reasons.
+        whole: a line for each all the same.
+    """
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for name, reason in reasons:
+        alike.setdefault(f"{name}: {reason}" if whole else NUMBER.sub("#", reason), []).append((name, reason))
+    lines = [f"  {_together(each)}" for each in alike.values()]
+    return [title, *lines] if lines else []
+
+
+def _together(alike: Sequence[tuple[str, str]]) -> str:
+    (first, reason), *others = alike
+    if not others:
+        return f"{first}: {reason}"
+    found = zip(*(map(int, NUMBER.findall(each)) for _, each in alike), strict=True)
+    ranges = iter([str(min(n)) if min(n) == max(n) else f"{min(n)} to {max(n)}" for n in found])
+    return f"{len(alike)} parameters such as {first}: {NUMBER.sub(lambda _: next(ranges), reason)}"
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """Text that is printed as it is, as code is."""
+
+    text: str
+
+
+Part = str | TextTable | Verbatim
+
+
+def make_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, expendable: Sequence[str] = ()
+) -> TextTable:
+    """Make a table whose `expendable` columns are the last ones."""
+    return TextTable(titles, rows, left)
+
+
+def listed(title: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
+    """As `grouped`, each by itself."""
+    return grouped(title, reasons, whole=True)
