@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from hessdiag.network.random_state import seed_torch
+from hessdiag.network.torch_state import seed_torch
 
 torch.set_num_threads(1)  # tensors in tests are small: threads would only wait for one another
 settings.register_profile("default", max_examples=25, deadline=None, derandomize=True, database=None)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.derivatives.losses import LossFunction, RandomQuadratic
-from hessdiag.network.written_out import written_out
+from hessdiag.network.torch_state import measuring
 from tests.jacobians import Dense, LossOfExample, dense_ggn, dense_hessian
 from tests.random_layers import MIXING
 from tests.random_networks import RandomNetwork, random_networks
@@ -55,7 +55,7 @@ def reference(model: nn.Module, x: Tensor, names: list[str], loss: LossOfExample
         return y.unsqueeze(1) if y.dim() == 1 else y
 
     of = dense_ggn if matrix_of(network, model) == "ggn" else dense_hessian
-    with written_out():
+    with measuring(model):
         return of(call, [model.get_parameter(name) for name in names], loss, examples=len(x), per=network.per)
 
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.forward_ad import make_dual, unpack_dual
 from torch.func import jvp, vmap
-from torch.nn import functional
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel
@@ -25,7 +24,6 @@ from hessdiag.execution.memory import is_out_of_memory
 from hessdiag.network.blocks import Block
 from hessdiag.network.hooks import LayerCall, Trace
 from hessdiag.network.layers import CONVOLUTIONS, looks_up, stores_inputs_first
-from hessdiag.network.replaced import replaced
 
 TOGETHER = 4  # displacements that share a forward pass, and are in memory at once
 
@@ -116,32 +114,6 @@ def _written_more(y: Tensor, moved: Sequence[Tensor]) -> Tensor:
     return _dual(value, total if total.shape == y.shape else total.expand(y.shape).clone())
 
 
-def _batch_norm(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Batch normalisation whose derivative along its input, with fixed statistics, is one product."""
-
-    def batch_norm(x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *others: Any) -> Tensor:
-        value, along = _unpacked(x)
-        if along is None or training or mean is None:
-            return whole(x, weight, bias, mean, var, training, *others)
-        scale = (var + others[1]).rsqrt() * (1 if weight is None else weight)
-        y = whole(value, weight, bias, mean, var, training, *others)
-        return _dual(y, along * scale.view(-1, *[1] * (x.dim() - 2)))
-
-    return batch_norm
-
-
-def _linear(whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A linear layer whose derivative along its input is one product; torch adds the bias's, which is 0, slowly."""
-
-    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        value, along = _unpacked(x)
-        if along is None or any(_unpacked(each)[1] is not None for each in (weight, bias) if each is not None):
-            return whole(x, weight, bias)
-        return _dual(whole(value, weight, bias), whole(along, weight))
-
-    return linear
-
-
 @dataclass(frozen=True)
 class _Moving:
     """A model whose watched layers write more than they do by themselves."""
@@ -156,11 +128,7 @@ class _Moving:
             nothing = torch.zeros(())  # what moves is what the hooks add
 
             def outputs(_: Tensor) -> Tensor:
-                with (
-                    self._writing(moved),
-                    replaced(torch, batch_norm=_batch_norm(torch.batch_norm)),
-                    replaced(functional, linear=_linear(functional.linear)),
-                ):
+                with self._writing(moved):
                     return self.network({}, part)
 
             along: Tensor = jvp(outputs, (nothing,), (nothing,))[1]

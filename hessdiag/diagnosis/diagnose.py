@@ -134,7 +134,11 @@ def diagnose(
     session = Session(settings, Memory.of(max_memory, device))
     named = resume is not None or distributed  # of the model as given: a forward pass may leave something in it
     identity = _agreed(settings.identity | _identity_of(model, loss), ranks) if named else {}
-    with preserve_state(model, seed=seed), watching_peak(device) as peak, ExitStack() as stack:
+    with (
+        preserve_state(model, seed=seed, call=lambda: batch.narrow(0, 2).call(model)),
+        watching_peak(device) as peak,
+        ExitStack() as stack,
+    ):
         dry = _run_dry(model, batch, found, settings)
         shape, resolved = dry.shape, read_loss(batch, loss, settings, dry.outputs)
         problem = Problem(model, batch, resolved, in_execution_order(shape.readable(found), shape.order), skipped)

@@ -21,7 +21,7 @@ from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss
 from hessdiag.diagnosis.adam_direction import AdamDirection, Values
 from hessdiag.execution.seeds import stream
-from hessdiag.network.random_state import seed_torch
+from hessdiag.network.torch_state import seed_torch
 
 SHARE = 0.5  # of the way to the minimum
 MAX_CURVATURE = 10.0  # of the median curvature

@@ -18,7 +18,7 @@ from hessdiag.execution.seeds import stream
 from hessdiag.execution.work import Result, Work
 from hessdiag.experiments.figure import Figure
 from hessdiag.experiments.operation_settings import CHANNELS, SETTINGS, SIDE, WIDTH, Setting
-from hessdiag.network.random_state import seeded_rng
+from hessdiag.network.torch_state import seeded_rng
 from hessdiag.results.numbers import Z95
 from hessdiag.results.operation_table import OperationRow, OperationTable
 

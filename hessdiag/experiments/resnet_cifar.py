@@ -24,7 +24,7 @@ from hessdiag.models.channel_bias import centre
 from hessdiag.models.preconditioned import PreconditionedResNet
 from hessdiag.models.rescalenet import RescaleNet
 from hessdiag.models.resnet import ResNet
-from hessdiag.network.random_state import seeded_rng
+from hessdiag.network.torch_state import seeded_rng
 from hessdiag.training.image_training import ImageTraining, standardised
 
 VARIANTS: Mapping[str, Any] = {

@@ -24,7 +24,7 @@ from hessdiag.experiments.figure import Figure
 from hessdiag.models.preconditioned import PreconditionedResNet
 from hessdiag.models.rescalenet import RescaleNet
 from hessdiag.models.resnet import ResNet
-from hessdiag.network.random_state import seeded_rng
+from hessdiag.network.torch_state import seeded_rng
 from hessdiag.results.files import make_folder, write_bytes
 from hessdiag.results.training_runs import Epoch, TrainingRun, TrainingRuns
 from hessdiag.suggestions import did_you_mean

@@ -23,7 +23,7 @@ from hessdiag.loading.checkpoint import Checkpoint, load_checkpoint
 from hessdiag.loading.model_source import ModelSource, Network
 from hessdiag.loading.user_data import read_batches, seeded
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.random_state import seeded_rng
+from hessdiag.network.torch_state import seeded_rng
 from hessdiag.torch_arguments import as_device, as_dtype
 from hessdiag.user_code.named_function import NamedFunction, one_line
 from hessdiag.user_code.trial import try_model

@@ -15,7 +15,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.data.stream import EXPECTED, Tally, batches
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
-from hessdiag.network.random_state import seed_torch
+from hessdiag.network.torch_state import seed_torch
 from hessdiag.user_code.named_function import NamedFunction
 
 

@@ -8,7 +8,6 @@ through a skip connection that reads the same tensor.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,14 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.func import vmap
 
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
-from hessdiag.network.elementwise import by_derivative
 from hessdiag.network.layers import looks_up
 from hessdiag.network.moved_norms import MovedNorms
-from hessdiag.network.strided_convolution import Strided, attach, is_attached
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ def trace(
     """
     calls: list[LayerCall] = []
     watches = [_Watch(owner, calls.append, keep_outputs, batch.size, owner in in_common) for owner in owners]
-    with _watching(model, watches), by_derivative(model), ExitStack() as stack:
+    with _watching(model, watches), ExitStack() as stack:
         taken: list[GradientEdge] = []
         steps = None if norms is None else stack.enter_context(norms.taking_steps(model, batch.size, taken.append))
         y = batch.call(model)
@@ -125,7 +121,8 @@ def backpropagate(
         single = torch.autograd.grad(y, edges, cotangents[0], retain_graph=True, allow_unused=True)
         return [None if g is None else _strided(g).unsqueeze(0) for g in single]
     try:
-        return _at_once(y, edges, cotangents)
+        batched = torch.autograd.grad(y, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)
+        return list(batched)
     except RuntimeError:  # an operation without a batching rule, such as GroupNorm's backward
         rows = [torch.autograd.grad(y, edges, v, retain_graph=True, allow_unused=True) for v in cotangents]
         return [
@@ -184,28 +181,6 @@ class Pieces:
         return held[:count].view(shape)
 
 
-def _at_once(y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor) -> list[Tensor | None]:
-    """All cotangents in one call.
-
-    By `torch.func.vmap` where a layer of `hessdiag.network.strided_convolution` is on the way, whose rule for several
-    cotangents `is_grads_batched` of `autograd.grad` does not know.
-    """
-    if not any(is_attached(edge.node) for edge in edges):
-        batched = torch.autograd.grad(y, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)
-        return list(batched)
-    reached: list[bool] = []
-
-    def of_one(v: Tensor) -> tuple[Tensor, ...]:
-        found = torch.autograd.grad(y, edges, v, retain_graph=True, allow_unused=True)
-        reached[:] = [gradient is not None for gradient in found]
-        return tuple(gradient for gradient in found if gradient is not None)
-
-    with warnings.catch_warnings():  # an operation without a batching rule is looped over, as it has to be
-        warnings.filterwarnings("ignore", message="There is a performance drop")
-        every = iter(vmap(of_one)(cotangents))
-    return [next(every) if one else None for one in reached]
-
-
 def _strided(gradient: Tensor) -> Tensor:
     """The gradient as a plain tensor: that of an embedding may be sparse."""
     return gradient.to_dense() if gradient.is_sparse else gradient
@@ -239,13 +214,12 @@ class _Watch:
         self.in_common = in_common
         self.entered: Tensor | None = None
         self.edge: GradientEdge | None = None
-        self.strided: Strided | None = None
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Hand the layer an alias of its input, whose gradient is that of this call alone."""
         key = 0 if args else next(iter(kwargs), None)
         x = args[0] if args else kwargs.get(str(key))
-        self.entered = self.edge = self.strided = None
+        self.entered = self.edge = None
         if not torch.is_grad_enabled() or not isinstance(x, Tensor):
             return None
         if is_functorch_wrapped_tensor(x):  # the layer is called by torch.vmap: no edge to differentiate at
@@ -255,8 +229,6 @@ class _Watch:
         elif x.is_floating_point():
             handed = x.view_as(x) if x.requires_grad else x.detach().requires_grad_().view_as(x)
             self.entered, self.edge = handed, get_gradient_edge(handed)
-            if x.requires_grad and (sizes := Strided.of(module, x)) is not None:
-                self.strided, handed = sizes, handed.detach()
         else:
             return None
         return ((handed, *args[1:]), kwargs) if args else (args, kwargs | {str(key): handed})
@@ -272,12 +244,10 @@ class _Watch:
             return numbers.expand(self.examples, -1)
         return numbers
 
-    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Record the call, if gradients flow through it."""
-        if self.entered is not None and self.strided is not None:
-            output = attach(output, self.entered, module, self.strided)
         if self.entered is None or not isinstance(output, Tensor) or not output.requires_grad:
-            return None
+            return
         call = LayerCall(
             owner=self.owner,
             x=self.entered.detach(),
@@ -289,4 +259,3 @@ class _Watch:
         )
         self.entered = self.edge = None
         self.record(call)
-        return output

@@ -32,7 +32,7 @@ from hessdiag.network.layers import (
     stores_inputs_first,
     swap_inputs_and_outputs,
 )
-from hessdiag.network.random_state import seeded_rng
+from hessdiag.network.torch_state import seeded_rng
 from hessdiag.suggestions import few
 from hessdiag.user_code.convention import LAYER, MODEL, MODULE, WEIGHT, Convention, conventions_of
 from hessdiag.user_code.named_function import NamedFunction

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.derivatives.losses import RandomQuadratic
-from tests.kinds import KINDS, REFUSED, CheckpointedReentrant, Kind, OwnFunction, OwnFunctionOnce, rows
+from tests.kinds import KINDS, REFUSED, Kind, OwnFunction, OwnFunctionOnce, rows
 from tests.oracles import frobenius_sq, ggn_blocks, hessian_blocks
 from tests.unchanged import unchanged
 
@@ -86,7 +86,6 @@ def test_every_kind_is_measured_right_and_left_as_it_was(
     assert set(every) <= set(names)
     # torch's fused kernel has wrong second derivatives: the reference takes the formula that it stands for.
     monkeypatch.setattr(torch, "_weight_norm", lambda v, g, dim: v * (g / torch.norm_except_dim(v, 2, dim)))
-    monkeypatch.setattr(CheckpointedReentrant, "reentrant", False)  # `torch.autograd.grad` refuses it
     expected = dense(kind, model, inputs, t, names, matrix).numpy()
     largest = expected.max()
     for i, block in enumerate(report.blocks):

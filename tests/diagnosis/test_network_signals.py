@@ -180,7 +180,7 @@ def test_curvature_of_relative_changes_ignores_where_a_scale_sits() -> None:
     assert hessdiag.diagnose(model, x)["0.weight"].relative_curvature == pytest.approx(first)
 
 
-@pytest.mark.parametrize("name", [*WITHOUT_RULES, "attention", "lstm", "gru", "checkpointed reentrant"])
+@pytest.mark.parametrize("name", [*WITHOUT_RULES, "attention", "lstm", "gru", "checkpointed"])
 def test_unusual_networks_have_signals_and_nothing_is_said_against_them(name: str) -> None:
     torch.manual_seed(0)
     kind = KINDS[name]

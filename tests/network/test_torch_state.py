@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hessdiag.network.random_state import seed_torch, seeded_rng
+from hessdiag.network.torch_state import seed_torch, seeded_rng
 
 
 def test_what_is_drawn_is_what_torch_draws(device: str) -> None:

@@ -1,0 +1,293 @@
+"""The one place that changes how PyTorch works while a model is measured.
+
+What PyTorch keeps by thread is set by thread: grad, inference and autocast mode, and the formulas that stand for
+operations whose derivatives PyTorch gets wrong. What it keeps for the whole process is set by the first measurement and
+restored by the last: precision, cuDNN for recurrent layers, compilation, one warning filter. The global random state is
+left alone, but for a model that draws random numbers when it is called: such models are measured one after the other.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, None, 0)  # users can do nothing about it
+
+
+@contextmanager
+def measuring(model: nn.Module) -> Iterator[None]:
+    """Take derivatives inside this context: gradients on; TF32, autocast and compilation off.
+
+    >>> with torch.no_grad(), measuring(nn.Linear(2, 2)):
+    ...     torch.is_grad_enabled()
+    True
+    """
+    devices = {"cpu", *(parameter.device.type for parameter in model.parameters())}
+    with ExitStack() as stack:
+        stack.enter_context(_process_wide)
+        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            stack.enter_context(_without_cudnn)
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for device in sorted(devices):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(_Formulas())
+        yield
+
+
+class _Shared:
+    """A setting of the whole process: the first who enters makes it, the last who leaves restores it."""
+
+    def __init__(self, setting: Callable[[], AbstractContextManager[None]]) -> None:
+        self.setting, self.lock, self.users, self.made = setting, threading.Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.users == 0:
+                self.made.enter_context(self.setting())
+            self.users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                self.made.close()
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    with ExitStack() as stack:
+        stack.enter_context(_full_precision())
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled yet, and importing it takes seconds
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        filters: Any = warnings.filters
+        filters.insert(0, SLOW_VMAP)
+        try:
+            yield
+        finally:
+            if SLOW_VMAP in warnings.filters:  # another thread may have set them all
+                warnings.filters.remove(SLOW_VMAP)  # type: ignore[attr-defined]
+
+
+_process_wide = _Shared(_settings)
+_without_cudnn = _Shared(
+    lambda: torch.backends.cudnn.flags(enabled=False)
+)  # its recurrent layers have no second derivatives
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """No TF32, in which CUDA's convolutions are by default and which costs three digits, and no bfloat16."""
+    asked = _matmul_precision()
+    if asked:
+        torch.set_float32_matmul_precision("highest")
+    on_cpu = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
+    holders = [torch.backends.cudnn, *([] if asked else [torch.backends.cuda.matmul])]
+    holders += [each for each in on_cpu if hasattr(each, "fp32_precision")]
+    saved = [_setting(holder) for holder in holders]
+    for holder, (name, _) in zip(holders, saved, strict=True):
+        setattr(holder, name, False if name == "allow_tf32" else "ieee")
+    try:
+        yield
+    finally:
+        for holder, (name, value) in zip(holders, saved, strict=True):
+            setattr(holder, name, value)
+        if asked:
+            torch.set_float32_matmul_precision(asked)
+
+
+def _matmul_precision() -> str:
+    """Return the precision of matrix products; empty where it is the highest, or was set backend by backend."""
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # once the newer settings were used, torch refuses to read the older
+        return ""
+    return "" if precision == "highest" else precision
+
+
+def _setting(holder: Any) -> tuple[str, Any]:
+    """Name and value of the setting; oneDNN's has the newer name alone."""
+    try:
+        return "allow_tf32", holder.allow_tf32
+    except (RuntimeError, AttributeError):
+        return "fp32_precision", holder.fp32_precision
+
+
+# --- Random state ----------------------------------------------------------------------------------------------------
+
+_drawing = threading.RLock()
+
+
+@contextmanager
+def seeded_rng(seed: int | None) -> Iterator[None]:
+    """Seed the global generators, if there is a seed, and restore them: of the CPU and of the CUDA devices in use."""
+    with _drawing, torch.random.fork_rng(devices=_in_use()):
+        if seed is not None:
+            seed_torch(seed)
+        yield
+
+
+def seed_torch(seed: int, devices: Iterable[int] | None = None) -> None:
+    """Seed the CPU and these CUDA devices, or those in use.
+
+    `torch.manual_seed` asks for devices of every kind, and keeps a stack trace at each call for those not in use.
+    """
+    torch.default_generator.manual_seed(seed)
+    for device in _in_use() if devices is None else devices:
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
+def _in_use() -> list[int]:
+    initialised: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return list(range(torch.cuda.device_count())) if initialised else []
+
+
+def draws_random_numbers(call: Callable[[], object]) -> bool:
+    """Whether a call reaches an operation that draws random numbers; none is drawn. Also where the call fails.
+
+    >>> draws_random_numbers(lambda: torch.rand(2)), draws_random_numbers(lambda: torch.ones(2).exp())
+    (True, False)
+    """
+    refuses = _RefusesToDraw()  # type: ignore[no-untyped-call]
+    try:
+        with refuses, torch.no_grad():
+            call()
+    except Exception:  # raised by `refuses`, or by the user's code, which is called again anyway
+        return True
+    return refuses.asked
+
+
+class _RefusesToDraw(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Fail at the first operation that draws random numbers."""
+
+    asked = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags and not (kwargs and kwargs.get("generator")):
+            self.asked = True
+            raise RuntimeError("random numbers are drawn")
+        return func(*args, **(kwargs or {}))
+
+
+# --- Operations whose derivatives torch gets wrong -------------------------------------------------------------------
+
+
+class _Formulas(TorchFunctionMode):
+    """Call formulas in place of some operations of torch, in this thread alone.
+
+    Found with torch 2.13 on the CPU; each has a test that compares values and derivatives. While it is active,
+    attention does without its kernels for inference, which have no derivatives, and activation checkpoints keep
+    what they would compute again, by when the hooks of a measurement are gone.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
+            return FORMULAS.get(func, func)(*args, **(kwargs or {}))
+        with saved_tensors_hooks(_as_it_is, _as_it_is):
+            return FORMULAS.get(func, func)(*args, **(kwargs or {}))
+
+
+def _as_it_is(saved: Any) -> Any:
+    return saved
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """g v / ‖v‖, norms over every dimension but `dim`, or over all with -1.
+
+    The second derivatives of torch's own kernel are wrong: its Hessian is not symmetric.
+    """
+    axes = [axis for axis in range(v.dim()) if axis != dim]
+    return v * (g / v.square().sum(axes, keepdim=True).sqrt())
+
+
+def _prelu(input: Tensor, weight: Tensor) -> Tensor:  # named as torch has them
+    """x where positive, else a x, with one a for all channels or one for each.
+
+    Torch's own backward pass is wrong, or fails, inside two vmaps.
+    """
+    slope = weight.view(-1, *[1] * (input.dim() - 2)) if weight.numel() > 1 else weight.view(())
+    return torch.where(input > 0, input, slope * input)
+
+
+def _batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Normalise a batch of one by the formula; its running statistics are left as they are.
+
+    There torch's own backward pass is wrong for a gradient that comes back transposed, as from
+    `flatten(2).transpose(1, 2)` behind a stem.
+    """
+    if len(input) != 1:
+        return F.batch_norm(input, *args, **kwargs)
+    given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
+    return _normalised(input, [0, *range(2, input.dim())], given, own=given["training"])
+
+
+def _instance_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Normalise a batch of one by the formula: it is torch's batch normalisation inside."""
+    if len(input) != 1:
+        return F.instance_norm(input, *args, **kwargs)
+    given = _INSTANCE_NORM | dict(zip(_INSTANCE_NORM, args, strict=False)) | kwargs
+    return _normalised(input, [*range(2, input.dim())], given, own=given["use_input_stats"])
+
+
+_BATCH_NORM = {
+    "running_mean": None, "running_var": None, "weight": None, "bias": None, "training": False, "momentum": 0.1,
+    "eps": 1e-5,
+}  # fmt: skip
+_INSTANCE_NORM = {
+    "running_mean": None, "running_var": None, "weight": None, "bias": None, "use_input_stats": True, "momentum": 0.1,
+    "eps": 1e-5,
+}  # fmt: skip
+
+
+def _normalised(x: Tensor, axes: list[int], given: dict[str, Any], *, own: bool) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) · weight + bias of x (B, C, ...), with its own moments over `axes` or fixed."""
+    names = ("running_mean", "running_var", "weight", "bias")
+    mean, var, weight, bias = (
+        None if given[name] is None else given[name].view(-1, *[1] * (x.dim() - 2)) for name in names
+    )
+    if own or mean is None or var is None:
+        mean = x.mean(axes, keepdim=True)
+        var = (x - mean).square().mean(axes, keepdim=True)
+    y = (x - mean) * (var + given["eps"]).rsqrt()
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Attend by plain products: the fused kernels have no second derivatives."""
+    names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+    given = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False} | dict(zip(names, args, strict=False)) | kwargs
+    positional = [given.pop(name) for name in names[:3]]
+    found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_attention_math.default(
+        query, key, value, *positional, **given
+    )
+    return found[0]
+
+
+def _multi_head_attention(*args: Any, need_weights: bool = True, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    """Attend with weights, which torch computes by plain products."""
+    y, weights = F.multi_head_attention_forward(*args, **kwargs, need_weights=True)  # type: ignore[misc]
+    return y, weights if need_weights else None
+
+
+FORMULAS: dict[Any, Callable[..., Any]] = {
+    torch._weight_norm: _weight_norm,
+    torch.prelu: _prelu,
+    F.batch_norm: _batch_norm,
+    F.instance_norm: _instance_norm,
+    F.scaled_dot_product_attention: _attention,
+    F.multi_head_attention_forward: _multi_head_attention,
+}
