@@ -120,7 +120,7 @@ def diagnose(
     if data and loss == "random-quadratic" and prepared.batch.targets is not None:
         say("the targets of --data were not used: pass --loss cross-entropy or --loss mse to measure with them")
     if max_memory or verbose or sys.stderr.isatty():
-        say(f"memory: at most {report.peak_memory / 2**20:.0f} MiB beside model and data")
+        say(f"memory: {report.peak_memory / 2**20:.0f} MiB more than before at the peak")
     _gate(report, max_spread=max_spread, fail_on=fail_on)
 
 

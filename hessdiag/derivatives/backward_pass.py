@@ -13,16 +13,15 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.drawn_classes import DrawnClasses
 from hessdiag.derivatives.jacobian import block_jacobian, jacobians_of
-from hessdiag.derivatives.jacobian_form import Dense, Jacobian
+from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.summed import concatenate, concatenate_all
 from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of, parameter_at
 from hessdiag.network.hooks import LayerCall, Pieces, Trace, trace, writes_outputs
 from hessdiag.network.layers import CONVOLUTIONS
-from hessdiag.network.moved_norms import MovedNorms
 from hessdiag.network.segments import gradients_by_segment
 
 CONVOLVED = 2**20  # elements of an example that convolutions write, from which cotangents are sent back one by one
-Numbered = tuple[int, Jacobian | None]  # of the blocks, and last of the steps of normalisations
+Numbered = tuple[int, Jacobian | None]
 MAX_APART = 2  # examples that are sent back one by one where a block has no rule
 
 
@@ -31,8 +30,6 @@ def all_jacobians(
     part: Batch,
     blocks: Sequence[Block],
     cotangents_of: Callable[[Tensor], Tensor],
-    *,
-    norms: MovedNorms | None = None,
 ) -> Iterator[Numbered]:
     """For each block, cotangent^T ∂y/∂W for C cotangents of every example; None where y does not depend on W.
 
@@ -44,19 +41,18 @@ def all_jacobians(
         part: B examples.
         blocks: the blocks.
         cotangents_of: makes the cotangents (C, B, *out) from the outputs (B, *out).
-        norms: where normalisations are moved, last comes cotangent^T ∂y/∂ε of the steps ε that they take together.
 
     Returns:
         With each the block's number, those first that are at hand first.
     """
-    seen = watch(model, part, blocks, norms=norms)
+    seen = watch(model, part, blocks)
     yield from sent_to_blocks(model, part, blocks, seen, cotangents_of(seen.y.detach()))
 
 
-def watch(model: nn.Module, part: Batch, blocks: Sequence[Block], *, norms: MovedNorms | None = None) -> Trace:
-    """One forward pass with the layers watched that have a structural rule, and perhaps normalisations moved."""
+def watch(model: nn.Module, part: Batch, blocks: Sequence[Block]) -> Trace:
+    """One forward pass with the layers watched that have a structural rule."""
     structured = [block for block in blocks if block.structured]
-    return trace(model, part, owners_of(structured), in_common=looked_up_in_common(structured), norms=norms)
+    return trace(model, part, owners_of(structured), in_common=looked_up_in_common(structured))
 
 
 def sent_to_blocks(
@@ -78,14 +74,14 @@ def sent_to_blocks(
     if _convolves_much(model, seen, part.size):
         pieces = Pieces(1)
     if rest and 1 < part.size <= MAX_APART:
-        yield from _one_by_one(model, part, blocks, cotangents, seen.norms, pieces)
+        yield from _one_by_one(model, part, blocks, cotangents, pieces)
         return
     arriving = dict(enumerate(blocks))
     if rest and part.size > 1:
         assert isinstance(cotangents, Tensor)
         yield from zip(rest, jacobians_of(model, part, [*rest.values()], (), (), cotangents), strict=True)
         arriving = {number: block for number, block in arriving.items() if number not in rest}
-    yield from _as_they_arrive(model, part, arriving, seen, cotangents, pieces, last=len(blocks))
+    yield from _as_they_arrive(model, part, arriving, seen, cotangents, pieces)
 
 
 def _is_its_own(block: Block) -> bool:
@@ -100,28 +96,20 @@ def _as_they_arrive(
     seen: Trace,
     cotangents: Tensor | DrawnClasses,
     pieces: Pieces | None,
-    *,
-    last: int,
 ) -> Iterator[Numbered]:
-    """As `sent_to_blocks`, each block once the way back has come by all calls of its layers, or by its parameter.
-
-    The steps of normalisations come `last`.
-    """
+    """As `sent_to_blocks`, each block once the way back has come by all calls of its layers, or by its parameter."""
     start, sent, calls = _start(model, seen, cotangents)
     leaves = [number for number, block in blocks.items() if _is_its_own(block)]
     parameters = [get_gradient_edge(block_parameter(model, blocks[number])) for number in leaves]
-    edges = dict(enumerate([*(call.output_edge for call in calls), *parameters, *seen.steps_taken]))
+    edges = dict(enumerate([*(call.output_edge for call in calls), *parameters]))
     sizes = {place: len(sent) * call.output_shape.numel() for place, call in enumerate(calls)}
     known: dict[int, Tensor | DrawnClasses | None] = {}
     if isinstance(cotangents, DrawnClasses):
         known[len(calls) - 1] = cotangents
     waiting = {number: _places(block, calls) for number, block in blocks.items()}
     waiting |= {number: {place} for place, number in enumerate(leaves, start=len(calls))}
-    of_steps: list[Tensor] = []
     asked = {place: edge for place, edge in edges.items() if place not in known}
     for found in gradients_by_segment(start, asked, sizes, sent, pieces=pieces):
-        taken = [found.pop(place) for place in sorted(found) if place >= len(calls) + len(leaves)]
-        of_steps += [one.clone() for one in taken if one is not None]
         known |= found
         for number in [number for number, places in waiting.items() if places <= known.keys()]:
             there = {place: known[place] for place in sorted(waiting.pop(number))}
@@ -130,8 +118,6 @@ def _as_they_arrive(
         read = set[int]().union(*waiting.values())
         known = {place: None if place not in read else _held(known[place], place in found) for place in known}
         found.clear()
-    if seen.steps is not None:
-        yield last, Dense(torch.stack(of_steps).sum(dim=0).transpose(0, 1)) if of_steps else None
 
 
 def _places(block: Block, calls: Sequence[LayerCall]) -> set[int]:
@@ -197,7 +183,6 @@ def _one_by_one(
     part: Batch,
     blocks: Sequence[Block],
     cotangents: Tensor | DrawnClasses,
-    norms: MovedNorms | None,
     pieces: Pieces | None,
 ) -> Iterator[Numbered]:
     """As `all_jacobians`, from a pass of each example's own."""
@@ -205,7 +190,7 @@ def _one_by_one(
     examples = list(part.chunks(1))
     rows = [cotangents[:, number : number + 1] for number in range(part.size)]
     each = [
-        sent_to_blocks(model, one, blocks, watch(model, one, blocks, norms=norms), row, pieces=_own(pieces))
+        sent_to_blocks(model, one, blocks, watch(model, one, blocks), row, pieces=_own(pieces))
         for one, row in zip(examples, rows, strict=True)
     ]
     waiting: dict[int, dict[int, Jacobian | None]] = defaultdict(dict)

@@ -23,7 +23,7 @@ from hessdiag.diagnosis.moments import Checks, moments_of, sum_moments
 from hessdiag.diagnosis.nearby import check_nearby
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.identity import digest_of_batch, digest_of_outputs
-from hessdiag.execution.memory import OVERHEAD, Memory, keep_freed_memory
+from hessdiag.execution.memory import OVERHEAD, Memory
 from hessdiag.execution.work import Result, Work
 from hessdiag.network.shapes import NetworkShape, measure_shapes
 
@@ -67,7 +67,6 @@ class Session:
             later: the other batches.
             work: carries it out.
         """
-        keep_freed_memory()
         measured: list[Measured] = []
         for number, batch in enumerate(chain([problem.batch], later)):
             problem = replace(problem, batch=batch)

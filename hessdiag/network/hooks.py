@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.network.layers import looks_up
-from hessdiag.network.moved_norms import MovedNorms
 
 
 @dataclass(frozen=True)
@@ -53,16 +52,10 @@ class Trace:
     Attributes:
         y: outputs (B, *out).
         calls: of the watched layers, in execution order.
-        norms: the normalisations that were moved.
-        steps: (B, O), all zero, that each example took in them.
-        steps_taken: where its gradient arrives from each of them, to be added up.
     """
 
     y: Tensor
     calls: tuple[LayerCall, ...]
-    norms: MovedNorms | None = None
-    steps: Tensor | None = None
-    steps_taken: tuple[GradientEdge, ...] = ()
 
 
 def trace(
@@ -72,7 +65,6 @@ def trace(
     *,
     keep_outputs: bool = False,
     in_common: Collection[str] = (),
-    norms: MovedNorms | None = None,
 ) -> Trace:
     """Run the model forward on a batch, watching the modules at the paths `owners`.
 
@@ -82,21 +74,18 @@ def trace(
         owners: paths of layers.
         keep_outputs: copy what they write.
         in_common: those of them that are embeddings and look (T,) rows up for all examples together.
-        norms: normalisations that are to take a step of each example's own, if any.
 
     Raises:
         HessdiagError: the model writes over the input of a layer after the layer has read it.
     """
     calls: list[LayerCall] = []
     watches = [_Watch(owner, calls.append, keep_outputs, batch.size, owner in in_common) for owner in owners]
-    with _watching(model, watches), ExitStack() as stack:
-        taken: list[GradientEdge] = []
-        steps = None if norms is None else stack.enter_context(norms.taking_steps(model, batch.size, taken.append))
+    with _watching(model, watches):
         y = batch.call(model)
     for call in calls:
         if call.x._version != call.version:
             raise HessdiagError(f"the input of {call.owner!r} is overwritten in place after the layer has read it")
-    return Trace(y, tuple(calls), norms, steps, tuple(taken))
+    return Trace(y, tuple(calls))
 
 
 def backpropagate(

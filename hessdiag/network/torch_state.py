@@ -255,13 +255,12 @@ _INSTANCE_NORM = {
 def _normalised(x: Tensor, axes: list[int], given: dict[str, Any], *, own: bool) -> Tensor:
     """(x - mean) / sqrt(variance + eps) · weight + bias of x (B, C, ...), with its own moments over `axes` or fixed."""
     names = ("running_mean", "running_var", "weight", "bias")
-    mean, var, weight, bias = (
-        None if given[name] is None else given[name].view(-1, *[1] * (x.dim() - 2)) for name in names
-    )
+    shape = (-1, *[1] * (x.dim() - 2))
+    mean, var, weight, bias = (None if given[name] is None else given[name].view(shape) for name in names)
     if own or mean is None or var is None:
         mean = x.mean(axes, keepdim=True)
         var = (x - mean).square().mean(axes, keepdim=True)
-    y = (x - mean) * (var + given["eps"]).rsqrt()
+    y: Tensor = (x - mean) * (var + given["eps"]).rsqrt()
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
@@ -271,10 +270,9 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: 
     names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     given = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False} | dict(zip(names, args, strict=False)) | kwargs
     positional = [given.pop(name) for name in names[:3]]
-    found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_attention_math.default(
-        query, key, value, *positional, **given
-    )
-    return found[0]
+    attend: Any = torch.ops.aten._scaled_dot_product_attention_math.default
+    y: Tensor = attend(query, key, value, *positional, **given)[0]
+    return y
 
 
 def _multi_head_attention(*args: Any, need_weights: bool = True, **kwargs: Any) -> tuple[Tensor, Tensor | None]:

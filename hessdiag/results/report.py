@@ -157,8 +157,8 @@ class Report(Tabled, Paged, Record):
         batches_read, batches_given: how many batches of the data were read, and how many there are: null where the data
             does not say. 0 read in a report that is older than this.
         device, dtype, versions: what it ran on.
-        peak_memory: most bytes taken while measuring beside what was in use before: by the process, or by torch on the
-            GPU. No result, hence in no file; 0 in a report that was read back.
+        peak_memory: bytes by which the peak of the process, or of torch on the GPU, rose while measuring. No result,
+            hence in no file; 0 in a report that was read back.
         findings: what the rules have to say, gravest first.
         signals, signals_missing: what runs through the network, on some examples of the first batch; None where it was
             not measured, and why.
