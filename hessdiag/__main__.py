@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 INTERRUPTED = 130
-RESUMABLE = ("diagnose", "check-init", "reproduce")  # and predict --compare
+RESUMABLE = ("diagnose", "check-init")  # and predict --compare
 
 
 def main(arguments: list[str] | None = None) -> int:

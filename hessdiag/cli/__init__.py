@@ -6,7 +6,6 @@ import typer
 
 from hessdiag.cli.check_init_command import check_init
 from hessdiag.cli.compare_command import compare
-from hessdiag.cli.data_command import data
 from hessdiag.cli.describe_command import describe
 from hessdiag.cli.diagnose_command import diagnose
 from hessdiag.cli.explain_command import explain
@@ -56,4 +55,3 @@ app.command(short_help="Predict the scaling of a network from its architecture a
 app.command(short_help="Say what to change in a network before training.")(prescribe)
 app.command(short_help="Rank an initialisation among others on one network.")(check_init)
 app.command(help=FIGURES, short_help="Measure and draw a figure of the paper.")(reproduce)
-app.add_typer(data, name="data", short_help="List and download the data sets of the experiments.")

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import typer
 
@@ -32,38 +31,6 @@ def note_quiet(context: typer.Context, quiet: bool) -> bool:
     token = QUIET.set(quiet)
     context.call_on_close(lambda: QUIET.reset(token))
     return quiet
-
-
-class _ByteBar:
-    """What pooch calls a progress bar, drawn by rich."""
-
-    def __init__(self, progress: Any, title: str) -> None:
-        self.progress, self.task, self.total = progress, progress.add_task(title, total=None), 0
-
-    def update(self, count: int) -> None:
-        """Note that so many bytes have come."""
-        self.progress.update(self.task, advance=count, total=self.total or None)
-
-    def reset(self) -> None:
-        """Begin anew."""
-        self.progress.reset(self.task)
-
-    def close(self) -> None:
-        """Stop; the bar goes when the download is over."""
-
-
-@contextmanager
-def byte_bar(title: str) -> Iterator[Any]:
-    """A bar of bytes on stderr when it is a terminal, for `hessdiag.datasets`; else None."""
-    if not sys.stderr.isatty() or QUIET.get():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _ByteBar(progress, title)
 
 
 def say(message: str) -> None:

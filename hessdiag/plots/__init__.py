@@ -5,21 +5,15 @@ Nothing is measured here, and no figure touches pyplot's state or the caller's r
 
 from hessdiag.plots.block_rows import draw_layers
 from hessdiag.plots.captions import caption
-from hessdiag.plots.conditioning import draw_conditioning
 from hessdiag.plots.coverage import draw_coverage
 from hessdiag.plots.frame import save
 from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
 from hessdiag.plots.init_comparison import draw_init_check, draw_widths
-from hessdiag.plots.learning_curves import draw_accuracy_curves, draw_training_curves
 from hessdiag.plots.learning_rate_steps import draw_learning_rates
-from hessdiag.plots.operations import draw_scaling
 from hessdiag.plots.ratios import draw_ratios
-from hessdiag.plots.scheme_losses import draw_scheme_losses
 
 __all__ = [
     "caption",
-    "draw_accuracy_curves",
-    "draw_conditioning",
     "draw_coverage",
     "draw_heatmap",
     "draw_heatmaps",
@@ -27,9 +21,6 @@ __all__ = [
     "draw_layers",
     "draw_learning_rates",
     "draw_ratios",
-    "draw_scaling",
-    "draw_scheme_losses",
-    "draw_training_curves",
     "draw_widths",
     "save",
 ]

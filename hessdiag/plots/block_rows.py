@@ -37,7 +37,7 @@ def draw_layers(report: Report) -> Figure:
     is not drawn, and is named at the right of its row. The weights set the scale: biases and scalars far beyond them
     are arrows at the edge, and the caption counts them.
     """
-    check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or draw Setups with draw_conditioning")
+    check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
     rows = row_names(report.blocks)
     names = list(dict.fromkeys(rows))
     with style.context("whitegrid"):

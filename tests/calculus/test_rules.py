@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
+from layers import SETTINGS, Mark, Setting, network
 from torch import Tensor, nn
 
 from hessdiag.calculus import RULES, predict
-from hessdiag.experiments.operation_figure import SETTINGS, Mark, Setting, network
 
 DRAWS, BATCH = 40, 16
 

@@ -13,7 +13,8 @@ import torch
 
 import hessdiag
 from hessdiag.__main__ import main
-from hessdiag.experiments.figure_catalogue import CATALOGUE
+from hessdiag.cli import reproduce_command
+from hessdiag.diagnosis import random_setups
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups, study_from_json
 from tests.cli.conftest import Outcome
@@ -47,20 +48,15 @@ def test_the_version_is_that_of_the_package(run) -> None:
     assert hessdiag.__version__ == metadata.version("hessdiag")
 
 
-def test_help_of_reproduce_lists_the_figures_with_their_cost(run) -> None:
-    status, out, err = run("reproduce ratios --help")
-    assert (status, err) == (0, "")
-    for name, entry in CATALOGUE.items():
-        assert any(line.split()[:1] == [name] and entry.cost in line for line in out.splitlines())
-    assert all(f"--part {part}" in out for part in CATALOGUE["resnet"].others)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("ratio", "unknown figure 'ratio': did you mean ratios?"),
-        ("table9", "unknown figure 'table9': use ratios, heatmaps, layers, resnet, libsvm, alexnet"),
-        ("ratios --part conditioning", "--part 'conditioning': ratios has no parts, leave it out"),
+        (
+            "libsvm",
+            "unknown figure 'libsvm': use ratios or heatmaps; the other figures of the paper are scripts in"
+            " scripts/paper/ of the repository",
+        ),
     ],
 )
 def test_reproduce_names_the_nearest_figure(run, line: str, message: str) -> None:
@@ -71,8 +67,7 @@ def test_help_needs_neither_torch_nor_matplotlib() -> None:
     code = """
 import sys
 from hessdiag.__main__ import main
-from hessdiag.experiments.figure_catalogue import CATALOGUE
-for command in ([], ["diagnose"], ["describe"], ["reproduce", "ratios"]):
+for command in ([], ["diagnose"], ["describe"], ["reproduce"]):
     assert main([*command, "--help"]) == 0
 heavy = {"torch", "numpy", "pandas", "matplotlib", "seaborn"} & set(sys.modules)
 assert not heavy, heavy
@@ -364,10 +359,11 @@ def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Smaller than --quick."""
-    for name in ("ratio_figure", "heatmap_figure"):
-        monkeypatch.setattr(f"hessdiag.experiments.{name}.QUICK_SETUPS", 2)
-        monkeypatch.setattr(f"hessdiag.experiments.{name}.QUICK_BATCH_SIZE", 4)
+    """Smaller than --quick, and coarser."""
+    monkeypatch.setattr(reproduce_command, "QUICK", {"ratios": (2, 4), "heatmaps": (1, 4)})
+    coarse = {"rtol": 0.5, "max_products": 2}
+    measure = random_setups.measure_setups
+    monkeypatch.setattr(random_setups, "measure_setups", lambda *a, **options: measure(*a, **options, **coarse))
 
 
 @pytest.mark.usefixtures("few")
@@ -387,13 +383,7 @@ def test_reproduce_ratios(run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hessdiag.experiments import heatmap_figure as heatmaps
-
-    coarse = {"rtol": 0.5, "max_products": 2}
-    measure = heatmaps.measure_setups
-    monkeypatch.setattr(heatmaps, "QUICK_SETUPS", 1)
-    monkeypatch.setattr(heatmaps, "measure_setups", lambda *a, **options: measure(*a, **(options | coarse)))
+def test_reproduce_heatmaps(run, tmp_path: Path) -> None:
     status, out, err = run("reproduce heatmaps --quick --out .")
     assert status == 0
     written = ["heatmaps.json", *(f"heatmaps{view}.{kind}" for view in ("", "-relative") for kind in ("png", "svg"))]
@@ -411,10 +401,4 @@ def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_scale_of_the_paper_is_the_default() -> None:
-    from hessdiag.experiments import heatmap_figure as heatmaps
-    from hessdiag.experiments import ratio_figure as ratios
-
-    for experiment in (ratios, heatmaps):
-        assert (experiment.SETUPS, experiment.BATCH_SIZE) == (100, 1024)
-    assert (ratios.steps(quick=False), heatmaps.steps(quick=False)) == (100, 800)
-    assert ratios.steps(quick=True) < 20
+    assert (reproduce_command.SETUPS, reproduce_command.BATCH_SIZE) == (100, 1024)

@@ -141,7 +141,6 @@ def test_an_interrupt_of_a_finaliser_is_not_lost(
     [
         ("diagnose lenet", True),
         ("check-init geometric --model lenet", True),
-        ("reproduce ratios", True),
         ("predict lenet --compare", True),
         ("predict lenet", False),
         ("describe lenet", False),

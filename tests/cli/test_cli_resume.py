@@ -198,19 +198,6 @@ def test_a_bad_file_is_refused_in_one_line(make, tmp_path: Path, monkeypatch: py
     assert not (tmp_path / "out.json").exists()
 
 
-def test_figures_resume_by_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("hessdiag.experiments.ratio_figure.QUICK_SETUPS", 3)
-    monkeypatch.setattr("hessdiag.experiments.ratio_figure.QUICK_BATCH_SIZE", 4)
-    command = ["reproduce", "ratios", "--quick", "--resume", "run", "--out"]
-    assert main([*command, "first"]) == 0
-    monkeypatch.setattr(
-        "hessdiag.diagnosis.random_setups.diagnose_prepared", lambda *_, **__: pytest.fail("measured again")
-    )
-    assert main([*command, "second"]) == 0
-    assert (tmp_path / "first" / "ratios.json").read_text() == (tmp_path / "second" / "ratios.json").read_text()
-
-
 @pytest.mark.parametrize("method", ["exact", "sketch"])
 def test_a_run_may_go_on_with_other_memory(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of other sizes, though no more of them, are other units: sums of both would be of no batch."""

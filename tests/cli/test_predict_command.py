@@ -1,9 +1,8 @@
-"""hessdiag predict and hessdiag reproduce layers."""
+"""hessdiag predict."""
 
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -76,15 +75,3 @@ assert main(["predict", "--help"]) == 0
 assert "torch" not in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
-
-
-def test_layers_quickly(run, monkeypatch):
-    from hessdiag.experiments import operation_figure as layers
-
-    few = (layers.SETTINGS[0], next(s for s in layers.SETTINGS if s.row == "max pooling"))
-    monkeypatch.setattr(layers, "SETTINGS", few)
-    status, out, err = run("reproduce layers --quick --out .")
-    assert status == 0
-    assert out.count("\n") == 4
-    assert "layers.svg" in err
-    assert [row.row for row in layers.FIGURE.read(Path("layers.json")).blocks] == ["linear layer", "max pooling"]

@@ -147,7 +147,6 @@ def test_quiet_of_other_commands_is_what_one_acts_on(line: str, told: str, run) 
         ("diagnose", "hessdiag diagnose -h"),
         ("diagnose lenet --no-such-option", "hessdiag diagnose -h"),
         ("check-init fan-in --model lenet --setups many", "hessdiag check-init -h"),
-        ("data fetch", "hessdiag data fetch -h"),
         ("nonsense", "hessdiag -h"),
     ],
 )

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from hessdiag.errors import HessdiagError
-from hessdiag.plots import draw_conditioning, draw_init_check, draw_widths, save
-from hessdiag.plots.labels import number
-from hessdiag.plots.style import GAMMA, LIGHT, NU, SIGMA_SQ
+from hessdiag.plots import draw_init_check, draw_widths, save
 from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep, ranked
-from tests.plots.conftest import assert_readable, build_setups
+from tests.plots.conftest import build_setups
 
 
 def build_scheme(init: str, factor: float) -> SchemeCheck:
@@ -90,33 +88,3 @@ def test_nothing_to_draw_over_widths_is_refused() -> None:
     sweep = replace(build_sweep(), avg_sq_singular_value=zeros)
     with pytest.raises(HessdiagError, match="nothing to draw"):
         draw_widths(sweep)
-
-
-def test_conditioning_has_a_row_a_network_and_a_column_a_quantity() -> None:
-    panels = {"one": build_setups(count=5), "two": build_setups(count=5, names=("a.weight", "b.weight"))}
-    figure = draw_conditioning(panels)
-    assert_readable(figure)
-    grid = np.array(figure.axes).reshape(2, 3)
-    for row, (title, setups) in zip(grid, panels.items(), strict=True):
-        for axes, quantity in zip(row, (GAMMA, NU, SIGMA_SQ), strict=True):
-            assert axes.get_title(loc="left") == title
-            means = setups.columns[quantity.key].mean(axis=0)
-            assert axes.texts[0].get_text().endswith(f"max/min {number(means.max() / means.min())}")
-            (own,) = [line for line in axes.lines if line.get_marker() == "o"]
-            assert own.get_color() == quantity.colour
-            np.testing.assert_allclose(own.get_ydata(), means / np.exp(np.log(means).mean()))
-    for column in grid.T:  # the other network is grey behind, on the same scale
-        behind = [line for line in column[0].lines if line.get_color() == LIGHT.neutral]
-        (own,) = [line for line in column[1].lines if line.get_marker() == "o"]
-        assert [list(line.get_ydata()) for line in behind] == [list(own.get_ydata())]
-        assert column[0].get_ylim() == column[1].get_ylim()
-        assert {axes.get_yscale() for axes in column} == {"log"}
-
-
-def test_conditioning_of_one_network_has_no_others() -> None:
-    figure = draw_conditioning({"one": build_setups(count=1)})
-    assert len(figure.axes) == 3
-    assert "the other networks" not in [text.get_text() for text in figure.legends[0].get_texts()]
-    assert not figure.axes[0].collections  # one set-up has no standard error
-    with pytest.raises(HessdiagError, match="at least one network"):
-        draw_conditioning({})

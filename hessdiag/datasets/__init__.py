@@ -1,1 +1,0 @@
-"""Published data sets: found by name, downloaded once, read."""

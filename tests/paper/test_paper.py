@@ -1,0 +1,235 @@
+"""The scripts of the paper's figures: each at its smallest, and what they make of the committed results."""
+
+from __future__ import annotations
+
+import bz2
+import json
+import sys
+from pathlib import Path
+
+import alexnet
+import cifar
+import layers
+import libsvm
+import numpy as np
+import pytest
+import resnet
+import resnet_cifar
+import resnet_imagenet
+import study
+import torch
+from torch import nn
+
+FIGURES = Path(__file__).parents[2] / "figures"
+
+
+def run(script, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", [script.__file__, *arguments, "--out", "out", "--device", "cpu"])
+    script.main()
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("script", "name", "said"),
+    [
+        (alexnet, "alexnet", "fan-out     2^-6  1.37  1.36–1.37       0/5  0.00033"),
+        (layers, "layers", "| skip connection | x + F(x) | relu | ✓ | 1.47 ("),
+        (libsvm, "libsvm", "fan-in                 0.86 (0.76–0.93)     1 (0–5)  12 (4–13)"),
+        (resnet, "resnet", "preconditioned                6.2       14  2.6e+03"),
+        (resnet_cifar, "resnet-cifar", "RescaleNet            2^-2  1.78  1.75–1.94       0/3  0.48"),
+    ],
+)
+def test_committed_results_are_read(script, name: str, said: str, monkeypatch, capsys) -> None:
+    run(script, monkeypatch, "--show", str(FIGURES / f"{name}.json"))
+    assert said in capsys.readouterr().out
+
+
+def test_committed_results_are_drawn() -> None:
+    for draw, name in ((libsvm.draw, "libsvm"), (layers.draw, "layers"), (resnet.draw, "resnet")):
+        assert draw(study.read(FIGURES / f"{name}.json")).axes
+    study.save(cifar.draw(study.read(FIGURES / "alexnet.json"), "loss"), Path("drawn"))
+    assert {path.suffix for path in Path().glob("drawn.*")} == {".png", ".svg"}
+
+
+def test_a_finished_run_is_skipped_and_a_torn_line_dropped() -> None:
+    path = Path("runs.jsonl")
+    found = study.Runs(path)("a", lambda: np.array([1.0, np.inf, np.nan]))
+    text = path.read_bytes()
+    path.write_bytes(text + b'{"b": [1')
+    again = study.Runs(path)
+    assert again("a", lambda: pytest.fail("measured again")) == found == [1.0, "inf", None]
+    np.testing.assert_array_equal(study.array(found), [1, np.inf, np.nan])
+    again("b", lambda: 2)
+    assert path.read_bytes() == text + b'{"b": 2}\n'
+
+
+@pytest.fixture
+def data() -> Path:
+    """Two sets in svmlight text; the shorter one is a stand-in of another name."""
+    folder, generator = Path("data"), np.random.default_rng(0)
+    folder.mkdir()
+    for name, rows in (("iris.scale.bz2", 40), ("covtype.first20k.bz2", 30)):
+        x, classes = generator.normal(size=(rows, 4)).round(3), generator.integers(3, size=rows)
+        lines = [
+            f"{c + 1} " + " ".join(f"{i + 1}:{v}" for i, v in enumerate(r)) for c, r in zip(classes, x, strict=True)
+        ]
+        (folder / name).write_bytes(bz2.compress("\n".join(lines).encode()))
+    return folder
+
+
+def test_libsvm(data: Path, monkeypatch, capsys) -> None:
+    asked = (
+        "--quick",
+        "--data",
+        "data",
+        "--datasets",
+        "iris,covtype:20x3",
+        "--schemes",
+        "fan-in,geometric",
+        "--epochs",
+        "1",
+    )
+    run(libsvm, monkeypatch, *asked)
+    first = capsys.readouterr().out
+    found = study.read("out/libsvm.json")
+    assert [(b["name"], b["rows"], b["features"]) for b in found["blocks"]] == [("iris", 40, 4), ("covtype", 20, 3)]
+    assert "covtype.first20k; 30 rows, LIBSVM has 581,012" in found["blocks"][1]["note"]
+    for block in found["blocks"]:  # no best rate is on an edge of what was run
+        powers = [p for p, losses in zip(block["powers"], np.moveaxis(study.array(block["losses"]), 1, 0), strict=True)
+                  if np.isfinite(losses).any()]  # fmt: skip
+        assert set(libsvm.medians(found, block, widened=True)[1]) >= set(powers)
+    monkeypatch.setattr(libsvm, "train", lambda *_: pytest.fail("trained again"))
+    run(libsvm, monkeypatch, *asked)
+    assert capsys.readouterr().out == first
+    run(libsvm, monkeypatch, "--compare", "out/libsvm.json", "out/libsvm.json")
+    assert len(study.read("out/libsvm_robustness.json")["blocks"]) == 2
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+def test_side_by_side_networks_train_as_alone(name: str, data: Path) -> None:
+    """Against a plain loop with an optimiser of torch."""
+    found, how = libsvm.load("iris", data), {"optimizer": name, "batch_size": 16, "epochs": 2}
+    model = libsvm.build(found, "fan-in", 0)
+    losses = libsvm.train(model, found, (-3, -6, 40), 0, how)
+    kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD, "momentum": torch.optim.SGD}
+    more = {"momentum": 0.9} if name == "momentum" else {}
+    every = libsvm.inputs(found, torch.arange(40))
+    batches = libsvm.minibatches(40, 0, 2, 16)
+    for power, loss in zip((-3, -6), losses, strict=False):
+        model = libsvm.build(found, "fan-in", 0)
+        scale = 0.05 / float(model(libsvm.inputs(found, batches[0])).detach().std())
+        optimizer = kinds[name](model.parameters(), lr=2.0**power, weight_decay=1e-5, **more)
+        for chosen in batches:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(
+                scale * model(libsvm.inputs(found, chosen)), found["targets"][chosen]
+            ).backward()
+            optimizer.step()
+        alone = nn.functional.cross_entropy(scale * model(every), found["targets"])
+        torch.testing.assert_close(loss, alone.detach().double(), rtol=1e-4, atol=1e-5)
+
+
+def test_ranks_of_schemes() -> None:
+    def block(*losses: float) -> dict:
+        return {"name": "a", "powers": [0, -1], "losses": [[[loss] * 2, [2 * loss] * 2] for loss in losses],
+                "sigma_spread": [[1.0 + i] for i in range(len(losses))]}  # fmt: skip
+
+    found = {"schemes": ["a", "b"], "powers": [0, -1], "blocks": [block(1.0, 2.0), block(4.0, 1.0)]}
+    first, second = libsvm.rank(found, ["a", "b"], widened=True)
+    assert (first["average"], second["average"]) == (0.75, 0.625)
+    assert (first["worst"], first["best"], second["worst"], second["best"]) == (1, 1, 1, 1)
+    assert libsvm.edges(found) == (4, 4)
+    assert libsvm.correlate(found, "sigma")["mean"] == pytest.approx(0.0)  # 1 on one set, -1 on the other
+    assert libsvm.beyond({0: np.array([[1.0]]), -1: np.array([[2.0]])}, 0) == (1, 2)
+
+
+@pytest.fixture
+def images() -> Path:
+    """CIFAR-10's binary layout, with 80 images that tell their class."""
+    folder, generator = Path("images"), np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(1, 6):
+        records = generator.integers(256, size=(80, cifar.RECORD)).astype(np.uint8)
+        records[:, 0] %= 10
+        records[:, 1:] //= 1 + records[:, :1]
+        records.tofile(folder / f"data_batch_{number}.bin")
+    return folder
+
+
+@pytest.mark.parametrize(("script", "name"), [(alexnet, "alexnet"), (resnet_cifar, "resnet-cifar")])
+def test_training_curves(script, name: str, images: Path, monkeypatch, capsys) -> None:
+    plan = cifar.Plan
+    monkeypatch.setattr(cifar, "Plan", lambda **how: plan(**(how | {"powers": (-4,)})))
+    monkeypatch.setattr(cifar, "MAX_POWER", -4)
+    monkeypatch.setattr(cifar, "MIN_POWER", -4)
+    schemes = "SCHEMES" if script is alexnet else "VARIANTS"
+    first = next(iter(getattr(script, schemes)))
+    reference = "geometric" if script is alexnet else "preconditioned"
+    few = dict.fromkeys([first, reference])
+    kept = {key: script.VARIANTS[key] for key in few} if schemes == "VARIANTS" else tuple(few)
+    monkeypatch.setattr(script, schemes, kept)
+    asked = ("--quick", "--data", "images", "--epochs", "1", "--seeds", "1", "--batch-size", "200")
+    run(script, monkeypatch, *asked)
+    out = capsys.readouterr().out
+    found = study.read(f"out/{name}.json")
+    assert [each["name"] for each in found["sets"]] == list(kept)
+    assert all(np.isfinite(study.array(each["curves"])).all() for each in found["sets"])
+    monkeypatch.setattr(cifar, "train", lambda *_, **__: pytest.fail("trained again"))
+    run(script, monkeypatch, *asked)
+    assert capsys.readouterr().out == out
+
+
+def test_a_network_that_diverges_has_infinite_losses() -> None:
+    losses = torch.tensor([2.0, 3.0, 99.0, 2.0])
+    np.testing.assert_array_equal(cifar.diverged(losses, 9.0), [2, 3, np.inf, np.inf])
+    plan = cifar.Plan(powers=(0,), sweep_seeds=1, seeds=1, epochs=3, batch_size=10, window=5)
+    x, t = torch.randn(100, 1, 8, 8), torch.arange(100) % 10
+    found = cifar.train(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), x, t, plan, rate=1e9, seed=0)
+    assert len(found) == 30
+    assert np.isinf(found[1:]).all()
+
+
+def test_conditioning(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(resnet, "NETWORKS", resnet.NETWORKS[:1])
+    run(resnet, monkeypatch, "--quick")
+    found = study.read("out/resnet.json")["panels"]["preconditioned"]
+    assert np.shape(found["columns"]["gamma"]) == (3, len(found["names"]))
+    assert "preconditioned" in capsys.readouterr().out
+
+
+def test_operations(monkeypatch, capsys) -> None:
+    few = [layers.SETTINGS[0], next(setting for setting in layers.SETTINGS if setting.row == "max pooling")]
+    monkeypatch.setattr(layers, "SETTINGS", few)
+    run(layers, monkeypatch, "--quick")
+    assert [r["verdict"] for r in study.read("out/layers.json")["blocks"]] == ["✓", "✗"]
+
+
+def test_imagenet_needs_torchvision_or_trains(monkeypatch) -> None:
+    """With loaders of our own in place of torchvision's."""
+    x, t = torch.randn(16, 3, 32, 32), torch.arange(16) % 2
+    held = torch.utils.data.TensorDataset(x, t)
+    held.classes = ["a", "b"]
+    monkeypatch.setattr(resnet_imagenet, "folders", lambda *_: (held, held))
+    run(resnet_imagenet, monkeypatch, "--quick", "--networks", "rescalenet,batch-norm", "--epochs", "2")
+    found = study.read("out/resnet-training.json")
+    assert resnet_imagenet.values(found, "rescalenet", "rate").tolist() == [[0.1, 0.01]]
+    assert sorted(path.name for path in Path("out").glob("*.pt")) == [
+        f"resnet-training-{name}-seed0.pt" for name in ("batch-norm", "rescalenet")
+    ]
+    with pytest.raises(SystemExit, match="use preconditioned"):
+        run(resnet_imagenet, monkeypatch, "--networks", "vgg")
+
+
+def test_what_is_missing_is_said(data: Path, monkeypatch) -> None:
+    for arguments, said in (((), "--data DIR"), (("--data", "data", "--datasets", "mnist"), "download mnist"),
+                            (("--data", "data", "--datasets", "mist"), "use iris")):  # fmt: skip
+        with pytest.raises(SystemExit, match=said):
+            run(libsvm, monkeypatch, *arguments)
+    with pytest.raises(SystemExit, match=r"has no data_batch_1\.bin"):
+        run(alexnet, monkeypatch, "--data", "data")
+    assert not Path("out/libsvm.json").exists()
+    assert json.loads((FIGURES / "libsvm.json").read_text())["schemes"] == list(libsvm.PAPER)
