@@ -6,8 +6,6 @@ Names are imported when they are first used, so that `hessdiag --help` answers w
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hessdiag.results.rendering import register
-
 if TYPE_CHECKING:
     from hessdiag import calculus, init, models, plots, surgery
     from hessdiag.calculus.prediction import predict
@@ -19,10 +17,10 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.prescribe import Prescription, prescribe
     from hessdiag.diagnosis.random_setups import measure_setups
     from hessdiag.errors import HessdiagError
-    from hessdiag.results import verdict
+    from hessdiag.html import to_html
     from hessdiag.results.comparison import Comparison
     from hessdiag.results.init_check import InitCheck
-    from hessdiag.results.learning_rate_report import LearningRates
+    from hessdiag.results.learning_rates import LearningRates
     from hessdiag.results.prediction import Prediction
     from hessdiag.results.report import BlockReport, Heatmap, Report
     from hessdiag.results.setups import Setups
@@ -53,7 +51,7 @@ __all__ = [
     "predict",
     "prescribe",
     "surgery",
-    "verdict",
+    "to_html",
 ]
 
 _HOMES = {
@@ -63,7 +61,7 @@ _HOMES = {
     "HessdiagError": "errors",
     "Prediction": "results.prediction",
     "InitCheck": "results.init_check",
-    "LearningRates": "results.learning_rate_report",
+    "LearningRates": "results.learning_rates",
     "Monitor": "training.monitor",
     "Report": "results.report",
     "Setups": "results.setups",
@@ -73,12 +71,12 @@ _HOMES = {
     "diagnose": "diagnosis.diagnose",
     "learning_rates": "diagnosis.learning_rate_estimate",
     "measure_setups": "diagnosis.random_setups",
+    "to_html": "html",
     "predict": "calculus.prediction",
     "prescribe": "diagnosis.prescribe",
     "Prescription": "diagnosis.prescribe",
 }
 
-_MODULES = {"verdict": "results.verdict"}  # public modules that live elsewhere
 _MODELS = {  # public names of `hessdiag.models` that live elsewhere
     "ModelSource": "loading.model_source",
     "Network": "loading.model_source",
@@ -101,7 +99,7 @@ def __getattr__(name: str) -> Any:
 
         return version("hessdiag")
     if name in __all__:
-        return import_module(f"hessdiag.{_MODULES.get(name, name)}")
+        return import_module(f"hessdiag.{name}")
     raise AttributeError(f"module 'hessdiag' has no attribute {name!r}{_elsewhere(name)}")
 
 
@@ -119,17 +117,3 @@ def _elsewhere(name: str) -> str:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-register("table", "Report", "hessdiag.tables.report_table:render")
-register("table", "LearningRates", "hessdiag.tables.learning_rate_table:render")
-register("brief", "Report", "hessdiag.tables.report_table:render_brief")
-register("brief", "LearningRates", "hessdiag.tables.learning_rate_table:render_brief")
-register("whole", "Report", "hessdiag.tables.report_table:render_whole")
-register("layers", "Report", "hessdiag.plots:draw_layers")
-register("heatmap", "Report", "hessdiag.plots:draw_heatmap")
-register("ratios", "Report", "hessdiag.plots.ratios:draw_report_ratios")
-register("fragment", "Report", "hessdiag.html.report_fragment:render")
-register("page", "Report", "hessdiag.html.report_page:render")
-register("page", "InitCheck", "hessdiag.html.init_page:render")
-register("verdict", "Report", "hessdiag.results.verdict:judge")

@@ -93,15 +93,14 @@ def _check_choices(fail_on: str, ignore: Iterable[str]) -> frozenset[str]:
 
 def _describe_failure(report: Report, fail_on: Severity, ignored: frozenset[str]) -> str:
     """Describe the findings that count, most severe first; empty where there are none."""
-    from hessdiag.results.findings import is_as_grave
-    from hessdiag.results.verdict import judge_findings
+    from hessdiag.results.findings import is_as_grave, judge
 
     if report.signals is None:
         return f"{report.model}: {report.verdict.sentence}"
     counted = [f for f in report.findings if f.rule not in ignored and is_as_grave(f, fail_on)]
     if not counted:
         return ""
-    lines = [f"{report.model}: {judge_findings(counted)[1]}"]
+    lines = [f"{report.model}: {judge(counted)[1]}"]
     lines += [line for finding in counted for line in _describe(finding)]
     rest = [f for f in report.findings if f not in counted]
     if rest:

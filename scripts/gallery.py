@@ -110,7 +110,7 @@ def load(files: Sequence[Path]) -> list[Row]:
     for file in files:
         for line in file.open():
             record = json.loads(line)
-            signals = Signals.from_record(record.pop("signals"))
+            signals = Signals.from_dict(record.pop("signals"))
             rows.append(Row(**(record | {"guilty": tuple(record["guilty"])}), signals=signals))
     return rows
 

@@ -16,11 +16,9 @@ from textwrap import fill
 from hessdiag.diagnosis.prescribe import Prescription, WeightPrescription
 from hessdiag.diagnosis.rules import CATALOGUE, GALLERY, Entry
 from hessdiag.results.comparison import BlockChange, Comparison, Ratio
-from hessdiag.results.findings import Finding
+from hessdiag.results.findings import Balance, Finding, Verdict
 from hessdiag.results.init_check import Fix, InitCheck, SchemeCheck, WidthSweep
-from hessdiag.results.judgement import Balance, Verdict
-from hessdiag.results.learning_rate_report import LearningRates
-from hessdiag.results.learning_rates import LearningRate
+from hessdiag.results.learning_rates import LearningRate, LearningRates
 from hessdiag.results.prediction import BlockPrediction, Prediction
 from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Heatmap, Report
@@ -41,7 +39,7 @@ FAMILIES = {
     "6": "Comparisons",
 }
 RECORDS: Mapping[str, tuple[type[Record], ...]] = {  # the schemas for users: what a file holds, and what is inside it
-    "hessdiag.report/1": (
+    "hessdiag.report/2": (
         Report,
         Verdict,
         Balance,
@@ -202,8 +200,8 @@ def json_type(hint: str) -> str:
 
 
 def keys_of(record: type[Record]) -> list[str]:
-    """What `Record.to_record` writes, but the schema."""
-    return record.written_fields() + list(record.derived)
+    """What `Record.to_dict` writes, but the schema."""
+    return [*record.derived, *record.file_keys()]
 
 
 def property_type(record: type[Record], name: str) -> str:

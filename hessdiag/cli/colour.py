@@ -14,23 +14,22 @@ STYLES: Mapping[str, str] = {  # of the groups below
     "titles": "bold",
     "aside": "dim",
 }
-GOOD = r"(?:Healthy|Balanced(?= within)|balanced(?=,))"
-DOUBTFUL = r"(?:Suspicious|Undecided|Nothing to compare|uneven(?=,)|undecided(?=,))"
+GOOD = r"(?:Healthy|Balanced|balanced(?=,))"
+DOUBTFUL = r"(?:Suspicious|Undecided|uneven(?=,)|undecided(?=,))"
 BAD = r"(?:Faulty|unbalanced(?=,))"
-LEAD = r"^(?:For SGD: |[^\s:]+(?::\w+)?: )?"  # of a verdict: nothing, the optimiser or the initialisation
+LEAD = r"^(?:[^\s:]+(?::\w+)?: )?"  # of a verdict: nothing, or the initialisation
 PATTERNS = (
     rf"(?m){LEAD}(?P<good>{GOOD})\b",
     rf"(?m){LEAD}(?P<doubtful>{DOUBTFUL})\b",
     rf"(?m){LEAD}(?P<bad>{BAD})\b",
     # The balance of a report is a fact about learning rates; networks that train well are unbalanced, too.
-    r"(?m)^(?:For SGD: )?(?P<fact>Uneven|Unbalanced)\b",
-    r"(?m)^(?P<fact>Learning rates): unbalanced,",
-    r"(?m)^(?P<good>gone): HD",
-    r"(?m)^(?: *|new: )(?P<bad>fault HD\d+|HD\d+ fault):",
-    r"(?m)^(?: *|new: )(?P<doubtful>warning HD\d+|HD\d+ warning):",
-    r"(?m)^(?: *|new: )(?P<good>note HD\d+|HD\d+ note):",
+    r"(?m)^(?P<fact>Uneven|Unbalanced)\b",
+    r"(?m)^(?P<good>resolved): HD",
+    r"(?m)^(?: *|new: )(?P<bad>HD\d+ fault):",
+    r"(?m)^(?: *|new: )(?P<doubtful>HD\d+ warning):",
+    r"(?m)^(?: *|new: )(?P<good>HD\d+ note):",
     r"(?m)^(?P<doubtful>!) ",
-    r"(?m)^(?P<titles>(?:block|weight|layer|optimizer|initialisation|data set) {2,}\S.*)$",
+    r"(?m)^(?P<titles>(?:block|parameter|weight|layer|optimizer|initialisation|data set) {2,}\S.*)$",
     r"(?m)^(?P<aside>not shown in \d+ columns: .*)$",
 )
 

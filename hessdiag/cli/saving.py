@@ -18,7 +18,7 @@ def save(result: Any, *, json: str = "", csv: str = "", html: str = "") -> None:
     """Write the files that were asked for; before anything is printed, so that a failure leaves nothing on stdout.
 
     Args:
-        result: with `to_json`, `to_csv` and `to_html` for those that are asked for.
+        result: with `to_json` and `to_csv` for those that are asked for.
         json: a file; `-` is for `show`.
         csv, html: files.
     """
@@ -29,7 +29,9 @@ def save(result: Any, *, json: str = "", csv: str = "", html: str = "") -> None:
         result.to_csv(csv)
         say(f"wrote {csv}")
     if html:
-        result.to_html(html)
+        from hessdiag.html import to_html
+
+        to_html(result, html)
         say(f"wrote {html}")
 
 

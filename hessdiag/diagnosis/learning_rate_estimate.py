@@ -24,8 +24,7 @@ from hessdiag.diagnosis.virtual_steps import VirtualStep, Walk, best_constant_ra
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.progress import Progress, watched
 from hessdiag.network.preserve import preserve_state
-from hessdiag.results.learning_rate_report import LearningRates
-from hessdiag.results.learning_rates import LearningRate
+from hessdiag.results.learning_rates import LearningRate, LearningRates
 from hessdiag.suggestions import did_you_mean, few
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import try_model

@@ -22,10 +22,9 @@ from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
 from hessdiag.network.preserve import preserve_state
-from hessdiag.results.balance import scale_invariant
 from hessdiag.results.numbers import geometric_mean, percent, short, spread
-from hessdiag.results.records import NumbersRecord, Record
-from hessdiag.results.report import SPREAD_KEYS, Report
+from hessdiag.results.records import Record
+from hessdiag.results.report import SPREAD_KEYS, Report, scale_invariant
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 from hessdiag.surgery import rescale_weight
 from hessdiag.torch_arguments import check_model
@@ -37,7 +36,7 @@ SYMBOLS = {"avg_sq_singular_value": "σ²", "gamma": "γ", "nu": "ν"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WeightPrescription(NumbersRecord):
+class WeightPrescription(Record):
     """The change of one weight, with its σ² before and after.
 
     Attributes:

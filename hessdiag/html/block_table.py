@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from hessdiag.html.cells import Cell, exact
 from hessdiag.plots.block_rows import row_names
+from hessdiag.results.report import COLUMNS as ATTRIBUTES
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.tables.report_table import ATTRIBUTES
-from hessdiag.tables.report_table import COLUMNS as TITLES
-from hessdiag.tables.report_table import rows as texts_of
+from hessdiag.results.report import cells as texts_of
 
 # What the columns of the text table are called in full.
 MEANINGS = {
@@ -25,7 +24,7 @@ MEANINGS = {
     "relative": "theory over measurement, divided by its geometric mean over the weight blocks",
 }
 FIRST = ("block", "σ²", "± %")
-COLUMNS = (*FIRST, *(title for title in TITLES if title not in FIRST))  # in the order of the page
+COLUMNS = (*FIRST, *(title for title in ATTRIBUTES if title not in FIRST))  # in the order of the page
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,8 @@ def rows(report: Report) -> list[Row]:
     room = max(0.0, 1.0 - (high - low)) / 2  # a decade at least, so that equal blocks look equal
     names, drawn = [block.name for block in report.blocks], row_names(report.blocks)
     found = []
-    for number, (block, texts) in enumerate(zip(report.blocks, texts_of(report), strict=True)):
-        by_title = dict(zip(TITLES, texts, strict=True))
+    for number, block in enumerate(report.blocks):
+        by_title = dict(zip(ATTRIBUTES, texts_of(block), strict=True))
         cells = tuple(_cell(block, title, by_title[title]) for title in COLUMNS[1:])
         place, extreme = _place(block, low - room, high + room), _extreme(block, sizes)
         found.append(Row(block, number, names.index(drawn[number]), cells, place, extreme))

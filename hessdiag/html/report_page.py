@@ -10,11 +10,8 @@ from hessdiag.html.block_table import COLUMNS, MEANINGS, rows
 from hessdiag.html.environment import environment
 from hessdiag.html.figures import report_pictures
 from hessdiag.html.text import embedded
-from hessdiag.results.balance import BALANCED, UNBALANCED, weigh
-from hessdiag.results.judgement import Balance
-from hessdiag.results.rate_balance import balance_sentence
-from hessdiag.results.report import Report
-from hessdiag.tables.report_table import read, sampling
+from hessdiag.results.findings import BALANCED, UNBALANCED, Balance
+from hessdiag.results.report import Report, read, sampling
 
 MATRICES = {"ggn": "Gauss-Newton matrix", "hessian": "Hessian"}
 VIEWS = {"example": "of each example, averaged over the batch", "batch": "of the mean loss of the batch"}
@@ -50,18 +47,19 @@ class Gauge:
 
 def render(report: Report) -> str:
     """Write the whole page; the same report gives the same text."""
-    balance = weigh(report)
+    verdict = report.verdict
+    balance = verdict.balance
     named = dict.fromkeys(finding.rule for finding in report.findings)
     return (
         environment()
         .get_template("report_page.html.jinja")
         .render(
             report=report,
-            verdict=report.verdict,
+            verdict=verdict,
             balance=balance,
             level=balance.level,
             tone=TONES.get(balance.level, balance.level),
-            sentence=balance_sentence(report, balance),
+            sentence=balance.sentence,
             gauge=Gauge.of(balance) if len(report.weights) > 1 and balance.factor > 0 else None,
             thresholds=(BALANCED, UNBALANCED),
             columns=COLUMNS,
@@ -69,7 +67,7 @@ def render(report: Report) -> str:
             rows=rows(report),
             explanations={rule: CATALOGUE[rule] for rule in named if rule in CATALOGUE},
             places={block.name: number for number, block in enumerate(report.blocks)},
-            sampling=sampling(report) if any(block.ended != "exact" for block in report.blocks) else "",
+            sampling=sampling(report),
             read=read(report),
             matrix=MATRICES.get(report.matrix, report.matrix),
             view=VIEWS.get(report.per, report.per),
@@ -84,7 +82,7 @@ def render(report: Report) -> str:
 
 def settings(report: Report) -> list[tuple[str, str]]:
     """List what the report was asked for and measured on, by the names of its attributes."""
-    names = [name for name in report.written_fields() if name not in NOT_SETTINGS]
+    names = [name for name in report.file_keys() if name not in NOT_SETTINGS]
     return [(name.replace("_", " "), str(getattr(report, name))) for name in names]
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from hessdiag.errors import HessdiagError
-from hessdiag.network.block_record import BlockRecord, Kind
 from hessdiag.network.layers import fans_of, has_rule, initialised_layers, is_linear, looks_up
+from hessdiag.results.blocks import BlockRecord, Kind
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from hessdiag.plots.heatmaps import Labels, draw_colourbar, draw_panel, label_ou
 from hessdiag.plots.labels import number, short_labels
 from hessdiag.plots.row_places import INITIALISATIONS, mark_rows
 from hessdiag.plots.ticks import label_decades
-from hessdiag.results.balance import BALANCED, UNBALANCED
+from hessdiag.results.findings import BALANCED, UNBALANCED
 from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
 
 MAX_MAPS = 6

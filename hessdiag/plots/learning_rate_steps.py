@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from hessdiag.plots import style
 from hessdiag.plots.frame import frame
 from hessdiag.plots.ticks import label_decades
-from hessdiag.results.learning_rate_report import NAMES, LearningRates
+from hessdiag.results.learning_rates import NAMES, LearningRates
 
 SIZE = (5.6, 2.8)  # inches
 MARGIN = 1.6  # factor between the data and the edge of the axis

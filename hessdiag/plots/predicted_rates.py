@@ -15,8 +15,8 @@ from hessdiag.plots import style
 from hessdiag.plots.frame import frame, head
 from hessdiag.plots.labels import number
 from hessdiag.plots.ticks import label_decades
-from hessdiag.results.learning_rate_report import NAMES
 from hessdiag.results.learning_rate_study import RateRow, RateStudy, score
+from hessdiag.results.learning_rates import NAMES
 
 SIZE = (8.6, 3.3)  # inches
 MARGIN = 2.0  # factor between the best rates and the ends of an axis

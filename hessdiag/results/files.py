@@ -4,7 +4,6 @@ import os
 import tempfile
 from pathlib import Path
 
-from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 
 
@@ -37,7 +36,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
     """As `write_text`, for bytes."""
-    check_kind("path", path, (str, os.PathLike), "name a file")
+    if not isinstance(path, str | os.PathLike):
+        raise HessdiagError(f"path is of type {type(path).__name__}: name a file")
     target = Path(path)
     temporary = None
     try:

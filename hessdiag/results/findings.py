@@ -1,14 +1,36 @@
-"""What a rule has to say about a network: the number, the threshold that it passed, where, and what to do."""
+"""What is said of a network: findings of rules, the balance of its weights, and the verdict.
+
+The level of the verdict comes from the findings only. The balance stands beside it: healthy networks may be unbalanced
+by many orders of magnitude. Its factor is the largest over the smallest average squared singular value σ² among the
+weights. σ² is the mean of *squared* singular values, so that curvatures, and the learning rates that suit them, differ
+by the root of that factor. Where σ² was sampled, the sentence claims no more than the sampling noise allows.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
+import numpy as np
+
+from hessdiag.results.blocks import BlockReport
+from hessdiag.results.numbers import short, spread
 from hessdiag.results.records import Record
+from hessdiag.suggestions import few
 
 Severity = Literal["fault", "warning", "note"]
+BalanceLevel = Literal["balanced", "uneven", "unbalanced", "undecided"]
+VerdictLevel = Literal["healthy", "suspicious", "faulty", "undecided"]
+
 GRAVITY: tuple[Severity, ...] = ("fault", "warning", "note")
+BALANCED = 2.0  # below it
+UNBALANCED = 10.0  # above it
+CONFIDENCE = 0.95
+MAX_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +59,169 @@ class Finding(Record):
         return f"{self.rule} {self.severity}: {self.message} {self.advice}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Balance(Record):
+    """How equally the weights are curved.
+
+    Attributes:
+        level: `"balanced"` (factor below 2), `"uneven"` (2 to 10), `"unbalanced"` (above 10, or a weight without any
+            curvature), or `"undecided"` where there is nothing to compare, a value is undefined, or lost in noise.
+        sentence: the balance in plain words. It holds names from the model: escape it where that matters.
+        notes: what the sentence leaves out, a sentence each.
+        factor: largest over smallest σ² among the weights, as in `Report.spread`.
+        low, high: interval around `factor` that sampling noise leaves open, at 95 %; equal to it where σ² is exact.
+    """
+
+    level: BalanceLevel
+    sentence: str
+    notes: tuple[str, ...]
+    factor: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Record):
+    """What a reader should take away.
+
+    Attributes:
+        level: `"faulty"` (a rule found a fault), `"suspicious"` (a warning), `"healthy"` (neither; notes do not count)
+            or `"undecided"` where the network's signals were not measured.
+        sentence: the verdict in plain words. It holds names from the model: escape it where that matters.
+        balance: the statement on σ², see `Balance`.
+    """
+
+    level: VerdictLevel
+    sentence: str
+    balance: Balance
+
+
 def is_as_grave(finding: Finding, severity: Severity) -> bool:
     """Whether a finding is as grave as `severity`, or graver."""
     return GRAVITY.index(finding.severity) <= GRAVITY.index(severity)
+
+
+def judge(findings: Sequence[Finding]) -> tuple[VerdictLevel, str]:
+    """Judge findings, the gravest first, on a network whose signals are known: level and sentence.
+
+    >>> judge([])
+    ('healthy', 'Healthy: no problem found.')
+    """
+    counts = Counter(finding.severity for finding in findings)
+    found = ", ".join(f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in GRAVITY if counts[kind])
+    if not counts["fault"] and not counts["warning"]:
+        return "healthy", f"Healthy: no problem found{f' ({found})' if found else ''}."
+    first = findings[0]
+    level: VerdictLevel = "faulty" if counts["fault"] else "suspicious"
+    where = few(first.blocks, 1) or "the model"
+    return level, f"{level.capitalize()}: {found}; look first at {where} ({first.rule})."
+
+
+def level_of(factor: float) -> BalanceLevel:
+    """The level of a factor that is known exactly.
+
+    >>> [level_of(f) for f in (1.0, 1.99, 2.0, 10.0, 10.1, float("inf"), float("nan"))]
+    ['balanced', 'balanced', 'uneven', 'uneven', 'unbalanced', 'unbalanced', 'undecided']
+    """
+    if math.isnan(factor):
+        return "undecided"
+    return "balanced" if factor < BALANCED else "uneven" if factor <= UNBALANCED else "unbalanced"
+
+
+def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = ()) -> Balance:
+    """Weigh the weights of a report.
+
+    Args:
+        weights: the blocks to compare; biases and scalars do not count.
+        invariant: names of those to leave out, because the network does not depend on their scale.
+    """
+    kept = [block for block in weights if block.name not in invariant]
+    sizes = [block.avg_sq_singular_value for block in kept]
+    curved = [block for block, size in zip(kept, sizes, strict=True) if 0 < size < math.inf]
+    factor = _factor(curved)
+    level, sentence = _judge_sizes(kept, curved, factor)
+    if len(curved) < len(kept):
+        factor = (spread(sizes),) * 3
+    notes = (f"Not compared: {few(invariant)}. A normalisation follows, so that their scale does not matter.",)
+    value, low, high = factor
+    return Balance(level=level, sentence=sentence, notes=notes if invariant else (), factor=value, low=low, high=high)
+
+
+def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
+    """Largest over smallest σ², and the interval that sampling noise leaves open."""
+    if not blocks:
+        return math.nan, math.nan, math.nan
+    value = spread([block.avg_sq_singular_value for block in blocks])
+    if all(block.stderr == 0 for block in blocks):
+        return value, value, value
+    logs = np.log([block.avg_sq_singular_value for block in blocks])  # (L,)
+    errors = np.array([block.relative_stderr for block in blocks])  # (L,), standard errors of logs
+    errors[~(errors < MAX_ERROR)] = np.inf
+    apart = logs[:, None] - logs  # (L, L)
+    # Intervals that hold for all pairs at once (Bonferroni): the extremes of many noisy blocks differ by chance.
+    count = len(blocks)
+    z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (count * (count - 1))) if count > 1 else 1.0
+    noise = np.where(np.eye(count, dtype=bool), 0.0, z * np.hypot(errors[:, None], errors))
+    with np.errstate(over="ignore"):
+        return value, float(np.exp((apart - noise).max())), float(np.exp((apart + noise).max()))
+
+
+def _judge_sizes(
+    weights: Sequence[BlockReport], curved: Sequence[BlockReport], factor: tuple[float, float, float]
+) -> tuple[BalanceLevel, str]:
+    """Level and sentence where some σ² is missing; of the others, see `_judge_factor`."""
+    undefined = [block.name for block in weights if not math.isfinite(block.avg_sq_singular_value)]
+    lost = [block.name for block in weights if block.avg_sq_singular_value <= 0 < block.stderr]
+    flat = [block.name for block in weights if block.avg_sq_singular_value <= 0 and block.name not in lost]
+    value, low, high = factor
+    interval = "" if low == value == high else f" ({short(low)} to {short(high)} with sampling noise)"
+    others = f" The other {len(curved)} are within {short(value)}×{interval}." if len(curved) > 1 else ""
+    if not weights:
+        return "undecided", "Undecided: no weight was measured."
+    if undefined:
+        return "undecided", f"Undecided: the curvature of {few(undefined)} is undefined or infinite.{others}"
+    if len(weights) == 1:
+        return "undecided", f"Undecided: {weights[0].name} is the only weight."
+    if lost:
+        level: BalanceLevel = "unbalanced" if level_of(low) == "unbalanced" else "undecided"
+        return level, f"{level.capitalize()}: sampling noise hides the curvature of {few(lost)}.{others}"
+    if not curved:
+        return "undecided", "Undecided: no weight has any curvature on this batch."
+    if flat:
+        return (
+            "unbalanced",
+            f"Unbalanced: no curvature on this batch at {few(flat)}: it may not reach the loss.{others}",
+        )
+    return _judge_factor(curved, factor)
+
+
+def _judge_factor(curved: Sequence[BlockReport], factor: tuple[float, float, float]) -> tuple[BalanceLevel, str]:
+    """Level and sentence on two weights or more, all with positive σ²."""
+    value, low, high = factor
+    largest = max(curved, key=lambda block: block.avg_sq_singular_value).name
+    smallest = min(reversed(curved), key=lambda block: block.avg_sq_singular_value).name
+    level = level_of(value)
+    may_be_noise = low == 1.0 < high
+    if may_be_noise and level_of(high) != "balanced":
+        return "undecided", (
+            f"Undecided: {largest} seems to have {short(value)}× the average squared singular value of {smallest},"
+            f" but sampling noise allows up to {short(high)}×."
+        )
+    noise = "" if level_of(low) == level_of(high) else f" ({short(low)} to {short(high)} with sampling noise)"
+    tail = f", {short(math.sqrt(value))}× the curvature."
+    if level == "balanced":
+        tail = ", within the sampling noise." if may_be_noise else "."
+    elif level == "unbalanced":
+        tail += " Many networks that train well are unbalanced."
+    sentence = f"{largest} has {short(value)}× the average squared singular value of {smallest}"
+    return level, f"{level.capitalize()}: {sentence}{noise}{tail}"
+
+
+def list_findings(sentence: str, findings: Sequence[Finding], *, most: int = 4) -> list[str]:
+    """Lines of a verdict with the gravest findings below it, `most` of them in full."""
+    lines = [sentence, *(f"  {finding}" for finding in findings[:most])]
+    if more := findings[most:]:
+        lines.append(f"  and {len(more)} more: {', '.join(f'{f.rule} {f.severity}' for f in more)}")
+    if findings:
+        lines.append(f"  (`hessdiag explain {findings[0].rule}` says why)")
+    return lines

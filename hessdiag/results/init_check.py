@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hessdiag.results.balance import level_of
+from hessdiag.results.findings import level_of
 from hessdiag.results.numbers import Array, short, spread
 from hessdiag.results.records import Record
-from hessdiag.results.rendering import Paged
 from hessdiag.results.setups import Setups
 from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 
@@ -197,7 +196,7 @@ class WidthSweep(Record):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class InitCheck(Printed, Paged, Record):
+class InitCheck(Printed, Record):
     """An initialisation against others on one network; see `hessdiag.check_init`.
 
     Attributes:

@@ -1,14 +1,22 @@
-"""The learning rate of an optimiser, as a plain record."""
+"""Learning rates of several optimisers for one network, and what they were measured on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from hessdiag.results.records import NumbersRecord
+from hessdiag.results.numbers import Z95, short, short_error, with_error
+from hessdiag.results.records import Record
+from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
+
+NAMES = {"sgd": "SGD", "momentum": "SGD, momentum 0.9", "adam": "Adam"}
+TITLES = ("optimizer", "learning rate", "± by the steps", "along the steps")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LearningRate(NumbersRecord):
+class LearningRate(Record):
     """Where quadratic models of the loss are lowest along the directions u of an optimiser: Σ g·u / Σ uᵀGu.
 
     g is the gradient of a batch and G its Gauss-Newton matrix. SGD moves along u = g. A rate is NaN where the models
@@ -25,3 +33,91 @@ class LearningRate(NumbersRecord):
     stderr: float
     examples: int = 0
     steps: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, repr=False)
+class LearningRates(Printed, Record, Mapping[str, LearningRate]):
+    """A mapping from optimisers to their learning rates; printing it shows the table.
+
+    Attributes:
+        rates: by optimiser: `"sgd"`, `"momentum"` (SGD with momentum 0.9) or `"adam"`.
+        model: name of its class, or what was typed.
+        loss: name of the loss.
+        data: what the examples are, such as `"random normal"`; empty where they were passed.
+        init: what the weights are.
+        batch_size: examples in the batch of a virtual step.
+        fresh: whether slopes and curvatures are of other examples than the directions.
+        seed: of what was drawn.
+        device, dtype: where and in what precision.
+        versions: of hessdiag and torch.
+    """
+
+    schema: ClassVar[str] = "hessdiag.learning-rates/1"
+
+    rates: Mapping[str, LearningRate]
+    model: str
+    loss: str
+    data: str = ""
+    init: str = "as given"
+    batch_size: int = 0
+    fresh: bool = True
+    seed: int = 0
+    device: str = "cpu"
+    dtype: str = "float32"
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def random_data(self) -> bool:
+        """Whether the examples were drawn at random, so that the rates are not those of anyone's data."""
+        return self.data.startswith("random")
+
+    def __getitem__(self, optimizer: str) -> LearningRate:
+        """The rate of an optimiser."""
+        return self.rates[optimizer]
+
+    def __iter__(self) -> Iterator[str]:
+        """The optimisers."""
+        return iter(self.rates)
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.rates)
+
+    def text(self, detail: Detail = "table") -> str:
+        """Return the rates (`"brief"`), and the table with how far they may be off."""
+        warnings = self._warnings()
+        if detail == "brief":
+            lines = [f"{NAMES[name]}: {with_error(rate.value, Z95 * rate.stderr)}" for name, rate in self.items()]
+            return plain_text([*lines, *warnings])
+        steps = max((len(rate.steps) for rate in self.values()), default=0)
+        examples = f"batches of {self.batch_size} examples, measured on fresh ones"
+        if not self.fresh:
+            examples = f"the same {self.batch_size} examples: eight batches or more are better"
+        parts: list[str | TextTable] = [
+            f"{self.model}: learning rates before training, weights {self.init}, loss {self.loss}",
+            f"{steps} virtual steps on {examples}" + (f" ({self.data})" if self.data else ""),
+            "",
+            TextTable(TITLES, [self._cells(optimizer) for optimizer in self]),
+            "",
+            "Constant rates for the first hundreds of steps: the best one is often a factor 1.5 off, and now and then"
+            " 4.",
+            "± by the steps: 1.96 standard errors, as the steps scatter. Along the steps: lowest to highest rate.",
+        ]
+        return plain_text([*parts, *warnings])
+
+    def _cells(self, optimizer: str) -> list[str]:
+        rate = self[optimizer]
+        falling = [each for each in rate.steps if each > 0]
+        along = f"{short(min(falling))}–{short(max(falling))}" if falling else "–"
+        return [NAMES[optimizer], short(rate.value), short_error(Z95 * rate.stderr, rate.value), along]
+
+    def _warnings(self) -> list[str]:
+        lines = []
+        if self.random_data:
+            lines.append(f"! These rates are for random data ({self.data}, random targets): measure them on yours.")
+        if dead := [NAMES[name] for name, rate in self.items() if math.isnan(rate.value)]:
+            lines.append(
+                f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples does not fall, or"
+                " has no curvature."
+            )
+        return lines

@@ -9,7 +9,7 @@ from statistics import median
 from typing import ClassVar
 
 from hessdiag.errors import HessdiagError
-from hessdiag.network.block_record import BlockRecord
+from hessdiag.results.blocks import BlockRecord
 from hessdiag.results.numbers import short, spread
 from hessdiag.results.records import Record
 from hessdiag.results.report import Report

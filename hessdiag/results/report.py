@@ -12,137 +12,40 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hessdiag.errors import HessdiagError
-from hessdiag.network.block_record import BlockRecord
+from hessdiag.results.blocks import BlockReport, Ended, Heatmap
 from hessdiag.results.files import write_text
-from hessdiag.results.findings import Finding
-from hessdiag.results.judgement import Verdict
-from hessdiag.results.numbers import Array, normalize, spread
-from hessdiag.results.records import WRITTEN, NumbersRecord, Record
-from hessdiag.results.rendering import Paged, Plots, Tabled, render
+from hessdiag.results.findings import Finding, Verdict, judge, list_findings, weigh
+from hessdiag.results.numbers import percent, short, spread
+from hessdiag.results.records import Record
 from hessdiag.results.signals import Signals
+from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 
 if TYPE_CHECKING:
     import pandas as pd
 
+__all__ = ["COLUMNS", "SPREAD_KEYS", "BlockReport", "Ended", "Heatmap", "Report", "cells", "scale_invariant"]
 
-SCHEMA = "hessdiag.report/1"
-
-Ended = Literal["exact", "rtol", "budget"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class BlockReport(NumbersRecord, BlockRecord):
-    """One block of parameters: what it is, what the theory says of it, and what was measured.
-
-    Attributes:
-        name, kind, layer, shape, numel, fan_in, fan_out, kernel, groups: what it is, see `BlockRecord`.
-        sites_in, sites_out: positions at which the layer reads and writes, per example (rho squared for an image).
-        activation_scaling: n_l rho_l^2 E[dx_l^2] E[x_l^2] (Eq. 1 of arXiv 1906.04267).
-        gamma: extrinsic scaling factor, of weights, biases and scalars alike.
-        gamma_intrinsic: activation_scaling / (P E[W^2]^2), which needs no output of the layer.
-        gamma_curvature: `gamma` with the gradient replaced by the back-propagated S u, with S the Hessian of the loss
-            in the outputs and u ~ N(0, E[y^2]); free of the loss's own constant.
-        nu: weight-gradient ratio E[dW^2] / E[W^2]; NaN for parameters that are all zero.
-        weight_sq: E[W^2].
-        avg_sq_singular_value: ||G||_F^2 / P of the diagonal block. Sampled values have no bias, so that one
-            that is lost in noise may come out below 0.
-        stderr: standard error of `avg_sq_singular_value` as an estimate for this batch; 0 where it is exact. It is
-            widened for few samples: the value +- 1.96 stderr is a 95 % interval.
-        ratio: gamma / avg_sq_singular_value, theory over measurement.
-        relative_ratio: ratio / geometric mean of the ratios of all weight blocks.
-        products: matrix-vector products per example (or per batch) spent on the block; 0 for the closed form.
-        ended: what came of the sampling: `"exact"` (nothing to sample), `"rtol"` (reached) or `"budget"` (it was not).
-        x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l^2], E[x_{l+1}^2], E[dx_l^2] and E[dx_{l+1}^2] of the layer
-            that holds the block, the gradients being those of one example's loss; NaN where it is neither linear nor
-            convolutional, or holds a block that several layers share.
-    """
-
-    derived: ClassVar[tuple[str, ...]] = ("relative_curvature",)
-
-    sites_in: int
-    sites_out: int
-    activation_scaling: float
-    gamma: float
-    gamma_intrinsic: float
-    gamma_curvature: float
-    nu: float
-    weight_sq: float
-    avg_sq_singular_value: float
-    stderr: float
-    ratio: float
-    relative_ratio: float
-    products: int
-    ended: Ended
-    x_sq: float = math.nan
-    out_sq: float = math.nan
-    x_gradient_sq: float = math.nan
-    out_gradient_sq: float = math.nan
-
-    @property
-    def relative_curvature(self) -> float:
-        """P sigma^2 E[W^2]^2: squared curvature for a *relative* change, free of where between layers a scale sits."""
-        return self.numel * self.avg_sq_singular_value * self.weight_sq**2
-
-    @property
-    def relative_stderr(self) -> float:
-        """stderr / avg_sq_singular_value; 0 where nothing was sampled, NaN where the estimate is not above 0."""
-        if self.ended == "exact":
-            return 0.0
-        return self.stderr / self.avg_sq_singular_value if self.avg_sq_singular_value > 0 else math.nan
-
-    @property
-    def lost_in_noise(self) -> bool:
-        """Whether a sampled sigma^2 is smaller than its standard error, or below 0: it tells but an upper bound."""
-        return self.stderr > 0 and self.avg_sq_singular_value < self.stderr
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Heatmap(Record):
-    """Squared Frobenius norms of all L x L weight blocks of the Hessian or Gauss-Newton matrix.
-
-    Attributes:
-        names: the L weight blocks, in execution order.
-        numel: their numbers of entries P.
-        frobenius_sq: (L, L) array, ||H_ij||_F^2.
-        stderr: (L, L) array, standard errors of `frobenius_sq` for this batch; 0 where exact.
-    """
-
-    names: tuple[str, ...]
-    numel: tuple[int, ...]
-    frobenius_sq: Array
-    stderr: Array
-
-    def __post_init__(self) -> None:
-        for key in ("frobenius_sq", "stderr"):
-            if getattr(self, key).size == 0:  # JSON has one empty list for a map of no blocks
-                object.__setattr__(self, key, np.zeros((0, 0)))
-
-    def normalized(self) -> Array:
-        """||H_ij||_F^2 / sqrt(P_i P_j): symmetric, and the average squared singular value on the diagonal.
-
-        >>> Heatmap(names=("a",), numel=(4,), frobenius_sq=np.array([[8.0]]), stderr=np.zeros((1, 1))).normalized()
-        array([[2.]])
-        """
-        return normalize(self.frobenius_sq, self.numel)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Heatmap):
-            return NotImplemented
-        return (
-            self.names == other.names
-            and self.numel == other.numel
-            and np.array_equal(self.frobenius_sq, other.frobenius_sq, equal_nan=True)
-            and np.array_equal(self.stderr, other.stderr, equal_nan=True)
-        )
+SPREAD_KEYS = ("gamma", "nu", "avg_sq_singular_value")
+COLUMNS = {  # titles, with the attributes of a block that they show; the last ones go first where it is narrow
+    "block": "name",
+    "shape": "shape",
+    "γ": "gamma",
+    "ν": "nu",
+    "σ²": "avg_sq_singular_value",
+    "± %": "stderr",
+    "γ/σ²": "ratio",
+    "relative": "relative_ratio",
+    "ς": "activation_scaling",
+    "γ curv.": "gamma_curvature",
+}
+BLIND = 1e-4  # share of a gradient along its weight: about 1 in general, rounding where the network is blind to it
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Report(Tabled, Paged, Record):
+class Report(Printed, Record):
     """The diagnostic of one network on one batch. Its `repr` is the table.
 
     Attributes:
@@ -155,7 +58,7 @@ class Report(Tabled, Paged, Record):
         seed, batch_size, batches, outputs, rtol: settings; `batch_size` is the number of examples of all `batches`
             together, `outputs` the number of outputs of the network per example.
         batches_read, batches_given: how many batches of the data were read, and how many there are: null where the data
-            does not say. 0 read in a report that is older than this.
+            does not say.
         device, dtype, versions: what it ran on.
         peak_memory: bytes by which the peak of the process, or of torch on the GPU, rose while measuring. No result,
             hence in no file; 0 in a report that was read back.
@@ -165,9 +68,10 @@ class Report(Tabled, Paged, Record):
         output_sq, output_variance: E[y^2] and E[y^2] - E[y]^2 of the network's outputs.
     """
 
-    schema: ClassVar[str] = SCHEMA
-    derived: ClassVar[tuple[str, ...]] = ("spread", "verdict")
+    schema: ClassVar[str] = "hessdiag.report/2"
+    derived: ClassVar[tuple[str, ...]] = ("verdict", "spread")
 
+    findings: tuple[Finding, ...] = ()
     blocks: tuple[BlockReport, ...]
     heatmap: Heatmap
     skipped: tuple[tuple[str, str], ...]
@@ -186,15 +90,14 @@ class Report(Tabled, Paged, Record):
     dtype: str
     data: str = "as given"
     batches: int = 1
-    batches_read: int = field(default=0, compare=False, metadata=WRITTEN)
-    batches_given: int | None = field(default=None, compare=False, metadata=WRITTEN)
+    batches_read: int = field(default=0, compare=False)
+    batches_given: int | None = field(default=None, compare=False)
     versions: Mapping[str, str] = field(default_factory=dict)
-    peak_memory: int = field(default=0, compare=False)
-    findings: tuple[Finding, ...] = ()
-    signals: Signals | None = None
-    signals_missing: str = ""
+    peak_memory: int = field(default=0, compare=False, metadata={"file": False})
     output_sq: float = math.nan
     output_variance: float = math.nan
+    signals: Signals | None = None
+    signals_missing: str = ""
 
     def __iter__(self) -> Iterator[BlockReport]:
         """The blocks, in execution order."""
@@ -222,26 +125,15 @@ class Report(Tabled, Paged, Record):
         """Whether there is a block of that name, or that very block."""
         return any(block in (each.name, each) for each in self.blocks)
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return str(render("fragment", self))
-
-    @property
-    def plot(self) -> Plots:
-        """Figures of it: `report.plot.layers()`, `.heatmap()` and `.ratios()`."""
-        return Plots(self)
-
     @property
     def verdict(self) -> Verdict:
-        """Whether the network is healthy, and how equally its blocks are curved."""
-        return cast(Verdict, render("verdict", self))
-
-    def to_record(self) -> dict[str, Any]:
-        """Return everything by name, the verdict and what was found first."""
-        record = super().to_record()
-        first = {"schema": self.schema, "verdict": self.verdict, "findings": self.findings}
-        last = {"signals": record["signals"], "signals_missing": self.signals_missing}
-        return first | {key: value for key, value in record.items() if key not in {*first, *last}} | last
+        """Whether the network is healthy, and how equally its weights are curved."""
+        balance = weigh(self.weights, invariant=scale_invariant(self))
+        if self.signals is None:
+            why = self.signals_missing or "the report was written without them"
+            return Verdict(level="undecided", sentence=f"Undecided: no signals were measured ({why}).", balance=balance)
+        level, sentence = judge(self.findings)
+        return Verdict(level=level, sentence=sentence, balance=balance)
 
     @property
     def weights(self) -> tuple[BlockReport, ...]:
@@ -270,8 +162,86 @@ class Report(Tabled, Paged, Record):
             write_text(path, stream.getvalue())
         return stream.getvalue()
 
+    def text(self, detail: Detail = "table") -> str:
+        """Return the verdict with the gravest findings and the balance (`"brief"`), and the table of all blocks."""
+        whole = detail == "whole"
+        verdict = self.verdict
+        balance = [verdict.balance.sentence, *verdict.balance.notes]
+        parts: list[str | TextTable] = [*list_findings(verdict.sentence, self.findings, most=10**6 if whole else 4)]
+        if detail == "brief":
+            return plain_text([*parts, *balance])
+        table = TextTable(tuple(COLUMNS), [cells(block) for block in self.blocks], left=2)
+        parts += ["", *self.header(), "", table, "", *self.summary(), *balance]
+        parts += grouped("not measured:", self.skipped, whole=whole)
+        if whole:
+            shown = ", ".join(f"{title} {name}" for title, name in COLUMNS.items() if title not in (name, "block"))
+            parts.append(f"attributes (and keys of the JSON) behind the columns: {shown}")
+        return plain_text(parts, whole=whole)
 
-SPREAD_KEYS = ("gamma", "nu", "avg_sq_singular_value")
+    def header(self) -> list[str]:
+        """Lines on what was measured, of what."""
+        matrix = {"ggn": "Gauss-Newton", "hessian": "Hessian"}[self.matrix]
+        view = "of each example, averaged" if self.per == "example" else "of the batch mean"
+        lines = [
+            f"{self.model}, init {self.init}: {matrix} {view}",
+            f"loss {self.loss}, batch {self.batch_size} ({self.data}), seed {self.seed}, {self.device} {self.dtype}",
+        ]
+        return [*lines, *filter(None, [read(self)]), f"method {self.method} ({self.method_reason})"]
+
+    def summary(self) -> list[str]:
+        """Lines on the spread over the weights, and on what ended the sampling."""
+        symbols = zip(("γ", "ν", "σ²"), SPREAD_KEYS, strict=True)
+        spreads = "   ".join(f"{symbol} {short(self.spread[key])}" for symbol, key in symbols)
+        lines = [f"spread over weight blocks, max/min:  {spreads}"]
+        return [*lines, *filter(None, [sampling(self)])]
+
+
+def read(report: Report) -> str:
+    """How many batches of how many were read, and what reads more; nothing where there is only one."""
+    count, given = report.batches_read, report.batches_given
+    if count == 0 or given == 1:
+        return ""
+    if count == given:
+        return f"all {given} batches of the data read"
+    first = f"{count} of {given} batches" if given else "first batch" if count == 1 else f"first {count} batches"
+    return f"{first} of the data read: --batches N or --batches all (in Python batches=N or None) reads more"
+
+
+def sampling(report: Report) -> str:
+    """What came of the random directions; nothing where all is exact."""
+    sampled = [block for block in report.blocks if block.ended != "exact"]
+    if not sampled:
+        return ""
+    most = max(block.products for block in report.blocks)
+    missed = [b.name for b in sampled if b.ended == "budget" and not 0 < b.relative_stderr <= report.rtol]
+    where = f" on {', '.join(missed)}" if missed else ""
+    ended = "missed" if missed else "reached"
+    return f"sampling: rtol {report.rtol:g} {ended} with at most {most} products a block{where}"
+
+
+def cells(block: BlockReport) -> list[str]:
+    """Texts of one row, in the order of `COLUMNS`."""
+    lost = block.lost_in_noise
+    return [
+        block.name,
+        size(block.shape),
+        short(block.gamma),
+        short(block.nu),
+        "undecided" if lost else short(block.avg_sq_singular_value),
+        "exact" if block.ended == "exact" else percent(math.nan if lost else block.relative_stderr),
+        short(math.nan if lost else block.ratio),
+        short(math.nan if lost else block.relative_ratio),
+        short(block.activation_scaling),
+        short(block.gamma_curvature),
+    ]
+
+
+def scale_invariant(report: Report) -> tuple[str, ...]:
+    """Name the weights to whose scale the network is blind: no vector that is sent back sees it."""
+    if report.signals is None:
+        return ()
+    radial = {p.name: p.radial for p in report.signals.parameters}
+    return tuple(b.name for b in report.weights if radial.get(b.name, math.inf) < BLIND)
 
 
 def _csv_cell(value: Any) -> Any:

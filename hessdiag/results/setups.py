@@ -13,14 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
-from hessdiag.results.files import write_text
 from hessdiag.results.numbers import Array, normalize, spread
-from hessdiag.results.records import Record, complete, dumps, loads
+from hessdiag.results.records import Record
 from hessdiag.results.report import Report
-
-SCHEMA = "hessdiag.setups/1"
 
 COLUMNS = (
     "activation_scaling",
@@ -49,7 +45,7 @@ class Setups(Record):
             set-up s has seed `seed + s`.
     """
 
-    schema: ClassVar[str] = SCHEMA
+    schema: ClassVar[str] = "hessdiag.setups/1"
 
     names: tuple[str, ...]
     numel: tuple[int, ...]
@@ -91,10 +87,10 @@ class Setups(Record):
         """
         if isinstance(reports, Report):  # which is iterable, too: over its blocks
             raise HessdiagError("reports is a Report: pass a list of reports")
-        check_kind("reports", reports, Iterable, "pass a list of reports")
         reports = tuple(reports)
         for report in reports:
-            check_kind("a report", report, Report, "pass reports of hessdiag.diagnose, or Report.from_json(file)")
+            if not isinstance(report, Report):
+                raise HessdiagError(f"a report is of type {type(report).__name__}: pass reports of hessdiag.diagnose")
         if not reports:
             raise HessdiagError("no set-ups were measured: ask for at least 1")
         first = reports[0]
@@ -136,19 +132,20 @@ class Setups(Record):
         )
 
 
-STUDY_SCHEMA = "hessdiag.study/1"
+@dataclass(frozen=True, eq=False)
+class Study(Record):
+    """Several experiments: what a figure with several panels is drawn from."""
+
+    schema: ClassVar[str] = "hessdiag.study/1"
+
+    panels: tuple[Setups, ...]
 
 
 def study_to_json(panels: Iterable[Setups], path: str | os.PathLike[str] | None = None) -> str:
-    """Several `Setups` in one JSON text: what a figure with several panels is drawn from."""
-    text = dumps({"schema": STUDY_SCHEMA, "panels": [panel.to_record() for panel in panels]})
-    if path is not None:
-        write_text(path, text)
-    return text
+    """Several `Setups` in one JSON text."""
+    return Study(tuple(panels)).to_json(path)
 
 
 def study_from_json(source: str | os.PathLike[str]) -> tuple[Setups, ...]:
     """Read back what `study_to_json` wrote."""
-    record = loads(source, STUDY_SCHEMA)
-    with complete(STUDY_SCHEMA):
-        return tuple(Setups.from_record(panel) for panel in record["panels"])
+    return Study.from_json(source).panels

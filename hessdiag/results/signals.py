@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hessdiag.results.records import NumbersRecord
+from hessdiag.results.records import Record
 
 Gradient = Literal["some", "zero", "none"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LayerSignals(NumbersRecord):
+class LayerSignals(Record):
     """What one module with parameters of its own read and wrote in its first call.
 
     Attributes:
@@ -62,7 +62,7 @@ class LayerSignals(NumbersRecord):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ParameterSignals(NumbersRecord):
+class ParameterSignals(Record):
     """One parameter: its statistics, and whether a gradient reaches it.
 
     Attributes:
@@ -108,7 +108,7 @@ class ParameterSignals(NumbersRecord):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Signals(NumbersRecord):
+class Signals(Record):
     """Signals of a network on some examples of a batch.
 
     Attributes:

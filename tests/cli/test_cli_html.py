@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hessdiag import to_html
 from hessdiag.__main__ import main
 from hessdiag.results.report import Report
 
@@ -19,13 +20,13 @@ def test_saves_the_page_and_prints_the_table(tmp_path: Path, capsys: pytest.Capt
     said = capsys.readouterr()
     assert "spread over weight blocks" in said.out
     assert str(page) in said.err
-    assert page.read_text(encoding="utf-8") == Report.from_json(json).to_html()
+    assert page.read_text(encoding="utf-8") == to_html(Report.from_json(json))
 
 
 def test_goes_with_json_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--html", str(tmp_path / "page.html"), "--json", "-"]) == 0
     report = Report.from_json(capsys.readouterr().out)
-    assert report.to_html() == (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert to_html(report) == (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("target", ["missing/page.html", "."])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hessdiag.results.learning_rate_report import LearningRates
+from hessdiag.results.learning_rates import LearningRates
 
 OWN = """
 import torch

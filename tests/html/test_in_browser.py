@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hessdiag import to_html
 from hessdiag.results.report import Report
 from tests.browser import Browser, launched
 from tests.html.test_report_page import HOSTILE, Page
@@ -35,7 +36,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pages") / "report.html"
-    report().to_html(path)
+    to_html(report(), path)
     return path
 
 
@@ -126,7 +127,8 @@ def test_links_on_a_figure_cover_the_rows_of_the_picture(browser: Browser, page:
 
 def test_names_run_nothing_and_the_policy_refuses_nothing_of_ours(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "hostile.html"
-    build_report([build_block(name) for name in HOSTILE], model="</title><script>alert(1)</script>").to_html(path)
+    report = build_report([build_block(name) for name in HOSTILE], model="</title><script>alert(1)</script>")
+    to_html(report, path)
     browser.open(path, width=1280)
     browser.evaluate(BUTTON.format(0) + ".click()")
     assert browser.evaluate(STATES)[0] == "ascending"

@@ -17,16 +17,14 @@ from xml.etree import ElementTree
 import pytest
 
 import hessdiag
+from hessdiag import to_html
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.errors import HessdiagError
 from hessdiag.html.block_table import rows
 from hessdiag.plots.style import DARK, LIGHT
-from hessdiag.results.balance import weigh
 from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import short
-from hessdiag.results.rate_balance import balance_sentence
-from hessdiag.results.report import BlockReport, Report
-from hessdiag.tables.report_table import COLUMNS, cells
+from hessdiag.results.report import COLUMNS, BlockReport, Report, cells
 from tests.synthetic import build_block, build_report
 
 VOID = {"meta", "br", "hr", "img", "source", "wbr", "input", "link"}
@@ -127,7 +125,7 @@ class Pages(dict[str, str]):
     """Each once it is asked for: workers of a run have different tests."""
 
     def __missing__(self, name: str) -> str:
-        return self.setdefault(name, AWKWARD[name].to_html())
+        return self.setdefault(name, to_html(AWKWARD[name]))
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +247,7 @@ def test_a_dollar_in_a_name_is_drawn_as_one(pages: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", ["several", "hostile", "many"])
 def test_the_same_report_gives_the_same_bytes(pages: dict[str, str], name: str) -> None:
     report = Report.from_json(AWKWARD[name].to_json())
-    assert report.to_html() == pages[name]
+    assert to_html(report) == pages[name]
 
 
 def test_is_read_without_seeing(pages: dict[str, str]) -> None:
@@ -275,7 +273,7 @@ def test_is_read_without_seeing(pages: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", AWKWARD)
 def test_says_what_the_text_table_says(pages: dict[str, str], name: str) -> None:
     report, page = AWKWARD[name], Page(pages[name])
-    assert balance_sentence(report, weigh(report)).split("x\x07")[0] in page.text("p")
+    assert report.verdict.balance.sentence.split("x\x07")[0] in page.text("p")
     header = page.text("thead")
     assert all(column in header for column in COLUMNS)
     body = page.text("tbody")
@@ -290,15 +288,15 @@ def test_says_what_ended_the_sampling_and_what_was_left_out(pages: dict[str, str
         "Sampling: rtol 0.05 missed with at most 400 products a block on conv1.weight" in Page(pages["budget"]).text()
     )
     assert "Nothing was left out" in pages["several"]
-    left_out = replace(several(), skipped=(("norm.weight", "normalisation layers are not blocks"),)).to_html()
+    left_out = to_html(replace(several(), skipped=(("norm.weight", "normalisation layers are not blocks"),)))
     assert "normalisation layers are not blocks" in left_out
     assert "Nothing was left out" not in left_out
 
 
 def test_says_how_many_batches_were_read() -> None:
-    page = replace(several(), batches_read=2, batches_given=9).to_html()
+    page = to_html(replace(several(), batches_read=2, batches_given=9))
     assert "2 of 9 batches of the data read: --batches N or --batches all" in Page(page).text("p")
-    assert "of the data read" not in several().to_html()
+    assert "of the data read" not in to_html(several())
 
 
 def test_says_per_example_or_per_batch(pages: dict[str, str]) -> None:
@@ -334,7 +332,7 @@ def test_every_title_of_a_table_is_a_button_that_says_what_it_means(pages: dict[
 def test_titles_of_cells_hold_all_digits() -> None:
     known = {"activation_scaling": 0.1 + 0.2, "gamma": 1 / 3, "avg_sq_singular_value": 2 / 3, "stderr": 1 / 7}
     blocks = [build_block("a.weight", **known, ended="rtol"), build_block("b.weight", nu=math.nan)]
-    page = Page(build_report(blocks).to_html())
+    page = Page(to_html(build_report(blocks)))
     assert [a["title"] for a in cells_of(page, "ς")] == ["0.30000000000000004", "1.0"]
     assert cells_of(page, "γ")[0]["title"] == "0.3333333333333333"
     assert cells_of(page, "σ²")[0]["title"] == "0.6666666666666666 ± 0.14285714285714285"
@@ -369,7 +367,7 @@ def test_a_finding_leads_to_its_blocks() -> None:
     named = Finding(
         rule="HD201", severity="warning", blocks=("fc.weight", "x"), message="m", advice="a", value=1.0, threshold=1.0
     )
-    page = Page(replace(several(), findings=(named,)).to_html())
+    page = Page(to_html(replace(several(), findings=(named,))))
     at = next(i for i, (tag, a) in enumerate(page.elements) if a.get("class") == "advice")
     assert page.elements[at + 1] == ("a", {"href": "#block-3"})
 
@@ -377,7 +375,7 @@ def test_a_finding_leads_to_its_blocks() -> None:
 def test_a_finding_is_explained_where_it_stands() -> None:
     words = {"severity": "note", "blocks": (), "message": "m", "advice": "a", "value": 36.6, "threshold": 4.0}
     findings = tuple(Finding(rule=rule, **words) for rule in (*CATALOGUE, "HD999"))
-    page = Page(replace(several(), findings=findings).to_html())
+    page = Page(to_html(replace(several(), findings=findings)))
     folded = [attributes for tag, attributes in page.elements if tag == "details"]
     assert folded == [{}] * len(CATALOGUE)  # closed until it is asked for, and none for a rule that is not known
     said, told = page.text("summary"), page.text("dd")
@@ -411,17 +409,17 @@ def test_a_block_without_a_place_has_no_dot() -> None:
 
 def test_is_written_whole_or_refused(pages: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hessdiag.html.report_page.render", lambda report: pages["several"])
-    assert several().to_html(tmp_path / "page.html") == pages["several"]
+    assert to_html(several(), tmp_path / "page.html") == pages["several"]
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == pages["several"]
     with pytest.raises(HessdiagError, match="cannot write"):
-        several().to_html(tmp_path / "missing" / "page.html")
+        to_html(several(), tmp_path / "missing" / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_needs_no_torch() -> None:
     code = (
-        "import sys; from tests.synthetic import build_block, build_report;"
-        "build_report([build_block('a.weight')]).to_html(); assert 'torch' not in sys.modules"
+        "import sys, hessdiag; from tests.synthetic import build_block, build_report;"
+        "hessdiag.to_html(build_report([build_block('a.weight')])); assert 'torch' not in sys.modules"
     )
     root = Path(hessdiag.__file__).parents[1]
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from hessdiag import plots
-from hessdiag.results.learning_rate_report import LearningRates
-from hessdiag.results.learning_rates import LearningRate
+from hessdiag.results.learning_rates import LearningRate, LearningRates
 
 
 def rates(**each: LearningRate) -> LearningRates:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import hessdiag
-from hessdiag.results.numbers import spread
 from hessdiag.results.report import BlockReport, Heatmap, Report
 from tests.networks import build
 from tests.reports import build_block, build_report
@@ -122,7 +121,7 @@ def test_json_has_the_keys_of_the_contract() -> None:
     model, x = build("conv groups")
     record = strict(hessdiag.diagnose(model, x).to_json())
     assert set(record) >= KEYS
-    assert record["schema"] == "hessdiag.report/1"
+    assert record["schema"] == "hessdiag.report/2"
     assert all(set(block) >= BLOCK_KEYS for block in record["blocks"])
     assert set(record["heatmap"]) >= {"names", "frobenius_sq", "stderr"}
     assert set(record["spread"]) == {"gamma", "nu", "avg_sq_singular_value"}
@@ -162,10 +161,10 @@ def test_what_was_skipped_is_kept_with_its_reason() -> None:
     ("source", "message"),
     [
         ("{not json", "not valid JSON"),
-        ("{}", "schema None, expected 'hessdiag.report/1'"),
+        ("{}", "schema None, expected 'hessdiag.report/2'"),
         ('{"schema": "hessdiag.setups/1"}', "schema 'hessdiag.setups/1', expected"),
-        ('{"schema": "hessdiag.report/2"}', "schema 'hessdiag.report/2', expected"),
-        ('{"schema": "hessdiag.report/1"}', "damaged"),
+        ('{"schema": "hessdiag.report/1"}', "'hessdiag.report/2'; another version of hessdiag wrote it: measure again"),
+        ('{"schema": "hessdiag.report/2"}', "damaged"),
         (damaged(build_report(), blocks=[{"name": "a"}]), "damaged"),
         (damaged(build_report(), blocks=3), "damaged"),
         (damaged(build_report(), loss=...), "damaged"),
@@ -216,23 +215,6 @@ def test_csv_of_a_name_with_a_comma_is_one_cell() -> None:
     assert [row["name"] for row in csv.DictReader(io.StringIO(text))] == ['a,"b"']
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([2.0, 8.0, 4.0], 4.0),
-        ([3.0], 1.0),
-        ([0.0, 2.0], math.inf),
-        ([0.0, 0.0], math.nan),
-        ([], math.nan),
-        ([1.0, math.nan], math.nan),
-        ([math.nan, 1.0], math.nan),
-        ([1.0, math.inf], math.inf),
-    ],
-)
-def test_spread_is_largest_over_smallest(values: list[float], expected: float) -> None:
-    assert spread(values) == pytest.approx(expected, nan_ok=True)
-
-
 def test_the_spread_of_a_report_is_over_its_weights() -> None:
     blocks = [
         build_block(name="a.weight", gamma=1.0, nu=5.0, avg_sq_singular_value=2.0),
@@ -276,8 +258,22 @@ def test_reading_a_report_needs_no_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "report.json")], check=True, stdout=subprocess.DEVNULL)
 
 
-def test_a_layer_in_place_of_a_block_is_told_its_blocks() -> None:
-    report = build_report()
-    layer = report.blocks[0].name.rpartition(".")[0]
-    with pytest.raises(hessdiag.HessdiagError, match=f"no block '{layer}': ask for {report.blocks[0].name}"):
-        report[layer]
+def test_blocks_by_name_and_in_turn() -> None:
+    second = build_block(name="fc2.weight")
+    report = build_report(build_block(), second, skipped=(("norm.weight", "vector of 6"),))
+    assert report["fc2.weight"] is second
+    assert [block.name for block in report] == ["fc1.weight", "fc2.weight"]
+    for name, message in (
+        ("norm.weight", r"no block 'norm\.weight': vector of 6"),
+        ("fc3", r"no block 'fc3': it has 2 blocks, see report\.blocks"),
+        ("fc1", "no block 'fc1': ask for fc1.weight"),
+    ):
+        with pytest.raises(hessdiag.HessdiagError, match=message):
+            report[name]
+
+
+def test_relative_curvature_is_in_the_file() -> None:
+    block = build_block(numel=12, avg_sq_singular_value=2.0, weight_sq=0.5)
+    assert block.relative_curvature == 12 * 2.0 * 0.25
+    assert json.loads(build_report(block).to_json())["blocks"][0]["relative_curvature"] == 6.0
+    assert BlockReport.from_dict(block.to_dict()) == block

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from hessdiag.results.report import BlockReport, Report
+from hessdiag.results.report import COLUMNS, BlockReport, Report
 from hessdiag.results.text_table import WIDTH, fit_names
-from hessdiag.tables import report_table
 from tests.reports import build_block, build_report
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "table.txt"
@@ -153,8 +152,8 @@ def test_the_error_is_relative_to_the_value() -> None:
         build_report(build_block(), build_block(name="b", stderr=0.02, ended="rtol"), heatmap=build_report().heatmap)
     )
     assert "exact" in exact.split()
-    assert exact.split()[7] == "exact"
-    assert sampled.split()[7] == "1.0"  # 0.02 / 2 in percent
+    assert exact.split()[5] == "exact"
+    assert sampled.split()[5] == "1.0"  # 0.02 / 2 in percent
 
 
 def test_sampling_says_what_ended_it() -> None:
@@ -175,7 +174,7 @@ def test_what_was_not_measured_is_listed_with_its_reason() -> None:
 @pytest.mark.parametrize("name", ["[bold]x[/bold]", "[/nothing]", ":smile:", "layers[0].weight", "\\[x]"])
 def test_names_are_shown_as_they_are(name: str) -> None:
     report = build_report(build_block(name=name), model=name, skipped=((name, name),))
-    assert repr(report).count(name) == 5  # model, row, verdict, and twice below
+    assert repr(report).count(name) == 5  # model, row, balance, and twice below
 
 
 def test_names_of_one_network_stay_apart() -> None:
@@ -222,9 +221,9 @@ def test_every_column_says_which_attribute_it_shows() -> None:
     page = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| (.+?) \| `(\w+)` \|", page, re.MULTILINE)
     legend = {title: name for titles, name in told for title in titles.split(", ")}
-    whole = report_table.render_whole(mixed_report()).split()
-    assert set(report_table.ATTRIBUTES.values()) <= {f.name for f in dataclasses.fields(BlockReport)}
-    for title, name in report_table.ATTRIBUTES.items():
+    whole = mixed_report().text("whole").split()
+    assert set(COLUMNS.values()) <= {f.name for f in dataclasses.fields(BlockReport)}
+    for title, name in COLUMNS.items():
         if title not in ("block", "shape"):
             assert legend[title] == name
             assert f"{name}," in whole or name in whole
@@ -246,4 +245,4 @@ def test_relative_standard_error(values: dict[str, Any], expected: float) -> Non
 def test_what_is_lost_in_noise_is_undecided(value: float, stderr: float) -> None:
     lost = build_block(name="b", avg_sq_singular_value=value, stderr=stderr, ended="budget", products=20)
     _, _, row = rows_of(build_report(build_block(), lost, method="sketch", heatmap=build_report().heatmap))
-    assert row.split()[6:] == ["undecided", "–", "–", "–"]
+    assert row.split()[4:8] == ["undecided", "–", "–", "–"]

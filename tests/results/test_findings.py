@@ -1,0 +1,215 @@
+"""Verdict and balance of a report: right about the numbers, and never surer than the noise allows."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import hessdiag
+from hessdiag import Report
+from hessdiag.results.blocks import BlockReport
+from hessdiag.results.findings import Balance, Finding, Severity, weigh
+from tests import reports
+from tests.signals import network
+from tests.synthetic import build_block
+
+
+def weights(*sizes: float, error: float = 0.0, names: str = "abcdefgh") -> list[BlockReport]:
+    """Weights with these σ², each with the same relative standard error."""
+    ended = "rtol" if error else "exact"
+    return [
+        build_block(f"{name}.weight", avg_sq_singular_value=size, stderr=error * size, ended=ended)
+        for name, size in zip(names, sizes, strict=False)
+    ]
+
+
+def of(*sizes: float, error: float = 0.0) -> Balance:
+    return weigh(weights(*sizes, error=error))
+
+
+@pytest.mark.parametrize(
+    ("factor", "level"),
+    [(1.0, "balanced"), (1.999, "balanced"), (2.0, "uneven"), (10.0, "uneven"), (10.01, "unbalanced")],
+)
+def test_the_level_follows_the_factor(factor: float, level: str) -> None:
+    for scale in (1.0, 1e-30, 1e30):
+        balance = of(scale, factor * scale)
+        assert balance.level == level
+        assert balance.sentence.lower().startswith(level)
+        assert balance.factor == balance.low == balance.high == pytest.approx(factor)
+        assert "noise" not in balance.sentence
+        assert balance.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "level", "sentence"),
+    [
+        ((1.0, 1.3), "balanced", "Balanced: b.weight has 1.30× the average squared singular value of a.weight."),
+        (
+            (3.2, 1.0),
+            "uneven",
+            "Uneven: a.weight has 3.20× the average squared singular value of b.weight, 1.79× the curvature.",
+        ),
+        (
+            (2.0, 1.0, 40.0),
+            "unbalanced",
+            "Unbalanced: c.weight has 40.0× the average squared singular value of b.weight, 6.32× the curvature. Many"
+            " networks that train well are unbalanced.",
+        ),
+        ((), "undecided", "Undecided: no weight was measured."),
+        ((5.0,), "undecided", "Undecided: a.weight is the only weight."),
+        ((0.0, 0.0), "undecided", "Undecided: no weight has any curvature on this batch."),
+        (
+            (1.0, 0.0, 1.2),
+            "unbalanced",
+            "Unbalanced: no curvature on this batch at b.weight: it may not reach the loss. The other 2 are within"
+            " 1.20×.",
+        ),
+        (
+            (1.0, math.nan, 40.0),
+            "undecided",
+            "Undecided: the curvature of b.weight is undefined or infinite. The other 2 are within 40.0×.",
+        ),
+        ((1.0, math.inf), "undecided", "Undecided: the curvature of b.weight is undefined or infinite."),
+    ],
+)
+def test_sentences_on_exact_numbers(sizes: tuple[float, ...], level: str, sentence: str) -> None:
+    balance = of(*sizes)
+    assert (balance.level, balance.sentence) == (level, sentence)
+    spread = reports.build_report(*weights(*sizes), heatmap=reports.build_report().heatmap).spread
+    assert balance.factor == pytest.approx(spread["avg_sq_singular_value"], nan_ok=True)
+
+
+def test_noise_is_said_where_it_matters() -> None:
+    within = of(1.0, 1.1, error=0.05)
+    assert within.sentence == (
+        "Balanced: b.weight has 1.10× the average squared singular value of a.weight, within the sampling noise."
+    )
+    for factor in (1.1, 3.0, 15.0):
+        hidden = of(1.0, factor, error=1.0)
+        assert (hidden.level, hidden.low) == ("undecided", 1.0)
+        assert "but sampling noise allows up to" in hidden.sentence
+    between = of(1.0, 2.2, error=0.1)
+    assert between.level == "uneven"
+    assert "(1.67 to 2.90 with sampling noise)" in between.sentence
+    assert (of(1.0, 1.8, error=0.1).level, "with sampling noise" in of(1.0, 1.8, error=0.1).sentence) == (
+        "balanced",
+        True,
+    )
+    noisy, exact = of(1.0, 40.0, error=0.05), of(1.0, 40.0)
+    assert noisy.sentence == exact.sentence
+    assert noisy.low < exact.factor < noisy.high
+
+
+def test_interval_of_two_weights_in_closed_form() -> None:
+    balance = of(1.0, 5.0, error=0.1)
+    room = 1.959964 * math.hypot(0.1, 0.1)
+    assert math.log(balance.factor / balance.low) == pytest.approx(room, rel=1e-6)
+    assert math.log(balance.high / balance.factor) == pytest.approx(room, rel=1e-6)
+
+
+@pytest.mark.parametrize("error", [math.nan, math.inf, 0.9])
+def test_unknown_noise_is_no_evidence(error: float) -> None:
+    assert of(1.0, 30.0, error=error).level == "undecided"
+    assert of(1.0, 30.0, error=error).high == math.inf
+
+
+@pytest.mark.parametrize("count", [2, 5, 60])
+def test_equal_weights_rarely_look_different(count: int) -> None:
+    """The interval holds for all pairs at once: of many equal weights the extremes differ by chance."""
+    rng = np.random.default_rng(3)
+    error, trials = 0.1, 400
+    names = [f"{i}" for i in range(count)]
+    draws = np.exp(error * rng.standard_normal((trials, count)))
+    false_alarms = sum(weigh(weights(*draw, error=error, names=names)).low > 1.0 for draw in draws)
+    assert false_alarms <= 0.05 * trials + 3 * math.sqrt(0.05 * 0.95 * trials)
+
+
+def test_exact_weights_stay_apart_beside_noisy_ones() -> None:
+    *exact, last = weights(1.0, 40.0, 2.0)
+    balance = weigh([*exact, replace(last, stderr=20.0, ended="budget")])
+    assert (balance.level, balance.low) == ("unbalanced", pytest.approx(40.0))
+
+
+@pytest.mark.parametrize(
+    ("value", "last", "level"), [(-0.5, 3.0, "undecided"), (0.0, 3.0, "undecided"), (-1.0, 300.0, "unbalanced")]
+)
+def test_a_sampled_value_below_zero_is_no_missing_curvature(value: float, last: float, level: str) -> None:
+    first, lost, other = weights(1.0, 2.0, last, error=0.02)
+    balance = weigh([first, replace(lost, avg_sq_singular_value=value, stderr=1.0, ended="budget"), other])
+    assert balance.level == level
+    assert "sampling noise hides the curvature of b.weight. The other 2" in balance.sentence
+
+
+def test_what_is_invariant_is_left_out_and_said() -> None:
+    balance = weigh(weights(1.0, 1e-9, 1.5), invariant=["b.weight"])
+    assert balance.factor == 1.5
+    assert balance.notes == ("Not compared: b.weight. A normalisation follows, so that their scale does not matter.",)
+
+
+def finding(severity: Severity, rule: str = "HD202", name: str = "fc1.weight") -> Finding:
+    return Finding(
+        rule=rule,
+        severity=severity,
+        blocks=(name, "fc2.weight"),
+        message=f"A {severity} <b>here</b>.",
+        advice="Do this.",
+        value=5.0,
+        threshold=4.0,
+    )
+
+
+def report_with(*severities: Severity) -> Report:
+    return reports.build_report(findings=tuple(map(finding, severities)), signals=network())
+
+
+@pytest.mark.parametrize(
+    ("severities", "level", "sentence"),
+    [
+        ((), "healthy", "Healthy: no problem found."),
+        (("note",), "healthy", "Healthy: no problem found (1 note)."),
+        (
+            ("warning", "note"),
+            "suspicious",
+            "Suspicious: 1 warning, 1 note; look first at fc1.weight and 1 more (HD202).",
+        ),
+        (
+            ("fault", "fault", "note"),
+            "faulty",
+            "Faulty: 2 faults, 1 note; look first at fc1.weight and 1 more (HD202).",
+        ),
+    ],
+)
+def test_the_gravest_finding_decides(severities: tuple[Severity, ...], level: str, sentence: str) -> None:
+    verdict = report_with(*severities).verdict
+    assert (verdict.level, verdict.sentence) == (level, sentence)
+
+
+def test_without_signals_it_is_undecided() -> None:
+    assert reports.build_report().verdict.level == "undecided"
+    assert "(ValueError: no)" in reports.build_report(signals_missing="ValueError: no").verdict.sentence
+
+
+def test_table_page_and_json_begin_with_the_verdict() -> None:
+    report = report_with("fault", "note")
+    lines = repr(report).splitlines()
+    assert lines[0] == report.verdict.sentence
+    assert lines[1] == "  HD202 fault: A fault <b>here</b>. Do this."
+    page = hessdiag.to_html(report)
+    assert 0 < page.index("Faulty: 1 fault") < page.index("A fault &lt;b&gt;here&lt;/b&gt;.") < page.index("<table")
+    assert list(json.loads(report.to_json()))[:4] == ["schema", "verdict", "spread", "findings"]
+    assert Report.from_json(report.to_json()) == report
+
+
+def test_many_findings_are_summed_up() -> None:
+    report = report_with(*["fault"] * 3, *["warning"] * 3, *["note"] * 2)
+    text = " ".join(repr(report).split())
+    assert text.count("Do this.") == 4
+    assert "and 4 more: HD202 warning, HD202 warning, HD202 note, HD202 note" in text
+    assert "(`hessdiag explain HD202` says why)" in text
+    assert report.text("whole").count("Do this.") == 8
+    assert repr(report).splitlines()[0] == report.text("brief").splitlines()[0]

@@ -1,0 +1,56 @@
+"""Numbers as tables and sentences show them, and spreads of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hessdiag.results.numbers import percent, short, short_error, spread, with_error
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_has_three_digits_and_one_style_of_exponent(value: float) -> None:
+    text = short(value)
+    assert float(text) == float(f"{value:.2e}")
+    mantissa, _, power = text.lstrip("-").partition("e")
+    digits = mantissa.replace(".", "").lstrip("0")
+    assert value == 0 or (len(digits) == 3 or digits[3:].strip("0") == "")
+    assert "+" not in text
+    assert power == str(int(power)) if power else 1e-3 <= abs(float(text)) < 1e5 or value == 0
+
+
+@given(st.floats(1e-30, 1e30), st.floats(1e-6, 1e3))
+def test_an_error_is_rounded_to_its_value(value: float, relative: float) -> None:
+    error = relative * value
+    shown = float(short_error(error, value))
+    place = 10.0 ** (int(f"{value:.2e}".split("e")[1]) - 2)  # of the last digit of the value
+    assert abs(shown - error) <= max(0.5 * place * (1 + 1e-9), 0.005 * error * 1.01)
+    assert shown > 0
+    assert with_error(value, error) == f"{short(value)} ± {short_error(error, value)}"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "0"), (4e-4, "<0.1"), (6e-4, "0.1"), (0.05, "5.0"), (0.9996, "100"), (12.0, "1200")]
+)
+def test_percents_have_a_tenth(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([2.0, 8.0, 4.0], 4.0),
+        ([3.0], 1.0),
+        ([0.0, 2.0], math.inf),
+        ([0.0, 0.0], math.nan),
+        ([], math.nan),
+        ([1.0, math.nan], math.nan),
+        ([math.nan, 1.0], math.nan),
+        ([1.0, math.inf], math.inf),
+    ],
+)
+def test_spread_is_largest_over_smallest(values: list[float], expected: float) -> None:
+    assert spread(values) == pytest.approx(expected, nan_ok=True)
