@@ -44,10 +44,9 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `to_json` writes as plain dicts, lists and numbers; undefined numbers are None."""
-        fields, derived = (
-            {key: _plain(getattr(self, key)) for key in keys} for keys in (self.file_keys(), self.derived)
-        )
-        return {"schema": self.schema} | derived | fields if self.schema else fields | derived
+        held = {key: _plain(getattr(self, key)) for key in self.file_keys()}
+        derived = {key: _plain(getattr(self, key)) for key in self.derived}
+        return {"schema": self.schema} | derived | held if self.schema else held | derived
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return JSON text, which `from_json` reads back exactly; also write it to `path` when one is given."""
