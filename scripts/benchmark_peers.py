@@ -50,12 +50,12 @@ from floors import (
     measure_peak,
     other_operations,
 )
+from hessdiag.derivatives.drawn_classes import DRAWS as CLASSES
 from peers import Peer
 from torch import Tensor, nn
 
 from hessdiag.curvature.batch_cost import ROWS
 from hessdiag.curvature.classes import may_draw_classes
-from hessdiag.derivatives.drawn_classes import DRAWS as CLASSES
 from hessdiag.derivatives.losses import CrossEntropy
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks

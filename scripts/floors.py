@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import owners_of
-from hessdiag.network.hooks import trace
+from hessdiag.network.trace import trace
 
 BYTES = 4  # of a number
 

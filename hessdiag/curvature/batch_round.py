@@ -21,7 +21,7 @@ from hessdiag.curvature.estimators.student import skewed_dof, widening
 from hessdiag.curvature.rounds import Total, degrees_of_freedom, rounding_of
 from hessdiag.curvature.sent_directions import sent_back
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import sent_to_blocks, watch
+from hessdiag.derivatives.backward import block_vjps, trace_blocks
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
@@ -149,14 +149,14 @@ class BatchSketch:
 
 def _grams(problem: Problem, directions: Directions, seed: int, part: Batch) -> tuple[Tensor, Tensor]:
     """z_ia^T J_i J_j^T S z_jb and z_ia^T J_i J_j^T z_jb of all blocks, (L, g, m, g, m); A^T J J^T A for both."""
-    seen = watch(problem.model, part, problem.blocks)
+    seen = trace_blocks(problem.model, part, problem.blocks)
     z = directions.draw(problem, part, seen, seed)
     cotangents = sent_back(problem, part, seen.y.detach(), z)
     m, count = len(z), len(cotangents)
     grams = torch.zeros(
         len(problem.blocks), part.size, count, part.size, count, dtype=torch.float64, device=cotangents.device
     )
-    for number, jacobian in sent_to_blocks(problem.model, part, problem.blocks, seen, cotangents):
+    for number, jacobian in block_vjps(problem.model, part, problem.blocks, seen, cotangents):
         if jacobian is not None:
             grams[number].copy_(jacobian.cross(jacobian).detach())
     if problem.loss.has_root:

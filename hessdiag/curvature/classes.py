@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import logits_call
+from hessdiag.derivatives.backward import logits_call
 from hessdiag.derivatives.cross_entropy import CrossEntropy
-from hessdiag.derivatives.drawn_classes import DrawnClasses
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.hooks import Trace
+from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.shapes import NetworkShape
+from hessdiag.network.trace import Trace
 
 MANY_CLASSES, MANY_POSITIONS = 1024, 16  # from which classes are drawn: often in all, but each class seldom
 
@@ -28,7 +28,7 @@ def may_draw_classes(problem: Problem, shape: NetworkShape) -> bool:
 
 def draw_classes(
     problem: Problem, part: Batch, seen: Trace, *, count: int, seed: int, name: str, examples: Collection[int]
-) -> DrawnClasses | None:
+) -> SampledSoftmax | None:
     """`count` cotangents φ with E φφᵀ = S for the `examples` of a part; None where they are to be other ones.
 
     Drawn where all blocks have a rule, and a linear layer writes the logits of one label at every position.
@@ -41,7 +41,7 @@ def draw_classes(
     weights = loss.label_weights(y, part.targets) if loss.class_dim % y.dim() == y.dim() - 1 else None
     if weights is None or part.targets is None:
         return None
-    return DrawnClasses.draw(y, weights, part.targets, count=count, seed=seed, name=name, examples=examples)
+    return SampledSoftmax.draw(y, weights, count=count, seed=seed, name=name, examples=examples)
 
 
 def _may_draw(problem: Problem, *, positions: int, classes: int) -> bool:

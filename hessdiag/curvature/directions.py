@@ -12,7 +12,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss, sides_of
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.seeds import gaussians, stream
-from hessdiag.network.hooks import Trace
+from hessdiag.network.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel
 from hessdiag.execution.memory import is_out_of_memory
 from hessdiag.network.blocks import Block
-from hessdiag.network.hooks import LayerCall, Trace
 from hessdiag.network.layers import CONVOLUTIONS, looks_up, stores_inputs_first
+from hessdiag.network.trace import LayerCall, Trace
 
 TOGETHER = 4  # displacements that share a forward pass, and are in memory at once
 

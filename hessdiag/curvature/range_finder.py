@@ -16,12 +16,12 @@ from torch import Tensor
 
 from hessdiag.curvature.displacements import Factors, displaced_calls, moved_outputs
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import unit_cotangents
+from hessdiag.derivatives.backward import unit_cotangents
 from hessdiag.derivatives.functional import FunctionalModel, tangent
 from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.memory import is_out_of_memory
 from hessdiag.network.blocks import Block, block_parameter
-from hessdiag.network.hooks import Trace
+from hessdiag.network.trace import Trace
 
 
 def range_basis(

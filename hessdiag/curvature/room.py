@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from torch import Tensor
+from dataclasses import dataclass
 
 from hessdiag.execution.memory import Memory
-from hessdiag.network.hooks import Pieces
 from hessdiag.network.shapes import SENT_AT_ONCE, NetworkShape
 
 
@@ -19,13 +16,11 @@ class Room:
         shape: of the network.
         memory: that may be taken.
         drawn: whether gradients in the outputs are `hessdiag.derivatives.drawn_classes`.
-        kept: memory of `Pieces`, which all pilots and rounds share.
     """
 
     shape: NetworkShape
     memory: Memory
     drawn: bool = False
-    kept: dict[int, Tensor] = field(default_factory=dict)
 
     def examples(self, cotangents: int) -> int:
         """Examples that are measured at once when so many cotangents of each are sent back."""
@@ -41,8 +36,8 @@ class Room:
         """Cotangents of one example that can be sent back, if need be in several passes."""
         return max(self.together, self.shape.most_in_pieces(self.memory.total, drawn=self.drawn))
 
-    def pieces(self, cotangents: int) -> Pieces | None:
-        """In which they are sent back; None for all at once."""
+    def at_once(self, cotangents: int) -> int | None:
+        """How many are sent back together; None for all."""
         if cotangents <= self.together and not self.shape.pays_in_pieces(cotangents):
             return None
-        return Pieces(SENT_AT_ONCE, self.kept)
+        return SENT_AT_ONCE

@@ -10,11 +10,11 @@ from torch import Tensor
 from hessdiag.curvature.classes import draw_classes
 from hessdiag.curvature.directions import Directions
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import sent_to_blocks, watch
-from hessdiag.derivatives.drawn_classes import DrawnClasses
+from hessdiag.derivatives.backward import block_vjps, trace_blocks
 from hessdiag.derivatives.losses import hessian_products, root_products
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.hooks import Pieces, Trace
+from hessdiag.derivatives.sampled_softmax import SampledSoftmax
+from hessdiag.network.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Sent:
     grams: Tensor
 
     @classmethod
-    def of(cls, problem: Problem, part: Batch, directions: Directions, seed: int, pieces: Pieces | None = None) -> Sent:
-        """Of a part of the batch; the cotangents in `pieces`, if not all fit."""
-        seen = watch(problem.model, part, problem.blocks)
+    def of(cls, problem: Problem, part: Batch, directions: Directions, seed: int, at_once: int | None = None) -> Sent:
+        """Of a part of the batch; the cotangents `at_once`, if not all fit."""
+        seen = trace_blocks(problem.model, part, problem.blocks)
         every = _cotangents(problem, part, directions, seen, seed)
         blocks, count = len(problem.blocks), len(every)
         both = torch.zeros(part.size, blocks, count, count, dtype=torch.float64, device=seen.y.device)
-        for number, jacobian in sent_to_blocks(problem.model, part, problem.blocks, seen, every, pieces=pieces):
+        for number, jacobian in block_vjps(problem.model, part, problem.blocks, seen, every, at_once=at_once):
             if jacobian is not None:
                 both[:, number] = jacobian.gram().detach()
         if problem.loss.has_root:
@@ -44,7 +44,9 @@ class Sent:
         return cls(both[:, :, :half, half:], both[:, :, :half, :half])
 
 
-def _cotangents(problem: Problem, part: Batch, directions: Directions, seen: Trace, seed: int) -> Tensor | DrawnClasses:
+def _cotangents(
+    problem: Problem, part: Batch, directions: Directions, seen: Trace, seed: int
+) -> Tensor | SampledSoftmax:
     """Those of directions that are drawn, in whose place they come where the loss has a root."""
     if not directions.fixed:
         name, count = f"classes, {directions.name},", directions.random

@@ -279,10 +279,10 @@ def _round(
     """
     batch, q = problem.batch, directions.random
     cotangents = directions.cotangents(problem.loss)
-    pieces = room.pieces(cotangents)
+    together = room.at_once(cotangents)
 
     def measure(part: Batch) -> Result:
-        sent = Sent.of(problem, part, directions, seed, pieces)
+        sent = Sent.of(problem, part, directions, seed, together)
         sums = pair_sums(sent.curved, sent.grams, fixed=directions.fixed)
         return {**sums, **component_sums(sent.curved, fixed=directions.fixed)} if components else sums
 

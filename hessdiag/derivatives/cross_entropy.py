@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.derivatives.thin_root import ThinRoot
 from hessdiag.errors import HessdiagError
 
 IGNORED = -100  # torch's class index of positions that are left out
@@ -69,23 +68,6 @@ class CrossEntropy:
         t, weight = self._targets(y, targets)
         pv = self._softmax(y) * v
         return (pv - self._softmax(y) * self._sum(pv)) * self._sum(t) * weight
-
-    def thin_root(self, y: Tensor, targets: Tensor | None) -> ThinRoot:
-        """A (B, C, C − 1) with diag(p) − p pᵀ = A Aᵀ, of outputs (B, C) without further positions.
-
-        >>> y, t = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([0])
-        >>> root = CrossEntropy().thin_root(y, t)
-        >>> A, p = root.columns[0] * root.weights[0], y[0].double().softmax(0)
-        >>> bool(torch.allclose(A @ A.T, p.diag() - p.outer(p)))
-        True
-        >>> bool(torch.allclose((root.columns[0] @ root.slope[0]).float(), CrossEntropy().gradient(y, t)[0]))
-        True
-        """
-        t, weight = self._targets(y, targets)
-        p, scale = F.softmax(y.double(), dim=1), (self._sum(t) * weight).double()
-        if bool((t != 0).sum(dim=1).gt(1).any()):  # more than one class, as of smoothed labels
-            return ThinRoot.of_any(p, scale)
-        return ThinRoot.of_labels(p, scale, t.argmax(dim=1))
 
     def root_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
         """A v with S = A Aᵀ: √p∘v − p (√p·v) at every position."""

@@ -18,7 +18,6 @@ from torch.func import vmap
 
 from hessdiag.derivatives.callable_loss import CallableLoss, LoopedLoss, callable_loss, check_mean_over_examples
 from hessdiag.derivatives.cross_entropy import CrossEntropy, class_dimension, cross_entropy_of_module
-from hessdiag.derivatives.thin_root import ThinRoot
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import stream
 
@@ -37,7 +36,6 @@ __all__ = [
     "hessian_products",
     "resolve_loss",
     "root_products",
-    "thin_root",
 ]
 
 LossFunction = Callable[[Tensor, "Tensor | None"], Tensor]
@@ -275,10 +273,3 @@ def hessian_matrix(loss: Loss, y: Tensor, targets: Tensor | None) -> Tensor:
     basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:]).expand(count, *y.shape)
     columns = vmap(lambda v: loss.hessian_product(y, targets, v))(basis)  # (N, B, *out)
     return columns.flatten(2).permute(1, 2, 0)
-
-
-def thin_root(loss: Loss, y: Tensor, targets: Tensor | None) -> ThinRoot | None:
-    """A (B, N, r) with S = A Aᵀ and fewer columns than outputs, where one is known in closed form."""
-    if isinstance(loss, CrossEntropy) and y.dim() == 2 and y.shape[1] > 1:
-        return loss.thin_root(y, targets)
-    return None

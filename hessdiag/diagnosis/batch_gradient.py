@@ -13,7 +13,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import looked_up_in_common, measured_layers
-from hessdiag.network.hooks import Trace, backpropagate, trace
+from hessdiag.network.trace import Trace, backpropagate, trace
 
 
 @dataclass

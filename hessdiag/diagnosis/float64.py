@@ -18,7 +18,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import functional_jacobians
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import Block, block_parameter
-from hessdiag.network.hooks import backpropagate
+from hessdiag.network.trace import backpropagate
 
 TOLERANCE = 1e-4  # of a block's gradient, relative to its size; the model may compute some of it in float32
 ZERO = 1e-12  # of the largest gradient: zero but for rounding

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.jacobian import jacobians_of, rule_fits
-from hessdiag.derivatives.jacobian_form import Jacobian
+from hessdiag.derivatives.backward import jacobians_of, rule_fits
+from hessdiag.derivatives.jacobians import Jacobian
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import Block
-from hessdiag.network.hooks import LayerCall, Trace
+from hessdiag.network.trace import LayerCall, Trace
 
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
 READ_ELSEWHERE = (

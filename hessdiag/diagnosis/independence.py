@@ -24,7 +24,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.memory import is_out_of_memory
 from hessdiag.execution.seeds import stream
-from hessdiag.network.hooks import LayerCall, Trace, backpropagate, trace
+from hessdiag.network.trace import LayerCall, Trace, backpropagate, trace
 from hessdiag.user_code.named_function import one_line
 from hessdiag.user_code.trial import REFUSALS
 
@@ -155,7 +155,7 @@ def check_pairs(
 
     Args:
         model, few: the model, and examples.
-        owners, in_common: as in `hessdiag.network.hooks.trace`.
+        owners, in_common: as in `hessdiag.network.trace.trace`.
         seed: of random cotangents.
         before: outputs of an earlier pass, if they are to be the same.
 

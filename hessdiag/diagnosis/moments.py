@@ -42,7 +42,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.execution.seeds import gaussians, stream
 from hessdiag.execution.work import ALL_HERE, Result, Work
 from hessdiag.network.blocks import block_parameter, looked_up_in_common, measured_layers
-from hessdiag.network.hooks import LayerCall, Trace, backpropagate
+from hessdiag.network.trace import LayerCall, Trace, backpropagate
 
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 CHECKED = 32  # at least so many examples of a batch are given a random cotangent

@@ -15,9 +15,9 @@ from torch.autograd.graph import get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.data.outputs import Outputs, read_outputs
 from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of
-from hessdiag.network.hooks import Trace, trace, writes_outputs
+from hessdiag.network.graph_cuts import LEAST, cut
 from hessdiag.network.layers import CONVOLUTIONS, is_linear
-from hessdiag.network.segments import LEAST, segments
+from hessdiag.network.trace import Trace, trace, writes_outputs
 
 SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory together
 
@@ -72,7 +72,7 @@ class NetworkShape:
         returned: outputs that a layer itself writes, not what is computed of that.
         positions: at which it does.
         parameters: bytes of all of them.
-        stretch: elements that layers write, per example, in the widest of `hessdiag.network.segments`.
+        stretch: elements that layers write, per example, in the widest of `hessdiag.network.graph_cuts`.
     """
 
     layers: dict[str, LayerShape]
@@ -216,7 +216,7 @@ def _stretch(model: nn.Module, blocks: Sequence[Block], seen: Trace, examples: i
     parameters = [block_parameter(model, block) for block in blocks if not block.structured]
     leaves = [get_gradient_edge(parameter) for parameter in parameters if parameter.requires_grad]
     sizes = [math.prod(call.output_shape) // examples for call in calls] + [0] * len(leaves)
-    found = segments(seen.y, [*(call.output_edge for call in calls), *leaves], sizes)
+    found = cut(seen.y, [*(call.output_edge for call in calls), *leaves], sizes)
     return max(sum(sizes[place] for place in stretch.places) for stretch in found)
 
 

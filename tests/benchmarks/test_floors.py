@@ -25,7 +25,7 @@ from floors import (
 from torch import nn
 
 from hessdiag.data.batch import Batch
-from hessdiag.network.hooks import backpropagate, trace
+from hessdiag.network.trace import backpropagate, trace
 
 CPU = torch.device("cpu")
 

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from hessdiag.curvature import range_finder
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import watch
+from hessdiag.derivatives.backward import trace_blocks
 from hessdiag.derivatives.losses import MeanSquaredError
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
-from hessdiag.network.hooks import trace
 from hessdiag.network.preserve import preserve_state
+from hessdiag.network.trace import trace
 from tests.networks import BUILDERS, build
 
 
@@ -55,7 +55,7 @@ def samples(model: nn.Module, x: Tensor, count: int) -> Tensor:
     scales = [1.0 + i for i in range(len(blocks))]
     generator = torch.Generator().manual_seed(0)
     with preserve_state(model, seed=0):
-        moved = range_finder._samples(problem, batch, watch(model, batch, blocks), count, scales, generator)
+        moved = range_finder._samples(problem, batch, trace_blocks(model, batch, blocks), count, scales, generator)
         return torch.stack(list(moved))
 
 

@@ -16,7 +16,6 @@ from hessdiag.derivatives.losses import (
     hessian_products,
     resolve_loss,
     root_products,
-    thin_root,
 )
 from hessdiag.errors import HessdiagError
 
@@ -302,56 +301,3 @@ def test_a_sum_over_examples_is_no_mean_of_a_batch(reduction: str) -> None:
 
 LABELLED = CrossEntropy()
 SMOOTHED = CrossEntropy(weight=torch.tensor([0.3, 1.0, 0.2, 0.7, 2.0, 0.1, 0.9]), label_smoothing=0.2)
-
-
-def few(loss: CrossEntropy, classes: int) -> CrossEntropy:
-    """The loss of its first classes."""
-    weight = None if loss.weight is None else loss.weight[:classes]
-    return CrossEntropy(weight=weight, label_smoothing=loss.label_smoothing)
-
-
-@pytest.mark.parametrize("classes", [2, 3, 7])
-@pytest.mark.parametrize("size", [1.0, 50.0, 1e4])
-@pytest.mark.parametrize("loss", [LABELLED, CrossEntropy(weight=SMOOTHED.weight), SMOOTHED])
-def test_the_thin_root_of_cross_entropy_is_one_of_its_hessian(classes: int, size: float, loss: CrossEntropy) -> None:
-    """Also where probabilities are zero, and of weighted classes."""
-    torch.manual_seed(0)
-    y, t = size * torch.randn(5, classes, dtype=torch.float64), torch.randint(classes, (5,))
-    t[0] = -100
-    root = thin_root(few(loss, classes), y, t)
-    assert root is not None
-    assert root.columns.shape == (5, classes, classes - 1)
-    A = root.columns * root.weights.unsqueeze(1)
-    torch.testing.assert_close(A @ A.mT, hessian_matrix(few(loss, classes), y, t), rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("classes", [2, 3, 7])
-@pytest.mark.parametrize("size", [1.0, 50.0, 1e4])
-@pytest.mark.parametrize("one_hot", [False, True])
-def test_the_thin_root_of_labels_makes_up_the_gradient_of_the_loss(classes: int, size: float, one_hot: bool) -> None:
-    """In single precision as well, where a probability is zero in it."""
-    torch.manual_seed(0)
-    loss = CrossEntropy(weight=torch.arange(1.0, classes + 1))
-    y, t = size * torch.randn(6, classes), torch.randint(classes, (6,))
-    targets = F.one_hot(t, classes) if one_hot else t
-    root = thin_root(loss, y, targets)
-    assert root is not None
-    assert root.slope is not None
-    found = torch.einsum("bcr,br->bc", root.columns.float().double(), root.slope)
-    torch.testing.assert_close(found, loss.gradient(y.double(), targets), rtol=1e-6, atol=1e-15)
-
-
-def test_a_loss_whose_gradient_is_no_column_says_so() -> None:
-    """Smoothed labels, and probabilities as targets."""
-    y = torch.randn(4, 3)
-    for loss, t in [(few(SMOOTHED, 3), torch.tensor([0, 1, 2, 0])), (LABELLED, torch.rand(4, 3))]:
-        root = thin_root(loss, y, t)
-        assert root is not None
-        assert root.slope is None
-
-
-def test_only_cross_entropy_of_one_position_has_a_thin_root() -> None:
-    y = torch.randn(2, 3, 4)
-    assert thin_root(CrossEntropy(), y, torch.zeros(2, 4, dtype=torch.long)) is None
-    assert thin_root(CrossEntropy(), y[:, :1, 0], torch.zeros(2, dtype=torch.long)) is None
-    assert thin_root(MeanSquaredError(), y[:, :, 0], torch.zeros(2, 3)) is None

@@ -5,9 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hessdiag.derivatives.jacobian import unfold, weight_jacobian
-from hessdiag.derivatives.jacobian_form import Dense
-from hessdiag.derivatives.sites import Sites
+from hessdiag.derivatives.backward import unfold, weight_jacobian
+from hessdiag.derivatives.jacobians import DenseJacobian, LowRankJacobian
 
 LAYERS = {
     "conv1d": (nn.Conv1d(2, 4, 3, stride=2, padding=1), (2, 9)),
@@ -40,17 +39,24 @@ def test_rows_are_weight_gradients(name: str) -> None:
 
 @pytest.mark.parametrize("sites", [1, 2, 7])
 def test_both_forms_agree(sites: int) -> None:
-    a, b = (Sites(torch.randn(n, 5, sites).double(), torch.randn(n, 2, 4, sites).double()) for n in (3, 4))
+    a, b = (LowRankJacobian(torch.randn(n, 5, sites).double(), torch.randn(n, 2, 4, sites).double()) for n in (3, 4))
     torch.testing.assert_close(a.gram(), a.dense().gram())
     torch.testing.assert_close(a.cross(b), a.dense().cross(b.dense()))
     torch.testing.assert_close(a.total(), a.dense().total())
 
 
+@pytest.mark.parametrize("innermost", [False, True])
+@pytest.mark.parametrize("inputs", [3, 60, 400])
 @pytest.mark.parametrize("held", [1, 40, 10**6])
-def test_forming_a_part_at_a_time_gives_the_same_gram_matrix(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.derivatives.sites.FORMED", held)
-    J = Sites(torch.randn(3, 5, 60).double(), torch.randn(3, 2, 7, 60).double())
-    torch.testing.assert_close(J.gram(), J.dense().gram())
+def test_forming_a_part_at_a_time_gives_the_same_gram_matrix(
+    held: int, inputs: int, innermost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of fewer sites than inputs, which are factored, and of a large layer, with channels innermost."""
+    monkeypatch.setattr("hessdiag.derivatives.jacobians.FORMED", held)
+    monkeypatch.setattr("hessdiag.derivatives.jacobians.ALONE", 1)
+    phi = torch.randn(3, 2, 60, 700).double().mT if innermost else torch.randn(3, 2, 700, 60).double()
+    J = LowRankJacobian(torch.randn(3, inputs, 60).double(), phi)
+    torch.testing.assert_close(J.gram(), J.dense().gram(), rtol=1e-11, atol=1e-9)
 
 
 def test_unfold_is_torch_unfold() -> None:
@@ -65,11 +71,11 @@ def test_a_jacobian_smaller_than_its_factors_is_formed_a_few_examples_at_a_time(
     held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of several rows of each example."""
-    monkeypatch.setattr("hessdiag.derivatives.jacobian.PIECE", held)
+    monkeypatch.setattr("hessdiag.derivatives.backward.PIECE", held)
     layer = nn.Conv2d(2, 3, 2).double()
     x, phi = torch.randn(6, 2, 5, 5).double(), torch.randn(4, 6, 3, 4, 4).double()
     J = weight_jacobian(layer, x, phi, examples=3)
-    assert isinstance(J, Dense)
+    assert isinstance(J, DenseJacobian)
     want = torch.einsum("crnt,rdt->crnd", phi.flatten(3), unfold(layer, x)).unflatten(1, (3, 2)).sum(2)
     torch.testing.assert_close(J.J, want.transpose(0, 1).flatten(2), rtol=1e-12, atol=1e-13)
 
@@ -82,45 +88,3 @@ def test_factors_that_leave_float32_when_squared_are_scaled(size: float, sites: 
     small = weight_jacobian(layer, x * size, phi * size, examples=3)
     gram = weight_jacobian(layer.double(), x.double(), phi.double(), examples=3).gram()
     torch.testing.assert_close(small.gram() / size**2 / size**2, gram, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("innermost", [False, True])
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("sites", [1, 64])
-def test_long_sums_keep_their_digits_in_single_precision(innermost: bool, transposed: bool, sites: int) -> None:
-    """As of a head over a vocabulary: two million terms of one sign, but for their last digits."""
-    torch.manual_seed(0)
-    n = 2**21 // sites
-    phi = (1 + 1e-3 * torch.randn(1, 1, sites, n)).transpose(2, 3)  # channels innermost, as linear layers have them
-    phi = phi if innermost else phi.contiguous()
-    u, direction = torch.randn(1, 4, sites).abs(), torch.rand(1, 4 * n)
-    form = Sites(u, phi, transposed)
-    exact = Sites(u.double(), phi.double(), transposed).along(direction.double())
-    torch.testing.assert_close(form.along(direction), exact, rtol=2e-6, atol=0)
-    torch.testing.assert_close(form.dense().along(direction), exact, rtol=2e-6, atol=0)
-
-
-def test_forming_pays_for_as_few_cotangents_as_directions() -> None:
-    """But not where J is one product of two vectors, nor where it is large."""
-    few = Sites(torch.randn(2, 5, 3), torch.randn(2, 2, 4, 3))
-    assert few.pays_formed(2)
-    assert not few.pays_formed(1)
-    assert not Sites(torch.randn(2, 5, 1), torch.randn(2, 2, 4, 1)).pays_formed(2)
-    assert not Sites(torch.randn(1, 2**13, 2), torch.randn(1, 1, 2**12, 2)).pays_formed(2)
-    assert not few.dense().pays_formed(2)
-
-
-@pytest.mark.parametrize("sites", [2, 3, 7, 16])
-@pytest.mark.parametrize("inputs", [3, 16, 40])
-@pytest.mark.parametrize("strips", [1, 4, 5])
-def test_a_triangular_factor_is_multiplied_strip_by_strip(
-    strips: int, inputs: int, sites: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a large layer, with channels innermost; also of one that is not factored, with as many inputs as sites."""
-    monkeypatch.setattr("hessdiag.derivatives.sites.ALONE", 1)
-    monkeypatch.setattr("hessdiag.derivatives.sites.FORMED", 200)
-    monkeypatch.setattr("hessdiag.derivatives.sites.STRIPS", strips)
-    torch.manual_seed(0)
-    u, phi = torch.randn(2, inputs, sites).double(), torch.randn(2, 5, sites, 30).double().transpose(2, 3)
-    form = Sites(u, phi)
-    torch.testing.assert_close(form.gram(), form.dense().gram(), rtol=1e-11, atol=1e-11)

@@ -5,9 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import all_jacobians, sent_to_blocks, unit_cotangents, watch
+from hessdiag.derivatives.backward import all_jacobians, block_vjps, trace_blocks, unit_cotangents
 from hessdiag.network.blocks import find_blocks
-from hessdiag.network.hooks import Pieces
 
 
 class WithToken(nn.Module):
@@ -42,44 +41,6 @@ def test_parameters_without_a_layer_have_the_rows_that_autograd_gives(examples: 
                 torch.testing.assert_close(rows.J[b, c] * rows.size, want.flatten(), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("examples", [1, 2])
-def test_few_examples_take_no_passes_of_their_own_for_such_parameters(examples: int, monkeypatch) -> None:
-    monkeypatch.delattr("hessdiag.derivatives.jacobian.functional_jacobians")
-    model, x = WithToken().double(), torch.randn(examples, 3, 4, dtype=torch.float64)
-    blocks, _ = find_blocks(model)
-    found = all_jacobians(model, Batch.of(x, None), blocks, unit_cotangents)
-    assert [jacobian.shape for _, jacobian in found] == [(examples, 6)] * 5
-
-
-class Gated(WithToken):
-    """Only what reads a positive example reads the token."""
-
-    def forward(self, x):
-        used = super().forward(x)
-        return used if bool((x > 0).any()) else self.head(x.mean(dim=1))
-
-
-@pytest.mark.parametrize("pieces", [None, Pieces(2, {})])
-def test_an_example_whose_outputs_do_not_depend_on_a_parameter_has_rows_of_zeros(
-    pieces: Pieces | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also in stretches, of which the two examples have different ones."""
-    monkeypatch.setattr("hessdiag.network.segments.LEAST", 1)
-    model = Gated().double()
-    x = torch.stack([torch.ones(3, 4), -torch.ones(3, 4)]).double()
-    blocks, _ = find_blocks(model)
-    part = Batch.of(x, None)
-    seen = watch(model, part, blocks)
-    sent = sent_to_blocks(model, part, blocks, seen, unit_cotangents(seen.y.detach()), pieces=pieces)
-    gram = {number: jacobian.gram() for number, jacobian in sent}
-    assert sorted(gram) == [*range(len(blocks))]
-    assert gram[0][0].diagonal().min() > 0
-    assert not gram[0][1].any()
-    whole = dict(all_jacobians(model, part, blocks, unit_cotangents))
-    for number in gram:
-        torch.testing.assert_close(gram[number], whole[number].gram())
-
-
 class Residual(nn.Module):
     """Blocks on a sum, one of them called twice, and an embedding that also writes the outputs."""
 
@@ -104,25 +65,23 @@ class Residual(nn.Module):
         return self.head(self.scale * h)
 
 
-@pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("least", [1, 600, 2**40])
 def test_in_stretches_the_jacobians_are_those_of_one_pass(
-    least: int, tied: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
+    least: int, tied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of layers that are called in several stretches."""
-    monkeypatch.setattr("hessdiag.network.segments.LEAST", least)
+    monkeypatch.setattr("hessdiag.network.graph_cuts.LEAST", least)
     torch.manual_seed(0)
     model, numbers = Residual(tied).double(), torch.randint(7, (3, 5))
     blocks = [block for block in find_blocks(model)[0] if not block.name.startswith("norms")]
     assert all(block.structured for block in blocks if block.kind != "scalar")
     part = Batch.of(numbers, None)
     cotangents = torch.randn(4, 3, 5, 7, dtype=torch.float64)
-    seen = watch(model, part, blocks)
-    whole = {number: jacobian.gram() for number, jacobian in sent_to_blocks(model, part, blocks, seen, cotangents)}
-    pieces = Pieces(3, {} if kept else None)
+    seen = trace_blocks(model, part, blocks)
+    whole = {number: jacobian.gram() for number, jacobian in block_vjps(model, part, blocks, seen, cotangents)}
     order = []
-    for number, jacobian in sent_to_blocks(model, part, blocks, seen, cotangents, pieces=pieces):
+    for number, jacobian in block_vjps(model, part, blocks, seen, cotangents, at_once=3):
         torch.testing.assert_close(jacobian.gram(), whole[number])
         order.append(number)
     assert sorted(order) == [*range(len(blocks))]

@@ -8,7 +8,7 @@ from torch import nn
 
 import hessdiag
 from hessdiag.data.batch import Batch
-from hessdiag.network.hooks import Pieces, backpropagate, trace
+from hessdiag.network.trace import backpropagate, trace
 from tests.networks import build
 
 
@@ -72,19 +72,13 @@ def test_a_layer_is_seen_without_what_a_hook_makes_of_its_output() -> None:
     assert hessdiag.diagnose(model, x).blocks == bare
 
 
-def test_what_pieces_become_is_written_over_what_came_before() -> None:
+def test_cotangents_that_are_sent_back_some_at_a_time_are_those_of_one_pass() -> None:
     model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double(), torch.randn(5, 3).double()
     seen = trace(model, Batch.of(x, None), ["0", "2"])
-    edges = [seen.calls[0].output_edge, seen.calls[1].output_edge]
-    pieces, (first, second) = Pieces(2, {}), torch.randn(2, 3, 5, 2).double()
-    before = backpropagate(seen.y, edges, first, pieces=pieces)
-    after = backpropagate(seen.y, edges, second, pieces=pieces)
-    assert before[0].data_ptr() == after[0].data_ptr()
-    assert after[1] is second  # at the outputs themselves
-    torch.testing.assert_close(after, backpropagate(seen.y, edges, second))
-    (fewer, _) = backpropagate(seen.y, edges, second[:2], pieces=Pieces(1, pieces.kept))
-    assert fewer.data_ptr() == after[0].data_ptr()
-    torch.testing.assert_close(fewer, backpropagate(seen.y, edges[:1], second[:2])[0])
+    edges, v = [call.output_edge for call in seen.calls], torch.randn(3, 5, 2).double()
+    found = backpropagate(seen.y, edges, v, at_once=2)
+    torch.testing.assert_close(found, backpropagate(seen.y, edges, v))
+    assert found[1] is v  # at the outputs themselves
 
 
 def test_cotangents_start_at_a_place_before_the_outputs() -> None:
@@ -94,5 +88,5 @@ def test_cotangents_start_at_a_place_before_the_outputs() -> None:
     start = seen.calls[1].input_edge
     assert start is not None
     (whole,) = backpropagate(seen.y, [seen.calls[0].output_edge], z)
-    (before,) = backpropagate(start, [seen.calls[0].output_edge], z @ model[2].weight.detach(), pieces=Pieces(2))
+    (before,) = backpropagate(start, [seen.calls[0].output_edge], z @ model[2].weight.detach(), at_once=2)
     torch.testing.assert_close(before, whole)

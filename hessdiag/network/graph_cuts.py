@@ -1,7 +1,7 @@
-"""Stretches of a network, between places that all gradients flow through: the way back can rest at these.
+"""Places in a network that all gradients flow through: the way back can rest at these.
 
 Gradients in what every layer writes take far more memory than those that are passing. Where a single gradient leads to
-all that is left, as at the sums of a residual network, the pass ends; what arrived on the way is used, its memory is
+all that is left, as at the sums of a residual network, the graph is cut: what arrived on the way is used, its memory is
 free again, and the next pass goes on from there.
 """
 
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
-from hessdiag.network.hooks import Pieces, backpropagate
+from hessdiag.network.trace import backpropagate
 
-LEAST = 2**26  # bytes of gradients of a stretch
+LEAST = 2**26  # bytes of gradients between two cuts
 LEAF = "AccumulateGrad"  # of a parameter: made at no time of its own
 
 
 @dataclass(frozen=True)
-class Segment:
-    """One stretch.
+class Stretch:
+    """A part of the network between two cuts.
 
     Attributes:
         start: where the pass begins.
@@ -35,49 +35,44 @@ class Segment:
     stop: GradientEdge | None
 
 
-def gradients_by_segment(
+def gradients_by_cut(
     y: Tensor | GradientEdge,
     edges: Mapping[int, GradientEdge],
     sizes: Mapping[int, int],
     cotangents: Tensor,
     *,
-    pieces: Pieces | None = None,
+    at_once: int | None = None,
 ) -> Iterator[dict[int, Tensor | None]]:
-    """What `hessdiag.network.hooks.backpropagate` returns, of one stretch after the other where there are `pieces`.
+    """What `hessdiag.network.trace.backpropagate` returns, of one stretch after the other if not all are sent at once.
 
     Args:
-        y, cotangents, pieces: as there.
+        y, cotangents, at_once: as there.
         edges: places to differentiate at, by number.
         sizes: elements of what arrives at some of them; at others it is no memory worth counting.
-
-    Returns:
-        Not to be used any more when the next is asked for, where `pieces` keep their memory.
     """
     if isinstance(y, Tensor) and not y.requires_grad:
         yield dict.fromkeys(edges)
         return
     arrived: Tensor | None = cotangents
     numbers, every = [*edges], [*edges.values()]
-    stretches = [Segment(y, tuple(range(len(every))), None)]
-    if pieces is not None:
+    stretches = [Stretch(y, tuple(range(len(every))), None)]
+    if at_once is not None:
         counted = [sizes.get(number, 0) for number in numbers]
-        stretches = segments(y, every, counted, least=max(1, LEAST // cotangents.element_size()))
+        stretches = cut(y, every, counted, least=max(1, LEAST // cotangents.element_size()))
     for stretch in stretches:
-        asked = [every[place] for place in stretch.places]
-        asked += [] if stretch.stop is None else [stretch.stop]
-        found = [None] * len(asked) if arrived is None else backpropagate(stretch.start, asked, arrived, pieces=pieces)
-        if stretch.stop is not None:
-            arrived = found.pop()
-            if arrived is not None and pieces is not None and pieces.kept is not None:
-                arrived = arrived.clone()  # its own memory is written to in the next stretch
-        told = {numbers[place]: gradient for place, gradient in zip(stretch.places, found, strict=True)}
+        asked = [every[place] for place in stretch.places] + ([stretch.stop] if stretch.stop else [])
+        found: list[Tensor | None] = [None] * len(asked)
+        if arrived is not None:
+            found = backpropagate(stretch.start, asked, arrived, at_once=at_once)
+        arrived = found.pop() if stretch.stop is not None else None
+        here = {numbers[place]: gradient for place, gradient in zip(stretch.places, found, strict=True)}
         del found
-        yield told
+        yield here
 
 
-def segments(
+def cut(
     y: Tensor | GradientEdge, edges: Sequence[GradientEdge], sizes: Sequence[int], *, least: int = 1
-) -> list[Segment]:
+) -> list[Stretch]:
     """Stretches from the outputs on, in the order of the way back; an edge that is not reached is in the last.
 
     Args:
@@ -90,16 +85,15 @@ def segments(
     asked: dict[Node, list[int]] = defaultdict(list)
     for place, edge in enumerate(edges):
         asked[edge.node].append(place)
-    found: list[Segment] = []
+    found: list[Stretch] = []
     start, here, left = y, [], set(range(len(edges)))
     for node, stop in _way_back(origin, asked):
-        told = asked.get(node, [])
-        here += told
-        left -= {*told}
+        here += asked.get(node, [])
+        left -= {*asked.get(node, [])}
         if stop is not None and left and sum(sizes[place] for place in here) >= least:
-            found.append(Segment(start, tuple(here), stop))
+            found.append(Stretch(start, tuple(here), stop))
             start, here = stop, []
-    return [*found, Segment(start, (*here, *sorted(left)), None)]
+    return [*found, Stretch(start, (*here, *sorted(left)), None)]
 
 
 def _way_back(origin: GradientEdge, asked: Collection[Node]) -> list[tuple[Node, GradientEdge | None]]:

@@ -1,4 +1,4 @@
-"""One forward pass, watched: the input of every layer and the places in the autograd graph to differentiate at.
+"""One forward pass, traced: the input of every layer and the places in the autograd graph to differentiate at.
 
 The hooks keep gradient *edges*, not tensors: an edge stays valid when a following in-place ReLU overwrites the layer's
 output. The layer's input is aliased, so that its gradient is the part that flows through this layer alone, and not
@@ -7,7 +7,6 @@ through a skip connection that reads the same tensor.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,11 +46,11 @@ class LayerCall:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a watched forward pass shows.
+    """What hooks record in a forward pass.
 
     Attributes:
         y: outputs (B, *out).
-        calls: of the watched layers, in execution order.
+        calls: of the traced layers, in execution order.
     """
 
     y: Tensor
@@ -66,7 +65,7 @@ def trace(
     keep_outputs: bool = False,
     in_common: Collection[str] = (),
 ) -> Trace:
-    """Run the model forward on a batch, watching the modules at the paths `owners`.
+    """Run the model forward on a batch, with hooks on the modules at the paths `owners`.
 
     Args:
         model: the model.
@@ -89,21 +88,21 @@ def trace(
 
 
 def backpropagate(
-    y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor, *, pieces: Pieces | None = None
+    y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor, *, at_once: int | None = None
 ) -> list[Tensor | None]:
-    """Back-propagate Q cotangents of the outputs, in `pieces` or at once.
+    """Back-propagate Q cotangents of the outputs.
 
     Args:
         y: outputs (B, *out) of a traced forward pass, or a place before them that the cotangents are of.
         edges: places to differentiate at.
         cotangents: (Q, B, *out).
-        pieces: where they do not fit into memory together: what passes by is then that of a few.
+        at_once: how many are sent back together, if not all fit into memory: what passes by is then that of a few.
 
     Returns:
         For each edge the (Q, *shape) gradients, or None where the outputs do not depend on it.
     """
-    if pieces is not None and len(cotangents) > pieces.at_once:
-        return pieces.backpropagate(y, edges, cotangents)
+    if at_once is not None and len(cotangents) > at_once:
+        return _in_pieces(y, edges, cotangents, at_once)
     if not edges or (isinstance(y, Tensor) and not y.requires_grad):
         return [None] * len(edges)
     if len(cotangents) == 1:
@@ -120,54 +119,28 @@ def backpropagate(
         ]
 
 
+def _in_pieces(
+    y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor, at_once: int
+) -> list[Tensor | None]:
+    """Some cotangents after the other; at the outputs themselves there is nothing to send back."""
+    whole: list[Tensor | None] = [cotangents if writes_outputs(y, edge) else None for edge in edges]
+    inner = [place for place, edge in enumerate(edges) if not writes_outputs(y, edge)]
+    for start in range(0, len(cotangents), at_once):
+        piece = backpropagate(y, [edges[place] for place in inner], cotangents[start : start + at_once])
+        for place, found in zip(inner, piece, strict=True):
+            if found is not None:
+                every = whole[place]
+                if every is None:
+                    every = whole[place] = found.new_empty(len(cotangents), *found.shape[1:])
+                every[start : start + at_once] = found
+    return whole
+
+
 def writes_outputs(y: Tensor | GradientEdge, edge: GradientEdge) -> bool:
     """Whether what is written at an edge is the outputs themselves."""
     if isinstance(y, GradientEdge):
         return y == edge
     return y.grad_fn is edge.node and y.output_nr == edge.output_nr
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """Cotangents that are sent back some at a time.
-
-    Attributes:
-        at_once: how many.
-        kept: memory for what they become, by place, if any: what was found before is overwritten, since memory that is
-            new to a process takes longer than the gradients themselves.
-    """
-
-    at_once: int
-    kept: dict[int, Tensor] | None = None
-
-    def backpropagate(
-        self, y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor
-    ) -> list[Tensor | None]:
-        """Some cotangents after the other; at the outputs themselves there is nothing to send back."""
-        whole: list[Tensor | None] = [None] * len(edges)
-        passed = [writes_outputs(y, edge) for edge in edges]
-        inner = [edge for edge, same in zip(edges, passed, strict=True) if not same]
-        places = [number for number, same in enumerate(passed) if not same]
-        for start in range(0, len(cotangents), self.at_once):
-            piece = backpropagate(y, inner, cotangents[start : start + self.at_once])
-            for place, found in zip(places, piece, strict=True):
-                if found is None:
-                    continue
-                every = whole[place]
-                if every is None:
-                    every = whole[place] = self._room(place, (len(cotangents), *found.shape[1:]), found)
-                every[start : start + self.at_once] = found
-        return [cotangents if same else found for same, found in zip(passed, whole, strict=True)]
-
-    def _room(self, place: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        if self.kept is None:
-            return like.new_empty(shape)
-        held, count = self.kept.pop(place, None), math.prod(shape)
-        if held is None or len(held) < count or held.dtype != like.dtype or held.device != like.device:
-            del held
-            held = like.new_empty(count)
-        self.kept[place] = held
-        return held[:count].view(shape)
 
 
 def _strided(gradient: Tensor) -> Tensor:

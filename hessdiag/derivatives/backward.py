@@ -1,0 +1,338 @@
+"""Per-example Jacobians of all blocks by passes back through a network, with the layers traced that have a rule.
+
+A layer's input and the gradients in its output make the Jacobian of its weight; what other parameters have is
+differentiated as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.functional import functional_jacobians, output_tangent
+from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, fitting, merge
+from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxFactor
+from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of, parameter_at
+from hessdiag.network.graph_cuts import gradients_by_cut
+from hessdiag.network.layers import CONVOLUTIONS
+from hessdiag.network.trace import LayerCall, Trace, trace, writes_outputs
+
+CONVOLVED = 2**20  # elements of an example that convolutions write, from which cotangents are sent back one by one
+PIECE = 2**22  # bytes of the factors that are multiplied at once, where J is formed from them
+Numbered = tuple[int, Jacobian | None]
+
+
+def all_jacobians(
+    model: nn.Module, part: Batch, blocks: Sequence[Block], cotangents_of: Callable[[Tensor], Tensor]
+) -> Iterator[Numbered]:
+    """For each block, cotangent^T ∂y/∂W for C cotangents of every example; None where y does not depend on W.
+
+    Layers with a structural rule share one traced forward pass and C backward passes to all of them; other blocks go
+    through `functional_jacobians`, scalars through one forward-mode pass each.
+
+    Args:
+        model: the model.
+        part: B examples.
+        blocks: the blocks.
+        cotangents_of: makes the cotangents (C, B, *out) from the outputs (B, *out).
+
+    Returns:
+        With each the block's number, those first that are at hand first.
+    """
+    traced = trace_blocks(model, part, blocks)
+    yield from block_vjps(model, part, blocks, traced, cotangents_of(traced.y.detach()))
+
+
+def trace_blocks(model: nn.Module, part: Batch, blocks: Sequence[Block]) -> Trace:
+    """Run one forward pass with the layers traced that have a structural rule."""
+    structured = [block for block in blocks if block.structured]
+    return trace(model, part, owners_of(structured), in_common=looked_up_in_common(structured))
+
+
+def unit_cotangents(y: Tensor) -> Tensor:
+    """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
+    count = math.prod(y.shape[1:])
+    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
+    return basis.expand(count, *y.shape)
+
+
+def block_vjps(
+    model: nn.Module,
+    part: Batch,
+    blocks: Sequence[Block],
+    traced: Trace,
+    cotangents: Tensor | SampledSoftmax,
+    *,
+    at_once: int | None = None,
+) -> Iterator[Numbered]:
+    """As `all_jacobians`, of cotangents (C, B, *out) and a forward pass that are at hand, `at_once` or all.
+
+    Where they are not all sent back at once, the network is gone through from cut to cut, and gradients of one stretch
+    are held at a time. Blocks without a rule share the backward passes of a single example, where a parameter's
+    gradient is its Jacobian. With sampled classes there must be none of these, and a `logits_call`.
+    """
+    own = [number for number, block in enumerate(blocks) if _has_no_rule(block)]
+    arriving = dict(enumerate(blocks))
+    if part.size > 1:
+        alone = [arriving.pop(number) for number in own]
+        yield from zip(own, jacobians_of(model, part, alone, (), (), cotangents), strict=True)
+        own = []
+    if _convolves_much(model, traced, part.size):
+        at_once = 1
+    start, sent, calls = _start(model, traced, cotangents)
+    parameters = [get_gradient_edge(block_parameter(model, blocks[number])) for number in own]
+    edges = dict(enumerate([*(call.output_edge for call in calls), *parameters]))
+    known: dict[int, Tensor | SampledSoftmax | None] = {}
+    if isinstance(cotangents, SampledSoftmax):
+        known[len(calls) - 1] = cotangents
+    waiting = {
+        number: {place for place, call in enumerate(calls) if block.kind != "scalar" and call.owner in block.owners}
+        for number, block in arriving.items()
+    } | {number: {place} for place, number in enumerate(own, start=len(calls))}
+    sizes = {place: len(sent) * call.output_shape.numel() for place, call in enumerate(calls)}
+    asked = {place: edge for place, edge in edges.items() if place not in known}
+    for found_here in gradients_by_cut(start, asked, sizes, sent, at_once=at_once):
+        known |= found_here
+        for number in [number for number, places in waiting.items() if places <= known.keys()]:
+            phis = {place: known[place] for place in sorted(waiting.pop(number))}
+            if number in own:
+                (gradient,) = phis.values()
+                assert not isinstance(gradient, SampledSoftmax)
+                yield number, None if gradient is None else _of_parameter(gradient)
+            else:
+                there = [calls[place] for place in phis]
+                yield number, next(jacobians_of(model, part, [blocks[number]], there, [*phis.values()], cotangents))
+            phis.clear()
+        needed = set[int]().union(*waiting.values())
+        known = {place: known[place] if place in needed else None for place in known}
+        found_here.clear()
+
+
+def _of_parameter(gradient: Tensor) -> Jacobian:
+    """Of a block without a rule, from the gradients (C, *shape) of a single example."""
+    return DenseJacobian.of(gradient.detach().flatten(1).unsqueeze(0))
+
+
+def _start(
+    model: nn.Module, traced: Trace, cotangents: Tensor | SampledSoftmax
+) -> tuple[Tensor | GradientEdge, Tensor, list[LayerCall]]:
+    """Where cotangents are sent back from, what they are there, and the calls, with one last that is left out.
+
+    Sampled classes start from the input of the layer that writes the logits.
+    """
+    if not isinstance(cotangents, SampledSoftmax):
+        return traced.y, cotangents, [*traced.calls]
+    head = logits_call(model, traced)
+    if head is None or head.input_edge is None:
+        raise RuntimeError("no layer writes the logits")
+    weight = parameter_at(model.get_submodule(head.owner), "weight").detach()
+    sent = cotangents.through(weight).view(len(cotangents), *head.x.shape)
+    return head.input_edge, sent, [*(call for call in traced.calls if call is not head), head]
+
+
+def logits_call(model: nn.Module, traced: Trace) -> LayerCall | None:
+    """The one call of a linear layer that writes the outputs, if there is one."""
+    writing = [call for call in traced.calls if writes_outputs(traced.y, call.output_edge)]
+    if len(writing) != 1 or type(model.get_submodule(writing[0].owner)) is not nn.Linear:
+        return None
+    return writing[0]
+
+
+def _convolves_much(model: nn.Module, traced: Trace, examples: int) -> bool:
+    """Whether several cotangents at once are slower: PyTorch loops over them for a convolution, and copies them."""
+    calls = [call for call in traced.calls if isinstance(model.get_submodule(call.owner), CONVOLUTIONS)]
+    return sum(call.output_shape.numel() for call in calls) >= CONVOLVED * examples
+
+
+def jacobians_of(
+    model: nn.Module,
+    part: Batch,
+    blocks: Sequence[Block],
+    calls: Sequence[LayerCall],
+    phis: Sequence[Tensor | SampledSoftmax | None],
+    cotangents: Tensor | SampledSoftmax,
+) -> Iterator[Jacobian | None]:
+    """As `all_jacobians`, in order, with the gradients `phis` in the outputs of the traced `calls` already at hand."""
+    others = [block for block in blocks if _has_no_rule(block)]
+    assert isinstance(cotangents, Tensor) or not others
+    dense = functional_jacobians(model, others, part, cotangents) if isinstance(cotangents, Tensor) and others else {}
+    for block in blocks:
+        if block.kind == "scalar":
+            assert isinstance(cotangents, Tensor)
+            column = output_tangent(model, block, part)  # (B, *out)
+            yield DenseJacobian.of((cotangents * column).flatten(2).sum(dim=2).T.unsqueeze(2))
+        elif block.structured:
+            yield block_jacobian(model, block, calls, phis, examples=part.size)
+        else:
+            yield DenseJacobian.of(dense.pop(block.name))
+
+
+def _has_no_rule(block: Block) -> bool:
+    """Whether a block is measured by gradients in the parameter itself."""
+    return not block.structured and block.kind != "scalar"
+
+
+def block_jacobian(
+    model: nn.Module,
+    block: Block,
+    calls: Sequence[LayerCall],
+    phis: Sequence[Tensor | SampledSoftmax | None],
+    *,
+    examples: int,
+) -> Jacobian | None:
+    """Jacobian of a weight or bias block from the calls of its layers; None where nothing depends on it.
+
+    Args:
+        model: the model.
+        block: a block of kind `"weight"` or `"bias"`.
+        calls: calls of its owners, and of other layers.
+        phis: for each call the (C, *output shape) gradients of C outputs in the call's output, or None; or the sampled
+            classes that they are.
+        examples: B.
+    """
+    parts: list[Jacobian] = []
+    for call, phi in zip(calls, phis, strict=True):
+        if phi is None or call.owner not in block.owners:
+            continue
+        module = model.get_submodule(call.owner)
+        if isinstance(phi, SampledSoftmax):
+            u = call.x.reshape(examples, -1, call.x.shape[-1]).mT
+            parts.append(SampledSoftmaxFactor.of(u if block.kind == "weight" else torch.ones_like(u[:, :1]), phi))
+        elif block.kind == "bias":
+            parts.append(DenseJacobian.of(by_site(module, phi, examples=examples).sum(dim=3)))
+        elif isinstance(module, nn.Embedding):
+            parts.append(lookup_jacobian(module, call.x, phi, examples=examples))
+        else:
+            parts.append(weight_jacobian(module, call.x, phi, examples=examples))
+    return merge(parts) if parts else None
+
+
+def rule_fits(module: nn.Module, block: Block, call: LayerCall) -> bool:
+    """Whether a call has the shapes of a layer that does what its class says.
+
+    A subclass may have a forward pass of its own, such as one that pads first. The values are checked elsewhere: the
+    rule's gradient must be autograd's.
+    """
+    x, y = call.x.shape, call.output_shape
+    if isinstance(module, nn.Embedding):
+        return (*x, block.shape[1]) == y
+    if not isinstance(module, CONVOLUTIONS):
+        n, d = y[-1], x[-1]
+        if block.kind == "bias":
+            return n == block.numel
+        return x[:-1] == y[:-1] and block.shape == ((n, d) if isinstance(module, nn.Linear) else (d, n))
+    dims = 2 + len(module.kernel_size)
+    if len(y) != dims or (block.kind == "weight" and len(x) != dims):  # (channels, ...) of a single example
+        return False
+    if block.kind == "bias":
+        return y[1] == block.numel
+    return x[0] == y[0] and block.shape[:2] == (y[1], x[1] // module.groups) and y[2:] == _sites(module, x[2:])
+
+
+def _sites(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, reads: Sequence[int]) -> tuple[int, ...]:
+    """Positions at which a convolution writes, for the positions that it reads."""
+    pads = module._reversed_padding_repeated_twice[::-1]
+    padded = [size + pads[2 * axis] + pads[2 * axis + 1] for axis, size in enumerate(reads)]
+    reach = [(k - 1) * d + 1 for k, d in zip(module.kernel_size, module.dilation, strict=True)]
+    return tuple((size - r) // step + 1 for size, r, step in zip(padded, reach, module.stride, strict=True))
+
+
+def weight_jacobian(module: nn.Module, x: Tensor, phi: Tensor, *, examples: int) -> Jacobian:
+    """Jacobian of a linear or convolutional layer's weight.
+
+    Args:
+        module: the layer.
+        x: its input; the first dimension is `examples`, or a multiple of it when each example holds several rows.
+        phi: (C, *output shape) gradients of C outputs in the layer's outputs.
+        examples: B.
+    """
+    rows = by_site(module, phi, examples=examples)  # (B, C, n, T)
+    if not isinstance(module, CONVOLUTIONS):
+        u = x.reshape(examples, -1, x.shape[-1]).mT  # (B, d, T)
+        return LowRankJacobian.of(u, rows, transposed=not isinstance(module, nn.Linear))
+    B, C, n, T = rows.shape
+    if module.groups == 1 and module.in_channels * math.prod(module.kernel_size) < T:
+        return _formed_in_pieces(module, x, rows)
+    u = _patches(module, x, examples=examples)
+    if module.groups == 1:
+        return LowRankJacobian.of(u, rows)
+    g = module.groups
+    per_group = rows.view(B, C, g, n // g, T).transpose(1, 2).reshape(B * g, C * (n // g), T)
+    J = torch.bmm(per_group, u.reshape(B * g, -1, T).mT)  # (B g, C n/g, d)
+    return DenseJacobian.of(J.view(B, g, C, n // g, -1).transpose(1, 2).flatten(2))
+
+
+def _patches(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, *, examples: int) -> Tensor:
+    """What the sites of each example read, (B, d groups, T)."""
+    patches = unfold(module, x)  # (R, d groups, sites)
+    return patches.view(examples, -1, *patches.shape[1:]).transpose(1, 2).flatten(2)
+
+
+def _formed_in_pieces(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, phi: Tensor) -> DenseJacobian:
+    """J of a layer with more sites than inputs of each, which is smaller than the factors it is made of.
+
+    A few examples at a time: what is unfolded stays in a processor's inner cache, and is never held for all.
+    """
+    (x, x_size), (phi, phi_size) = fitting(x), fitting(phi)
+    B, C, n, T = phi.shape
+    d = module.in_channels * math.prod(module.kernel_size)
+    J = phi.new_empty(B, C * n, d)
+    piece = max(1, PIECE // (T * (d + C * n) * phi.element_size()))
+    calls = len(x) // B
+    for start in range(0, B, piece):
+        stop = min(start + piece, B)
+        u = _patches(module, x[calls * start : calls * stop], examples=stop - start)
+        torch.bmm(phi[start:stop].reshape(-1, C * n, T), u.mT, out=J[start:stop])
+    return DenseJacobian(J.view(B, C, n * d), size=x_size * phi_size)
+
+
+def lookup_jacobian(module: nn.Embedding, x: Tensor, phi: Tensor, *, examples: int) -> LookupJacobian:
+    """Jacobian of an embedding's weight.
+
+    Args:
+        module: the layer.
+        x: the rows that it looked up; the first dimension as in `weight_jacobian`.
+        phi: (C, *x.shape, n) gradients of C outputs in the layer's outputs.
+        examples: B.
+    """
+    rows = phi.reshape(len(phi), examples, -1, phi.shape[-1]).transpose(0, 1)  # (B, C, T, n)
+    height = len(module.weight)
+    padding = None if module.padding_idx is None else module.padding_idx % height
+    return LookupJacobian.of(x.reshape(examples, -1), rows, height, padding=padding)
+
+
+def by_site(module: nn.Module, phi: Tensor, *, examples: int) -> Tensor:
+    """Gradients (C, *output shape) in a layer's outputs as (B, C, channels, sites)."""
+    if not isinstance(module, CONVOLUTIONS):
+        return phi.reshape(len(phi), examples, -1, phi.shape[-1]).permute(1, 0, 3, 2)
+    flat = phi.flatten(3)  # (C, R, n, S)
+    if flat.shape[1] == examples:
+        return flat.transpose(0, 1)
+    C, R, n, S = flat.shape
+    return flat.reshape(C, examples, R // examples, n, S).permute(1, 0, 3, 2, 4).flatten(3)
+
+
+def unfold(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
+    """The inputs that each output site of a convolution reads, (N, in_channels * prod(kernel), sites).
+
+    >>> unfold(nn.Conv1d(1, 1, 2), torch.tensor([[[1.0, 2.0, 3.0]]]))
+    tensor([[[1., 2.],
+             [2., 3.]]])
+    """
+    # Strided views and one copy: three times faster than F.unfold, and right for 1-d and 3-d and every padding mode.
+    if any(module._reversed_padding_repeated_twice):
+        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+        x = F.pad(x, list(module._reversed_padding_repeated_twice), mode=mode)
+    spatial = x.dim() - 2
+    for axis in range(spatial):
+        reach = (module.kernel_size[axis] - 1) * module.dilation[axis] + 1
+        x = x.unfold(2 + axis, reach, module.stride[axis])[..., :: module.dilation[axis]]
+    sites = tuple(range(2, 2 + spatial))
+    kernel = tuple(range(2 + spatial, 2 + 2 * spatial))
+    return x.permute(0, 1, *kernel, *sites).flatten(2 + spatial).flatten(1, 1 + spatial)  # (N, in k, T)

@@ -1,0 +1,428 @@
+"""Per-example Jacobians ∂y/∂W of one weight, held as what they are made of.
+
+J_c = Σ_t φ_ct ⊗ u_t for output c of a layer that multiplies what T sites read, u_t, by W: `LowRankJacobian`. Its Gram
+matrix J Jᵀ never takes holding J: where sites are fewer than inputs, u = Q R with orthonormal columns Q, and φ_c Rᵀ is
+J_c in these T coordinates, as precise as J itself, also where the sum over sites cancels. Of an embedding u_t is a row
+number: `LookupJacobian`. All other Jacobians are `DenseJacobian`s, and those of a weight that layers of several kinds
+share a `JacobianSum`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any, ClassVar, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hessdiag.derivatives.magnitude import largest_entry
+
+SMALL = 1e-8  # its fourth power is about the least normal float32
+FORMED = 2**24  # numbers of J held at once while its Gram matrix is summed up
+CROSSED = 2**22  # the same while all rows are multiplied with all
+ALONE = 2**22  # multiply-adds of an example from which its layout in memory counts, and examples are taken one by one
+
+Form = TypeVar("Form", bound="Jacobian")
+
+
+@dataclass(frozen=True)
+class Jacobian(ABC):
+    """cotangent^T ∂y/∂W, (B, C, P): of C cotangents for each of B examples, in the P entries of one weight.
+
+    Attributes:
+        size: J is this many times what is held, whose squares fit their dtype.
+    """
+
+    held: ClassVar[tuple[str, ...]] = ()  # attributes with a row for each example; the last one has one for each output
+    size: float = field(default=1.0, kw_only=True)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, C)."""
+        B, C = getattr(self, self.held[-1]).shape[:2]
+        return B, C
+
+    @property
+    def is_cheaper_formed(self) -> bool:
+        """Whether several questions are answered faster from J itself, which is small enough."""
+        return False
+
+    @abstractmethod
+    def gram(self) -> Tensor:
+        """J J^T of every example, (B, C, C)."""
+
+    @abstractmethod
+    def dense(self) -> DenseJacobian:
+        """The same with J formed."""
+
+    def paired(self, other: Jacobian) -> Tensor:
+        """J of every example here with J of the same example there, (B, C, C')."""
+        here, there = self.dense(), other.dense()
+        return enlarged(torch.bmm(here.J, there.J.mT), here.size * there.size)
+
+    @abstractmethod
+    def cross(self, other: Jacobian) -> Tensor:
+        """J of every example here with J of every example there, (B, C, B', C')."""
+
+    @abstractmethod
+    def total(self) -> Tensor:
+        """Sum of J over examples, (C, P), in memory of its own."""
+
+    @abstractmethod
+    def rows(self, numbers: Tensor, height: int) -> Tensor:
+        """Rows (B, K) of the weight's `height` ones, of every example: (B, C, K, P / height) of J / size."""
+
+    def narrow(self: Form, start: int, stop: int) -> Form:
+        """The same for examples `start` up to `stop`."""
+        return replace(self, **{name: getattr(self, name)[start:stop] for name in self.held})
+
+    def of_cotangents(self: Form, start: int, stop: int) -> Form:
+        """The same for some of the C cotangents."""
+        name = self.held[-1]
+        changes: dict[str, Any] = {name: getattr(self, name)[:, start:stop]}
+        return replace(self, **changes)
+
+    def over_cotangents(self) -> Jacobian:
+        """That of the sum of the C cotangents."""
+        name = self.held[-1]
+        changes: dict[str, Any] = {name: getattr(self, name).sum(dim=1, keepdim=True)}
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class DenseJacobian(Jacobian):
+    """J, (B, C, P), itself."""
+
+    held = ("J",)
+    J: Tensor
+
+    @classmethod
+    def of(cls, J: Tensor) -> DenseJacobian:
+        """With entries whose squares fit their dtype."""
+        J, size = fitting(J)
+        return cls(J, size=size)
+
+    def gram(self) -> Tensor:
+        return enlarged(torch.bmm(self.J, self.J.mT), self.size**2)
+
+    def cross(self, other: Jacobian) -> Tensor:
+        there = other.dense()
+        product = self.J.flatten(0, 1) @ there.J.flatten(0, 1).T
+        return enlarged(product.view(*self.shape, *there.shape), self.size * there.size)
+
+    def total(self) -> Tensor:
+        return self.J.sum(dim=0).mul_(self.size)
+
+    def rows(self, numbers: Tensor, height: int) -> Tensor:
+        matrices = self.J.view(*self.shape, height, -1)
+        return torch.stack([J[:, chosen] for J, chosen in zip(matrices, numbers, strict=True)])
+
+    def dense(self) -> DenseJacobian:
+        return self
+
+
+@dataclass(frozen=True)
+class LowRankJacobian(Jacobian):
+    """J[b, c] = Σ_t φ[b, c, :, t] u[b, :, t]^T, of a layer without groups at T sites.
+
+    Attributes:
+        u: (B, d, T) inputs.
+        phi: (B, C, n, T) gradients of C outputs in the layer's outputs.
+        transposed: the weight is stored as (inputs, outputs), which orders the entries of J.
+    """
+
+    held = ("u", "phi")
+    u: Tensor
+    phi: Tensor
+    transposed: bool = False
+
+    @classmethod
+    def of(cls, u: Tensor, phi: Tensor, *, transposed: bool = False) -> LowRankJacobian:
+        """With factors whose squares fit their dtype."""
+        (u, u_size), (phi, phi_size) = fitting(u), fitting(phi)
+        return cls(u, phi, transposed, size=u_size * phi_size)
+
+    @property
+    def is_cheaper_formed(self) -> bool:
+        """Whether several questions are answered faster from J itself, which is small enough."""
+        B, C, n, T = self.phi.shape
+        d = self.u.shape[1]
+        return T > 1 and not _pays_to_factor(d, T, C * n) and B * C * n * d <= FORMED
+
+    def gram(self) -> Tensor:
+        B, C, n, T = self.phi.shape
+        if T == 1:
+            rows = self.phi.squeeze(3)
+            gram = torch.bmm(rows, rows.mT) * self.u.square().sum(dim=(1, 2)).view(B, 1, 1)
+            return enlarged(gram, self.size**2)
+        u = self.u
+        if _pays_to_factor(u.shape[1], T, C * n) and not u.is_cuda:
+            u = torch.linalg.qr(u, mode="r").R  # (B, T, T), with the same inner products
+        gram = self.phi.new_zeros(B, C, C)
+        if self.phi.stride(2) == 1 and C * n * T * u.shape[1] >= ALONE:  # channels innermost: a copy takes as long
+            channels = max(1, FORMED // (C * u.shape[1]))
+            for each, factor, rows in zip(gram, u, self.phi.mT, strict=True):  # rows are (C, T, n)
+                for start in range(0, n, channels):
+                    J = torch.matmul(factor, rows[:, :, start : start + channels]).flatten(1)
+                    each += J @ J.T
+        else:
+            channels = max(1, FORMED // max(B * C * u.shape[1], 1))
+            for start in range(0, n, channels):
+                J = _formed(u, self.phi[:, :, start : start + channels])
+                gram += torch.bmm(J, J.mT)
+        return enlarged(gram, self.size**2)
+
+    def paired(self, other: Jacobian) -> Tensor:
+        if isinstance(other, LowRankJacobian | DenseJacobian):
+            return super().paired(other)
+        return other.paired(self).mT
+
+    def cross(self, other: Jacobian) -> Tensor:
+        if isinstance(other, DenseJacobian) or (
+            isinstance(other, LowRankJacobian) and other.transposed != self.transposed
+        ):
+            return self.dense().cross(other)
+        if not isinstance(other, LowRankJacobian):
+            return other.cross(self).permute(2, 3, 0, 1)
+        (B, C), (others, count) = self.shape, other.shape
+        if self.phi.shape[3] == other.phi.shape[3] == 1:
+            u = self.u.squeeze(2) @ other.u.squeeze(2).T  # (B, B')
+            phi = self.phi.squeeze(3).flatten(0, 1) @ other.phi.squeeze(3).flatten(0, 1).T  # (B C, B' C')
+            product = phi.view(B, C, others, count) * u.view(B, 1, others, 1)
+        else:  # from J of a few output channels at a time
+            product = self.phi.new_zeros(B * C, others * count)
+            channels = max(1, CROSSED // ((B * C + others * count) * self.u.shape[1]))
+            for start in range(0, self.phi.shape[2], channels):
+                few = slice(start, start + channels)
+                J = _formed(self.u, self.phi[:, :, few]).flatten(0, 1)
+                product += J @ (J if other is self else _formed(other.u, other.phi[:, :, few]).flatten(0, 1)).T
+        return enlarged(product.view(B, C, others, count), self.size * other.size)
+
+    def total(self) -> Tensor:
+        B, C, n, T = self.phi.shape
+        rows = self.phi.permute(1, 2, 0, 3).reshape(C * n, B * T)
+        J = (rows @ self.u.mT.reshape(B * T, -1)).view(C, n, -1)
+        return (J.mT if self.transposed else J).flatten(1).mul_(self.size)
+
+    def rows(self, numbers: Tensor, height: int) -> Tensor:
+        each = zip(self.u, self.phi, numbers, strict=True)
+        if self.transposed:
+            return torch.stack([u[chosen] @ phi.mT for u, phi, chosen in each])  # (K, T) @ (C, T, n)
+        return torch.stack([phi[:, chosen] @ u.T for u, phi, chosen in each])  # (C, K, T) @ (T, d)
+
+    def dense(self) -> DenseJacobian:
+        B, C, n, T = self.phi.shape
+        J = torch.bmm(self.phi.reshape(B, C * n, T), self.u.mT).view(B, C, n, -1)
+        return DenseJacobian((J.mT if self.transposed else J).flatten(2), size=self.size)
+
+
+@dataclass(frozen=True)
+class LookupJacobian(Jacobian):
+    """J[b, c] = Σ_k e_{numbers[b, k]} ⊗ φ[b, c, k], of a layer that looks up rows of W: never a V × n matrix.
+
+    Attributes:
+        numbers: (B, K) rows that each example reads, each once; filled up with any where `phi` is zero.
+        phi: (B, C, K, n) gradients of C outputs in these rows.
+        height: V, rows of the weight.
+    """
+
+    held = ("numbers", "phi")
+    numbers: Tensor
+    phi: Tensor
+    height: int
+
+    @classmethod
+    def of(cls, numbers: Tensor, phi: Tensor, height: int, *, padding: int | None = None) -> LookupJacobian:
+        """Sum up what was written for tokens that read the same row.
+
+        Args:
+            numbers: (B, T), the row that each token reads.
+            phi: (B, C, T, n) gradients in what the tokens write.
+            height: V, rows of the weight.
+            padding: a row that gets no gradient.
+        """
+        rows, places = _distinct(numbers)
+        (B, C, _, n), K = phi.shape, rows.shape[1]
+        target = (places + K * torch.arange(B, device=places.device).unsqueeze(1)).flatten()
+        summed = phi.new_zeros(C, B * K, n).index_add_(1, target, _flat(phi))  # (C, B K, n)
+        if padding is not None:
+            summed[:, rows.flatten() == padding] = 0
+        fitted, size = fitting(summed)
+        return cls(rows, fitted.view(C, B, K, n).transpose(0, 1), height, size=size)
+
+    def gram(self) -> Tensor:
+        rows = self.phi.flatten(2)
+        return enlarged(torch.bmm(rows, rows.mT), self.size**2)
+
+    def paired(self, other: Jacobian) -> Tensor:
+        there = other.rows(self.numbers, self.height).flatten(2)  # only rows that are read here count
+        return enlarged(torch.bmm(self.phi.flatten(2), there.mT), self.size * other.size)
+
+    def cross(self, other: Jacobian) -> Tensor:
+        found = []
+        for numbers, phi in zip(self.numbers, self.phi, strict=True):
+            rows = other.rows(numbers.expand(other.shape[0], -1), self.height)  # (B', C', K, n)
+            found.append(torch.einsum("ckn,bekn->cbe", phi, rows))
+        return enlarged(torch.stack(found), self.size * other.size)
+
+    def total(self) -> Tensor:
+        C, n = self.phi.shape[1], self.phi.shape[3]
+        total = self.phi.new_zeros(C, self.height, n).index_add_(1, self.numbers.flatten(), _flat(self.phi))
+        return total.flatten(1).mul_(self.size)
+
+    def rows(self, numbers: Tensor, height: int) -> Tensor:
+        (B, C, K, n), wanted = self.phi.shape, numbers.shape[1]
+        same = numbers.unsqueeze(2) == self.numbers.unsqueeze(1)  # (B, K', K)
+        found, places = same.max(dim=2)  # the first: what is filled up with comes last
+        source = (places + K * torch.arange(B, device=places.device).unsqueeze(1)).flatten()
+        rows = _flat(self.phi).index_select(1, source).view(C, B, wanted, n)
+        return (rows * found.to(rows).unsqueeze(2)).transpose(0, 1)
+
+    def dense(self) -> DenseJacobian:
+        B, C, _, n = self.phi.shape
+        J = self.phi.new_zeros(B, C, self.height, n)
+        for each, numbers, phi in zip(J, self.numbers, self.phi, strict=True):
+            each.index_add_(1, numbers, phi)
+        return DenseJacobian(J.flatten(2), size=self.size)
+
+    def filled_up(self, K: int) -> LookupJacobian:
+        """The same with K rows an example, where it has fewer."""
+        more = K - self.numbers.shape[1]
+        return replace(self, numbers=F.pad(self.numbers, (0, more)), phi=F.pad(self.phi, (0, 0, 0, more)))
+
+
+@dataclass(frozen=True)
+class JacobianSum(Jacobian):
+    """Sum of Jacobians of different forms in one weight, such as that of an embedding and of the head tied to it.
+
+    A language model's is never formed: the rows that its tokens read are all that the two have in common.
+    """
+
+    terms: tuple[Jacobian, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, C)."""
+        return self.terms[0].shape
+
+    def gram(self) -> Tensor:
+        gram = _sum([term.gram() for term in self.terms])
+        for i, term in enumerate(self.terms):
+            for other in self.terms[i + 1 :]:
+                pair = term.paired(other)
+                gram = gram + pair + pair.mT
+        return gram
+
+    def cross(self, other: Jacobian) -> Tensor:
+        others = other.terms if isinstance(other, JacobianSum) else (other,)
+        return _sum([term.cross(one) for term in self.terms for one in others])
+
+    def total(self) -> Tensor:
+        return _sum([term.total() for term in self.terms])
+
+    def rows(self, numbers: Tensor, height: int) -> Tensor:
+        return _sum([term.rows(numbers, height) * term.size for term in self.terms])
+
+    def narrow(self, start: int, stop: int) -> JacobianSum:
+        return JacobianSum(tuple(term.narrow(start, stop) for term in self.terms))
+
+    def of_cotangents(self, start: int, stop: int) -> JacobianSum:
+        return JacobianSum(tuple(term.of_cotangents(start, stop) for term in self.terms))
+
+    def over_cotangents(self) -> JacobianSum:
+        return JacobianSum(tuple(term.over_cotangents() for term in self.terms))
+
+    def dense(self) -> DenseJacobian:
+        formed = [term.dense() for term in self.terms]
+        size = max(term.size for term in formed)
+        return DenseJacobian(_sum([term.J * (term.size / size) for term in formed]), size=size)
+
+
+def merge(parts: Sequence[Jacobian]) -> Jacobian:
+    """Sum of the Jacobians of several calls of layers that share a weight: those of one form become one."""
+    each = [term for part in parts for term in (part.terms if isinstance(part, JacobianSum) else (part,))]
+    lookups = [part for part in each if isinstance(part, LookupJacobian)]
+    low_rank = [part for part in each if isinstance(part, LowRankJacobian)]
+    dense = [part for part in each if isinstance(part, DenseJacobian)]
+    others = [part for part in each if not isinstance(part, LookupJacobian | LowRankJacobian | DenseJacobian)]
+    terms: list[Jacobian] = []
+    if lookups:
+        size = max(part.size for part in lookups)
+        phi = torch.cat([part.phi * (part.size / size) for part in lookups], dim=2)
+        summed = LookupJacobian.of(torch.cat([part.numbers for part in lookups], dim=1), phi, lookups[0].height)
+        terms.append(lookups[0] if len(lookups) == 1 else replace(summed, size=summed.size * size))
+    for alike in ([part for part in low_rank if part.transposed == kind] for kind in (False, True)):
+        if len(alike) > 1:  # their sites together, with channels innermost, as linear layers have them
+            size = max(part.size for part in alike)
+            phi = torch.cat([part.phi.mT * (part.size / size) for part in alike], dim=2).mT
+            u = torch.cat([part.u for part in alike], dim=2)
+            terms.append(LowRankJacobian(u, phi, alike[0].transposed, size=size))
+        else:
+            terms += alike
+    terms += dense if len(dense) < 2 else [JacobianSum(tuple(dense)).dense()]
+    terms += others
+    return terms[0] if len(terms) == 1 else JacobianSum(tuple(terms))
+
+
+def concatenate(parts: Sequence[Jacobian]) -> Jacobian:
+    """The same block on more examples."""
+    if all(isinstance(part, JacobianSum) for part in parts):
+        columns = zip(*(part.terms for part in parts if isinstance(part, JacobianSum)), strict=True)
+        return JacobianSum(tuple(concatenate(column) for column in columns))
+    if len({type(part) for part in parts}) > 1:
+        return concatenate([part.dense() for part in parts])
+    lookups = [part for part in parts if isinstance(part, LookupJacobian)]
+    parts = [part.filled_up(max(each.numbers.shape[1] for each in lookups)) for part in lookups] or parts
+    size = max(part.size for part in parts)
+    *same, last = parts[0].held
+    changes: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in same}
+    changes[last] = torch.cat([getattr(part, last) * (part.size / size) for part in parts])
+    return replace(parts[0], size=size, **changes)
+
+
+def fitting(values: Tensor) -> tuple[Tensor, float]:
+    """Values whose squares fit their dtype, and their size: deep networks leave the range of float32."""
+    if values.dtype == torch.float64:
+        return values, 1.0
+    largest = largest_entry(values)
+    if SMALL < largest < 1 / SMALL or largest == 0 or not math.isfinite(largest):
+        return values, 1.0
+    return values / largest, largest
+
+
+def enlarged(gram: Tensor, factor: float) -> Tensor:
+    """Products of what `fitting` has made smaller or larger, in float64 where that had to be."""
+    return gram if factor == 1.0 else gram.double() * factor
+
+
+def _pays_to_factor(d: int, T: int, rows: int) -> bool:
+    """A factorisation runs at about a quarter of a product's speed."""
+    return 4 * T * d < rows * (d - T)
+
+
+def _formed(u: Tensor, phi: Tensor) -> Tensor:
+    """Σ_t φ_ct ⊗ u_t, (B, C, n d)."""
+    B, C, n, T = phi.shape
+    return torch.bmm(phi.reshape(B, C * n, T), u.mT).view(B, C, -1)
+
+
+def _flat(phi: Tensor) -> Tensor:
+    """(B, C, K, n) as (C, B K, n)."""
+    return phi.transpose(0, 1).flatten(1, 2)
+
+
+def _distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers (B, T) of every example each once, in order and filled up with 0, (B, K); and the place of each."""
+    ordered, order = numbers.sort(dim=1)
+    places = F.pad((ordered.diff(dim=1) != 0).long().cumsum(dim=1), (1, 0))  # of those in order
+    rows = numbers.new_zeros(len(numbers), int(places.max()) + 1 if places.numel() else 0).scatter_(1, places, ordered)
+    return rows, torch.empty_like(places).scatter_(1, order, places)
+
+
+def _sum(terms: Sequence[Tensor]) -> Tensor:
+    return reduce(torch.add, terms)
