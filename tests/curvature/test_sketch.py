@@ -296,7 +296,7 @@ def test_directions_that_do_not_fit_at_once_are_paired_all_the_same(network: str
     enough = Room(shape, Memory(2**34, 1))  # an example at a time
     most, each = 20, shape.element_size * (shape.written - shape.returned + shape.dense)
     little = Room(shape, Memory((shape.bytes_per_example(SENT_AT_ONCE) + (most + 1) * each) * 8 // 7, 1))
-    assert enough.pieces(most) is None
+    assert enough.at_once(most) is None
     assert little.at_once(most) == SENT_AT_ONCE
     assert little.most >= most > little.together
     rounds = [_round(problem, Directions(most), room, 0, Work()) for room in (enough, little)]
