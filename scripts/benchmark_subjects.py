@@ -23,7 +23,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.execution.memory import Memory
 from hessdiag.execution.work import ALL_HERE
 from hessdiag.models import StridedLeNet
-from hessdiag.models.mlp import mlp
+from hessdiag.models.feedforward import mlp
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.shapes import NetworkShape, measure_shapes
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag import init
-from hessdiag.models.mlp import mlp
+from hessdiag.models.feedforward import mlp
 
 WIDTH, DEPTH, OUTPUTS, BATCH = 256, 8, 10, 128
 

@@ -11,8 +11,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.models.lenet import StridedLeNet
-from hessdiag.models.mlp import mlp
+from hessdiag.models.feedforward import StridedLeNet, mlp
 
 Size = tuple[int, ...]
 

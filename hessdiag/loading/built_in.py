@@ -9,12 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hessdiag.models.alexnet import StridedAlexNet
-from hessdiag.models.channel_bias import centre
-from hessdiag.models.lenet import StridedLeNet
-from hessdiag.models.preconditioned import PreconditionedResNet
-from hessdiag.models.rescalenet import RescaleNet
-from hessdiag.models.resnet import ResNet, calibrate
+from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet
+from hessdiag.models.residual import PreconditionedResNet, RescaleNet, ResNet, calibrate, centre
 
 CALIBRATION_BATCH = 4  # random images from which statistics and biases are set
 SMALL: dict[str, Any] = {"depth": 14, "classes": 10, "side": 32}

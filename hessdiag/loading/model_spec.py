@@ -17,7 +17,7 @@ from hessdiag.loading.huggingface import huggingface_source
 from hessdiag.loading.libraries import library_form
 from hessdiag.loading.model_source import ModelSource, in_evaluation_mode
 from hessdiag.loading.timm_torchvision import timm_source, torchvision_source
-from hessdiag.models.mlp import mlp
+from hessdiag.models.feedforward import mlp
 from hessdiag.suggestions import did_you_mean
 from hessdiag.user_code.named_function import NamedFunction, load_function
 

@@ -1,12 +1,8 @@
 """The networks of the paper."""
 
 from hessdiag import find_in_models as __getattr__  # noqa: F401
-from hessdiag.models.alexnet import StridedAlexNet
-from hessdiag.models.lenet import StridedLeNet
-from hessdiag.models.mlp import mlp
-from hessdiag.models.preconditioned import PreconditionedResNet
-from hessdiag.models.rescalenet import RescaleNet
-from hessdiag.models.resnet import ResNet
+from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet, mlp
+from hessdiag.models.residual import PreconditionedResNet, RescaleNet, ResNet
 
 __all__ = [
     "PreconditionedResNet",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import os
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,16 +19,20 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
+from hessdiag.results.files import write_text
+from hessdiag.results.findings import GRAVITY
 from hessdiag.results.report import Report
 from hessdiag.torch_arguments import check_model, to_tensor
+from hessdiag.training.cadence import Cadence
 from hessdiag.training.evaluation_mode import evaluation_mode
-from hessdiag.training.monitor_cadence import Cadence
-from hessdiag.training.monitor_logs import Log, logs_of
-from hessdiag.training.monitor_record import Record, flat
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Record = dict[str, float | str]
+Log = Callable[[Record, int], object]
+QUANTITIES = {"sigma2": "avg_sq_singular_value", "sigma2_stderr": "stderr", "gamma": "gamma", "nu": "nu"}
+SPREADS = {"sigma2": "avg_sq_singular_value", "gamma": "gamma", "nu": "nu"}
 RTOL, MAX_PRODUCTS = 0.1, 40  # of networks with many outputs, where norms are sampled
 
 
@@ -207,3 +216,107 @@ def _failure(log: Log, record: Record, number: int) -> Exception | None:
     except Exception as error:  # of user code, or a full disk: training must go on
         return error
     return None
+
+
+def flat(report: Report) -> Record:
+    """Name every number of a report by quantity and block, `sigma2/fc1.weight`, the verdict and its findings.
+
+    The same network gives the same keys in the same order, whatever was found.
+    """
+    counts = Counter(finding.severity for finding in report.findings)
+    verdict = report.verdict
+    record: Record = {"verdict": verdict.level, "balance": verdict.balance.level}
+    record["findings"] = " ".join(dict.fromkeys(finding.rule for finding in report.findings))
+    record |= {f"findings/{severity}": float(counts[severity]) for severity in GRAVITY}
+    if report.signals is not None:
+        record["loss"] = report.signals.initial_loss
+    record |= {f"spread/{key}": report.spread[attribute] for key, attribute in SPREADS.items()}
+    for key, attribute in QUANTITIES.items():
+        record |= {f"{key}/{block.name}": float(getattr(block, attribute)) for block in report.blocks}
+    return record
+
+
+def logs_of(asked: Any) -> list[Log]:
+    """Return a function for each of the logs that were asked for, one or a list of them.
+
+    Raises:
+        HessdiagError: one is no CSV file, TensorBoard writer or function.
+    """
+    return [_log(each) for each in (asked if isinstance(asked, (list, tuple)) else [asked])]
+
+
+def _log(asked: Any) -> Log:
+    if isinstance(asked, (str, os.PathLike)):
+        return CsvLog(asked)
+    if callable(getattr(asked, "add_scalar", None)):
+        return TensorBoardLog(asked)
+    if callable(asked):
+        return asked  # type: ignore[no-any-return]
+    raise HessdiagError(
+        f"log is {kind_of(asked)}: pass the path of a .csv file, a TensorBoard SummaryWriter,"
+        " or a function such as lambda record, step: print(step, record)"
+    )
+
+
+class CsvLog:
+    """One row a measurement in a CSV file; a file that is there is continued.
+
+    Args:
+        path: ends with `.csv`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if self.path.suffix != ".csv":
+            raise HessdiagError(f"log {os.fspath(path)!r}: name a file that ends with .csv")
+        if not self.path.parent.is_dir():
+            raise HessdiagError(
+                f"log {os.fspath(path)!r}: the folder {str(self.path.parent)!r} does not exist, make it"
+            )
+        self.columns: list[str] = []
+
+    def __call__(self, record: Record, step: int) -> None:
+        """Write a row; a column that is new is added to all rows."""
+        row = {"step": step, **record}
+        rows = self._rows() if not self.columns else []
+        if new := [key for key in row if key not in self.columns]:
+            rows = rows or self._rows()
+            self.columns += new
+            write_text(self.path, _lines(self.columns, [*rows, row], header=True))
+            return
+        with self.path.open("a", encoding="utf-8", newline="") as stream:
+            stream.write(_lines(self.columns, [row], header=False))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """What the file holds; its columns are taken over."""
+        if not self.path.exists():
+            return []
+        with self.path.open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            rows = list(reader)
+            self.columns = list(reader.fieldnames or [])
+        return rows
+
+
+def _lines(columns: Sequence[str], rows: Sequence[dict[str, Any]], *, header: bool) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+class TensorBoardLog:
+    """Numbers as scalars and words as texts of a `torch.utils.tensorboard.SummaryWriter`."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+
+    def __call__(self, record: Record, step: int) -> None:
+        """Add every entry under its key."""
+        for key, value in record.items():
+            if isinstance(value, str):
+                self.writer.add_text(key, value, step)
+            else:
+                self.writer.add_scalar(key, value, step)

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hessdiag.models import PreconditionedResNet, RescaleNet, ResNet
-from hessdiag.models.channel_bias import centre
+from hessdiag.models.residual import centre
 
 VARIANTS: Mapping[str, Any] = {
     "preconditioned": partial(PreconditionedResNet, dropout=0.0),

@@ -34,7 +34,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from hessdiag.models import PreconditionedResNet, RescaleNet, ResNet
-from hessdiag.models.channel_bias import centre
+from hessdiag.models.residual import centre
 
 NETWORKS: Mapping[str, Callable[..., nn.Module]] = {
     "preconditioned": PreconditionedResNet,

@@ -9,7 +9,7 @@ from torch import nn
 import hessdiag
 from hessdiag import init, scaling
 from hessdiag.errors import HessdiagError
-from hessdiag.models.mlp import mlp
+from hessdiag.models.feedforward import mlp
 from tests.networks import PLAIN, Multiplier
 
 SETUPS = 60

@@ -11,7 +11,7 @@ from hessdiag.calculus import predict
 from hessdiag.calculus.finite_width import QUANTILE
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.loading.model_spec import resolve_model
-from hessdiag.models.mlp import mlp
+from hessdiag.models.feedforward import mlp
 
 
 def _deviation(block):

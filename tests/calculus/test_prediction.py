@@ -15,8 +15,7 @@ from hessdiag.calculus import BlockPrediction, PredictedVsMeasured, predict
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.model_spec import resolve_model
-from hessdiag.models.lenet import StridedLeNet
-from hessdiag.models.mlp import mlp
+from hessdiag.models.feedforward import StridedLeNet, mlp
 from hessdiag.results.report import BlockReport
 from tests.networks import PIECEWISE_LINEAR, PLAIN, build
 

@@ -11,10 +11,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.init import geometric_mean_
 from hessdiag.loading.model_spec import resolve_model
 from hessdiag.models import PreconditionedResNet, RescaleNet, ResNet
-from hessdiag.models.bottlenecks import bottlenecks
-from hessdiag.models.channel_bias import ChannelBias, centre
-from hessdiag.models.preconditioned import PreconditionedBlock
-from hessdiag.models.resnet import calibrate
+from hessdiag.models.residual import ChannelBias, PreconditionedBlock, bottlenecks, calibrate, centre
 
 NETWORKS = (PreconditionedResNet, RescaleNet, ResNet)
 

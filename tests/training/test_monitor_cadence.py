@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hessdiag.training.monitor_cadence import FIRST_EXAMPLES, MAX_EXAMPLES, MIN_EXAMPLES, Cadence
+from hessdiag.training.cadence import FIRST_EXAMPLES, MAX_EXAMPLES, MIN_EXAMPLES, Cadence
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hessdiag.training.monitor_logs import CsvLog, TensorBoardLog, logs_of
+from hessdiag.training.monitor import CsvLog, TensorBoardLog, logs_of
 from tests.training.offline_runs import read_offline_run
 
 

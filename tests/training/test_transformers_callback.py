@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback
 
 from hessdiag import HessdiagError
-from hessdiag.training.adapters.transformers_callback import read_labels, transformers_callback
+from hessdiag.training.callbacks import read_labels, transformers_callback
 from tests.unchanged import bits, unchanged
 
 

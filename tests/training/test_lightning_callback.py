@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hessdiag import HessdiagError
-from hessdiag.training.adapters.lightning_callback import lightning_callback
+from hessdiag.training.callbacks import lightning_callback
 from tests.unchanged import bits
 
 
