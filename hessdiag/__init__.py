@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.compare import compare
     from hessdiag.diagnosis.describe import describe
     from hessdiag.diagnosis.diagnose import diagnose
-    from hessdiag.diagnosis.learning_rate_estimate import learning_rates
+    from hessdiag.diagnosis.learning_rates import learning_rates
     from hessdiag.diagnosis.prescribe import Prescription, prescribe
     from hessdiag.diagnosis.random_setups import measure_setups
     from hessdiag.errors import HessdiagError
@@ -69,7 +69,7 @@ _HOMES = {
     "compare": "diagnosis.compare",
     "describe": "diagnosis.describe",
     "diagnose": "diagnosis.diagnose",
-    "learning_rates": "diagnosis.learning_rate_estimate",
+    "learning_rates": "diagnosis.learning_rates",
     "measure_setups": "diagnosis.random_setups",
     "to_html": "html",
     "predict": "calculus.prediction",

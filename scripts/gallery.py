@@ -89,7 +89,7 @@ def networks(kinds: Sequence[str], seeds: int, only: str = "") -> Iterator[tuple
 def measure(path: Path, kinds: Sequence[str], seeds: int, only: str) -> None:
     from hessdiag.data.batch import Batch
     from hessdiag.derivatives.losses import Reading, resolve_loss
-    from hessdiag.diagnosis.network_signals import network_signals
+    from hessdiag.diagnosis.signals import network_signals
     from hessdiag.network.preserve import preserve_state
     from hessdiag.results.records import dumps
 

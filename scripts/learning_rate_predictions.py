@@ -3,7 +3,7 @@
     python scripts/learning_rate_predictions.py rates predictions.jsonl --data-dir DATA     # a few minutes on one core
     python scripts/learning_rate_predictions.py cost predictions.jsonl --data-dir DATA      # in gradients
 
-Rates are kept without the factors of `hessdiag.diagnosis.learning_rate_estimate`, so that these can be fitted. The
+Rates are kept without the factors of `hessdiag.diagnosis.learning_rates`, so that these can be fitted. The
 weights are those that the sweeps start from; the examples are other draws from the same data.
 """
 
@@ -24,8 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Reading, resolve_loss
-from hessdiag.diagnosis.batch_pairs import BatchPairs
-from hessdiag.diagnosis.virtual_steps import Walk, best_constant_rate
+from hessdiag.diagnosis.learning_rates import BatchPairs, Walk, best_constant_rate
 
 STEPS, BATCH = 12, 128
 SIZES = (64, 256, 1024)

@@ -57,7 +57,6 @@ def diagnose(
     html: Html = "",
     plots: Plots = "",
     relative: options.Relative = False,
-    resume: options.Resume = "",
     max_spread: MaxSpread = None,
     fail_on: FailOn = "",
     quiet: options.Quiet = False,
@@ -65,7 +64,7 @@ def diagnose(
 ) -> None:
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
     detail = options.choose_detail(quiet=quiet, verbose=verbose)
-    for path in (json if json != "-" else "", csv, html, resume):
+    for path in (json if json != "-" else "", csv, html):
         options.check_file(path)
     options.check_plots(plots, relative=relative)
     check_max_spread(max_spread)
@@ -107,7 +106,6 @@ def diagnose(
             seed=seed,
             max_products=max_products,
             max_memory=memory,
-            resume=resume or None,
             distributed=ranks.size > 1,
             progress=step,
         )

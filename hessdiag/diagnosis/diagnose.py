@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
-from itertools import count, islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_path, check_whole
+from hessdiag.arguments import check_loss, check_whole
 from hessdiag.curvature.result import merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.outputs import Outputs
-from hessdiag.data.stream import Tally, batches_of, count_batches
+from hessdiag.data.stream import Tally, batches_of
+from hessdiag.data.sums import add
 from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.block_reports import block_reports
-from hessdiag.diagnosis.independence import called_alone
-from hessdiag.diagnosis.look import NOT_ASKED, Look, look_at
-from hessdiag.diagnosis.memory_bound import bounded
+from hessdiag.diagnosis.checks import called_alone
+from hessdiag.diagnosis.measurement import Measured, bounded, check_tensors, measure_batches
 from hessdiag.diagnosis.moments import moments_of
-from hessdiag.diagnosis.network_signals import MAX_EXAMPLES
-from hessdiag.diagnosis.session import Measured, Session, check_tensors
+from hessdiag.diagnosis.rules import find
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.identity import digest_of_attributes, digest_of_code, digest_of_loss, digest_of_model
-from hessdiag.execution.journal import journal
-from hessdiag.execution.memory import Memory, watching_peak
-from hessdiag.execution.progress import Progress, announce_batch, watched
-from hessdiag.execution.ranks import ALONE, Ranks, all_ranks
-from hessdiag.execution.work import Work, add
+from hessdiag.execution.memory import watching_peak
 from hessdiag.loading.model_source import ModelSource
 from hessdiag.loading.prepare import Prepared
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.shapes import DryRun, NetworkShape, measure_shapes
+from hessdiag.network.shapes import DryRun, measure_shapes
+from hessdiag.parallel.processes import ALONE, Processes, default_group
+from hessdiag.parallel.progress import Progress, showing
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import check_labels, try_model
@@ -65,9 +60,8 @@ def diagnose(
     max_memory: int | str | None = None,
     batches: int | None = None,
     signals: bool = True,
-    resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
-    progress: Progress | bool | None = None,
+    progress: Progress = None,
 ) -> Report:
     """Measure curvature, scaling factor and weight-gradient ratio of every block of a model on its data.
 
@@ -96,10 +90,8 @@ def diagnose(
         batches: how many batches of an iterable to read; None reads all.
         signals: also measure the signals that run through the network, and apply the rules to them; without them, no
             finding is made and the verdict is undecided.
-        resume: file in which finished units of work are kept; a killed run that is started again with the same file
-            goes on where it was, to the same numbers.
-        distributed: share the work with the other processes of torch.distributed's default group. All call this with
-            the same model and all of the data, and all return the same report.
+        distributed: share the examples with the other processes of torch.distributed's default group. All call this
+            with the same model and all of the data, and all return the same report. The batch view is not shared.
         progress: called with the name of each step that is done. None shows a bar on stderr where that is a terminal,
             and a line in a notebook, of what takes longer than a second; False is silent; True also prints elsewhere.
 
@@ -113,7 +105,10 @@ def diagnose(
     >>> report.blocks[0].avg_sq_singular_value  # G = 2 x x^T, so that ‖G‖² / P = 4 · 2² / 2
     8.0
     """
-    _check(model, loss, resume, batches)
+    check_model(model)
+    check_loss(loss)
+    if batches is not None:
+        check_whole("batches", batches, least=1)
     settings = Settings(
         matrix=matrix,
         per=per,
@@ -124,41 +119,31 @@ def diagnose(
         class_dim=class_dim,
         output=output,
     )
-    tally = Tally()
+    tally, group = Tally(), default_group() if distributed else ALONE
     stream = _stream_of(inputs, targets, settings, most=batches, tally=tally)
-    batch = next(stream)
+    first = next(stream)
     device, dtype = check_weights(model)
-    check_tensors(model, batch)
+    check_tensors(model, first)
     found, skipped = blocks_of(model)
-    ranks = all_ranks() if distributed else ALONE
-    session = Session(settings, Memory.of(max_memory, device))
-    named = resume is not None or distributed  # of the model as given: a forward pass may leave something in it
-    identity = _agreed(settings.identity | _identity_of(model, loss), ranks) if named else {}
-    with (
-        preserve_state(model, seed=seed, call=lambda: batch.narrow(0, 2).call(model)),
-        watching_peak(device) as peak,
-        ExitStack() as stack,
-    ):
-        dry = _run_dry(model, batch, found, settings)
-        shape, resolved = dry.shape, read_loss(batch, loss, settings, dry.outputs)
-        problem = Problem(model, batch, resolved, in_execution_order(shape.readable(found), shape.order), skipped)
-        session = session if max_memory is None else replace(session, memory=bounded(session.memory, problem, shape))
-        work = Work(ranks, progress=stack.enter_context(watched(progress, title=f"measuring {type(model).__name__}")))
-        stream = _announced(stream, work.progress, known=_number_of_batches(inputs, batches) if per == "example" else 1)
-        if resume is not None:
-            work = replace(work, journal=stack.enter_context(journal(resume, identity)))
-        problem, shape, measured = session.measure(problem, shape, dry.outputs.y, stream, work)
-        seen = _look(session, replace(problem, batch=batch), shape, measured) if signals else NOT_ASKED
+    if distributed:
+        _check_agreement(model, first, group)
+    state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).call(model))
+    with state, watching_peak(device) as peak, showing(progress, title=f"measuring {type(model).__name__}"):
+        dry = _run_dry(model, first, found, settings)
+        resolved = read_loss(first, loss, settings, dry.outputs)
+        problem = Problem(
+            model, first, resolved, in_execution_order(dry.shape.readable(found), dry.shape.order), skipped
+        )
+        memory = MemoryBudget.of(max_memory, device)
+        memory = memory if max_memory is None else bounded(memory, problem, dry.shape)
+        mine = _shares(chain([first], stream), settings, group)
+        like = dry.outputs.y
+        gathered = group.gather(
+            lambda: measure_batches(problem, mine, dry.shape, settings, memory, like=like, signals=signals)
+        )
+    measured = gathered[0] if per == "batch" else [each for found_there in gathered for each in found_there]
     ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
-    return _report(settings, problem, shape, measured, seen, tally, **ran)
-
-
-def _look(session: Session, problem: Problem, shape: NetworkShape, measured: Sequence[Measured]) -> Look:
-    """Look at the first batch, whose gradient is that of the measurement where no other was measured after it."""
-    size, chunk = problem.batch.size, session.gradient_chunk(shape)
-    alone = len(measured) == 1 and size <= MAX_EXAMPLES
-    gradients = session.gradient_sum(problem, shape).reached(size) if alone else None
-    return look_at(problem.model, problem.batch, problem.loss, chunk=chunk, gradients=gradients)
+    return _report(settings, problem, measured, tally, **ran)
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
@@ -174,15 +159,6 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
         batches_read=prepared.tally.read,
         batches_given=prepared.tally.given,
     )
-
-
-def _check(model: Any, loss: Any, resume: Any, batches: int | None) -> None:
-    """Refuse what is not of the kind that it has to be."""
-    check_model(model)
-    check_loss(loss)
-    check_path("resume", resume)
-    if batches is not None:
-        check_whole("batches", batches, least=1)
 
 
 def blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
@@ -204,21 +180,26 @@ def _stream_of(
     return (replace(each, output=settings.output) for each in stream)
 
 
-def _announced(later: Iterator[Batch], progress: Callable[..., None], *, known: int | None) -> Iterator[Batch]:
-    """The batches behind the first, each announced when it is read, as the first one is now."""
-    announce_batch(progress, 1, known)
-
-    def told(number: int, batch: Batch) -> Batch:
-        announce_batch(progress, number, known)
-        return batch
-
-    return map(told, count(2), later)
+def _shares(batches: Iterable[Batch], settings: Settings, group: Processes) -> Iterator[Batch]:
+    """This process's share of every batch that has one; the batch view is not shared."""
+    for batch in batches:
+        mine = group.share(batch.size)
+        part = batch if settings.per == "batch" else batch.narrow(mine.start, mine.stop)
+        if part.size:
+            yield part
 
 
-def _number_of_batches(inputs: Any, most: int | None) -> int | None:
-    """How many batches will be read, where that is known beforehand."""
-    length = count_batches(inputs)
-    return most if length is None else length if most is None else min(length, most)
+def _check_agreement(model: nn.Module, batch: Batch, group: Processes) -> None:
+    """Refuse to go on where processes were given different weights or data."""
+    held: dict[str, list[Tensor]] = {"weights": [*model.parameters()], "data": [*batch.tensors]}
+    for what, tensors in held.items():
+        sums = [float(tensor.detach().double().sum()) for tensor in tensors if not tensor.is_complex()]
+        held_there: list[list[float]] = group.gather(partial(list, sums))
+        if any(other != sums for other in held_there):
+            raise HessdiagError(
+                f"the processes hold different {what}: give every one the same, seeded alike, and all of the data;"
+                " hessdiag deals the examples out itself"
+            )
 
 
 def _run_dry(model: nn.Module, batch: Batch, found: Sequence[Block], settings: Settings) -> DryRun:
@@ -235,23 +216,16 @@ def read_loss(batch: Batch, loss: str | LossFunction, settings: Settings, output
     return resolve_loss(loss, y=outputs.y, targets=batch.targets, seed=settings.seed, reading=reading)
 
 
-def _report(
-    settings: Settings,
-    problem: Problem,
-    shape: NetworkShape,
-    measured: Sequence[Measured],
-    seen: Look,
-    tally: Tally,
-    **ran: Any,
-) -> Report:
+def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], tally: Tally, **ran: Any) -> Report:
     """Put together what all batches gave; `ran` has the fields of a report that say on what."""
-    sizes = [part.examples for part in measured]
+    first, sizes = measured[0], [part.examples for part in measured]
+    if any(part.blocks != first.blocks for part in measured):
+        raise HessdiagError("some examples take another path through the model than others: measure in one process")
+    problem = replace(problem, blocks=first.blocks, skipped=first.skipped)
     curvature = merge([part.curvature for part in measured], sizes, rtol=settings.rtol)
-    moments = moments_of(problem, add([part.moments for part in measured]))
-    if settings.per == "batch":
-        moments = replace(moments, gradient_sq=measured[0].batch_gradient_sq)
+    moments = moments_of(problem, add([part.sums for part in measured]), per=settings.per)
     size = sum(sizes) if settings.per == "batch" else 1
-    blocks = block_reports(problem, shape, moments, curvature, size=size)
+    blocks = block_reports(problem, first.shape, moments, curvature, size=size)
     return Report(
         blocks=blocks,
         heatmap=Heatmap(
@@ -266,21 +240,21 @@ def _report(
         loss=problem.loss.name,
         matrix=settings.matrix,
         per=settings.per,
-        method=measured[0].plan.method,
-        method_reason="; ".join(filter(None, (measured[0].plan.reason, curvature.how))),
+        method=first.plan.method,
+        method_reason="; ".join(filter(None, (first.plan.reason, curvature.how))),
         seed=settings.seed,
         batch_size=sum(sizes),
-        batches=len(measured),
+        batches=tally.read if settings.per == "example" else 1,
         batches_read=tally.read,
         batches_given=tally.given,
-        outputs=shape.outputs,
+        outputs=first.shape.outputs,
         rtol=settings.rtol,
         versions={"hessdiag": _version(), "torch": torch.__version__},
         output_sq=moments.output_sq,
         output_variance=moments.output_variance,
-        findings=seen.findings(blocks),
-        signals=seen.signals,
-        signals_missing=seen.reason,
+        findings=() if first.signals is None else find(first.signals, blocks),
+        signals=first.signals,
+        signals_missing=first.missing,
         **ran,
     )
 
@@ -288,24 +262,6 @@ def _report(
 @cache  # it is read from a file
 def _version() -> str:
     return metadata.version("hessdiag")
-
-
-def _identity_of(model: nn.Module, loss: str | LossFunction) -> dict[str, str]:
-    return {
-        "weights": digest_of_model(model),
-        "loss": digest_of_loss(loss),
-        "code": digest_of_code(model),
-        "attributes": digest_of_attributes(model),
-        "device": next(model.parameters()).device.type,
-        "dtype": str(next(model.parameters()).dtype),
-    }
-
-
-def _agreed(identity: Mapping[str, str], ranks: Ranks) -> Mapping[str, str]:
-    """The first rank's identity, so that all of them open the same file; attributes may hold a rank's own number."""
-    for what in ("weights", "code", "loss"):
-        ranks.agree(what, identity[what])
-    return ranks.gather(identity)[0]
 
 
 def check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:

@@ -95,7 +95,7 @@ def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
 def nothing_arrives(net: Net) -> Iterator[Finding]:
     """HD102: the outputs do not depend on the inputs any more."""
     head = net.layers.get(net.head or "")
-    if not head or net.scale(head.path) == 0:
+    if not head or head.path not in net.weight_of or net.scale(head.path) == 0:
         return
     varying = head.x_sq * head.x_varies
     if not 0 < varying <= SILENT:

@@ -245,7 +245,7 @@ def test_device(asked: str, run) -> None:
 
 
 def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.diagnosis.session.sum_moments", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr("hessdiag.diagnosis.measurement.sum_moments", lambda *_, **__: pytest.fail("measured"))
     status, out, err = run("describe lenet --batch-size 16")
     assert (status, err) == (0, "")
     assert "conv1.weight  weight  Conv2d  6×3×5×5" in out

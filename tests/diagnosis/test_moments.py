@@ -7,10 +7,8 @@ import torch
 from torch import nn
 
 from hessdiag import diagnose
-from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.diagnosis.check_init import _bias_balance
-from hessdiag.diagnosis.moments import CHECKED, Checks
 from hessdiag.diagnosis.random_setups import CURVATURE_ALONE
 from tests.networks import build
 
@@ -59,25 +57,3 @@ def test_the_balance_at_the_input_is_that_of_the_gammas(name: str) -> None:
 def test_a_network_without_layers_has_no_balance() -> None:
     report = diagnose(nn.Sequential(nn.PReLU()), torch.randn(3, 2))
     assert math.isnan(_bias_balance(report.weights))
-
-
-@pytest.mark.parametrize(
-    ("size", "large", "checked"), [(20, False, 20), (80, False, 32), (800, False, 100), (3, True, 3)]
-)
-def test_how_many_examples_are_checked(size: int, large: bool, checked: int) -> None:
-    """All of a few, and of a large batch an eighth, spread over it; of the same number as in all of the data."""
-    batch = Batch.of(torch.zeros(size + 5, 2), None).narrow(5, size + 5)
-    numbers = Checks(seed=0, large=large).numbers(batch)
-    assert len(numbers) == checked
-    assert numbers <= {*range(5, size + 5)}
-    if checked < size:
-        assert numbers != {*range(5, 5 + checked)}
-        assert numbers != Checks(seed=1, large=large).numbers(batch)
-
-
-def test_fewer_examples_of_a_large_network_are_checked() -> None:
-    batch = Batch.of(torch.zeros(4 * CHECKED, 2), None)
-    some, few = Checks(seed=0), Checks(seed=0, large=True)
-    assert (len(some.numbers(batch)), len(few.numbers(batch))) == (CHECKED, CHECKED // 2)
-    assert (some.first(batch, 100).size, few.first(batch, 100).size) == (4, 2)
-    assert Checks(seed=0, alone=1).first(batch, 1).size == 2  # one tells nothing of a pair

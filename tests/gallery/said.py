@@ -10,7 +10,7 @@ from functools import cache
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Reading, resolve_loss
 from hessdiag.diagnosis import rules as causes
-from hessdiag.diagnosis.network_signals import network_signals
+from hessdiag.diagnosis.signals import network_signals
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.findings import Finding, judge, list_findings
 from hessdiag.results.text_table import plain_text

@@ -1,5 +1,9 @@
 """A stream of batches, of whatever sizes, gives what all of its examples together give."""
 
+import re
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import hessdiag
-from hessdiag.data.batch import Batch
-from hessdiag.diagnosis.moments import Checks
+from hessdiag.data.memory import as_bytes
 from hessdiag.errors import HessdiagError
 from tests.networks import BUILDERS, build
 
@@ -125,9 +128,6 @@ def test_a_model_that_changes_its_path_between_batches_is_refused() -> None:
         hessdiag.diagnose(Switching(), iter([x, 100 * x]))
 
 
-SIZE = 80  # examples, of which an eighth, but 32 at least, is given a random cotangent
-
-
 class Rare(nn.Module):
     """A layer whose weight an unusual example uses a second time, behind the layer's back."""
 
@@ -149,19 +149,10 @@ class Rare(nn.Module):
         return self.last(torch.tanh(read + torch.where(unusual, F.linear(x, weight.square()), 0)))
 
 
-def with_one_unusual() -> Tensor:
-    """One of them is unusual, and is not checked by a random cotangent."""
-    x = torch.randn(SIZE, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    checked = Checks(seed=0).numbers(Batch.of(x, None))
-    assert len(checked) == 32
-    alone = next(number for number in range(4, SIZE) if number not in checked)
-    x[alone, 0] = 6.0
-    return x
-
-
 @pytest.mark.parametrize("options", [{}, {"method": "sketch"}, {"per": "batch"}])
 def test_a_path_that_one_example_takes_is_found(options: dict[str, object]) -> None:
-    x, t = with_one_unusual(), torch.arange(SIZE) % 3
+    x, t = torch.randn(80, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64), torch.arange(80) % 3
+    x[44, 0] = 6.0  # the unusual one
     found, expected = (
         hessdiag.diagnose(Rare(as_layer=as_layer).double(), x, t, loss="cross-entropy", **options)
         for as_layer in (True, False)
@@ -169,3 +160,43 @@ def test_a_path_that_one_example_takes_is_found(options: dict[str, object]) -> N
     for key in ("avg_sq_singular_value", "nu"):
         one, other = ({block.name: getattr(block, key) for block in report.blocks} for report in (found, expected))
         assert one == pytest.approx(other, rel=1e-9)
+
+
+# A measurement takes no more than it may, or says how much it takes.
+
+MEASURE = """
+import resource, sys, torch, hessdiag
+from torch import nn
+torch.manual_seed(0)
+torch.set_num_threads(1)
+widths, memory = [int(width) for width in sys.argv[1].split(",")], sys.argv[2]
+layers = [layer for n, m in zip(widths, widths[1:]) for layer in (nn.Linear(n, m), nn.ReLU())]
+warm = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5))  # loads code, which is not of the measurement
+hessdiag.diagnose(warm, torch.randn(2, 3), torch.randint(5, (2,)), loss="cross-entropy")
+x, t = torch.randn(256, widths[0]), torch.randint(widths[-1], (256,))
+model, before = nn.Sequential(*layers[:-1]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+hessdiag.diagnose(model, x, t, loss="cross-entropy", max_memory=memory)
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+
+
+@pytest.mark.parametrize(
+    ("widths", "memory"), [("300,800,800,800,800,800,10", "100MiB"), ("500,2000,2000,10", "250MiB")]
+)
+def test_a_measurement_stays_within_a_fifth_of_what_it_may_take(widths: str, memory: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", MEASURE, widths, memory], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) < 1.2 * as_bytes(memory)
+
+
+def test_too_little_is_refused_with_what_would_do() -> None:
+    model, x = nn.Sequential(nn.Linear(400, 500), nn.ReLU(), nn.Linear(500, 5)), torch.randn(20, 400)
+    with pytest.raises(hessdiag.HessdiagError, match="max_memory 1MiB: gradients of") as refused:
+        hessdiag.diagnose(model, x, max_memory="1MiB")
+    told = re.search(r"take about (\d+MiB)", str(refused.value))
+    assert told is not None
+    assert hessdiag.diagnose(model, x, max_memory=told[1]).blocks
+
+
+def test_no_bound_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessdiag.data.memory.free_memory", lambda device: 2**20)
+    assert hessdiag.diagnose(nn.Linear(400, 500), torch.randn(3, 400), method="sketch").blocks

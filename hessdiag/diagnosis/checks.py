@@ -1,0 +1,440 @@
+"""Three checks that a model is what a measurement takes it for, so that no number rests on a layer that was misread.
+
+`repeatable`: it gives the same outputs twice. `examples_apart`: each example alone gives what it gives in the batch,
+and its gradient reaches no other; else no matrix of one example's loss exists. `gradients_agree`: the gradient of each
+block, assembled from what the hooks saw, is the one that autograd computes. What fails is measured without a structural
+rule, skipped with a reason, or refused.
+
+What is kept apart gets exactly zero from the others, so that no tolerance hides a weak mixing. The first few examples
+are taken one by one; random halves of every chunk separate any two of its examples with probability 1/2, hence layouts,
+which concern them all, as good as surely. Behind a layer that starts at zero every gradient is zero, however the model
+mixes examples before it and from wherever it reads a weight: the few examples are also run at weights close by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from hessdiag.data.batch import Batch
+from hessdiag.data.memory import is_out_of_memory
+from hessdiag.data.seeds import stream
+from hessdiag.derivatives.backward import jacobians_of, rule_fits
+from hessdiag.derivatives.jacobians import Jacobian
+from hessdiag.derivatives.magnitude import sum_of_squares
+from hessdiag.derivatives.problem import Problem
+from hessdiag.errors import HessdiagError
+from hessdiag.network.blocks import Block, parameter_at, parameter_slots
+from hessdiag.network.caches import caches_of, emptied
+from hessdiag.network.trace import LayerCall, Trace, backpropagate, trace
+from hessdiag.user_code.named_function import one_line
+from hessdiag.user_code.trial import REFUSALS
+
+FEW = 4  # examples of which all pairs are told apart
+SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
+SAME_GRADIENT = {torch.float32: 2e-2, torch.float64: 1e-6}  # where rounding may turn a ReLU on or off
+REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to each of them
+PIECE = 2**18  # numbers that are compared at a time, as new memory for many logits takes long
+STEP = 0.1  # to weights close by, relative to the size of a parameter, or to that of an initialisation if it is larger
+LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
+READ_ELSEWHERE = (
+    "its gradient is not the one that is found by replacing it where modules hold it:"
+    " the model also reads it from somewhere else, such as a list or a view of it"
+)
+
+
+# The model gives the same outputs twice.
+
+
+def repeatable(model: nn.Module, few: Batch) -> None:
+    """Check that two forward passes of the same examples are finite and alike.
+
+    Raises:
+        HessdiagError: they are not.
+    """
+    with called_alone(model, few.size):
+        y, again = few.call(model).detach(), few.call(model).detach()
+    finite(y)
+    pieces = zip(torch.split(again.flatten(), PIECE), torch.split(y.flatten(), PIECE), strict=False)
+    if again.shape != y.shape or not all(torch.allclose(a, b, rtol=REPEATED, atol=0) for a, b in pieces):
+        raise HessdiagError(
+            "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
+            " call model.eval() first"
+        )
+
+
+def same_when_traced(model: nn.Module, few: Batch, owners: Sequence[str], in_common: Collection[str]) -> bool:
+    """Whether the outputs are the same where embeddings look up for each example what they look up for all."""
+    y = few.call(model).detach()
+    try:
+        traced = trace(model, few, owners, in_common=in_common).y.detach()
+    except REFUSALS:
+        return False
+    return traced.shape == y.shape and _largest(traced - y) <= SAME[y.dtype] * _largest(y)
+
+
+def _largest(y: Tensor) -> float:
+    """Norm of the outputs (B, *out) of one example, at most."""
+    return float(y.flatten(1).norm(dim=1).max())
+
+
+def finite(y: Tensor) -> None:
+    """Check that outputs are numbers.
+
+    Raises:
+        HessdiagError: they are not.
+    """
+    if not bool(y.isfinite().all()):
+        raise HessdiagError("the model returned NaN or infinite outputs: its inputs or weights are too large")
+
+
+# Each example alone gives what it gives in the batch.
+
+
+def examples_apart(
+    model: nn.Module, few: Batch, owners: Sequence[str] = (), *, seed: int, in_common: Collection[str] = ()
+) -> set[str]:
+    """Check all pairs of a few examples, and return the layers whose rows are not those of one example after the other.
+
+    Such a layer runs over time, windows or a table; where the model keeps examples apart nevertheless, it is measured
+    without a rule.
+
+    Args:
+        model, few: the model, and examples.
+        owners, in_common: as in `hessdiag.network.trace.trace`.
+        seed: of random cotangents.
+
+    Raises:
+        HessdiagError: the outputs of one example, or their gradient, depend on another one.
+    """
+    if few.size == 1:
+        return set()
+    watched, inputs = differentiable(few)
+    seen = trace(model, watched, owners, in_common=in_common)
+    y = seen.y.detach()
+    halves_agree(model, few, y, list(torch.eye(few.size, dtype=torch.bool)))
+    ends = [call.output_edge for call in seen.calls]
+    # No gradient flows to tokens: it is compared with the example's own where it arrives, in the parameters.
+    exact = all(tensor.is_floating_point() for tensor in few.tensors)
+    parameters = [] if exact else [p for p in model.parameters() if p.requires_grad]
+    arrivals = [get_gradient_edge(p) for p in parameters]
+    mixed: set[str] = set()
+    z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
+    for number in range(few.size):
+        side = torch.arange(few.size) == number
+        found = backpropagate(seen.y, [*inputs, *ends, *arrivals], only(z, side))
+        if any(reaches_others(gradient, side) for gradient in found[: len(inputs)]):
+            raise mixing(model)
+        if parameters:
+            one = few.narrow(number, number + 1).call(model)
+            alone = backpropagate(one, arrivals, z[number : number + 1].unsqueeze(0))
+            if not _alike(alone, found[len(inputs) + len(ends) :], y.dtype):
+                raise mixing(model)
+        for call, gradient in zip(seen.calls, found[len(inputs) :], strict=False):
+            if mixes_rows(call, gradient, side):
+                mixed.add(call.owner)
+    return mixed
+
+
+def halves_agree(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Tensor]) -> None:
+    """Check that groups of examples, (B,) booleans each, give the outputs y (B, *out) also without the others.
+
+    Raises:
+        HessdiagError: they do not.
+    """
+    largest = _largest(y)
+    for side in groups:
+        chosen = [number for number, inside in enumerate(side.tolist()) if inside]
+        with called_alone(model, len(chosen)):
+            alone = part.select(chosen).call(model).detach()
+        if alone.shape != y[chosen].shape:
+            raise mixing(model)
+        if not _largest(alone - y[chosen]) <= SAME[y.dtype] * largest:
+            raise mixing(model)
+
+
+def halves_of(part: Batch, seed: int) -> list[Tensor]:
+    """A random half of the examples and the other half, as (B,) booleans; of one example itself."""
+    if part.size == 1:
+        return [torch.ones(1, dtype=torch.bool)]
+    order = torch.randperm(part.size, generator=stream(seed, f"halves of examples from {part.offset}"))
+    half = order < part.size // 2
+    return [half, ~half]
+
+
+def only(cotangent: Tensor, side: Tensor) -> Tensor:
+    """A cotangent (B, *out) of the examples on one side, zero of the others, as (1, B, *out)."""
+    return (cotangent * side.to(cotangent).view(-1, *[1] * (cotangent.dim() - 1))).unsqueeze(0)
+
+
+def reaches_others(gradient: Tensor | None, side: Tensor) -> bool:
+    """Whether what was sent back from the examples on one side, (1, rows, ...), reached rows of others.
+
+    The rows must run over the examples, equally many of each.
+    """
+    if gradient is None:
+        return False
+    strays = gradient.reshape(len(side), -1)[~side.to(gradient.device)]
+    return bool(((strays != 0) & ~strays.isnan()).any())
+
+
+def mixes_rows(call: LayerCall, gradient: Tensor | None, side: Tensor) -> bool:
+    """Whether the rows of a layer's output are not equally many of one example after the other.
+
+    Args:
+        call: a call of the layer.
+        gradient: (1, *shape) in its output, sent back from the examples on one side.
+        side: (B,) booleans.
+    """
+    shapes = (call.output_shape,) if call.input_edge is None else (call.output_shape, call.x.shape)
+    if any(len(shape) < 2 or shape[0] == 0 or shape[0] % len(side) for shape in shapes):  # (F,) is one row
+        return True
+    return reaches_others(gradient, side)
+
+
+def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
+    """The batch with copies of its floating-point tensors that gradients flow to, and where they arrive."""
+    edges: list[GradientEdge] = []
+
+    def watched(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        copied = value.detach().requires_grad_().clone()  # no leaf: the model may write to it
+        edges.append(get_gradient_edge(copied))
+        return copied
+
+    args = tuple(map(watched, part.args))
+    kwargs = {key: watched(value) for key, value in part.kwargs.items()}
+    return replace(part, args=args, kwargs=kwargs), edges
+
+
+def _alike(alone: Sequence[Tensor | None], together: Sequence[Tensor | None], dtype: torch.dtype) -> bool:
+    """Whether gradients (1, *shape) are the same, but for rounding of one that is zero by symmetry."""
+    pairs = [(a, b) for a, b in zip(alone, together, strict=True) if a is not None or b is not None]
+    known = [(torch.zeros_like(b) if a is None else a, torch.zeros_like(a) if b is None else b) for a, b in pairs]  # type: ignore[arg-type]
+    largest = max((float(b.norm()) for _, b in known), default=0.0)
+    rounded = 100 * torch.finfo(dtype).eps * largest
+    return all(float((a - b).norm()) <= SAME_GRADIENT[dtype] * float(b.norm()) + rounded for a, b in known)
+
+
+@contextmanager
+def called_alone(model: nn.Module, examples: int) -> Iterator[None]:
+    """Call the model in this context with some examples, without the rest of the batch.
+
+    Raises:
+        HessdiagError: the model, which runs with all of them, does not without.
+    """
+    try:
+        yield
+    except HessdiagError:  # a ValueError
+        raise
+    except REFUSALS as error:
+        if is_out_of_memory(error):
+            raise
+        if _in_training(model):  # batch normalisation refuses a single example
+            raise mixing(model) from None
+        which = "an example on its own" if examples == 1 else f"{examples} of the examples on their own"
+        raise HessdiagError(
+            f"{which} cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
+        ) from error
+
+
+def _in_training(model: nn.Module) -> list[str]:
+    """Paths of the batch normalisation layers that are in training mode."""
+    kind = nn.modules.batchnorm._BatchNorm
+    return [name for name, module in model.named_modules() if isinstance(module, kind) and module.training]
+
+
+def mixing(model: nn.Module) -> HessdiagError:
+    """The refusal of a model that mixes examples, with what to do about it."""
+    if name := _in_training(model):
+        return HessdiagError(
+            "the outputs of one example depend on others:"
+            f" batch normalisation {name[0]!r} is in training mode, call model.eval() first"
+        )
+    return HessdiagError(
+        "an example on its own gives other outputs than in the batch: the model runs over the first dimension (a layer"
+        " without batch_first=True, a sum over it), uses statistics of the batch, branches on its values, or updates"
+        " itself; call model.eval() first, or keep examples apart"
+    )
+
+
+# The same at weights close by.
+
+
+def apart_nearby(model: nn.Module, few: Batch, *, seed: int) -> set[str]:
+    """Check that examples are kept apart at weights close by, and return names of parameters that are read elsewhere.
+
+    The modules hold other tensors in the parameters' places; a gradient that reaches the parameter itself took another
+    way.
+
+    Raises:
+        HessdiagError: the model mixes examples.
+    """
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
+    with emptied(caches_of(model)), _moved(model, seed):
+        try:
+            y = few.call(model)
+        except REFUSALS:
+            return set()
+        if not y.requires_grad or not bool(y.isfinite().all()):  # some models do not run at all weights
+            return set()
+        reached = torch.autograd.grad(y.sum(), list(named.values()), allow_unused=True)
+        examples_apart(model, few, seed=seed)
+    return {name for name, gradient in zip(named, reached, strict=True) if gradient is not None}
+
+
+@contextmanager
+def _moved(model: nn.Module, seed: int) -> Iterator[None]:
+    """Hold other parameters in place of the model's, a random step away."""
+    generator = stream(seed, "weights close by")
+    places = []
+    for slots in parameter_slots(model).values():
+        weight = parameter_at(model.get_submodule(slots[0][0]), slots[0][1])
+        if weight.is_floating_point() and not nn.parameter.is_lazy(weight):
+            step = _step(weight.detach(), generator)
+            places += [(model.get_submodule(path)._parameters, attribute, step) for path, attribute in slots]
+    held = [parameters[attribute] for parameters, attribute, _ in places]
+    try:
+        for parameters, attribute, moved in places:
+            parameters[attribute] = moved
+        yield
+    finally:
+        for (parameters, attribute, _), parameter in zip(places, held, strict=True):
+            parameters[attribute] = parameter
+
+
+def _step(weight: Tensor, generator: torch.Generator) -> nn.Parameter:
+    reads = weight[0].numel() if weight.dim() > 1 else 1
+    size = max(float(weight.square().mean().sqrt()), max(reads, 1) ** -0.5) if weight.numel() else 0.0
+    step = torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
+    return nn.Parameter(weight + STEP * size * step)
+
+
+# Each block's gradient is autograd's.
+
+
+class GradientColumn(IntEnum):
+    """Columns of the sums that are kept of every block: of its gradient, and of how it was read."""
+
+    SQ = 0  # of each example's own gradient of the loss
+    MISMATCH = 1  # squared, between the gradient that was assembled and autograd's, of the loss and a random cotangent
+    SCALE = 2  # autograd's, squared
+    TERMS = 3  # each site's own: what rounding is relative to where a sum over sites cancels
+    MIXED = 4  # calls whose rows are not those of one example after the other, or whose shapes no rule has
+    CHUNKS = 5
+    ROWS = 6  # rows of an example in each of the layers' calls, as one number
+    ROWS_SQ = 7
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Two cotangents that were sent back through a watched pass, and what autograd makes of them.
+
+    Attributes:
+        cotangents: (2, B, *out): the loss's gradient, and a random one.
+        phis: for each call the (2, *output shape) gradients in its output, or None.
+        exact: by block, autograd's gradient of both together, or None where nothing reaches it.
+    """
+
+    cotangents: Tensor
+    phis: Sequence[Tensor | None]
+    exact: Sequence[Tensor | None]
+
+
+def gradients_agree(
+    problem: Problem,
+    part: Batch,
+    seen: Trace,
+    sent: Sent,
+    mixed: Collection[str],
+    *,
+    squares: Callable[[Tensor], float],
+) -> list[list[float]]:
+    """Compare gradients that are assembled from what the hooks saw with autograd's: a `GradientColumn` row a block.
+
+    Args:
+        problem: whose blocks.
+        part, seen: the examples and their pass.
+        sent: what was sent back.
+        mixed: layers that mix rows.
+        squares: of what layers read, and of the gradients in what they write.
+    """
+    model, blocks = problem.model, problem.blocks
+    calls, phis = seen.calls, sent.phis
+    own = {b.name: [(c, phi) for c, phi in zip(calls, phis, strict=True) if c.owner in b.owners] for b in blocks}
+    unfit = {b.name for b in blocks if b.structured and not _fits(model, b, [c for c, _ in own[b.name]], mixed)}
+    found = jacobians_of(model, part, [b for b in blocks if b.name not in unfit], calls, phis, sent.cotangents)
+    rows = []
+    for block, truth in zip(blocks, sent.exact, strict=True):
+        row = [0.0] * len(GradientColumn)
+        if block.name in unfit:
+            row[GradientColumn.MIXED] = 1.0
+        else:
+            row[: GradientColumn.TERMS] = _compared(next(found), truth)
+        if block.structured:
+            row[GradientColumn.TERMS] = sum(
+                _terms(block, c, phi, squares) for c, phi in own[block.name] if phi is not None
+            )
+            pattern = sum((k + 1) * c.output_shape[:1].numel() / part.size for k, (c, _) in enumerate(own[block.name]))
+            row[GradientColumn.CHUNKS :] = [1.0, pattern, pattern**2]
+        rows.append(row)
+    return rows
+
+
+def _fits(model: nn.Module, block: Block, calls: Sequence[LayerCall], mixed: Collection[str]) -> bool:
+    """Whether the block's rule can be applied to the calls of its layers."""
+    if any(owner in mixed for owner in block.owners):
+        return False
+    return block.kind == "scalar" or all(rule_fits(model.get_submodule(call.owner), block, call) for call in calls)
+
+
+def _terms(block: Block, call: LayerCall, phi: Tensor, squares: Callable[[Tensor], float]) -> float:
+    """Σ ‖φ_t‖² ‖u_t‖² over the sites of a call, with the mean of ‖u_t‖² for each."""
+    read = 1.0
+    if block.kind != "bias" and call.input_edge is not None:
+        read = squares(call.x) / max(call.x.numel(), 1) * block.fan_in
+    if block.kind == "weight" and call.x.dim() > 1 and block.kernel:
+        read *= math.prod(block.kernel)
+    return squares(phi) * read
+
+
+def _compared(found: Jacobian | None, exact: Tensor | None) -> list[float]:
+    """The first columns: of the loss's gradient Σ_b ‖g_b‖², of both together ‖difference‖² and ‖autograd's‖²."""
+    size = 0.0 if exact is None else sum_of_squares(exact)
+    if found is None:
+        return [0.0, size, size]
+    found = found.dense() if found.is_cheaper_formed else found
+    square = float(found.of_cotangents(0, 1).gram().sum(dtype=torch.float64))
+    total = found.over_cotangents().total().flatten()  # (P,)
+    if exact is None:
+        size = sum_of_squares(total)
+        return [square, size, size]
+    return [square, sum_of_squares(total.sub_(exact.flatten())), size]
+
+
+def why_misread(block: Block, row: npt.NDArray[Any], eps: float, largest: float) -> str:
+    """Why a block was not read right, as a clause; empty where it was.
+
+    Its gradient may differ from autograd's by rounding: relative to its own size; where a sum over sites cancels, as
+    that of an attention's key bias does, to the size of the terms; and, of a block that is differentiated as it is, to
+    the `largest` of all, since one that is zero by symmetry differs between any two ways to compute it.
+    """
+    where = f"{block.layer} {block.owners[0]!r}"
+    chunks, rows, rows_sq = row[GradientColumn.CHUNKS :]
+    if row[GradientColumn.MIXED] or chunks * rows_sq > rows**2 * (1 + 1e-9):
+        return f"what {where} reads and writes is not a fixed number of rows for each example, as its class has it"
+    rounding = 1e4 * eps**2  # squared, of a sum, relative to the squares of its terms
+    same, terms = (eps, row[GradientColumn.TERMS]) if block.structured else (max(eps, LOWER_PRECISION), largest)
+    if row[GradientColumn.MISMATCH] <= same * row[GradientColumn.SCALE] + rounding * terms:  # false for NaN
+        return ""
+    return f"its gradient is not what {where} sees in its forward call" if block.structured else READ_ELSEWHERE

@@ -1,0 +1,382 @@
+"""`hessdiag.learning_rates`: against plain autograd along virtual steps, what it leaves alone, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import hessdiag
+from hessdiag import HessdiagError, learning_rates
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import Loss, Reading, resolve_loss
+from hessdiag.diagnosis.learning_rates import (
+    FACTORS,
+    MIN_BATCHES,
+    SHARE,
+    AdamDirection,
+    Along,
+    BatchPairs,
+    Values,
+    Walk,
+    best_constant_rate,
+)
+from hessdiag.results.learning_rate_study import RateStudy, score
+from tests.oracles import ggn_blocks
+from tests.unchanged import unchanged
+
+
+def numbered(count: int, first: int = 0) -> Batch:
+    return Batch.of(torch.arange(first, first + count).double().unsqueeze(1), None)
+
+
+def numbers(batch: Batch) -> list[int]:
+    return [int(value) for value in batch.args[0].flatten()]
+
+
+def test_a_single_batch_is_drawn_from_without_repeats_until_it_ends() -> None:
+    pairs = BatchPairs([numbered(20)], batch_size=2)
+    drawn = [numbers(first) + numbers(second) for first, second in pairs.draw(10, seed=0)]
+    assert (pairs.fresh, pairs.examples) == (True, 2)
+    assert all(len(pair) == len(set(pair)) == 4 for pair in drawn)
+    for turn in (drawn[:5], drawn[5:]):
+        assert sorted(number for pair in turn for number in pair) == list(range(20))
+    assert drawn[:5] != drawn[5:]
+
+
+def test_several_batches_take_turns() -> None:
+    pairs = BatchPairs([numbered(2, 10 * i) for i in range(MIN_BATCHES + 1)], batch_size=128)
+    assert (pairs.fresh, pairs.examples) == (True, 2)
+    drawn = [(numbers(a)[0], numbers(b)[0]) for a, b in pairs.draw(6, seed=0)]
+    assert drawn == [(0, 10), (20, 30), (40, 50), (60, 70), (80, 0), (10, 20)]
+
+
+def test_few_examples_are_all_taken_for_both() -> None:
+    single = BatchPairs([numbered(15)], batch_size=2)
+    several = BatchPairs([numbered(2, 2 * i) for i in range(MIN_BATCHES - 1)], batch_size=2)
+    for pairs, size in ((single, 15), (several, 14)):
+        assert (pairs.fresh, pairs.examples) == (False, size)
+        assert [(numbers(a), numbers(b)) for a, b in pairs.draw(2, seed=0)] == [(list(range(size)),) * 2] * 2
+
+
+def test_the_seed_says_what_is_drawn() -> None:
+    def drawn(seed: int) -> list[int]:
+        return numbers(next(BatchPairs([numbered(50)], batch_size=5).draw(1, seed=seed))[0])
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+def test_torchs_own_updates_step_by_step() -> None:
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(4, 3, dtype=torch.float64))
+    optimizer, direction = torch.optim.Adam([weight], lr=1.0), AdamDirection()
+    for _ in range(6):
+        gradient = torch.randn(4, 3, dtype=torch.float64) * 10 ** torch.randn((), dtype=torch.float64)
+        before, weight.grad = weight.detach().clone(), gradient
+        optimizer.step()
+        torch.testing.assert_close(direction({"w": gradient})["w"], before - weight.detach(), rtol=1e-10, atol=1e-12)
+
+
+def test_a_gradient_of_zero_moves_nothing() -> None:
+    assert AdamDirection()({"w": torch.zeros(3)})["w"].tolist() == [0.0, 0.0, 0.0]
+
+
+class Stopped(nn.Module):
+    """Multiplies by something that is a constant to backward mode, but not to forward mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        with torch.no_grad():
+            scale = 1 + self.layer(x).square()
+        return y * scale
+
+
+def network(kind: str) -> nn.Module:
+    torch.manual_seed(3)
+    if kind == "stopped":
+        return Stopped().double()
+    norm = nn.BatchNorm1d(5) if kind == "batch norm" else nn.LayerNorm(5)
+    return nn.Sequential(nn.Linear(3, 5), norm, nn.Tanh(), nn.Linear(5, 4)).double()
+
+
+def batch_of(seed: int, size: int = 6) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(size, 3, generator=generator, dtype=torch.float64)
+    return Batch.of(x, torch.randint(4, (size,), generator=generator))
+
+
+def loss_for(model: nn.Module, batch: Batch) -> Loss:
+    y = model(*batch.args).detach()
+    return resolve_loss("cross-entropy", y=y, targets=batch.targets, seed=0, reading=Reading(per="batch"))
+
+
+def gradient_at(model: nn.Module, at: Values, batch: Batch) -> dict[str, Tensor]:
+    model.load_state_dict(dict(at), strict=False)
+    value = functional.cross_entropy(model(*batch.args), batch.targets)
+    return dict(zip(at, torch.autograd.grad(value, list(model.parameters())), strict=True))
+
+
+def along_by_hand(model: nn.Module, at: Values, u: Values, batch: Batch) -> tuple[float, float]:
+    """The slope, and the curvature by the dense matrix."""
+    gradient = gradient_at(model, at, batch)
+    blocks = ggn_blocks(model, batch.args[0], batch.targets, functional.cross_entropy, list(at))
+    flat = [u[name].flatten() for name in at]
+    curvature = sum(float(flat[i] @ block @ flat[j]) for i, row in enumerate(blocks) for j, block in enumerate(row))
+    return sum(float((gradient[name] * u[name]).sum()) for name in at), curvature
+
+
+@pytest.mark.parametrize("kind", ["layer norm", "batch norm", "stopped"])
+def test_every_step_by_hand(kind: str) -> None:
+    model, twin = network(kind), network(kind)
+    pairs = [(batch_of(2 * i), batch_of(2 * i + 1)) for i in range(3)]
+    walk = Walk.of(model, loss_for(twin, pairs[0][0]), pairs[0][0], seed=0)
+    assert walk.forward_mode == (kind != "stopped")
+    at: Values = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    adam = AdamDirection()
+    for found, (stepped, measured) in zip(walk.steps(iter(pairs)), pairs, strict=True):
+        gradient = gradient_at(twin, at, stepped)
+        u = adam(gradient)
+        for along, direction in ((found.gradient, gradient), (found.adam, u)):
+            expected = along_by_hand(twin, at, direction, measured)
+            assert (along.slope, along.curvature) == pytest.approx(expected, rel=1e-10)
+        if found.adam.rate > 0:
+            at = {name: value - SHARE * found.adam.rate * u[name] for name, value in at.items()}
+
+
+def test_a_frozen_parameter_stays_where_it_is() -> None:
+    model = network("layer norm")
+    model[0].weight.requires_grad_(False)
+    walk = Walk.of(model, loss_for(model, batch_of(0)), batch_of(0), seed=0)
+    assert list(walk.start) == ["0.bias", "1.weight", "1.bias", "3.weight", "3.bias"]
+
+
+def test_a_shared_parameter_moves_once() -> None:
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Tanh(), nn.Linear(3, 3, bias=False), nn.Linear(3, 4)).double()
+    model[2].weight = model[0].weight
+    walk = Walk.of(model, loss_for(model, batch_of(0)), batch_of(0), seed=0)
+    assert list(walk.start) == ["0.weight", "3.weight", "3.bias"]
+    (step,) = walk.steps(iter([(batch_of(1), batch_of(2))]))
+    at = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    u = gradient_at(model, at, batch_of(1))
+    expected = along_by_hand(model, at, u, batch_of(2))
+    assert (step.gradient.slope, step.gradient.curvature) == pytest.approx(expected, rel=1e-10)
+
+
+class Coin(nn.Module):
+    """Two linear maps of which each call draws one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair = nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.pair[int(torch.rand(()) < 0.5)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_drawn_is_the_same_for_slope_and_curvature(seed: int) -> None:
+    """With another draw the curvature along the drawn entry's gradient would be 0."""
+    batch = Batch.of(torch.ones(2, 1, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64))
+    loss = resolve_loss("mse", y=batch.targets, targets=batch.targets, seed=0, reading=Reading(per="batch"))
+    (step,) = Walk.of(Coin(), loss, batch, seed=seed).steps(iter([(batch, batch)]))
+    assert (step.gradient.slope > 0) == (step.gradient.curvature > 0)
+
+
+def test_the_best_constant_rate_is_lowest_on_all_quadratic_models_together() -> None:
+    steps = [Along(1.0, 3.0), Along(2.0, 1.0), Along(-0.5, 2.0)]
+
+    def together(rate: float) -> float:
+        return sum(-rate * each.slope + rate * rate * each.curvature / 2 for each in steps)
+
+    rate, _ = best_constant_rate(steps)
+    assert together(rate) < min(together(rate - 1e-3), together(rate + 1e-3))
+
+
+def test_a_step_led_astray_does_not_outweigh_the_others() -> None:
+    steps = [Along(2.0, 1.0)] * 11
+    astray = Along(-50.0, 1e5)
+    assert best_constant_rate([*steps, astray])[0] == pytest.approx((22 - 50e-4) / 21)
+    assert best_constant_rate([*steps, Along(2.0, 9.0)])[0] == pytest.approx(24 / 20)
+
+
+def test_the_error_bar_holds_the_ratio_of_means() -> None:
+    """Of 400 draws of 12 steps, 95 % intervals hold the truth about as often as they should with 12 steps."""
+    generator = torch.Generator().manual_seed(0)
+    held = 0
+    for _ in range(400):
+        curvatures = torch.rand(12, generator=generator, dtype=torch.float64) + 0.5
+        slopes = 0.3 * curvatures + 0.1 * torch.randn(12, generator=generator, dtype=torch.float64)
+        rate, stderr = best_constant_rate(
+            [Along(s, c) for s, c in zip(slopes.tolist(), curvatures.tolist(), strict=True)]
+        )
+        held += abs(rate - 0.3) <= 1.96 * stderr
+    assert 0.88 <= held / 400 <= 0.98
+
+
+def test_no_curvature_no_rate() -> None:
+    assert math.isnan(Along(1.0, 0.0).rate)
+    assert all(map(math.isnan, best_constant_rate([Along(1.0, 0.0)])))
+    assert all(map(math.isnan, best_constant_rate([Along(1.0, -2.0), Along(1.0, 1.0)])))
+
+
+def small(dtype: torch.dtype = torch.float64) -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)
+
+
+def data(count: int = 80, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Classes that can be learned."""
+    x = torch.randn(count, 4, generator=torch.Generator().manual_seed(2), dtype=dtype)
+    return x, x[:, :3].argmax(1)
+
+
+class Texts(nn.Module):
+    """Keyword arguments in, scores of the next token out; the head is the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(7, 5)
+        self.head = nn.Linear(5, 7, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, input_ids: Tensor, scale: Tensor) -> Tensor:
+        return self.head(self.embedding(input_ids) * scale[:, :, None])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_model_is_left_bit_for_bit(dtype: torch.dtype) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 3)).to(dtype)
+    x, t = data(dtype=dtype)
+    functional.cross_entropy(model(x), t).backward()
+    with unchanged(model, x, t):
+        rates = learning_rates(model, x, t)
+    assert all(rate.value > 0 and rate.stderr > 0 and len(rate.steps) == 12 for rate in rates.values())
+
+
+def test_both_precisions_agree() -> None:
+    (x, t), steps = data(), 3
+    single = learning_rates(small(torch.float32), x.float(), t, steps=steps)
+    double = learning_rates(small(), x, t, steps=steps)
+    for name, rate in double.items():
+        assert single[name].value == pytest.approx(rate.value, rel=1e-3)
+
+
+def test_a_loss_times_ten() -> None:
+    """SGD's rate is a tenth, Adam's is the same: its direction does not see the loss's scale."""
+    x, t = data()
+    plain = learning_rates(small(), x, t, loss=functional.cross_entropy, optimizers=list(FACTORS))
+    tenfold = learning_rates(
+        small(), x, t, loss=lambda y, t: 10 * functional.cross_entropy(y, t), optimizers=["sgd", "adam"]
+    )
+    assert tenfold["sgd"].value == pytest.approx(plain["sgd"].value / 10, rel=1e-5)
+    assert tenfold["adam"].value == pytest.approx(plain["adam"].value, rel=1e-5)
+    assert plain["momentum"].value == pytest.approx(plain["sgd"].value * FACTORS["momentum"] / FACTORS["sgd"])
+
+
+def test_ones_own_loss_is_the_named_one() -> None:
+    x, t = data()
+    own = learning_rates(small(), x, t, loss=lambda y, t: functional.cross_entropy(y, t), steps=4)
+    named = learning_rates(small(), x, t, steps=4)
+    assert own["adam"].value == pytest.approx(named["adam"].value, rel=1e-9)
+    assert (own.loss, named.loss) == ("<lambda>", "cross-entropy")
+
+
+def test_batches_of_a_loader_take_turns() -> None:
+    x, t = data()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, t), batch_size=10)
+    rates = learning_rates(small(), loader, steps=4)
+    listed = learning_rates(small(), [(x[10 * i : 10 * i + 10], t[10 * i : 10 * i + 10]) for i in range(8)], steps=4)
+    assert rates == listed
+    assert (rates.batch_size, rates.fresh) == (10, True)
+
+
+def test_keyword_arguments_and_shared_weights() -> None:
+    torch.manual_seed(0)
+    ids = torch.randint(7, (40, 6))
+    rates = learning_rates(Texts(), {"input_ids": ids, "scale": torch.ones(40, 6)}, ids, class_dim=-1, steps=3)
+    assert 0 < rates["adam"].value < 1
+
+
+def test_frozen_parameters_are_not_moved() -> None:
+    """A frozen first layer is the same as features that it has made."""
+    x, t = data()
+    model = small()
+    for parameter in model[0].parameters():
+        parameter.requires_grad_(False)
+    features = model[:2](x).detach()
+    whole, head = learning_rates(model, x, t), learning_rates(model[2:], features, t)
+    assert whole["sgd"].value == pytest.approx(head["sgd"].value, rel=1e-10)
+    assert whole["adam"].value == pytest.approx(head["adam"].value, rel=1e-10)
+
+
+def test_no_gradient_is_no_rate_and_said() -> None:
+    model = small()
+    model[2].weight.data.zero_()
+    model[2].weight.requires_grad_(False)
+    model[2].bias.requires_grad_(False)
+    rates = learning_rates(model, *data(), steps=2)
+    assert all(math.isnan(rate.value) for rate in rates.values())
+    assert "! No rate for SGD and Adam" in repr(rates)
+
+
+def test_the_seed_says_which_examples_are_drawn() -> None:
+    x, t = data()
+    assert learning_rates(small(), x, t, steps=2, batch_size=8) == learning_rates(small(), x, t, steps=2, batch_size=8)
+    assert (
+        learning_rates(small(), x, t, steps=2, batch_size=8, seed=1)["sgd"]
+        != learning_rates(small(), x, t, steps=2, batch_size=8)["sgd"]
+    )
+
+
+def test_it_travels_as_json_and_reads_as_a_table() -> None:
+    rates = learning_rates(small(), *data(), optimizers=["sgd", "momentum", "adam"])
+    assert hessdiag.LearningRates.from_json(rates.to_json()) == rates
+    for words in ("12 virtual steps on the same 80 examples", "SGD, momentum 0.9", "Adam"):
+        assert words in repr(rates)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"optimizers": ["lamb"]}, "optimizer 'lamb': use sgd, momentum, adam"),
+        ({"optimizers": ["Adam"]}, "did you mean adam"),
+        ({"optimizers": "adam"}, "pass a list"),
+        ({"steps": 0}, "steps 0: pass at least 1"),
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"loss": "entropy"}, "unknown loss"),
+        ({"loss": lambda y, t: functional.cross_entropy(y, t, reduction="sum")}, "not the mean"),
+    ],
+)
+def test_refusals(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(HessdiagError, match=words):
+        learning_rates(small(), *data(), **changes)
+
+
+def test_a_model_with_nothing_to_train_is_refused() -> None:
+    with pytest.raises(HessdiagError, match="all parameters are frozen"):
+        learning_rates(small().requires_grad_(False), *data())
+
+
+def test_later_batches_that_do_not_fit_are_refused() -> None:
+    x, t = data()
+    with pytest.raises(HessdiagError, match="targets"):
+        learning_rates(small(), [(x, t), (x, None)])
+
+
+def test_the_factors_are_those_of_the_study() -> None:
+    study = RateStudy.from_json(Path(__file__).parents[2] / "figures" / "learning_rates.json")
+    assert pytest.approx(study.factors, rel=0.02) == FACTORS
+    for optimizer in FACTORS:
+        held_out = [row for row in study.rows if row.optimizer == optimizer and not row.fitting]
+        found = score(held_out, "steps", "fresh")
+        assert found.count >= 20
+        assert found.median <= 0.75
+        assert found.near >= 0.9
