@@ -32,8 +32,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_torch
 from hessdiag.parallel.progress import Progress, advance, showing
-from hessdiag.results.learning_rate_report import LearningRates
-from hessdiag.results.learning_rates import LearningRate
+from hessdiag.results.learning_rates import LearningRate, LearningRates
 from hessdiag.suggestions import did_you_mean, few
 from hessdiag.torch_arguments import check_model
 from hessdiag.user_code.trial import try_model

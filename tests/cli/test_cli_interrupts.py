@@ -49,13 +49,6 @@ def wait_for_units(path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_with_a_journal_the_way_to_go_on_is_said(tmp_path: Path) -> None:
-    process = start(tmp_path, *LONG, "--resume", "run.db")
-    wait_for_units(tmp_path / "run.db")
-    kept = "hessdiag: interrupted; finished units are kept in run.db: run the same command again\n"
-    assert interrupt(process) == (130, "", kept)
-
-
 def test_without_one_the_option_is_named(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "from pathlib import Path\nfrom torch import nn\n"
@@ -157,16 +150,3 @@ def test_commands_that_keep_their_work_say_how(
     out, err = capsys.readouterr()
     assert (out, err.startswith("hessdiag: interrupted"), err.count("\n")) == ("", True, 1)
     assert ("--resume FILE" in err) == hinted
-
-
-def test_interrupted_before_the_journal_exists(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("hessdiag.cli.options.prepare", interrupted)
-    assert main(["diagnose", "mlp:4-3-2", "--resume=run.db"]) == 130
-    said = "hessdiag: interrupted before anything was finished: run the same command again\n"
-    assert capsys.readouterr() == ("", said)

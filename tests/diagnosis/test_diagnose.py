@@ -531,7 +531,6 @@ def grey_images() -> nn.Module:
         (nn.Linear(4, 3), (X,), {"rtol": "0.1"}, "rtol '0.1': pass a relative error above 0"),
         (nn.Linear(4, 3), (X,), {"max_products": 4.5}, "max_products 4.5: pass at least 2, a whole number"),
         (nn.Linear(4, 3), (X,), {"seed": None}, "seed None: pass a whole number"),
-        (nn.Linear(4, 3), (X,), {"resume": True}, "resume True: pass the name of a file"),
         (nn.Linear(4, 3), (X,), {"loss": None}, "loss None: pass a name such as 'cross-entropy'"),
         (nn.Linear(4, 3), (X, LABELS), {"loss": nn.CrossEntropyLoss}, "pass an instance, as in CrossEntropyLoss()"),
     ],
