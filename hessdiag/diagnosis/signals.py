@@ -24,8 +24,8 @@ from hessdiag.derivatives.losses import Loss, MeanSquaredError
 from hessdiag.derivatives.magnitude import largest_entry
 from hessdiag.diagnosis.roles import Graph, Role, peaked_attention
 from hessdiag.errors import HessdiagError
-from hessdiag.network.trace import backpropagate
 from hessdiag.network.layers import stores_inputs_first
+from hessdiag.network.trace import backpropagate
 from hessdiag.results.signals import Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64
