@@ -78,9 +78,9 @@ _HOMES = {
 }
 
 _MODELS = {  # public names of `hessdiag.models` that live elsewhere
-    "ModelSource": "loading.model_source",
-    "Network": "loading.model_source",
-    "resolve_model": "loading.model_spec",
+    "ModelSource": "loading.models",
+    "Network": "loading.models",
+    "resolve_model": "loading.models",
 }
 
 
@@ -107,7 +107,7 @@ def _elsewhere(name: str) -> str:
     """Where else in the package a public name is, or which one resembles it; empty for a private name."""
     if name.startswith("_"):  # asked for by tools
         return ""
-    from hessdiag.suggestions import did_you_mean
+    from hessdiag.arguments import did_you_mean
 
     if name.startswith("draw_"):
         return f": did you mean hessdiag.plots.{name}?"

@@ -1,16 +1,24 @@
-"""What callers of public functions pass by mistake: refused in one sentence that says what to write."""
+"""What callers of public functions pass by mistake: refused in one sentence that says what to write.
+
+torch is imported where it is needed: the command line prints its help without it.
+"""
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from hessdiag.errors import HessdiagError
-from hessdiag.suggestions import did_you_mean, few
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_MESSAGE = 240  # characters of somebody else's message that are passed on
 
 
 def check_kind(name: str, value: Any, kinds: type | tuple[type, ...], advice: str) -> None:
@@ -85,3 +93,138 @@ def kind_of(value: Any) -> str:
         return "None"
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
+
+
+def check_model(model: Any) -> None:
+    """Refuse what is not a built network.
+
+    Raises:
+        HessdiagError: it is a class, a name, weights or anything else that is not a `torch.nn.Module`.
+    """
+    from torch import nn
+
+    if isinstance(model, nn.Module):
+        return
+    if isinstance(model, type):
+        raise HessdiagError(f"model is the class {model.__name__}: pass an instance, as in {model.__name__}(...)")
+    if isinstance(model, str):
+        raise HessdiagError(
+            f"model is the text {model!r}: pass a torch.nn.Module, such as"
+            f" hessdiag.models.resolve_model({model!r}).build().module"
+        )
+    if hasattr(model, "build"):
+        raise HessdiagError(f"model is a {type(model).__name__}: pass what it builds, model.build().module")
+    if isinstance(model, Mapping):
+        raise HessdiagError("model is a dict: load it into a network with load_state_dict, and pass the network")
+    if callable(model):
+        name = getattr(model, "__name__", type(model).__name__)
+        raise HessdiagError(
+            f"model is the function {name}: pass a torch.nn.Module; if it builds one, call it and pass that"
+        )
+    raise HessdiagError(f"model is {kind_of(model)}: pass a torch.nn.Module")
+
+
+def as_dtype(dtype: Any) -> torch.dtype:
+    """A floating-point type, or the one of that name.
+
+    >>> as_dtype("float64")
+    torch.float64
+    """
+    import torch
+
+    known = {"float32": torch.float32, "float64": torch.float64}
+    found = known.get(dtype) if isinstance(dtype, str) else dtype
+    if found not in known.values():
+        raise HessdiagError(f"dtype {dtype!r}: use {' or '.join(known)}")
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+def as_device(device: Any) -> torch.device:
+    """A device that is there.
+
+    >>> as_device("cpu")
+    device(type='cpu')
+    """
+    import torch
+
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise HessdiagError(f"device {device!r}: use cpu or cuda") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise HessdiagError("device cuda: torch finds no CUDA device here; use device='cpu' (--device cpu)")
+    return found
+
+
+def to_tensor(value: Any, name: str) -> str:
+    """What to write to make a tensor of an array or list; empty for anything else.
+
+    >>> to_tensor([1.0, 2.0], "inputs")
+    'pass torch.tensor(inputs)'
+    """
+    from torch import Tensor
+
+    if isinstance(value, Tensor):
+        return ""
+    if type(value).__module__.partition(".")[0] == "numpy":
+        return f"pass torch.from_numpy({name})"
+    if hasattr(value, "to_numpy"):  # data frames
+        return f"pass torch.from_numpy({name}.to_numpy())"
+    if hasattr(value, "__array_interface__"):  # images of PIL
+        return f"pass torch.from_numpy(numpy.array({name}))"
+    if isinstance(value, (list, tuple)) and value:
+        if isinstance(value, tuple) and all(isinstance(size, int) for size in value):  # a shape
+            return f"pass a tensor, such as torch.randn(64, {', '.join(map(str, value))})"
+        first = value[0]
+        return f"pass torch.tensor({name})" if isinstance(first, numbers.Real) or to_tensor(first, "") else ""
+    return ""
+
+
+def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str:
+    """A question to end a message with, or `otherwise` where nothing known resembles the word.
+
+    >>> did_you_mean("lenett", ["lenet", "mlp"])
+    'did you mean lenet?'
+    >>> did_you_mean("x", ["lenet"], otherwise="use lenet")
+    'use lenet'
+    """
+    spellings = {name.lower(): name for name in known}
+    if word.lower() in spellings:
+        return f"did you mean {spellings[word.lower()]}?"
+    near = [spellings[name] for name in difflib.get_close_matches(word.lower(), list(spellings), n=3, cutoff=0.6)]
+    if not near:
+        return otherwise
+    return f"did you mean {' or '.join(near)}?"
+
+
+def few(names: Iterable[str], limit: int = 3) -> str:
+    """The first names of a list, and how many more there are.
+
+    >>> few(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    names = list(names)
+    text = ", ".join(names[:limit])
+    return f"{text} and {len(names) - limit} more" if len(names) > limit else text
+
+
+def joined(names: Iterable[str]) -> str:
+    """Names as a sentence lists them.
+
+    >>> joined(["a", "b", "c"]), joined(["a"])
+    ('a, b and c', 'a')
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def one_line(error: BaseException) -> str:
+    """Type and first line of the message of an exception.
+
+    >>> one_line(KeyError("width"))
+    "KeyError: 'width'"
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"

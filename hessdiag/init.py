@@ -15,6 +15,8 @@ Each of the first four has an orthogonal variant (`fan-in-orthogonal`, ...) with
 Groups count once more in the geometric mean. Its purpose is an equal γ = ς / (P E[W²]²) with P the entries of the
 weight (Eq. 2), which asks for E[W²] = c / √P. Without groups P = k² n n'; with g groups P = k² n n' g, since n and n'
 are those of one group.
+
+The functions fill a weight (out, in / groups, *kernel), or (in, out / groups, *kernel) with `transposed`, in place.
 """
 
 from __future__ import annotations
@@ -22,14 +24,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_kind, is_positive, kind_of
+from hessdiag.arguments import check_kind, check_model, did_you_mean, is_positive
 from hessdiag.errors import HessdiagError
 from hessdiag.network.layers import (
     CONVOLUTIONS,
@@ -39,33 +39,32 @@ from hessdiag.network.layers import (
     settable_layers,
     stores_inputs_first,
 )
-from hessdiag.suggestions import did_you_mean
-from hessdiag.torch_arguments import check_model
-from hessdiag.user_code.custom_init import apply_function
-from hessdiag.user_code.named_function import NamedFunction, load_function
 
-Scheme = str | Callable[..., object]
+SCHEMES = ("fan-in", "fan-out", "arithmetic", "geometric")
+VARIANTS = (*(f"{scheme}-orthogonal" for scheme in SCHEMES), "fan-geo-avg")
+GEOMETRIC = ("geometric", "geometric-orthogonal")  # those with a constant c
+ELSEWHERE = {"kaiming": "fan-in", "he": "fan-in", "xavier": "arithmetic", "glorot": "arithmetic"}
 
 
 def fan_in_(
     weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
 ) -> Tensor:
     """Normal with E[W²] = 2 / (n k²), in place: `torch.nn.init.kaiming_normal_(mode="fan_in")`."""
-    return _normal(weight, _fan_in(weight, groups=groups, transposed=transposed), generator)
+    return _fill(weight, "fan-in", groups=groups, transposed=transposed, generator=generator)
 
 
 def fan_out_(
     weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
 ) -> Tensor:
     """Normal with E[W²] = 2 / (n' k²), in place: `torch.nn.init.kaiming_normal_(mode="fan_out")` without groups."""
-    return _normal(weight, _fan_out(weight, groups=groups, transposed=transposed), generator)
+    return _fill(weight, "fan-out", groups=groups, transposed=transposed, generator=generator)
 
 
 def arithmetic_mean_(
     weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
 ) -> Tensor:
     """Normal with E[W²] = 2 / (½ (n + n') k²), in place: `torch.nn.init.xavier_normal_(gain=sqrt(2))`, no groups."""
-    return _normal(weight, _arithmetic(weight, groups=groups, transposed=transposed), generator)
+    return _fill(weight, "arithmetic", groups=groups, transposed=transposed, generator=generator)
 
 
 def geometric_mean_(
@@ -78,62 +77,16 @@ def geometric_mean_(
 ) -> Tensor:
     """Normal with E[W²] = c / (k √(n n')) (Eq. 3), in place; with groups c / √(entries of the weight).
 
-    Args:
-        weight: (out, in / groups, *kernel), or (in, out / groups, *kernel) with `transposed`.
-        c: a constant for the whole network; 2 / (typical k) keeps the signal's size, see `typical_kernel`.
-        groups: groups of the convolution.
-        transposed: see `fans`; it makes no difference here.
-        generator: source of randomness.
+    A constant c = 2 / (typical k) for the whole network keeps the signal's size, see `typical_kernel`.
     """
-    return _normal(weight, _geometric(weight, groups=groups, transposed=transposed, c=c), generator)
+    return _fill(weight, "geometric", c=c, groups=groups, transposed=transposed, generator=generator)
 
 
 def fan_geo_avg_(
     weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
 ) -> Tensor:
     """Normal with E[W²] = 2 / (k² √(n n')), in place: JAX's form, for comparison; see above."""
-    return _normal(weight, _fan_geo_avg(weight, groups=groups, transposed=transposed), generator)
-
-
-def fan_in_orthogonal_(
-    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
-) -> Tensor:
-    """As `fan_in_`, but (semi-)orthogonal: see `orthogonal_`."""
-    return orthogonal_(
-        weight, _fan_in(weight, groups=groups, transposed=transposed), groups=groups, generator=generator
-    )
-
-
-def fan_out_orthogonal_(
-    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
-) -> Tensor:
-    """As `fan_out_`, but (semi-)orthogonal: see `orthogonal_`."""
-    return orthogonal_(
-        weight, _fan_out(weight, groups=groups, transposed=transposed), groups=groups, generator=generator
-    )
-
-
-def arithmetic_mean_orthogonal_(
-    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
-) -> Tensor:
-    """As `arithmetic_mean_`, but (semi-)orthogonal: see `orthogonal_`."""
-    return orthogonal_(
-        weight, _arithmetic(weight, groups=groups, transposed=transposed), groups=groups, generator=generator
-    )
-
-
-def geometric_mean_orthogonal_(
-    weight: Tensor,
-    *,
-    c: float = 2.0,
-    groups: int = 1,
-    transposed: bool = False,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """As `geometric_mean_`, but (semi-)orthogonal: see `orthogonal_`."""
-    return orthogonal_(
-        weight, _geometric(weight, groups=groups, transposed=transposed, c=c), groups=groups, generator=generator
-    )
+    return _fill(weight, "fan-geo-avg", groups=groups, transposed=transposed, generator=generator)
 
 
 def orthogonal_(
@@ -171,13 +124,13 @@ def typical_kernel(model: nn.Module) -> float:
 
 
 def apply(
-    model: nn.Module, scheme: Scheme, *, c: float | None = None, generator: torch.Generator | None = None
+    model: nn.Module, scheme: str, *, c: float | None = None, generator: torch.Generator | None = None
 ) -> nn.Module:
     """Initialise every linear and convolutional layer of a model, transposed ones too; biases become zero.
 
     Args:
         model: changed in place.
-        scheme: a name or a function, see `resolve`.
+        scheme: a name of `SCHEMES` or `VARIANTS`.
         c: constant of the geometric mean; None is 2 / `typical_kernel(model)`.
         generator: source of randomness.
 
@@ -189,88 +142,29 @@ def apply(
     0.5
     """
     check_model(model)
+    check_scheme(scheme)
     if generator is not None:
         check_kind("generator", generator, torch.Generator, "pass torch.Generator().manual_seed(0)")
-    if c is not None:
-        if scheme not in GEOMETRIC or not is_positive(c):
-            raise HessdiagError(
-                f"c={c!r} with {name_of(scheme)!r}: c is a positive constant of {' and '.join(GEOMETRIC)}"
-            )
-        return _apply_scheme(model, scheme=str(scheme), c=c, generator=generator)
-    return resolve(scheme)(model, generator=generator)
-
-
-def resolve(
-    scheme: Scheme, *, what: str = "init", say: Callable[[str], None] = lambda message: None
-) -> Callable[..., nn.Module]:
-    """A function `(model, *, generator=None)` that initialises a model in place.
-
-    Args:
-        scheme: a name of `SCHEMES` or `VARIANTS`, for which biases are set to zero and the constant of the geometric
-            mean is c = 2 / `typical_kernel(model)`; `package.module:function` or `./file.py:function`; or a function
-            itself. What functions are given is said in `hessdiag.user_code.custom_init`.
-        what: what it is for, in messages.
-        say: told what a function was called with.
-
-    Raises:
-        HessdiagError: there is no such scheme or function.
-    """
-    if not isinstance(scheme, str):
-        if not callable(scheme) or isinstance(scheme, torch.nn.Module):
-            raise HessdiagError(f"{what} is {kind_of(scheme)}: pass a name such as 'fan-in', or a function")
-        given = scheme if isinstance(scheme, NamedFunction) else NamedFunction(what, name_of(scheme), scheme)
-        return partial(apply_function, function=given, say=say)
-    known = SCHEMES | VARIANTS
-    if scheme in known:
-        return partial(_apply_scheme, scheme=scheme)
-    if ":" in scheme:
-        return partial(apply_function, function=load_function(scheme, what=what), say=say)
-    if own := ELSEWHERE.get(re.split("[-_ ]", scheme.lower())[0]):
-        raise HessdiagError(f"unknown initialisation {scheme!r}: it is called {own} here")
-    hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(known)}, or ./file.py:function")
-    raise HessdiagError(f"unknown initialisation {scheme!r}: {hint}")
-
-
-def name_of(scheme: Scheme) -> str:
-    """The name by which tables and files call an initialisation.
-
-    >>> name_of("fan-in"), name_of(nn.init.orthogonal_)
-    ('fan-in', 'orthogonal_')
-    """
-    if isinstance(scheme, str):
-        return scheme
-    return scheme.reference if isinstance(scheme, NamedFunction) else getattr(scheme, "__name__", repr(scheme))
-
-
-def _apply_scheme(
-    model: nn.Module, *, scheme: str, c: float | None = None, generator: torch.Generator | None = None
-) -> nn.Module:
-    fill = (SCHEMES | VARIANTS)[scheme]
-    options = {"c": c or 2 / typical_kernel(model)} if scheme in GEOMETRIC else {}
+    if c is not None and not (scheme in GEOMETRIC and is_positive(c)):
+        raise HessdiagError(f"c={c!r} with {scheme!r}: c is a positive constant of {' and '.join(GEOMETRIC)}")
+    usual = c or 2 / typical_kernel(model)
     for _, module in settable_layers(model):
-        groups = 1 if is_linear(module) else module.groups
-        transposed = stores_inputs_first(module)
-        fill(module.weight, groups=groups, transposed=transposed, generator=generator, **options)
+        _fill(module.weight, scheme, c=usual, generator=generator, **_layout(module))
         if isinstance(module.bias, Tensor):
             nn.init.zeros_(module.bias)
     return model
 
 
-SCHEMES: dict[str, Callable[..., Tensor]] = {
-    "fan-in": fan_in_,
-    "fan-out": fan_out_,
-    "arithmetic": arithmetic_mean_,
-    "geometric": geometric_mean_,
-}
-VARIANTS: dict[str, Callable[..., Tensor]] = {
-    "fan-in-orthogonal": fan_in_orthogonal_,
-    "fan-out-orthogonal": fan_out_orthogonal_,
-    "arithmetic-orthogonal": arithmetic_mean_orthogonal_,
-    "geometric-orthogonal": geometric_mean_orthogonal_,
-    "fan-geo-avg": fan_geo_avg_,
-}
-ELSEWHERE = {"kaiming": "fan-in", "he": "fan-in", "xavier": "arithmetic", "glorot": "arithmetic"}
-GEOMETRIC = ("geometric", "geometric-orthogonal")  # those with a constant c
+def check_scheme(scheme: Any) -> None:
+    """Refuse what is no name of `SCHEMES` or `VARIANTS`, with the nearest one."""
+    known = (*SCHEMES, *VARIANTS)
+    check_kind("init", scheme, str, "pass a name, such as 'fan-in'")
+    if scheme in known:
+        return
+    if own := ELSEWHERE.get(re.split("[-_ ]", scheme.lower())[0]):
+        raise HessdiagError(f"unknown initialisation {scheme!r}: it is called {own} here")
+    hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(known)}, or ./file.py:function")
+    raise HessdiagError(f"unknown initialisation {scheme!r}: {hint}")
 
 
 def second_moment(module: nn.Module, scheme: str, *, c: float) -> float:
@@ -285,40 +179,39 @@ def second_moment(module: nn.Module, scheme: str, *, c: float) -> float:
     0.25
     """
     layer: Any = module
-    layout: dict[str, Any] = {"groups": 1 if is_linear(module) else layer.groups}
-    layout["transposed"] = stores_inputs_first(module)
-    kind = scheme.removesuffix("-orthogonal")
-    return _geometric(layer.weight, c=c, **layout) if kind == "geometric" else MOMENTS[kind](layer.weight, **layout)
+    return _variance(layer.weight, scheme, c=c, **_layout(layer))
 
 
-def _fan_in(weight: Tensor, **layout: int) -> float:
-    n, _, k = fans(weight, **layout)  # type: ignore[arg-type]
-    return 2 / (n * k**2)
+def _layout(layer: Any) -> dict[str, Any]:
+    """Arguments for the weight of a layer."""
+    return {"groups": 1 if is_linear(layer) else layer.groups, "transposed": stores_inputs_first(layer)}
 
 
-def _fan_out(weight: Tensor, **layout: int) -> float:
-    _, m, k = fans(weight, **layout)  # type: ignore[arg-type]
-    return 2 / (m * k**2)
-
-
-def _arithmetic(weight: Tensor, **layout: int) -> float:
-    n, m, k = fans(weight, **layout)  # type: ignore[arg-type]
-    return 2 / (0.5 * (n + m) * k**2)
-
-
-def _geometric(weight: Tensor, *, c: float, groups: int, transposed: bool) -> float:
+def _variance(weight: Tensor, scheme: str, *, c: float, groups: int, transposed: bool) -> float:
     n, m, k = fans(weight, groups=groups, transposed=transposed)
-    return c / (k * math.sqrt(n * m * groups))
-
-
-def _fan_geo_avg(weight: Tensor, **layout: int) -> float:
-    n, m, k = fans(weight, **layout)  # type: ignore[arg-type]
+    match scheme.removesuffix("-orthogonal"):
+        case "fan-in":
+            return 2 / (n * k**2)
+        case "fan-out":
+            return 2 / (m * k**2)
+        case "arithmetic":
+            return 2 / (0.5 * (n + m) * k**2)
+        case "geometric":
+            return c / (k * math.sqrt(n * m * groups))
     return 2 / (k**2 * math.sqrt(n * m))
 
 
-MOMENTS = {"fan-in": _fan_in, "fan-out": _fan_out, "arithmetic": _arithmetic, "fan-geo-avg": _fan_geo_avg}
-
-
-def _normal(weight: Tensor, variance: float, generator: torch.Generator | None) -> Tensor:
+def _fill(
+    weight: Tensor,
+    scheme: str,
+    *,
+    groups: int,
+    transposed: bool,
+    generator: torch.Generator | None,
+    c: float = 2.0,
+) -> Tensor:
+    variance = _variance(weight, scheme, c=c, groups=groups, transposed=transposed)
+    if scheme.endswith("-orthogonal"):
+        return orthogonal_(weight, variance, groups=groups, generator=generator)
     with torch.no_grad():
         return weight.normal_(0.0, math.sqrt(variance), generator=generator)

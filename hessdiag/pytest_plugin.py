@@ -80,8 +80,8 @@ class ModelCheck:
 
 def _check_choices(fail_on: str, ignore: Iterable[str]) -> frozenset[str]:
     """Refuse another severity, and rules that do not exist; return those to ignore."""
+    from hessdiag.arguments import did_you_mean
     from hessdiag.diagnosis.rules import CATALOGUE
-    from hessdiag.suggestions import did_you_mean
 
     if fail_on not in ("fault", "warning"):
         raise HessdiagError(f"fail_on {fail_on!r}: pass 'fault' or 'warning'")
@@ -110,8 +110,8 @@ def _describe_failure(report: Report, fail_on: Severity, ignored: frozenset[str]
 
 
 def _describe(finding: Finding) -> list[str]:
+    from hessdiag.arguments import few
     from hessdiag.diagnosis.rules import CATALOGUE
-    from hessdiag.suggestions import few
 
     where = few(finding.blocks, 6) or "the model"
     lines = [f"{finding.severity} {finding.rule}: {CATALOGUE[finding.rule].title}"]

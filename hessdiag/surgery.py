@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_kind, check_number, is_positive
+from hessdiag.arguments import check_kind, check_model, check_number, did_you_mean, is_positive
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 from hessdiag.init import typical_kernel
@@ -25,8 +25,6 @@ from hessdiag.network.layers import CONVOLUTIONS, TRANSPOSED, fans, initialised_
 from hessdiag.network.preserve import preserve_state
 from hessdiag.scale import Scale
 from hessdiag.scaling import balancing_input_scale, kernel_correction
-from hessdiag.suggestions import did_you_mean
-from hessdiag.torch_arguments import check_model
 
 INPUT, OUTPUT = "input_scale", "output_scale"
 STANDARD_DEVIATION = 0.05  # of the outputs, "gives the best results" (Section 11.2)

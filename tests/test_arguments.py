@@ -63,8 +63,8 @@ def measure(source: Any = "mlp:4-3-2", **options: Any) -> Callable[[], Any]:
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (measure("lenett"), "unknown model 'lenett': did you mean lenet"),
-    (measure(MODEL), "source is a network that is already built: pass a function"),
-    (measure(None), "source is None: pass a name such as 'lenet'"),
+    (measure(MODEL), "model is a network that is already built: pass a function"),
+    (measure(None), "model is None: pass a name such as 'lenet'"),
     (measure(setups="3"), "setups '3': pass at least 1"),
     (measure(batch_size=2.5), "batch_size 2.5: pass at least 1, a whole number"),
     (measure(dtype="float16"), "dtype 'float16': use float32 or float64"),
@@ -85,8 +85,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: calculus.predict(MODEL, X.numpy()), r"inputs are a ndarray: pass torch.from_numpy\(inputs\)"),
     (lambda: calculus.predict(MODEL, "4"), "inputs are the text '4': pass the shape of one example"),
     (lambda: calculus.predict(MODEL, (4,), batch_size="a"), "batch_size 'a': pass a whole number"),  # type: ignore[arg-type]
-    (lambda: models.resolve_model(MODEL), "model is a Sequential: pass a name"),  # type: ignore[arg-type]
-    (lambda: models.resolve_model("lenet", in_channels="3"), "in_channels '3'"),  # type: ignore[arg-type]
+    (lambda: models.resolve_model(MODEL), "model is a network that is already built"),  # type: ignore[arg-type]
     (lambda: models.resolve_model("lenet", input_size="3,32,32"), "input_size '3,32,32'"),  # type: ignore[arg-type]
     (lambda: models.mlp("4-3"), "widths is a str: pass a list"),  # type: ignore[arg-type]
     (lambda: models.mlp([4, 2.5]), "width 2.5: pass at least 1"),  # type: ignore[list-item]

@@ -112,11 +112,6 @@ def test_a_constant_that_cannot_be_is_refused(scheme: str, c: float) -> None:
         init.apply(mlp([4, 3]), scheme, c=c)
 
 
-def test_a_function_is_an_initialisation_too() -> None:
-    model = init.apply(mlp([4, 3, 2]), nn.init.ones_)
-    assert model.fc2.weight.tolist() == [[1.0] * 3] * 2
-
-
 @pytest.mark.parametrize("groups", [3, 0])
 def test_groups_that_do_not_divide_the_weight_are_refused(groups: int) -> None:
     with pytest.raises(HessdiagError, match=f"has no {groups} groups"):
@@ -229,7 +224,7 @@ def test_an_unknown_scheme_is_refused_before_anything_changes(scheme: str) -> No
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), old, strict=True))
 
 
-@pytest.mark.parametrize("scheme", init.SCHEMES.values())
+@pytest.mark.parametrize("scheme", [init.fan_in_, init.fan_out_, init.arithmetic_mean_, init.geometric_mean_])
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_a_vector_has_no_fans(scheme, shape: tuple[int, ...]) -> None:
     with pytest.raises(HessdiagError, match="no fan-in: pass at least two dimensions"):
@@ -239,8 +234,5 @@ def test_a_vector_has_no_fans(scheme, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("norm", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.orthogonal])
 def test_a_weight_that_is_computed_from_others_is_refused(norm) -> None:
     model = nn.Sequential(nn.Linear(4, 4), norm(nn.Linear(4, 4)))
-    before = model[0].weight.detach().clone()
-    for scheme in ("fan-in", nn.init.xavier_normal_):
-        with pytest.raises(HessdiagError, match="layer '1' computes its weight from other parameters"):
-            init.apply(model, scheme)
-    assert before.shape == model[0].weight.shape
+    with pytest.raises(HessdiagError, match="layer '1' computes its weight from other parameters"):
+        init.apply(model, "fan-in")

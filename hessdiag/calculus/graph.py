@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from hessdiag.arguments import one_line
 from hessdiag.errors import HessdiagError
-from hessdiag.user_code.named_function import one_line
 
 # Dropout of whole channels would come apart into random numbers and a product.
 _SAME_MOMENTS: dict[Any, Any] = {

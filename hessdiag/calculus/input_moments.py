@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import kind_of
+from hessdiag.arguments import kind_of, to_tensor
 from hessdiag.errors import HessdiagError
-from hessdiag.torch_arguments import to_tensor
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

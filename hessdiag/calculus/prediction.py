@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hessdiag.arguments import check_whole
+from hessdiag.arguments import check_model, check_whole
 from hessdiag.calculus.block_prediction import predict_block, uses
 from hessdiag.calculus.call import KERNEL, MOMENTS
 from hessdiag.calculus.finite_width import gain_variances
@@ -23,7 +23,6 @@ from hessdiag.errors import HessdiagError
 from hessdiag.execution.progress import Progress, announce, watched
 from hessdiag.network.blocks import find_blocks
 from hessdiag.results.prediction import Prediction
-from hessdiag.torch_arguments import check_model
 
 BATCH_SIZE = 64  # of a measurement, where nothing else is said
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from hessdiag import init as initialisations
+from hessdiag.arguments import did_you_mean
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import parameter_at, parameter_slots
 from hessdiag.network.layers import STRUCTURED, TRANSPOSED, initialised_layers, is_linear
-from hessdiag.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def check_scheme(scheme: str) -> None:
     Raises:
         HessdiagError: it is none of `hessdiag.init`.
     """
-    known = initialisations.SCHEMES | initialisations.VARIANTS
+    known = (*initialisations.SCHEMES, *initialisations.VARIANTS)
     if scheme not in known:
         hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(known)}")
         raise HessdiagError(f"no closed form for the initialisation {scheme!r}: {hint}")

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from hessdiag.arguments import did_you_mean
 from hessdiag.errors import HessdiagError
-from hessdiag.suggestions import did_you_mean
 
 Rule = Annotated[str, typer.Argument(metavar="[RULE]", help="such as HD104; all rules in a line each without one")]
 

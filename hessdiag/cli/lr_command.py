@@ -15,7 +15,7 @@ from hessdiag.cli.saving import draw, save, show
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
-    from hessdiag.loading.model_source import ModelSource
+    from hessdiag.loading.models import ModelSource
     from hessdiag.loading.prepare import Prepared
 
 Loss = Annotated[str, typer.Option(help="cross-entropy or mse  [default: cross-entropy where there are classes]")]

@@ -19,7 +19,7 @@ from hessdiag.errors import HessdiagError
 if TYPE_CHECKING:
     import torch
 
-    from hessdiag.loading.model_source import ModelSource
+    from hessdiag.loading.models import ModelSource
     from hessdiag.loading.prepare import Prepared
 
 MAX_DIGITS = 10
@@ -120,18 +120,11 @@ def model_source(
     evaluate: bool = False,
 ) -> ModelSource:
     """The network that MODEL and its options ask for."""
-    from hessdiag.loading.model_source import in_evaluation_mode
-    from hessdiag.loading.model_spec import resolve_model
+    from hessdiag.loading.models import resolve_model
 
     size = parse_size(input_size) if input_size else None
-    source = resolve_model(
-        model,
-        in_channels=in_channels,
-        arguments=parse_arguments(arg or []),
-        input_size=size,
-        output=parse_output(output),
-    )
-    return in_evaluation_mode(source) if evaluate else source
+    arguments = parse_arguments(arg or []) | ({} if in_channels is None else {"in_channels": in_channels})
+    return resolve_model(model, arguments=arguments, input_size=size, output=parse_output(output), evaluate=evaluate)
 
 
 def prepare(
@@ -143,13 +136,14 @@ def prepare(
     if weights_key and not weights:
         raise HessdiagError(f"--weights-key {weights_key!r} is an entry of --weights: pass that too")
     from hessdiag.loading import prepare as preparation
-    from hessdiag.loading.checkpoint import read_checkpoint
-    from hessdiag.user_code.named_function import load_function
+    from hessdiag.loading.initialisation import AS_BUILT
+    from hessdiag.loading.user_code import load_function
+    from hessdiag.loading.weights import read_checkpoint
 
     with redirect_stdout(sys.stderr):
         return preparation.prepare(
             source,
-            init=init or preparation.AS_BUILT,
+            init=init or AS_BUILT,
             checkpoint=read_checkpoint(weights, key=weights_key) if weights else None,
             data=load_function(data, what="--data") if data else None,
             say=say,

@@ -16,7 +16,7 @@ from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
     from hessdiag.diagnosis.random_setups import RandomSetups
-    from hessdiag.loading.model_source import ModelSource, Network
+    from hessdiag.loading.models import ModelSource, Network
 
 MAX_BUILT = 200_000_000  # parameters of a network that is built with numbers, to read their second moments
 
@@ -100,7 +100,8 @@ def _build(source: ModelSource, *, init: str, seed: int) -> Network:
     import torch
 
     from hessdiag.calculus.weight_moments import check_scheme
-    from hessdiag.loading.prepare import AS_BUILT, random_network
+    from hessdiag.loading.initialisation import AS_BUILT
+    from hessdiag.loading.prepare import random_network
 
     if init:
         check_scheme(init)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hessdiag.arguments import did_you_mean
 from hessdiag.cli import options
 from hessdiag.cli.progress_bar import say
 from hessdiag.errors import HessdiagError
 from hessdiag.results.files import make_folder
-from hessdiag.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from hessdiag.results.setups import Setups

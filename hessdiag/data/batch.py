@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from hessdiag.arguments import kind_of
+from hessdiag.arguments import kind_of, to_tensor
 from hessdiag.data.outputs import Outputs, read_outputs
 from hessdiag.errors import HessdiagError
-from hessdiag.torch_arguments import to_tensor
 
 Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 

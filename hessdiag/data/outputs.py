@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hessdiag.arguments import few
 from hessdiag.errors import HessdiagError
-from hessdiag.suggestions import few
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from hessdiag.arguments import kind_of
+from hessdiag.arguments import kind_of, to_tensor
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
-from hessdiag.torch_arguments import to_tensor
 
 EXPECTED = "return a tensor, (inputs, targets), or an iterable of such batches"
 

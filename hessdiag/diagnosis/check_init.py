@@ -18,8 +18,9 @@ from hessdiag.execution.journal import journal
 from hessdiag.execution.progress import watched
 from hessdiag.execution.ranks import ALONE, all_ranks
 from hessdiag.execution.work import Result, Work
-from hessdiag.init import SCHEMES, Scheme, name_of
-from hessdiag.loading.model_spec import Model, as_source, check_arguments
+from hessdiag.init import SCHEMES
+from hessdiag.loading.initialisation import Scheme, name_of
+from hessdiag.loading.models import Model, resolve_model
 from hessdiag.loading.prepare import Prepared
 from hessdiag.results.init_check import KEYS, InitCheck, SchemeCheck, WidthSweep, ranked
 from hessdiag.results.report import BlockReport, Report
@@ -53,7 +54,7 @@ def check_init(
 
     Args:
         init: a name (`"fan-in"`), `"./file.py:function"`, or a function of a weight, a module or the model, see
-            `hessdiag.user_code.custom_init`; `"as built"` leaves the network as its factory makes it.
+            `hessdiag.loading.initialisation`; `"as built"` leaves the network as its factory makes it.
         model: what `hessdiag.models.resolve_model` takes, what it returns, or a function that builds a network.
         against: initialisations to compare with, likewise.
         setups: random networks under each.
@@ -95,11 +96,12 @@ def check_init(
     options = CURVATURE_ALONE | options
     shared: dict[str, Any] = {"setups": setups, "batch_size": batch_size, "loss": loss, "seed": seed}
     shared |= {"device": device, "dtype": dtype, "class_dim": options.pop("class_dim", None), "options": options}
-    given = check_arguments(arguments)
+    check_kind("arguments", {} if arguments is None else arguments, Mapping, "pass a dict, such as {'bias': False}")
+    given = dict(arguments or {})
     asked: dict[str, Any] = {"input_size": input_size, "evaluate": evaluate, "output": output}
     wide = [given | {"width": width} for width in widths]
-    sources = [as_source(model, arguments=each, **asked) for each in wide]  # refused before measuring
-    source = as_source(model, arguments=given, **asked)
+    sources = [resolve_model(model, arguments=each, **asked) for each in wide]  # refused before measuring
+    source = resolve_model(model, arguments=given, **asked)
     plans = [RandomSetups(source=source, init=scheme, **shared) for scheme in schemes]
     wider = [RandomSetups(source=each, init=init, **shared) for each in sources]
     ranks = all_ranks() if distributed else ALONE

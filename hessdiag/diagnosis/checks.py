@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from hessdiag.arguments import one_line
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.data.seeds import stream
@@ -33,11 +34,10 @@ from hessdiag.derivatives.jacobians import Jacobian
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
+from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import Block, parameter_at, parameter_slots
 from hessdiag.network.caches import caches_of, emptied
 from hessdiag.network.trace import LayerCall, Trace, backpropagate, trace
-from hessdiag.user_code.named_function import one_line
-from hessdiag.user_code.trial import REFUSALS
 
 FEW = 4  # examples of which all pairs are told apart
 SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches

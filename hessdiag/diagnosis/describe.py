@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from hessdiag.arguments import check_model
 from hessdiag.curvature.batch_cost import Limits, batch_cost
 from hessdiag.curvature.plan import Plan, plan
 from hessdiag.data.batch import Batch, Inputs
+from hessdiag.loading.first_call import try_model
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
-from hessdiag.torch_arguments import check_model
-from hessdiag.user_code.trial import try_model
 
 PRODUCT_COST = 4.0  # gradients: forward, reverse, and a tangent of each
 

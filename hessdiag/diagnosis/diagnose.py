@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_whole
+from hessdiag.arguments import check_loss, check_model, check_whole
 from hessdiag.curvature.result import merge
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
@@ -29,7 +29,8 @@ from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.rules import find
 from hessdiag.errors import HessdiagError
 from hessdiag.execution.memory import watching_peak
-from hessdiag.loading.model_source import ModelSource
+from hessdiag.loading.first_call import check_labels, try_model
+from hessdiag.loading.models import ModelSource
 from hessdiag.loading.prepare import Prepared
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
@@ -37,8 +38,6 @@ from hessdiag.network.shapes import DryRun, measure_shapes
 from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.results.report import Heatmap, Report
-from hessdiag.torch_arguments import check_model
-from hessdiag.user_code.trial import check_labels, try_model
 
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_whole
+from hessdiag.arguments import check_loss, check_model, check_whole, did_you_mean, few
 from hessdiag.curvature.settings import Settings
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.seeds import stream
@@ -29,13 +29,11 @@ from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.diagnosis.diagnose import TRIED, check_weights, read_loss
 from hessdiag.diagnosis.measurement import check_tensors
 from hessdiag.errors import HessdiagError
+from hessdiag.loading.first_call import try_model
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_torch
 from hessdiag.parallel.progress import Progress, advance, showing
 from hessdiag.results.learning_rates import LearningRate, LearningRates
-from hessdiag.suggestions import did_you_mean, few
-from hessdiag.torch_arguments import check_model
-from hessdiag.user_code.trial import try_model
 
 # Best rate of a sweep over the measured one, in the median of the fitting half of docs/results.md's networks.
 FACTORS: Mapping[str, float] = {"sgd": 2.0, "momentum": 0.52, "adam": 0.88}

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from hessdiag.arguments import joined
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import ParameterSignals, Signals
-from hessdiag.suggestions import joined
 
 # n k² E[W²] at which a nonlinearity keeps E[x²]; SELU holds itself at 1.
 CRITICAL = {

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_options
+from hessdiag.arguments import check_model, check_options
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
@@ -27,7 +27,6 @@ from hessdiag.results.records import Record
 from hessdiag.results.report import SPREAD_KEYS, Report, scale_invariant
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 from hessdiag.surgery import rescale_weight
-from hessdiag.torch_arguments import check_model
 
 TRIED = 4  # examples on which a factor is tried
 MAX_CHANGE = 1e-3  # of the outputs, relative

@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from hessdiag.arguments import check_options, check_whole
+from hessdiag.arguments import as_device, as_dtype, check_options, check_whole
 from hessdiag.diagnosis.diagnose import diagnose, diagnose_prepared
 from hessdiag.execution.digests import digest_of
 from hessdiag.execution.progress import Progress, watched
 from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.init import Scheme, name_of, resolve
-from hessdiag.loading.model_source import ModelSource
-from hessdiag.loading.model_spec import Model, as_source
-from hessdiag.loading.prepare import AS_BUILT, Prepared, prepare
+from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
+from hessdiag.loading.models import Model, ModelSource, resolve_model
+from hessdiag.loading.prepare import Prepared, prepare
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
-from hessdiag.torch_arguments import as_device, as_dtype
 
 CURVATURE_ALONE = {"signals": False}  # one set-up is none to diagnose
 FIXED = ("targets", "seed", "distributed", "resume")  # arguments of `diagnose` that a set-up decides itself
@@ -129,7 +127,7 @@ def measure_setups(
     shared = {key: options.pop(key) for key in ("loss", "class_dim") if key in options}
     options = CURVATURE_ALONE | options
     planned = RandomSetups(
-        source=as_source(source, name="source"),
+        source=resolve_model(source),
         init=init,
         setups=setups,
         batch_size=batch_size,

@@ -1,4 +1,4 @@
-"""A network and a batch made ready to be measured: built, initialised or loaded, moved, and tried once."""
+"""A network and its batches made ready to be measured: built, initialised or loaded, moved, and tried once."""
 
 from __future__ import annotations
 
@@ -11,24 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag import init as initialisations
-from hessdiag.arguments import check_loss, check_whole
+from hessdiag.arguments import as_device, as_dtype, check_loss, check_whole, one_line
 from hessdiag.data.batch import Batch
-from hessdiag.data.stream import Tally
+from hessdiag.data.seeds import stream
+from hessdiag.data.stream import EXPECTED, Tally
+from hessdiag.data.stream import batches as split
 from hessdiag.derivatives.cross_entropy import check_class_dim
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.seeds import stream
-from hessdiag.init import Scheme
-from hessdiag.loading.checkpoint import Checkpoint, load_checkpoint
-from hessdiag.loading.model_source import ModelSource, Network
-from hessdiag.loading.user_data import read_batches, seeded
+from hessdiag.loading.first_call import try_model
+from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
+from hessdiag.loading.models import ModelSource, Network
+from hessdiag.loading.user_code import NamedFunction
+from hessdiag.loading.weights import Checkpoint, load_checkpoint
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.torch_state import seeded_rng
-from hessdiag.torch_arguments import as_device, as_dtype
-from hessdiag.user_code.named_function import NamedFunction, one_line
-from hessdiag.user_code.trial import try_model
-
-AS_BUILT = "as built"
+from hessdiag.network.torch_state import seed_torch, seeded_rng
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class Prepared:
         data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
         more: later batches, of which each is read once.
         tally: how many batches were read so far, of how many.
-        convention: what a user's initialisation was called with, see `user_code.convention`; empty for any other.
+        convention: what a user's initialisation was called with; empty for any other.
     """
 
     module: nn.Module
@@ -80,11 +76,11 @@ def prepare(
     Args:
         source: the network; see `hessdiag.models.resolve_model`.
         batch_size: examples; of given data the first ones.
-        init: an initialisation; see `hessdiag.init.resolve`.
+        init: an initialisation; see `hessdiag.loading.initialisation`.
         checkpoint: weights to load instead.
-        data: function that returns batches, see `hessdiag.loading.user_data`; None draws random inputs, and random
-            targets where the loss compares with some.
-        batches: how many of them to read; None reads all.
+        data: function without arguments that returns a batch, an iterable of batches or a `Dataset`, see
+            `hessdiag.data.stream`; None draws random inputs, and random targets where the loss compares with some.
+        batches: how many of its batches to read; None reads all.
         loss, class_dim, seed: of the measurement.
         device, dtype: where and in what precision it will run.
         say: told what a user's initialisation was called with, and what had to be unwrapped in the checkpoint.
@@ -92,8 +88,6 @@ def prepare(
     Raises:
         HessdiagError: something cannot be used, or the network cannot read the batch.
     """
-    if isinstance(batch_size, int) and batch_size < 1:
-        raise HessdiagError(f"batch size {batch_size}: ask for at least 1 example")
     check_whole("batch_size", batch_size, least=1)
     check_whole("seed", seed)
     check_loss(loss)
@@ -101,7 +95,7 @@ def prepare(
     conventions: list[str] = []
     network = random_network(source, init=init, seed=seed, say=conventions.append)
     module = network.module.to(where, dtype)
-    origin = initialisations.name_of(init)
+    origin = name_of(init)
     for convention in conventions:
         say(f"hessdiag: --init {origin}: {convention}")
     if checkpoint is not None:
@@ -134,7 +128,7 @@ def random_network(
 ) -> Network:
     """A new network from a seed; torch's global random state stays as it was."""
     # refused before anything is built
-    initialise = None if init == AS_BUILT else initialisations.resolve(init, say=say)
+    initialise = None if init == AS_BUILT else resolve(init, say=say)
     with seeded_rng(stream(seed, "network").initial_seed()):
         network = source.build()
     if initialise is not None:
@@ -146,15 +140,15 @@ def random_inputs(network: Network, source: ModelSource, *, batch_size: int, see
     """Inputs of the kind that the network reads, on the CPU, without targets."""
     if network.inputs is None:
         raise HessdiagError(
-            f"model {source.name!r} does not say what it reads: pass input_size=(3, 32, 32) (the shape of one example),"
-            " or return (module, input_size) from its factory"
+            f"model {source.name!r} does not say the shape of its inputs: pass input_size=(3, 32, 32)"
+            " (--input-size 3,32,32), or return (module, input_size) from its factory"
         )
     try:
         return Batch.of(network.inputs(batch_size, stream(seed, "inputs")), None)
     except RuntimeError as error:
         raise HessdiagError(
-            f"cannot draw {batch_size} inputs for {source.name} ({one_line(error)}):"
-            f" pass less than batch_size={batch_size}, or a smaller input_size=(3, 32, 32)"
+            f"cannot draw {batch_size} inputs for {source.name} ({one_line(error)}): pass a smaller batch_size"
+            " (--batch-size) or input_size (--input-size)"
         ) from error
 
 
@@ -176,3 +170,47 @@ def random_targets(y: Tensor, batch_size: int, *, loss: str, class_dim: int | No
         positions = y.shape[1:dim] + y.shape[dim + 1 :]
         return torch.randint(y.shape[dim], (batch_size, *positions), generator=generator).to(y.device)
     return None
+
+
+def read_batches(
+    function: NamedFunction, *, batch_size: int, most: int | None, tally: Tally | None = None
+) -> Iterator[Batch]:
+    """The batches that a user's function gives, up to `most`; later ones are never asked for.
+
+    Args:
+        function: the user's, without arguments.
+        batch_size: the examples that are taken of a single batch; of several, each is taken whole.
+        most: how many batches; None takes all.
+        tally: counts them.
+
+    Raises:
+        HessdiagError: the function raised, or gave something that is no batch, or none.
+    """
+    function.check_arguments({})
+    source = split(function(), label=function.label, batch_size=batch_size, tally=tally or Tally())
+    read = 0
+    while read != most:
+        with function.running():
+            batch = next(source, None)
+        if batch is None:
+            break
+        read += 1
+        yield batch.narrow(0, batch_size) if most == 1 else batch
+    if not read:
+        raise HessdiagError(f"{function.label} gives no batch: {EXPECTED}")
+
+
+def seeded(read: Iterator[Batch], seed: int) -> Iterator[Batch]:
+    """The same batches with torch's random numbers from a seed while each is read, as where a DataLoader shuffles."""
+    state: Tensor | None = None
+    while True:
+        with torch.random.fork_rng(devices=[]):
+            if state is None:
+                seed_torch(stream(seed, "data").initial_seed())
+            else:
+                torch.set_rng_state(state)
+            batch = next(read, None)
+            state = torch.get_rng_state()
+        if batch is None:
+            return
+        yield batch

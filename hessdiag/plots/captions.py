@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from hessdiag.arguments import check_kind
+from hessdiag.arguments import check_kind, joined
 from hessdiag.errors import HessdiagError
 from hessdiag.plots.labels import plural, printable
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
-from hessdiag.suggestions import joined
 
 T = TypeVar("T")
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import ClassVar, Literal
 
+from hessdiag.arguments import few, joined
 from hessdiag.errors import HessdiagError
 from hessdiag.results.findings import GRAVITY, Finding, is_as_grave
 from hessdiag.results.numbers import short
 from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
-from hessdiag.suggestions import few, joined
 
 Cause = Literal["weights", "gradients", "curvature", "nothing"]
 

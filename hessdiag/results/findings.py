@@ -17,10 +17,10 @@ from typing import Literal
 
 import numpy as np
 
+from hessdiag.arguments import few
 from hessdiag.results.blocks import BlockReport
 from hessdiag.results.numbers import short, spread
 from hessdiag.results.records import Record
-from hessdiag.suggestions import few
 
 Severity = Literal["fault", "warning", "note"]
 BalanceLevel = Literal["balanced", "uneven", "unbalanced", "undecided"]

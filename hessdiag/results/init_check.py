@@ -58,7 +58,7 @@ class SchemeCheck(Record):
         forward_sq, backward_sq: (S, D), E[x²] and E[Δx²] of what each layer writes.
         bias_balance: (S,), γ of the first layer's weight over γ of its bias.
         output_sq, output_variance: (S,), of the network's outputs.
-        convention: what a user's initialisation was called with, see `user_code.convention`; empty for any other.
+        convention: what a user's initialisation was called with; empty for any other.
     """
 
     setups: Setups

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_number, check_whole, kind_of
+from hessdiag.arguments import check_loss, check_model, check_number, check_whole, kind_of, to_tensor
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
@@ -22,7 +22,6 @@ from hessdiag.errors import HessdiagError
 from hessdiag.results.files import write_text
 from hessdiag.results.findings import GRAVITY
 from hessdiag.results.report import Report
-from hessdiag.torch_arguments import check_model, to_tensor
 from hessdiag.training.cadence import Cadence
 from hessdiag.training.evaluation_mode import evaluation_mode
 

@@ -10,7 +10,7 @@ from torch import nn
 from hessdiag.calculus import predict
 from hessdiag.calculus.finite_width import QUANTILE
 from hessdiag.diagnosis.random_setups import measure_setups
-from hessdiag.loading.model_spec import resolve_model
+from hessdiag.loading.models import resolve_model
 from hessdiag.models.feedforward import mlp
 
 

@@ -14,7 +14,7 @@ from hessdiag import init
 from hessdiag.calculus import BlockPrediction, PredictedVsMeasured, predict
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.model_spec import resolve_model
+from hessdiag.loading.models import resolve_model
 from hessdiag.models.feedforward import StridedLeNet, mlp
 from hessdiag.results.report import BlockReport
 from tests.networks import PIECEWISE_LINEAR, PLAIN, build

@@ -30,9 +30,9 @@ def init_all(model):
         init_weights(module)
 
 
-def init_unguarded(module):
-    nn.init.kaiming_normal_(module.weight)
-    nn.init.zeros_(module.bias)
+def init_unguarded(layer):
+    nn.init.kaiming_normal_(layer.weight)
+    nn.init.zeros_(layer.bias)
 
 
 def init_weight(weight):
@@ -50,7 +50,7 @@ def array(weight):
 SAID = {
     "init_weights": "called with every module, as by model.apply",
     "init_all": "called once, with the whole model",
-    "init_unguarded": "called with every linear and convolutional layer only, because with every module it raised ",
+    "init_unguarded": "called with every linear and convolutional layer",
     "init_weight": "called with every weight, biases set to zero",
 }
 SMALL = "--model mlp:8-9-7-4 --setups 3 --batch-size 4"
@@ -89,7 +89,11 @@ def test_every_convention_is_understood_and_said(run, name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("nothing", "changed no weight"), ("array", "returned a value of type ndarray")]
+    ("name", "message"),
+    [
+        ("nothing", "was called with every module"),
+        ("array", "returned a ndarray"),
+    ],
 )
 @pytest.mark.parametrize("command", [f"check-init INIT {SMALL}", "diagnose mlp:8-9-4 --init INIT"])
 def test_a_function_that_initialises_nothing_is_refused(

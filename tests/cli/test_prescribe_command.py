@@ -6,7 +6,7 @@ import pytest
 
 import hessdiag
 from hessdiag import Prescription
-from hessdiag.loading.model_spec import resolve_model
+from hessdiag.loading.models import resolve_model
 from hessdiag.loading.prepare import prepare
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from hessdiag import check_init, diagnose, init, surgery
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.model_spec import resolve_model
+from hessdiag.loading.models import resolve_model
 from hessdiag.models import StridedLeNet
 from hessdiag.results.init_check import Fix, InitCheck, fixes
 

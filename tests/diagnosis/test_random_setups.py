@@ -6,7 +6,7 @@ import torch
 
 from hessdiag.diagnosis.random_setups import diagnose_random, measure_setups
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.model_spec import resolve_model
+from hessdiag.loading.models import resolve_model
 from hessdiag.loading.prepare import prepare, random_network
 
 SOURCE = resolve_model("mlp:6-5-4")

@@ -10,10 +10,9 @@ import torch
 
 import hessdiag
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.checkpoint import load_checkpoint, read_checkpoint
-from hessdiag.loading.model_source import NormalInputs, TokenInputs
-from hessdiag.loading.model_spec import resolve_model
+from hessdiag.loading.models import NormalInputs, TokenInputs, resolve_model
 from hessdiag.loading.prepare import prepare
+from hessdiag.loading.weights import load_checkpoint, read_checkpoint
 
 TEXT = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
 GPT2 = {"model_type": "gpt2", "vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 6}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from hessdiag import diagnose
 from hessdiag.errors import HessdiagError
 from hessdiag.init import geometric_mean_
-from hessdiag.loading.model_spec import resolve_model
+from hessdiag.loading.models import resolve_model
 from hessdiag.models import PreconditionedResNet, RescaleNet, ResNet
 from hessdiag.models.residual import ChannelBias, PreconditionedBlock, bottlenecks, calibrate, centre
 

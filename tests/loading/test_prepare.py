@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from hessdiag.data.batch import Batch
 from hessdiag.data.stream import Tally
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.user_data import read_batches, seeded
-from hessdiag.user_code.named_function import NamedFunction
+from hessdiag.loading.prepare import read_batches, seeded
+from hessdiag.loading.user_code import NamedFunction
 
 X, T = torch.randn(6, 4), torch.randint(3, (6,))
 
@@ -130,7 +130,7 @@ def test_what_is_no_batch_is_refused(content, message: str) -> None:
 
 
 def test_a_function_with_arguments_is_refused() -> None:
-    with pytest.raises(HessdiagError, match="needs arguments"):
+    with pytest.raises(HessdiagError, match=r"--data .* is called without arguments: give path a default value"):
         next(read_batches(NamedFunction("--data", "d:f", lambda path: X), batch_size=2, most=1))
 
 

@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from hessdiag.arguments import did_you_mean, few, one_line
 from hessdiag.errors import HessdiagError
-from hessdiag.suggestions import did_you_mean, few
-from hessdiag.user_code.named_function import missing_file, one_line
+from hessdiag.loading.user_code import missing_file
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "_orig_mod.")  # of DataParallel, and of torch.compile; others are found by what they hold

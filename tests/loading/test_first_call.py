@@ -7,9 +7,9 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
+from hessdiag.loading import first_call
+from hessdiag.loading.first_call import try_model
 from hessdiag.network.blocks import find_blocks
-from hessdiag.user_code import trial
-from hessdiag.user_code.trial import try_model
 
 CALLS: list[int] = []
 
@@ -68,6 +68,6 @@ def test_what_watching_alone_raises_is_not_put_down_to_the_inputs(monkeypatch: p
     def broken(*_: object) -> None:
         raise RuntimeError("a hook")
 
-    monkeypatch.setattr(trial, "run_dry", broken)
+    monkeypatch.setattr(first_call, "run_dry", broken)
     with pytest.raises(RuntimeError, match=r"^a hook$"):
         try_model(nn.Linear(4, 2), Batch.of(X, None))

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.checkpoint import load_checkpoint, read_checkpoint
+from hessdiag.loading.weights import load_checkpoint, read_checkpoint
 from hessdiag.models import mlp
 
 WIDTHS = (4, 3, 2)

@@ -1,7 +1,7 @@
 """From `package.module:function` or `./file.py:function` to that function, and calling it.
 
-What users write may fail in any way: everything that it raises becomes one line that names it, and what it prints goes
-to stderr, because stdout is for results. Its folder is on `sys.path` only while it runs.
+Code of users may fail in any way: everything that it raises becomes one line that names it, and its prints go to
+stderr, because stdout is for results. Its folder is on `sys.path` only while it runs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hessdiag.arguments import did_you_mean, few, one_line
 from hessdiag.errors import HessdiagError
-from hessdiag.suggestions import did_you_mean, few
-
-MAX_MESSAGE = 240  # characters of somebody else's message that are passed on
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class NamedFunction:
     """A function or class, and the text that named it.
 
     Attributes:
-        what: what the text stands for in messages: `"model"`, `"--init"`, `"--data"`.
+        what: the option that it is for, in messages: `"model"`, `"--init"`, `"--data"`.
         reference: as typed.
         function: what is called.
         folder: where modules beside it are found; empty for nowhere in particular.
@@ -42,6 +40,11 @@ class NamedFunction:
     reference: str
     function: Callable[..., Any]
     folder: str = ""
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return f"{self.what} {self.reference!r}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it.
@@ -55,7 +58,7 @@ class NamedFunction:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Run more of the same author's code, such as a generator that the function returned."""
-        with foreign_code(f"{self.what} {self.reference!r}", self.folder):
+        with foreign_code(self.label, self.folder):
             yield
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> None:
@@ -64,48 +67,25 @@ class NamedFunction:
             signature = inspect.signature(self.function)
         except (TypeError, ValueError):  # some functions written in C tell nothing
             return
-        kinds = inspect.Parameter
         parameters = signature.parameters.values()
-        named = [p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)]
-        anything = any(p.kind is kinds.VAR_KEYWORD for p in parameters)
+        named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         for key in arguments:
-            if key not in named and not anything:
+            if key not in named and not any(p.kind is p.VAR_KEYWORD for p in parameters):
                 takes = f"it takes {few(named, 8)}" if named else "it takes none"
-                hint = did_you_mean(key, named, otherwise=takes)
-                raise HessdiagError(f"{self.what} {self.reference!r} takes no argument {key!r}: {hint}")
+                raise HessdiagError(
+                    f"{self.label} takes no argument {key!r}: {did_you_mean(key, named, otherwise=takes)}"
+                )
         for p in parameters:
             if p.annotation in (int, "int") and isinstance(arguments.get(p.name), float):
-                raise HessdiagError(f"{self.what} {self.reference!r} {self._whole(p.name, arguments[p.name])}")
-        try:
-            signature.bind(**arguments)
-        except TypeError as error:
-            needed = [p.name for p in parameters if p.name in named and p.default is p.empty]
-            missing = [name for name in needed if name not in arguments]
-            hint = self._remedy(missing) if missing else str(error)
-            raise HessdiagError(f"{self.what} {self.reference!r} needs arguments: {hint}") from error
-
-    def hint_of_types(self, arguments: Mapping[str, Any]) -> str:
-        """Arguments that may be what the function failed at: fractions where the default is a whole number."""
-        try:
-            parameters = inspect.signature(self.function).parameters
-        except (TypeError, ValueError):
-            return ""
-        for name, value in arguments.items():
-            default = parameters[name].default if name in parameters else None
-            if isinstance(value, float) and isinstance(default, int) and not isinstance(default, bool):
-                return f": it {self._whole(name, value)}"
-        return ""
-
-    @staticmethod
-    def _whole(name: str, value: float) -> str:
-        advice = "; for factors of the width let it be one, as in width: float = 1.0" if name == "width" else ""
-        return f"takes a whole number as {name}, not {value:g}{advice}"
-
-    def _remedy(self, missing: list[str]) -> str:
-        """How values for these arguments are given: only a network's function can be given any."""
-        if self.what != "model":
-            return f"it is called without any, so give {few(missing)} a default value"
-        return f"pass arguments={{{', '.join(f'{name!r}: VALUE' for name in missing)}}}"
+                factor = "; for factors of the width write width: float = 1.0" if p.name == "width" else ""
+                raise HessdiagError(f"{self.label} takes a whole number as {p.name}, not {arguments[p.name]:g}{factor}")
+        missing = [p.name for p in parameters if p.name in {*named} - {*arguments} and p.default is p.empty]
+        if missing and self.what == "model":
+            pairs = ", ".join(f"{name!r}: VALUE" for name in missing)
+            options = " ".join(f"--arg {name}=VALUE" for name in missing)
+            raise HessdiagError(f"{self.label} needs arguments: pass arguments={{{pairs}}} ({options})")
+        if missing:
+            raise HessdiagError(f"{self.label} is called without arguments: give {few(missing)} a default value")
 
 
 def load_function(reference: str, *, what: str) -> NamedFunction:
@@ -129,15 +109,21 @@ def load_function(reference: str, *, what: str) -> NamedFunction:
     is_file = place.endswith(".py") or "/" in place or os.sep in place
     folder = str(Path(place).resolve().parent if is_file else Path.cwd())
     module = _run_file(Path(place), label, folder) if is_file else _import_module(place, label, folder)
-    function = _attribute(module, name, label, place)
-    if not callable(function) or isinstance(function, ModuleType):
-        raise HessdiagError(f"{label}: {name} is a {type(function).__name__}, name a function or a class")
-    return NamedFunction(what, reference, function, folder)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [k for k, v in vars(found).items() if callable(v) and not k.startswith("_")]
+            hint = did_you_mean(part, known, otherwise=f"it has {few(known, 8)}" if known else "it has no functions")
+            raise HessdiagError(f"{label}: there is no {name!r} in {place}; {hint}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise HessdiagError(f"{label}: {name} is a {type(found).__name__}, name a function or a class")
+    return NamedFunction(what, reference, found, folder)
 
 
 @contextmanager
 def foreign_code(label: str, folder: str = "") -> Iterator[None]:
-    """Run what somebody else wrote: prints go to stderr, errors become one line that starts with `label`."""
+    """Run somebody else's code: prints go to stderr, errors become one line that starts with `label`."""
     if folder:
         sys.path.insert(0, folder)
     try:
@@ -152,22 +138,20 @@ def foreign_code(label: str, folder: str = "") -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def one_line(error: BaseException) -> str:
-    """Type and first line of the message of an exception.
-
-    >>> one_line(KeyError("width"))
-    "KeyError: 'width'"
-    """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
+def missing_file(path: Path, pattern: str = "*") -> str:
+    """Describe a file that does not exist: the nearest names in its folder, or that there is no such folder."""
+    if path.is_dir():
+        return f"{str(path)!r} is a folder, name a file in it"
+    if not path.parent.is_dir():
+        return f"there is no folder {str(path.parent)!r}"
+    found = sorted(entry.name for entry in path.parent.glob(pattern) if entry.is_file())
+    hint = did_you_mean(path.name, found, otherwise=f"the folder has {few(found, 8)}" if found else "")
+    return f"there is no file {str(path)!r}" + (f"; {hint}" if hint else "")
 
 
 def _place(error: BaseException, folder: str) -> str:
     """Where in the author's own files it was raised."""
-    frames = [
-        f for f in traceback.extract_tb(error.__traceback__) if folder and Path(folder) in Path(f.filename).parents
-    ]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if folder in map(str, Path(f.filename).parents)]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
@@ -177,35 +161,20 @@ def _run_file(path: Path, label: str, folder: str) -> ModuleType:
         raise HessdiagError(f"{label}: {missing_file(path, '*.py')}")
     if path.suffix != ".py":
         raise HessdiagError(f"{label}: {str(path)!r} is not a Python file, its name must end in .py")
-    state = path.stat()
-    digest = hashlib.blake2s(
-        f"{path.resolve()}/{state.st_mtime_ns}/{state.st_size}".encode(), digest_size=6
-    ).hexdigest()
-    name = f"{path.stem}_{digest}"
+    state = f"{path.resolve()}/{path.stat().st_mtime_ns}/{path.stat().st_size}"
+    name = f"{path.stem}_{hashlib.blake2s(state.encode(), digest_size=6).hexdigest()}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # dataclasses look their own module up
+        sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their own module up
         try:
             with foreign_code(label, folder):
-                spec.loader.exec_module(module)
+                spec.loader.exec_module(sys.modules[name])
         except BaseException:
             del sys.modules[name]
             raise
     return sys.modules[name]
-
-
-def missing_file(path: Path, pattern: str = "*") -> str:
-    """What to say of a file that does not exist: the nearest names in its folder, or that there is no such folder."""
-    if path.is_dir():
-        return f"{str(path)!r} is a folder, name a file in it"
-    if not path.parent.is_dir():
-        return f"there is no folder {str(path.parent)!r}"
-    found = sorted(entry.name for entry in path.parent.glob(pattern) if entry.is_file())
-    hint = did_you_mean(path.name, found, otherwise=f"the folder has {few(found, 8)}" if found else "")
-    return f"there is no file {str(path)!r}" + (f"; {hint}" if hint else "")
 
 
 def _import_module(place: str, label: str, folder: str) -> ModuleType:
@@ -225,16 +194,3 @@ def _import_module(place: str, label: str, folder: str) -> ModuleType:
                 names += ["lenet", "mlp", "hf", "timm", "torchvision"] if label.startswith("model") else []
             hint = did_you_mean(last, names, otherwise=f"it has {few(names, 8)}" if parent and names else "")
             raise HessdiagError(f"{label}: there is no module {missing!r}" + (f"; {hint}" if hint else "")) from error
-
-
-def _attribute(module: ModuleType, name: str, label: str, place: str) -> Any:
-    found: Any = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            members = {key: value for key, value in getattr(found, "__dict__", {}).items() if callable(value)}
-            known = [key for key in members if not key.startswith("_")]
-            own = [key for key in known if getattr(members[key], "__module__", "") == module.__name__]
-            hint = did_you_mean(part, known, otherwise=f"it has {few(own, 8)}" if own else "it has no functions")
-            raise HessdiagError(f"{label}: there is no {name!r} in {place}; {hint}")
-        found = getattr(found, part)
-    return found

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hessdiag.errors import HessdiagError
-from hessdiag.user_code.named_function import NamedFunction, foreign_code, load_function, missing_file, one_line
+from hessdiag.loading.user_code import NamedFunction, foreign_code, load_function, missing_file, one_line
 
 SOURCE = """
 import sibling

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from hessdiag import init
 from hessdiag.errors import HessdiagError
+from hessdiag.loading.initialisation import ADVICE, CALLED, apply_function, called_with, resolve
+from hessdiag.loading.user_code import NamedFunction
 from hessdiag.network.layers import swap_inputs_and_outputs
-from hessdiag.user_code.convention import LAYER, MODEL, MODULE, WEIGHT, conventions_of
-from hessdiag.user_code.custom_init import apply_function
-from hessdiag.user_code.named_function import NamedFunction
 
 
 def network() -> nn.Sequential:
@@ -28,18 +26,18 @@ def of(function) -> NamedFunction:
     return NamedFunction("--init", "i:f", function)
 
 
-def by_name(module):
-    module.weight.fill_(2.0)
-    if module.bias is not None:
-        module.bias.fill_(3.0)
+def by_name(layer):
+    layer.weight.fill_(2.0)
+    if layer.bias is not None:
+        layer.bias.fill_(3.0)
 
 
 def by_annotation(layer: nn.Linear):
     by_name(layer)
 
 
-def by_string_annotation(layer: "nn.Module"):
-    by_name(layer)
+def by_string_annotation(x: "nn.Module"):
+    guarded(x)
 
 
 def in_place(weight: Tensor) -> None:
@@ -50,54 +48,33 @@ def returned(w):
     return torch.full_like(w, 2.0)
 
 
-class Network(nn.Sequential):
-    """A network of the user's own."""
-
-
-def of_network(m: Network):
-    m[0].weight.fill_(2.0)
-
-
-def of_net(net: nn.Module):
-    net[0].weight.fill_(2.0)
-
-
-def of_kinds(m: nn.Linear | nn.Conv2d):
-    by_name(m)
-
-
 class Callable:
     def __call__(self, x: Tensor) -> None:
         x.fill_(2.0)
 
 
-TRIED_FIRST_AS_MODULE = (MODULE, LAYER, MODEL, WEIGHT)
-
-
 @pytest.mark.parametrize(
-    ("function", "conventions"),
+    ("function", "kind"),
     [
-        (by_name, TRIED_FIRST_AS_MODULE),
-        (by_annotation, (MODULE, LAYER)),
-        (by_string_annotation, (MODULE, LAYER)),
-        (of_kinds, (MODULE, LAYER)),
-        (of_net, (MODEL,)),
-        (of_network, (MODEL,)),
-        (in_place, (WEIGHT,)),
-        (returned, (WEIGHT,)),
-        (Callable(), (WEIGHT,)),
-        (partial(in_place), (WEIGHT,)),
-        (nn.init.orthogonal_, (WEIGHT,)),
-        (lambda module: None, TRIED_FIRST_AS_MODULE),
-        (lambda m: None, TRIED_FIRST_AS_MODULE),
-        (lambda network: None, (MODEL, MODULE, LAYER, WEIGHT)),
-        (lambda x: None, (WEIGHT, MODEL, MODULE, LAYER)),
-        (lambda: None, (WEIGHT,)),
-        (max, (WEIGHT,)),
+        (by_name, "layer"),
+        (by_annotation, "layer"),
+        (by_string_annotation, "module"),
+        (lambda model: None, "model"),
+        (lambda net: None, "model"),
+        (lambda m: None, "module"),
+        (lambda module: None, "module"),
+        (in_place, "weight"),
+        (returned, "weight"),
+        (Callable(), "weight"),
+        (partial(in_place), "weight"),
+        (nn.init.orthogonal_, "weight"),
+        (lambda x: None, "weight"),
+        (lambda: None, "weight"),
+        (max, "weight"),
     ],
 )
-def test_annotation_or_name_decides(function, conventions: tuple) -> None:
-    assert conventions_of(function, Network(nn.Linear(2, 2))) == conventions
+def test_the_first_parameter_decides(function, kind: str) -> None:
+    assert called_with(function) == kind
 
 
 def guarded(m):
@@ -121,38 +98,27 @@ def with_doubled_weights(model):
         parameter.data.fill_(1.0) if parameter.dim() > 1 else parameter.data.add_(1.0)
 
 
-def renamed(function, name: str):
-    """The same function with a first parameter of another name."""
-    return eval(f"lambda {name}: function({name})", {"function": function})
+def call_all(m: nn.Module):
+    guarded(m)
 
 
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (guarded, MODULE),
-        (renamed(guarded, "x"), MODULE),
-        (renamed(guarded, "net"), MODULE),
-        (whole, MODEL),
-        (renamed(whole, "x"), MODEL),
-    ],
-)
-def test_pytorchs_conventions(function, said) -> None:
+@pytest.mark.parametrize(("function", "kind"), [(guarded, "module"), (call_all, "module"), (whole, "model")])
+def test_pytorchs_conventions(function, kind: str) -> None:
     """Norms are set too, biases as the function has it, by the same numbers as `model.apply` or a plain call."""
     told: list[str] = []
     model = apply_function(network(), of(function), say=told.append)
-    assert told == [said.value]
+    assert told == [CALLED[kind]]
     plain = network()
     plain.apply(guarded)
     assert [bool((a == b).all()) for a, b in zip(model.parameters(), plain.parameters(), strict=True)] == [True] * 7
     assert bool((model[3].weight == 5).all())
 
 
-@pytest.mark.parametrize("name", ["model", "x"])
-def test_a_function_of_the_model_is_called_once(name: str) -> None:
+def test_a_function_of_the_model_is_called_once() -> None:
     model, plain = network(), network()
     plain.load_state_dict(model.state_dict())
     with_doubled_weights(plain)
-    apply_function(model, of(renamed(with_doubled_weights, name)))
+    apply_function(model, of(with_doubled_weights))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
 
 
@@ -161,8 +127,7 @@ def draws(m):
         nn.init.normal_(m.weight)
 
 
-def test_a_trial_takes_no_random_numbers() -> None:
-    """By the same seed as `model.apply` itself, and by the same state where no generator is given."""
+def test_without_a_generator_the_numbers_are_those_of_model_apply() -> None:
     plain = network()
     state = torch.get_rng_state()
     plain.apply(draws)
@@ -178,15 +143,6 @@ def network_like(other: nn.Module) -> nn.Sequential:
     return model
 
 
-def test_a_function_that_fails_on_containers_gets_layers_only_and_the_result_says_so() -> None:
-    told: list[str] = []
-    apply_function(network(), of(by_name), say=told.append)
-    assert told == [
-        "called with every linear and convolutional layer only, because with every module it raised AttributeError:"
-        " 'Flatten' object has no attribute 'weight'"
-    ]
-
-
 def test_layers_left_alone_are_named() -> None:
     def only_linear(m: nn.Module) -> None:
         if isinstance(m, nn.Linear):
@@ -194,7 +150,7 @@ def test_layers_left_alone_are_named() -> None:
 
     told: list[str] = []
     model = apply_function(network(), of(only_linear), say=told.append)
-    assert told == [f"{MODULE.value}; it left the weights of '0' as they were"]
+    assert told == [f"{CALLED['module']}; it left the weights of '0' as they were"]
     assert bool((model[2].weight == 2).all())
 
 
@@ -248,8 +204,12 @@ def makes_complex(model):
     model[0].weight = nn.Parameter(model[0].weight.to(torch.complex64))
 
 
-def reshapes(module):
-    module.weight = nn.Parameter(torch.ones(1, 1))
+def reshapes(layer):
+    layer.weight = nn.Parameter(torch.ones(1, 1))
+
+
+def unguarded(module):
+    module.weight.fill_(1.0)
 
 
 @pytest.mark.parametrize(
@@ -257,31 +217,27 @@ def reshapes(module):
     [
         (raises, "raised ValueError: gain must be positive"),
         (lambda weight: weight.fill_(float("nan")), "left NaN or infinite values in the weight of '0'"),
-        (lambda weight: torch.ones(2), "returned shape .2,. for a weight of shape .3, 2, 2, 2."),
+        (
+            lambda weight: torch.ones(2),
+            r"returned shape \(2,\): return .* shape \(3, 2, 2, 2\)",
+        ),
         (reshapes, "left '0' without a weight of shape"),
-        (lambda weight: np.ones(weight.shape), "returned a value of type ndarray, not a torch.Tensor"),
-        (lambda x: np.ones(x.shape), "returned a value of type ndarray, not a torch.Tensor"),
-        (lambda weight: weight.tolist(), "returned a value of type list, not a torch.Tensor"),
-        (lambda weight: weight.to(torch.complex64), "returned complex64 numbers: return real"),
-        (lambda weight: torch.ones_like(weight, dtype=torch.int64), "returned int64 numbers: return real"),
-        (lambda weight: weight.to("meta"), "returned a tensor without all of its numbers"),
-        (lambda weight: torch.ones_like(weight).to_sparse(), "returned a tensor without all of its numbers"),
+        (unguarded, f"raised AttributeError: 'Flatten' object .*: it was called with a Flatten; {ADVICE}"),
+        (lambda weight: np.ones(weight.shape), "returned a ndarray, not a torch.Tensor"),
+        (lambda weight: weight.tolist(), "returned a list, not a torch.Tensor"),
+        (lambda weight: weight.to(torch.complex64), "returned a complex64 tensor: return real"),
+        (lambda weight: torch.ones_like(weight, dtype=torch.int64), "returned a int64 tensor: return real"),
+        (lambda weight: weight.to("meta"), "returned a float32 tensor without all of its numbers"),
+        (lambda weight: torch.ones_like(weight).to_sparse(), "returned a float32 tensor without all of its numbers"),
         (lambda weight: (yield weight), "returned a generator, which never ran"),
         (lambda model: (yield model), "returned a generator, which never ran"),
         (never_awaited, "returned a coroutine, which never ran"),
-        (lambda weight: None, "changed no weight"),
-        (lambda weight: weight, "changed no weight"),
-        (lambda weight: weight.detach(), "changed no weight"),
-        (lambda m: None, "changed no weight"),
-        (lambda model: None, "changed no weight"),
-        (lambda x: None, "changed no weight"),
+        (lambda weight: weight.detach(), f"was {CALLED['weight']}, and changed no weight: {ADVICE}"),
+        (lambda m: None, "was called with every module, as by model.apply, and changed no weight"),
+        (lambda model: None, "was called once, with the whole model, and changed no weight"),
         (lambda model: copy.deepcopy(model).apply(guarded), "returned another module"),
-        (only_norms, "changed no weight"),
+        (only_norms, "was .*changed no weight"),
         (makes_complex, "left complex64 numbers in the weight of '0'"),
-        (
-            lambda x: x.nothing(),
-            "initialises neither weights, nor layers, nor the model: called with every weight, biases",
-        ),
         (lambda: None, "raised TypeError"),
         (lambda weight, gain: None, "raised TypeError"),
     ],
@@ -303,14 +259,19 @@ def test_what_goes_wrong_is_one_line(function, message: str) -> None:
 )
 def test_an_unknown_scheme_offers_the_nearest(scheme: str, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
-        init.resolve(scheme)
+        resolve(scheme)
 
 
 def test_by_reference(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def two(weight):\n    return weight * 0 + 2\n")
-    model = init.apply(network(), f"{tmp_path}/mine.py:two", generator=torch.Generator())
+    model = resolve(f"{tmp_path}/mine.py:two")(network(), generator=torch.Generator())
     assert bool((model[2].weight == 2).all())
-    init.apply(network(), "torch.nn.init:kaiming_normal_")
+    resolve("torch.nn.init:kaiming_normal_")(network())
+    assert resolve(nn.init.ones_)(network())[2].weight.unique().tolist() == [1.0]
+    with pytest.raises(HessdiagError, match="init is a Linear: pass a name such as 'fan-in', or a function"):
+        resolve(nn.Linear(2, 2))
+    with pytest.raises(HessdiagError, match="layer '0' computes its weight from other parameters"):
+        resolve(nn.init.ones_)(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))))
 
 
 @pytest.mark.parametrize(

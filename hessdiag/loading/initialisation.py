@@ -1,0 +1,228 @@
+"""Initialisations by name, and those that users write.
+
+| first parameter | the function is called with |
+|---|---|
+| `weight`, `w`, `tensor`, or annotated as a Tensor | every weight of a linear or convolutional layer; biases become 0 |
+| `module`, `m`, or annotated as a module | every module, as by `model.apply` |
+| `layer` | every linear and convolutional layer |
+| `model`, `net`, `network` | the whole model, once |
+
+A function whose first parameter says none of these is one of a weight, like those of `torch.nn.init`. Weights are
+filled in place or returned anew. They are handed over as (out, in / groups, *kernel) whatever the layer stores, because
+the functions of `torch.nn.init` take them for that: transposed convolutions and the `Conv1D` of transformers keep
+inputs first.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag import init
+from hessdiag.arguments import few, kind_of
+from hessdiag.errors import HessdiagError
+from hessdiag.loading.user_code import NamedFunction, load_function
+from hessdiag.network.layers import (
+    initialised_layers,
+    is_linear,
+    settable_layers,
+    stores_inputs_first,
+    swap_inputs_and_outputs,
+)
+from hessdiag.network.torch_state import seeded_rng
+
+Scheme = str | Callable[..., object]
+AS_BUILT = "as built"
+CALLED = {
+    "weight": "called with every weight, biases set to zero",
+    "module": "called with every module, as by model.apply",
+    "layer": "called with every linear and convolutional layer",
+    "model": "called once, with the whole model",
+}
+NAMES = {"w": "weight", "tensor": "weight", "m": "module", "net": "model", "network": "model"}
+ADVICE = "name its first parameter weight, module, layer or model, for what it is to be called with"
+
+
+def resolve(
+    scheme: Scheme, *, what: str = "init", say: Callable[[str], None] = lambda message: None
+) -> Callable[..., nn.Module]:
+    """A function `(model, *, generator=None)` that initialises a model in place.
+
+    Args:
+        scheme: a name of `hessdiag.init`; `package.module:function` or `./file.py:function`; or a function.
+        what: the option, in messages.
+        say: told what a function was called with, and which layers it left alone.
+
+    Raises:
+        HessdiagError: there is no such scheme or function.
+    """
+    if isinstance(scheme, str) and ":" not in scheme:
+        init.check_scheme(scheme)
+        return partial(init.apply, scheme=scheme)
+    if isinstance(scheme, str):
+        return partial(apply_function, function=load_function(scheme, what=what), say=say)
+    if not callable(scheme) or isinstance(scheme, nn.Module):
+        raise HessdiagError(f"{what} is {kind_of(scheme)}: pass a name such as 'fan-in', or a function")
+    given = scheme if isinstance(scheme, NamedFunction) else NamedFunction(what, name_of(scheme), scheme)
+    return partial(apply_function, function=given, say=say)
+
+
+def name_of(scheme: Scheme) -> str:
+    """The name by which tables and files call an initialisation.
+
+    >>> name_of("fan-in"), name_of(nn.init.orthogonal_)
+    ('fan-in', 'orthogonal_')
+    """
+    if isinstance(scheme, str):
+        return scheme
+    return scheme.reference if isinstance(scheme, NamedFunction) else getattr(scheme, "__name__", repr(scheme))
+
+
+def apply_function(
+    model: nn.Module,
+    function: NamedFunction,
+    *,
+    generator: torch.Generator | None = None,
+    say: Callable[[str], None] = lambda message: None,
+) -> nn.Module:
+    """Initialise a model by a user's function, in place.
+
+    Args:
+        model: changed in place.
+        function: of a weight, a module, a layer or the model, see above.
+        generator: seeds torch's global random state, which such functions draw from; None leaves it alone.
+        say: told what the function was called with, and which layers it left alone.
+
+    Raises:
+        HessdiagError: the function raised, set no weight, returned no weight, or left a weight of another shape, or one
+            that is not finite.
+    """
+    layers = list(settable_layers(model))  # refused before anything is changed
+    before = {n: (p, p._version, p.detach().clone()) for n, p in model.named_parameters() if p.dim() > 1}
+    shapes = {path: module.weight.shape for path, module in initialised_layers(model)}
+    kind = called_with(function.function)
+    seed = None if generator is None else int(torch.randint(2**62, (), generator=generator))
+    with nullcontext() if seed is None else seeded_rng(seed), torch.no_grad():
+        if kind == "weight":
+            for _, layer in layers:
+                _fill(layer, function)
+        elif kind == "module":
+            model.apply(lambda module: _call(module, function))
+        else:
+            for module in [model] if kind == "model" else [layer for _, layer in layers]:
+                _call(module, function)
+    modules, now = dict(model.named_modules()), dict(model.named_parameters())
+    for path, shape in shapes.items():
+        _check(modules.get(path), shape, path, function)
+    alone = {n for n, was in before.items() if n in now and _is_unchanged(now[n], *was)}
+    if before and len(alone) == len(before):
+        raise HessdiagError(f"{function.label} was {CALLED[kind]}, and changed no weight: {ADVICE}")
+    unchanged = {id(now[name]) for name in alone}
+    left = [repr(path) for path, module in initialised_layers(model) if id(module.weight) in unchanged]
+    say(CALLED[kind] + (f"; it left the weights of {few(left)} as they were" if left else ""))
+    return model
+
+
+def called_with(function: Callable[..., object]) -> str:
+    """What a function initialises, by its first parameter: `"weight"`, `"module"`, `"layer"` or `"model"`.
+
+    >>> called_with(nn.init.orthogonal_), called_with(lambda m: None)
+    ('weight', 'module')
+    """
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+    except (TypeError, ValueError):  # some functions written in C tell nothing
+        first = None
+    if first is None:
+        return "weight"
+    while isinstance(function, partial):
+        function = function.func
+    try:
+        hint = typing.get_type_hints(function if inspect.isroutine(function) else type(function).__call__)[first.name]
+    except Exception:  # no annotation, or one that cannot be evaluated
+        hint = None
+    named = NAMES.get(first.name, first.name)
+    classes = [each for each in typing.get_args(hint) or (hint,) if isinstance(each, type)]
+    if any(issubclass(each, Tensor) for each in classes):
+        return "weight"
+    if any(issubclass(each, nn.Module) for each in classes):
+        return named if named in ("layer", "model") else "module"
+    return named if named in CALLED else "weight"
+
+
+def _is_unchanged(now: Tensor, parameter: Tensor, version: int, values: Tensor) -> bool:
+    """Whether nobody wrote to it; writing through `.data` counts no versions."""
+    return now is parameter and now._version == version and torch.equal(now, values)
+
+
+def _call(module: nn.Module, function: NamedFunction) -> None:
+    """Call a function of a module, which changes it in place."""
+    try:
+        result = function(module)
+    except HessdiagError as error:
+        if isinstance(error.__cause__, AttributeError):  # of a container or a norm
+            raise HessdiagError(f"{error}: it was called with a {type(module).__name__}; {ADVICE}") from error
+        raise
+    _refuse_unstarted(result, function)
+    if isinstance(result, nn.Module) and result is not module:
+        raise HessdiagError(f"{function.label} returned another module: change the one that it is given, in place")
+
+
+def _fill(layer: Any, function: NamedFunction) -> None:
+    """Call a function of a weight with that of a layer, outputs first; the bias becomes zero."""
+    swapped, groups = stores_inputs_first(layer), 1 if is_linear(layer) else layer.groups
+    weight = swap_inputs_and_outputs(layer.weight, groups=groups) if swapped else layer.weight
+    before = (weight, weight._version, weight.detach().clone())
+    result = function(weight)
+    if result is not None:
+        _check_result(result, weight, function)
+        if result.data_ptr() != weight.data_ptr():
+            weight.copy_(result)
+    if swapped and not _is_unchanged(weight, *before):
+        layer.weight.copy_(swap_inputs_and_outputs(weight, groups=groups))
+    if isinstance(layer.bias, Tensor):
+        nn.init.zeros_(layer.bias)
+
+
+def _check_result(result: Any, weight: Tensor, function: NamedFunction) -> None:
+    """Refuse a result of a function of a weight that is not real numbers of the weight's shape."""
+    _refuse_unstarted(result, function)
+    wanted = f"return real numbers of the weight's shape {tuple(weight.shape)}, or change it in place"
+    if not isinstance(result, Tensor):
+        raise HessdiagError(f"{function.label} returned {kind_of(result)}, not a torch.Tensor: {wanted}")
+    if result.shape != weight.shape:
+        raise HessdiagError(f"{function.label} returned shape {tuple(result.shape)}: {wanted}")
+    if not result.is_floating_point() or result.layout is not torch.strided or result.is_meta:
+        kind = str(result.dtype).removeprefix("torch.")
+        dense = "" if result.layout is torch.strided and not result.is_meta else " without all of its numbers"
+        raise HessdiagError(f"{function.label} returned a {kind} tensor{dense}: {wanted}")
+
+
+def _refuse_unstarted(result: object, function: NamedFunction) -> None:
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise HessdiagError(f"{function.label} returned a generator, which never ran: write it without yield")
+    if inspect.iscoroutine(result):
+        result.close()  # or Python warns that it was never awaited
+        raise HessdiagError(f"{function.label} returned a coroutine, which never ran: write it without async")
+
+
+def _check(module: Any, shape: torch.Size, path: str, function: NamedFunction) -> None:
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, nn.Parameter) or weight.shape != shape:
+        raise HessdiagError(
+            f"{function.label} left {path!r} without a weight of shape {tuple(shape)}: change weights in place"
+        )
+    if not weight.is_floating_point():
+        kind = str(weight.dtype).removeprefix("torch.")
+        raise HessdiagError(f"{function.label} left {kind} numbers in the weight of {path!r}: leave real ones")
+    if not bool(weight.isfinite().all()):
+        raise HessdiagError(
+            f"{function.label} left NaN or infinite values in the weight of {path!r}: leave finite ones"
+        )

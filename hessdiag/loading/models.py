@@ -1,0 +1,534 @@
+"""From what a user types for MODEL to a network that can be built afresh; nothing is ever downloaded.
+
+Networks of transformers, timm and torchvision have random weights and are in evaluation mode. Those of transformers
+compute attention step by step, because the fused kernels have no forward-mode derivative, and return their logits: for
+text, (B, positions, classes) becomes (B, classes, positions), as torch's cross-entropy wants them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag.arguments import check_kind, did_you_mean, few, kind_of
+from hessdiag.data.outputs import pick_output
+from hessdiag.errors import HessdiagError
+from hessdiag.loading.user_code import NamedFunction, foreign_code, load_function, missing_file
+from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet, mlp
+from hessdiag.models.residual import PreconditionedResNet, RescaleNet, ResNet, calibrate, centre
+
+SMALL: dict[str, Any] = {"depth": 14, "classes": 10, "side": 32}
+DOWNLOADING = ("pretrained", "pretrained_cfg", "pretrained_backbone", "checkpoint_path", "weights", "weights_backbone")
+TORCHVISION_SIDE = {"inception_v3": 299}
+USUAL_LENGTH = 64  # tokens of one example
+USUAL_SIDE = 224  # pixels, where the configuration does not say
+OUTPUTS = ("logits", "last_hidden_state")
+PADDING_ADVICE = "warn_if_padding_and_no_attention_mask"
+MAX_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class NormalInputs:
+    """Draws numbers from N(0, 1): one tensor (B, *size), or the keyword argument `keyword`.
+
+    Attributes:
+        size: shape of one example.
+        keyword: name of the network's argument; empty for the first one.
+    """
+
+    size: tuple[int, ...]
+    keyword: str = ""
+    description: str = "random normal"
+
+    def __call__(self, count: int, generator: torch.Generator) -> Tensor | dict[str, Tensor]:
+        """(B, *size) in float32, on the CPU.
+
+        >>> NormalInputs((3, 8))(2, torch.Generator()).shape
+        torch.Size([2, 3, 8])
+        """
+        x = torch.randn(count, *self.size, generator=generator)
+        return {self.keyword: x} if self.keyword else x
+
+
+@dataclass(frozen=True)
+class TokenInputs:
+    """Draws token ids, all equally likely apart from the padding, (B, length), as keyword arguments.
+
+    Attributes:
+        vocabulary: ids run from 0 to this, exclusive.
+        length: tokens of one example.
+        keywords: names of the network's arguments, each drawn anew.
+        padding: id that is never drawn, because networks leave such positions out.
+    """
+
+    vocabulary: int
+    length: int
+    keywords: tuple[str, ...] = ("input_ids",)
+    padding: int | None = None
+    description: str = "random tokens"
+
+    def __call__(self, count: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """(B, length) integers.
+
+        >>> sorted(set(TokenInputs(3, 50, padding=1)(2, torch.Generator())["input_ids"].flatten().tolist()))
+        [0, 2]
+        """
+        padding = self.vocabulary if self.padding is None or self.vocabulary < 2 else self.padding
+        allowed = self.vocabulary - (0 <= padding < self.vocabulary)
+
+        def draw() -> Tensor:
+            ids = torch.randint(allowed, (count, self.length), generator=generator)
+            return ids + (ids >= padding) if allowed < self.vocabulary else ids
+
+        return {keyword: draw() for keyword in self.keywords}
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network and how to draw its inputs; None where nothing says what it reads.
+
+    Attributes:
+        class_dim: dimension of the classes in outputs of more than two, where it is known.
+    """
+
+    module: nn.Module
+    inputs: NormalInputs | TokenInputs | None
+    class_dim: int | None = None
+
+    @property
+    def input_size(self) -> tuple[int, ...] | None:
+        """Shape of one example, for a network that reads numbers."""
+        return self.inputs.size if isinstance(self.inputs, NormalInputs) else None
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A named network that can be built afresh.
+
+    Attributes:
+        name: as typed.
+        build: makes a new network, with weights from torch's global random state.
+        output: name or position of the output to measure, where it returns several.
+    """
+
+    name: str
+    build: Callable[[], Network]
+    output: str | int | None = None
+
+
+Model = str | ModelSource | Callable[..., Any]
+
+
+def resolve_model(
+    model: Model,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    input_size: int | tuple[int, ...] | None = None,
+    output: str | int | None = None,
+    evaluate: bool = False,
+) -> ModelSource:
+    """The network that a text, a function or a source stands for; nothing is built yet.
+
+    Args:
+        model: a built-in name, such as `"lenet"`, `"alexnet"` or `"preconditioned-resnet50"`; `"mlp:784-384-64-10"`
+            (widths), `"package.module:factory"`, `"./file.py:factory"`, `"hf:CONFIG.json"`, `"timm:NAME"` or
+            `"torchvision:NAME"`; a function that returns a module or `(module, input_size)`; or a `ModelSource`.
+        arguments: keyword arguments of the function that builds the network, for `hf:` entries of the configuration.
+        input_size: shape of one example, in place of the network's own; for text the number of tokens.
+        output: name or position of the output to measure, where the network returns several.
+        evaluate: put the network in evaluation mode.
+
+    Raises:
+        HessdiagError: nothing goes by that name (the nearest right specification is offered), or the network does not
+            take the arguments.
+    """
+    check_kind("arguments", {} if arguments is None else arguments, Mapping, "pass a dict, such as {'bias': False}")
+    given, size = dict(arguments or {}), None if input_size is None else as_size(input_size)
+    if input_size is not None and size is None:
+        raise HessdiagError(f"input_size {input_size!r}: pass the shape of one example, such as (3, 32, 32)")
+    if isinstance(model, ModelSource):
+        if given or size:
+            raise HessdiagError("a ModelSource takes no widths, arguments or input_size: pass a name or a function")
+        source = model
+    elif isinstance(model, str):
+        source = _named(model, given, size, output)
+    elif isinstance(model, nn.Module):
+        raise HessdiagError("model is a network that is already built: pass a function that builds it afresh")
+    elif callable(model):
+        named = NamedFunction("model", getattr(model, "__name__", repr(model)), model)
+        source = factory_source(named, arguments=given, input_size=size)
+    else:
+        raise HessdiagError(f"model is {kind_of(model)}: pass a name such as 'lenet', or a function that builds it")
+    source = source if output is None else replace(source, output=output)
+    return replace(source, build=lambda: _evaluated(source.build())) if evaluate else source
+
+
+def factory_source(
+    factory: NamedFunction, *, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None
+) -> ModelSource:
+    """The networks that a factory builds, one a call.
+
+    Args:
+        factory: returns a module, or `(module, input_size)`.
+        arguments: keyword arguments of every call.
+        input_size: shape of one example; otherwise the second thing returned, otherwise the module's attribute
+            `input_size`.
+
+    Raises:
+        HessdiagError: the factory does not take the arguments; on building, that it raised, or what it returned.
+    """
+    if isinstance(factory.function, nn.Module):
+        raise HessdiagError(f"{factory.label} is a network that is already built: name a function that builds it")
+    factory.check_arguments(arguments)
+
+    def build() -> Network:
+        built, size = factory(**arguments), None
+        if isinstance(built, tuple) and len(built) == 2:
+            built, given = built
+            size = as_size(given)
+            if size is None:
+                raise HessdiagError(
+                    f"{factory.label} returned the input size {given!r}: return one such as (3, 32, 32)"
+                )
+        module = _check_module(built, factory.label)
+        size = input_size or size or as_size(getattr(module, "input_size", None))
+        return Network(module, NormalInputs(size) if size else None)
+
+    return ModelSource(factory.reference, build)
+
+
+def as_size(value: Any) -> tuple[int, ...] | None:
+    """A positive integer or several as a tuple; None for anything else.
+
+    >>> as_size(784), as_size([3, 32, 32]), as_size("3,32")
+    ((784,), (3, 32, 32), None)
+    """
+    sizes = (value,) if isinstance(value, int) else value
+    if not isinstance(sizes, (tuple, list)) or not sizes:
+        return None
+    whole = all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes)
+    return tuple(sizes) if whole else None
+
+
+def _named(
+    name: str, arguments: Mapping[str, Any], size: tuple[int, ...] | None, output: str | int | None
+) -> ModelSource:
+    head, colon, tail = name.partition(":")
+    if head == "hf":
+        return _transformers(name, arguments, size, output)
+    if name in BUILT_IN:
+        function = BUILT_IN[name]
+    elif head == "mlp" and colon:
+        function = _perceptron(name, tail)
+    elif head in LIBRARIES and colon:
+        function = LIBRARIES[head](name, arguments)
+    elif head in BUILT_IN:
+        raise HessdiagError(
+            f"model {name!r}: write {head} alone, and pass arguments={{'classes': 100}} (--arg classes=100)"
+        )
+    elif colon:
+        return factory_source(load_function(name, what="model"), arguments=arguments, input_size=size)
+    else:
+        raise HessdiagError(f"unknown model {name!r}: {_nearest_form(name)}")
+    return factory_source(NamedFunction("model", name, function), arguments=arguments, input_size=size)
+
+
+def _nearest_form(name: str) -> str:
+    """What to type in place of a name that stands alone."""
+    if name.endswith(".py") or Path(name).is_file():
+        return f"add the function that builds the network, as in {name}:build"
+    if "/" in name:
+        return (
+            f"write hf:FOLDER after saving its configuration there, AutoConfig.from_pretrained({name!r})"
+            ".save_pretrained(FOLDER) in Python with transformers; hessdiag downloads nothing"
+        )
+    forms = {"mlp": "mlp:784-384-64-10", "hf": "hf:CONFIG.json", "timm": "timm:NAME", "torchvision": "torchvision:NAME"}
+    if name in forms:
+        return f"write it as in {forms[name]}"
+    near = did_you_mean(name, [*BUILT_IN, *forms])
+    every = f"use lenet, {', '.join(forms.values())}, package.module:function or ./file.py:function"
+    every = every.replace("NAME", name or "NAME")
+    return f"{near} {every}" if near else every
+
+
+def _evaluated(network: Network) -> Network:
+    network.module.eval()
+    return network
+
+
+def _check_module(module: Any, label: str) -> nn.Module:
+    """Refuse what is no network with numbers; without numbers only where the default device is meta."""
+    if not isinstance(module, nn.Module):
+        what = f"the class {module.__name__}" if isinstance(module, type) else f"a {type(module).__name__}"
+        raise HessdiagError(f"{label} returned {what}: return a torch.nn.Module, or (module, input_size)")
+    for name, parameter in module.named_parameters():
+        if nn.parameter.is_lazy(parameter):
+            raise HessdiagError(f"{label} has a lazy parameter {name!r}: run the network once before returning it")
+        if parameter.is_meta and torch.get_default_device().type != "meta":
+            raise HessdiagError(f"{label} has {name!r} on the meta device: build it with numbers, on the CPU")
+    return module
+
+
+def _alexnet(*, in_channels: int = 3, classes: int = 10, width: float = 1.0, bias: bool = True) -> nn.Module:
+    return StridedAlexNet(in_channels, classes, width, bias)
+
+
+def _preconditioned_resnet(
+    *,
+    depth: int = 50,
+    classes: int = 1000,
+    side: int = 224,
+    width: float = 1.0,
+    printed: bool = False,
+    curvature: bool = False,
+    centred: bool = True,
+) -> nn.Module:
+    """Without dropout, the biases centred on a random batch."""
+    network = PreconditionedResNet(depth, classes, side, width, printed=printed, curvature=curvature).eval()
+    return _centred(network) if centred else network
+
+
+def _rescalenet(
+    *, depth: int = 50, classes: int = 1000, side: int = 224, width: float = 1.0, centred: bool = True
+) -> nn.Module:
+    """Without dropout, the biases centred on a random batch."""
+    network = RescaleNet(depth, classes, side, width).eval()
+    return _centred(network) if centred else network
+
+
+def _resnet(*, depth: int = 50, classes: int = 1000, side: int = 224, width: float = 1.0) -> nn.Module:
+    """In evaluation mode, with the batch statistics of a random batch."""
+    network = ResNet(depth, classes, side, width)
+    calibrate(network, torch.randn(4, *network.input_size))
+    return network
+
+
+def _centred(network: Any) -> nn.Module:
+    centre(network, torch.randn(4, *network.input_size))
+    return cast("nn.Module", network)
+
+
+BUILT_IN: dict[str, Callable[..., nn.Module]] = {
+    "lenet": StridedLeNet,
+    "alexnet": _alexnet,
+    "preconditioned-resnet50": _preconditioned_resnet,
+    "preconditioned-resnet14": partial(_preconditioned_resnet, **SMALL),
+    "rescalenet50": _rescalenet,
+    "rescalenet14": partial(_rescalenet, **SMALL),
+    "resnet50": _resnet,
+    "resnet14": partial(_resnet, **SMALL),
+}
+
+
+def _perceptron(name: str, text: str) -> Callable[..., Any]:
+    parts = text.split("-")
+    whole = all(part.isdecimal() and len(part) <= MAX_DIGITS and int(part) > 0 for part in parts)
+    if len(parts) < 2 or not whole:
+        raise HessdiagError(f"model {name!r}: write the widths as in mlp:784-384-64-10 (input to output)")
+    first, *hidden, last = map(int, parts)
+
+    def perceptron(*, bias: bool = True, width: float = 1.0) -> Any:
+        return mlp([first, *(max(1, round(width * size)) for size in hidden), last], bias=bias), first
+
+    return perceptron
+
+
+def _timm(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any]:
+    """`timm.create_model(NAME, pretrained=False, **arguments)`, with the input size of its configuration."""
+    timm = _import_extra("timm", specification)
+    name = _checked_name(specification, timm.list_models(), arguments)
+
+    def build(**options: Any) -> Any:
+        module: nn.Module = timm.create_model(name, pretrained=False, **options).eval()
+        settings = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None) or {}
+        size = as_size(settings.get("input_size"))
+        return (module, size) if size else module
+
+    return build
+
+
+def _torchvision(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any]:
+    """The builder of that name without weights, for images (3, 224, 224) unless it needs others."""
+    models = _import_extra("torchvision", specification).models
+    name = _checked_name(specification, models.list_models(), arguments)
+    builder = models.get_model_builder(name)
+    fixed: dict[str, Any] = {"weights": None}
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        fixed["weights_backbone"] = None  # segmentation and detection fetch a backbone otherwise
+    side = TORCHVISION_SIDE.get(name, USUAL_SIDE)
+    return lambda **options: (builder(**fixed, **options).eval(), (3, side, side))
+
+
+LIBRARIES = {"timm": _timm, "torchvision": _torchvision}
+
+
+def _import_extra(library: str, specification: str) -> Any:
+    label = f"model {specification!r}"
+    with foreign_code(label):
+        try:
+            return importlib.import_module(library)
+        except ModuleNotFoundError as error:
+            if error.name != library:
+                raise
+            raise HessdiagError(f"{label} needs {library}, which is not installed: pip install {library}") from error
+
+
+def _checked_name(specification: str, known: list[str], arguments: Mapping[str, Any]) -> str:
+    library, _, name = specification.partition(":")
+    for key in arguments:
+        if key in DOWNLOADING:
+            raise HessdiagError(
+                f"argument {key!r}: hessdiag downloads nothing, load weights with load_state_dict (--weights FILE)"
+            )
+    if name not in known:
+        hint = did_you_mean(name, known, otherwise=f"{library}.list_models() lists them")
+        raise HessdiagError(f"model {specification!r}: {library} has no model {name!r}; {hint}")
+    return name
+
+
+def _transformers(
+    specification: str,
+    arguments: Mapping[str, Any],
+    input_size: tuple[int, ...] | None,
+    output: str | int | None,
+) -> ModelSource:
+    """`hf:CONFIG.json`: the first of the configuration's `architectures`, or its base model where it names none."""
+    record = _read_config(specification)
+    transformers = _import_extra("transformers", specification)
+    label = f"model {specification!r}"
+    with foreign_code(label), _quiet(transformers):
+        config = _config(transformers, record, arguments, label)
+        architecture = _architecture(transformers, config, label)
+
+    def build() -> Network:
+        with foreign_code(label), _quiet(transformers):
+            module = _check_module(architecture(config), label).eval()
+            inputs = _hf_inputs(module, config, input_size, label)
+            if getattr(config, "pad_token_id", None) is None:
+                # Classifiers of sequences look for padding even where there is none; no token has this id.
+                module.config.pad_token_id = -1  # type: ignore[union-attr]
+            for part in module.modules():
+                if hasattr(part, PADDING_ADVICE):  # looks into the tokens, which vectorised derivatives cannot
+                    setattr(part, PADDING_ADVICE, lambda *args: None)
+            text = isinstance(inputs, TokenInputs)
+            module.register_forward_hook(_OutputsAlone(label, text=text, which=output))
+        return Network(module, inputs, class_dim=1 if text else None)
+
+    return ModelSource(specification, build)
+
+
+class _OutputsAlone:
+    """A forward hook rather than a wrapping module, so that parameters keep their names, in tables and checkpoints."""
+
+    def __init__(self, label: str, *, text: bool, which: str | int | None) -> None:
+        self.label = label
+        self.text = text
+        self.which = which
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> Tensor | dict[str | int, Tensor]:
+        if self.which is not None:
+            return {self.which: self._classes_first(pick_output(output, self.which))}
+        found = [output[name] for name in OUTPUTS if isinstance(output, Mapping) and output.get(name) is not None]
+        if not found or not isinstance(found[0], Tensor):
+            held = few(output, 8) if isinstance(output, Mapping) else type(output).__name__
+            raise HessdiagError(
+                f"{self.label} returns no logits but {held}: name an architecture for one task in the configuration,"
+                " or one of these as output='NAME' (--output NAME)"
+            )
+        return self._classes_first(found[0])
+
+    def _classes_first(self, y: Tensor) -> Tensor:
+        return y.movedim(-1, 1) if self.text and y.dim() > 2 else y
+
+
+def _read_config(specification: str) -> dict[str, Any]:
+    """The configuration as a dict with a `model_type`."""
+    text = specification.partition(":")[2]
+    label = f"model {specification!r}"
+    if not text:
+        raise HessdiagError(f"{label}: name a configuration file, as in hf:config.json")
+    path = Path(text)
+    path = path / "config.json" if path.is_dir() else path
+    if not path.is_file():
+        advice = "hessdiag downloads nothing: save the configuration with AutoConfig.from_pretrained(…).save_pretrained"
+        raise HessdiagError(f"{label}: {missing_file(path, '*.json')} ({advice})")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HessdiagError(f"{label}: {str(path)!r} is not a readable JSON file ({error})") from error
+    if not isinstance(record, dict) or not isinstance(record.get("model_type"), str):
+        raise HessdiagError(f"{label}: {str(path)!r} has no 'model_type': pass a configuration of transformers")
+    return record
+
+
+def _config(transformers: Any, record: Mapping[str, Any], arguments: Mapping[str, Any], label: str) -> Any:
+    kind = record["model_type"]
+    known = list(transformers.CONFIG_MAPPING.keys())
+    if kind not in known:
+        hint = did_you_mean(kind, known, otherwise="the installed transformers may be too old for it")
+        raise HessdiagError(f"{label}: transformers has no model type {kind!r}; {hint}")
+    entries = {key: value for key, value in record.items() if key != "model_type"}
+    plain: Any = transformers.AutoConfig.for_model(kind, **entries) if arguments else None
+    for key in arguments:
+        if not hasattr(plain, key):
+            hint = did_you_mean(key, plain.to_dict(), otherwise="it takes entries of the configuration")
+            raise HessdiagError(f"{label} takes no argument {key!r}: {hint}")
+    fixed = {"attn_implementation": "eager", "use_cache": False, "return_dict": True}
+    return transformers.AutoConfig.for_model(kind, **(entries | dict(arguments) | fixed))
+
+
+def _architecture(transformers: Any, config: Any, label: str) -> Any:
+    """A function from a configuration to a module."""
+    names = config.architectures or []
+    if not names:
+        return transformers.AutoModel.from_config
+    found = getattr(transformers, str(names[0]), None)
+    if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)):
+        known = [name for name in dir(transformers) if name.endswith(("Model", "LMHeadModel")) or "For" in name]
+        hint = did_you_mean(str(names[0]), known, otherwise="correct 'architectures' in the configuration")
+        raise HessdiagError(f"{label}: transformers has no architecture {names[0]!r}; {hint}")
+    return found
+
+
+def _hf_inputs(
+    module: nn.Module, config: Any, input_size: tuple[int, ...] | None, label: str
+) -> NormalInputs | TokenInputs | None:
+    """Token ids within the vocabulary, or pixels; None where the configuration does not say."""
+    argument = str(getattr(module, "main_input_name", "input_ids"))
+    if argument == "input_ids":
+        if input_size and len(input_size) > 1:
+            raise HessdiagError(
+                f"input_size {input_size}: {label} reads tokens, pass their number, input_size=16 (--input-size 16)"
+            )
+        inner = config.get_text_config()
+        longest = getattr(inner, "max_position_embeddings", None) or USUAL_LENGTH
+        keywords = ("input_ids", "decoder_input_ids") if config.is_encoder_decoder else ("input_ids",)
+        length = input_size[0] if input_size else min(USUAL_LENGTH, longest)
+        return TokenInputs(inner.vocab_size, length, keywords, getattr(config, "pad_token_id", None))
+    if argument == "pixel_values" and not input_size:
+        side = getattr(config, "image_size", None) or USUAL_SIDE
+        sides = (side, side) if isinstance(side, int) else tuple(side)
+        input_size = as_size((getattr(config, "num_channels", 3), *sides))
+    return NormalInputs(input_size, argument) if input_size else None
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Silence the library's own messages: what matters is said in errors."""
+    logging = transformers.utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

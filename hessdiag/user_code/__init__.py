@@ -1,1 +1,0 @@
-"""Functions that users name: found, called, and their failures told in one line."""

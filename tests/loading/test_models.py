@@ -1,0 +1,288 @@
+"""Networks by everything that a user may type for MODEL; one call of the factory a network; nothing is downloaded."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from hessdiag.errors import HessdiagError
+from hessdiag.loading.models import resolve_model
+from hessdiag.loading.prepare import prepare
+from hessdiag.models import StridedLeNet
+
+SOURCE = """
+import torch
+from torch import nn
+CALLS = []
+def pair(width=5):
+    CALLS.append(width)
+    return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 2)), (4,)
+def integer(): return nn.Linear(3, 2), 3
+class Net(nn.Module):
+    input_size = [2, 4]
+    def __init__(self, classes: int = 3):
+        super().__init__()
+        self.layer = nn.Linear(8, classes)
+    def forward(self, x): return self.layer(x.flatten(1))
+def silent(): return nn.Linear(4, 2)
+def odd():
+    module = nn.Linear(4, 2)
+    module.input_size = "four"
+    return module
+def tokens(): return nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 2))
+def nothing(): return None
+def tensor(): return torch.ones(2)
+def a_class(): return Net
+def bad_size(): return nn.Linear(4, 2), "4"
+def zero_size(): return nn.Linear(4, 2), (0, 4)
+def three(): return nn.Linear(4, 2), (4,), 1
+def lazy(): return nn.LazyLinear(2), (4,)
+def meta(): return nn.Linear(4, 2, device="meta"), (4,)
+def raises(): raise ValueError("depth must be even")
+built = nn.Linear(4, 2)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    (tmp_path / "nets.py").write_text(SOURCE)
+    return f"{tmp_path}/nets.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "size"),
+    [
+        ("pair", {}, (4,)),
+        ("pair", {"arguments": {"width": 9}}, (4,)),
+        ("pair", {"input_size": (2, 4)}, (2, 4)),
+        ("integer", {}, (3,)),
+        ("Net", {}, (2, 4)),
+        ("Net", {"input_size": (8,), "arguments": {"classes": 2}}, (8,)),
+        ("silent", {"input_size": (4,)}, (4,)),
+        ("silent", {}, None),
+        ("odd", {}, None),
+    ],
+)
+def test_the_input_size_is_the_one_asked_for_or_returned_or_an_attribute(file: str, name: str, options, size) -> None:
+    source = resolve_model(f"{file}:{name}", **options)
+    network = source.build()
+    assert network.input_size == size
+    assert source.name == f"{file}:{name}"
+    for value in options.get("arguments", {}).values():
+        assert value in {extent for p in network.module.parameters() for extent in p.shape}
+
+
+def test_a_factory_runs_once_for_each_network(file: str) -> None:
+    source = resolve_model(f"{file}:pair")
+    calls = next(m for n, m in sys.modules.items() if n.startswith("nets_") and m.__file__ == file).CALLS
+    assert calls == []
+    for loss in ("random-quadratic", "cross-entropy", "mse"):
+        prepare(source, batch_size=3, loss=loss)
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "returned a NoneType: return a torch.nn.Module, or .module, input_size."),
+        ("tensor", "returned a Tensor"),
+        ("a_class", "returned the class Net"),
+        ("bad_size", "returned the input size '4': return one such as"),
+        ("zero_size", "returned the input size .0, 4."),
+        ("three", "returned a tuple"),
+        ("lazy", "lazy parameter 'weight': run the network once"),
+        ("meta", "'weight' on the meta device"),
+        ("raises", "raised ValueError: depth must be even .nets.py, line 29"),
+    ],
+)
+def test_what_a_factory_may_not_return(file: str, name: str, message: str) -> None:
+    source = resolve_model(f"{file}:{name}")
+    with pytest.raises(HessdiagError, match=message):
+        source.build()
+
+
+@pytest.mark.parametrize(
+    ("specification", "options", "message"),
+    [
+        ("lenett", {}, "did you mean lenet?"),
+        ("torchvison", {}, "did you mean torchvision?"),
+        ("mlp", {}, "write it as in mlp:784-384-64-10"),
+        ("timm", {}, "pip install timm|timm:NAME"),
+        ("resnet", {}, "did you mean resnet50 or resnet14 or lenet. use lenet, mlp:784-384-64-10"),
+        ("nets.py", {}, "add the function that builds the network, as in nets.py:build"),
+        ("lenet:10", {}, "arguments={'classes': 100}"),
+        ("lenet", {"arguments": {"clases": 3}}, "no argument 'clases': did you mean classes?"),
+        ("mlp:4-3", {"arguments": {"norm": 3}}, "no argument 'norm': it takes bias, width"),
+        ("LeNet", {}, "did you mean lenet. use lenet, mlp:784-384-64-10, hf:CONFIG.json"),
+        ("lenet:3", {}, r"write lenet alone, and pass arguments=\{'classes': 100\} \(--arg classes=100\)"),
+        ("zzz", {}, "use lenet, mlp:784-384-64-10, hf:CONFIG.json, timm:zzz, torchvision:zzz"),
+        ("google/vit", {}, "write hf:FOLDER"),
+        ("mlp:4-" + "9" * 5000, {}, "write the widths"),
+        ("mpl:4-3", {}, "no module 'mpl'; did you mean .*mlp"),
+        ("torchvison:resnet18", {}, "did you mean torchvision"),
+    ],
+)
+def test_wrong_specifications_are_answered_with_the_right_ones(specification: str, options, message: str) -> None:
+    with pytest.raises(HessdiagError, match=message):
+        resolve_model(specification, **options)
+
+
+def test_a_built_network_is_no_factory(file: str) -> None:
+    with pytest.raises(HessdiagError, match="already built: name a function that builds it"):
+        resolve_model(f"{file}:built")
+
+
+def test_built_in_networks_take_arguments() -> None:
+    lenet = resolve_model("lenet", arguments={"in_channels": 1, "classes": 4}).build()
+    assert lenet.input_size == (1, 32, 32)
+    assert lenet.module(torch.ones(2, 1, 32, 32)).shape == (2, 4)
+    perceptron = resolve_model("mlp:4-3-2", arguments={"bias": False}).build()
+    assert [name for name, _ in perceptron.module.named_parameters()] == ["fc1.weight", "fc2.weight"]
+    assert isinstance(perceptron.module, nn.Sequential)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("silent", {}, "does not say the shape of its inputs: pass input_size="),
+        ("silent", {"input_size": (5,)}, "cannot read inputs of shape 3×5 .RuntimeError: "),
+        ("tokens", {"input_size": (2,)}, "cannot read inputs of shape 3×2"),
+        ("silent", {"input_size": (10**9, 10**9, 10**9)}, "cannot draw 3 inputs"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused_before_measuring(file: str, name: str, options, message: str) -> None:
+    with pytest.raises(HessdiagError, match=message):
+        prepare(resolve_model(f"{file}:{name}", **options), batch_size=3)
+
+
+def read(specification: str, **options):
+    """The network and the shape of one example that it reads."""
+    network = resolve_model(specification, **options).build()
+    return network.module, tuple(network.inputs(1, torch.Generator()).shape[1:])
+
+
+def test_lenet() -> None:
+    model, size = read("lenet")
+    assert isinstance(model, StridedLeNet)
+    assert size == (3, 32, 32)
+
+
+@pytest.mark.parametrize(("specification", "widths"), [("mlp:5-2", [5, 2]), ("mlp:784-384-64-10", [784, 384, 64, 10])])
+def test_mlp(specification: str, widths: list[int]) -> None:
+    model, size = read(specification)
+    assert size == (widths[0],)
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    assert [layer.in_features for layer in layers] == widths[:-1]
+    assert [layer.out_features for layer in layers] == widths[1:]
+
+
+@pytest.mark.parametrize("specification", ["lenet", "mlp:5-4-2"])
+def test_every_build_is_a_new_network_from_torchs_random_state(specification: str) -> None:
+    source = resolve_model(specification)
+
+    def weights(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return nn.utils.parameters_to_vector(source.build().module.parameters())
+
+    assert torch.equal(weights(0), weights(0))
+    assert not torch.equal(weights(0), weights(1))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "3-", "-3", "3--2", "3-0", "0-3", "3-x", "3-2.5", "3 2", "3,2", "²-2", "3:2"]
+)
+def test_widths_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(HessdiagError, match="write the widths as in mlp:784-384-64-10") as caught:
+        resolve_model(f"mlp:{text}")
+    assert repr(f"mlp:{text}") in str(caught.value)
+
+
+CALLS: list[dict] = []
+
+
+def network(**options) -> nn.Module:
+    CALLS.append(options)
+    module = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12), nn.Linear(12, options.get("num_classes", 7)))
+    module.pretrained_cfg = {"input_size": (3, 2, 2), "url": "https://example.invalid"}
+    return module
+
+
+@pytest.fixture
+def timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    CALLS.clear()
+    stub = ModuleType("timm")
+    stub.list_models = lambda: ["resnet18", "vit_tiny"]
+    stub.create_model = lambda name, **options: network(name=name, **options)
+    monkeypatch.setitem(sys.modules, "timm", stub)
+
+
+@pytest.fixture
+def torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
+    CALLS.clear()
+
+    def resnet18(*, weights=None, progress=True, **options):
+        return network(weights=weights, **options)
+
+    def fcn(*, weights=None, weights_backbone="IMAGENET1K_V1", **options):
+        return network(weights=weights, weights_backbone=weights_backbone, **options)
+
+    builders = {"resnet18": resnet18, "fcn": fcn, "inception_v3": resnet18}
+    stub = ModuleType("torchvision")
+    stub.models = SimpleNamespace(list_models=lambda: list(builders), get_model_builder=builders.get)
+    monkeypatch.setitem(sys.modules, "torchvision", stub)
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_a_missing_library_is_named_with_its_installation(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    message = f"model '{library}:resnet18' needs {library}, which is not installed: pip install {library}$"
+    with pytest.raises(HessdiagError, match=message):
+        resolve_model(f"{library}:resnet18")
+
+
+def test_timm_builds_without_weights(timm: None) -> None:
+    built = resolve_model("timm:resnet18", arguments={"num_classes": 5}).build()
+    assert CALLS == [{"name": "resnet18", "pretrained": False, "num_classes": 5}]
+    assert built.input_size == (3, 2, 2)
+    assert not built.module.training
+    assert resolve_model("timm:resnet18", input_size=(3, 4, 4)).build().input_size == (3, 4, 4)
+
+
+def test_torchvision_builds_without_weights_of_any_part(torchvision: None) -> None:
+    built = resolve_model("torchvision:resnet18").build()
+    assert built.input_size == (3, 224, 224)
+    assert not built.module.training
+    resolve_model("torchvision:fcn", arguments={"num_classes": 2}).build()
+    assert CALLS == [{"weights": None}, {"weights": None, "weights_backbone": None, "num_classes": 2}]
+    assert resolve_model("torchvision:inception_v3").build().input_size == (3, 299, 299)
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("resnet81", {}, "has no model 'resnet81'; did you mean resnet18?"),
+        ("zzz", {}, "list_models.. lists them"),
+        ("hf-hub:someone/net", {}, "has no model"),
+        ("", {}, "has no model"),
+        ("resnet18", {"pretrained": True}, "argument 'pretrained': hessdiag downloads nothing"),
+        ("resnet18", {"weights": "DEFAULT"}, "load_state_dict"),
+    ],
+)
+def test_wrong_names_and_downloads_are_refused(
+    timm: None, torchvision: None, library: str, name: str, arguments, message: str
+) -> None:
+    with pytest.raises(HessdiagError, match=message):
+        resolve_model(f"{library}:{name}", arguments=arguments)
+    assert CALLS == []
+
+
+def test_a_library_that_does_not_import_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(HessdiagError, match="raised RuntimeError: operator torchvision::nms does not exist"):
+        resolve_model("timm:resnet18")
