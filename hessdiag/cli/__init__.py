@@ -4,16 +4,15 @@ from typing import Annotated
 
 import typer
 
-from hessdiag.cli.check_init_command import check_init
-from hessdiag.cli.compare_command import compare
-from hessdiag.cli.describe_command import describe
-from hessdiag.cli.diagnose_command import diagnose
-from hessdiag.cli.explain_command import explain
-from hessdiag.cli.lr_command import lr
-from hessdiag.cli.predict_command import predict
-from hessdiag.cli.prescribe_command import prescribe
-from hessdiag.cli.reproduce_command import HELP as FIGURES
-from hessdiag.cli.reproduce_command import reproduce
+from hessdiag.cli import reproduce as figures
+from hessdiag.cli.check_init import check_init
+from hessdiag.cli.compare import compare
+from hessdiag.cli.describe import describe
+from hessdiag.cli.diagnose import diagnose
+from hessdiag.cli.explain import explain
+from hessdiag.cli.lr import lr
+from hessdiag.cli.predict import predict
+from hessdiag.cli.prescribe import prescribe
 
 HELP = "Are the layers of a network balanced? Curvature blocks, weight-gradient ratios and the scaling calculus."
 
@@ -54,4 +53,4 @@ app.command(short_help="Estimate learning rates before training.")(lr)
 app.command(short_help="Predict the scaling of a network from its architecture alone.")(predict)
 app.command(short_help="Say what to change in a network before training.")(prescribe)
 app.command(short_help="Rank an initialisation among others on one network.")(check_init)
-app.command(help=FIGURES, short_help="Measure and draw a figure of the paper.")(reproduce)
+app.command(help=figures.HELP, short_help="Measure and draw a figure of the paper.")(figures.reproduce)

@@ -1,19 +1,22 @@
-"""Options that several commands share, and how their texts become values."""
+"""Options that commands share, each declared once, and how their texts become values."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
-from enum import Enum
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 
-from hessdiag.cli.progress_bar import note_quiet, say
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
@@ -28,127 +31,185 @@ MODELS = (
     " or torchvision:NAME"
 )
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS)]
-Arg = Annotated[
-    list[str] | None,
-    typer.Option("--arg", metavar="KEY=VALUE", help="argument of the factory, a Python literal or text; repeatable"),
+Matrix = Annotated[Literal["ggn", "hessian"], typer.Option(help="ggn: Gauss-Newton")]
+Per = Annotated[
+    Literal["example", "batch"],
+    typer.Option(help="example: each example's own matrix, averaged; batch: that of the mean loss"),
 ]
-Init = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME|MOD:FN", help="fan-in, fan-out, arithmetic, geometric or ./file.py:function  [default: as built]"
-    ),
+Method = Annotated[
+    Literal["auto", "exact", "sketch", "probe"], typer.Option(help="exact, or sampled by one of two ways")
 ]
-Weights = Annotated[
-    str, typer.Option(metavar="FILE", help="load weights: .safetensors, or a state_dict that torch.save wrote")
-]
-Data = Annotated[
-    str,
-    typer.Option(metavar="MOD:FN", help="function that returns inputs or (inputs, targets)  [default: random]"),
-]
-InChannels = Annotated[int | None, typer.Option(help="input channels of lenet  [default: 3]")]
-Eval = Annotated[
-    bool, typer.Option("--eval", help="put the network in evaluation mode: no dropout, running batch statistics")
-]
-WeightsKey = Annotated[
-    str, typer.Option(metavar="KEY", help="entry of --weights that holds the network, as in ema  [default: found]")
-]
-InputSize = Annotated[
-    str, typer.Option(help="shape of one input, as in 3,32,32; for text, tokens  [default: the model's own]")
-]
-BatchSize = Annotated[int, typer.Option(help="examples")]
-Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")]
-ClassDim = Annotated[
-    int | None,
-    typer.Option(
-        metavar="DIM", help="dimension of the classes in the outputs: 1, or -1 for (batch, positions, classes)"
-    ),
-]
-Output = Annotated[str, typer.Option(metavar="NAME|INDEX", help="which output, of a model that returns several")]
-Matrix = Annotated[str, typer.Option(help="ggn or hessian")]
-Per = Annotated[str, typer.Option(help="example: each example's own matrix, averaged; batch: that of the mean loss")]
-Method = Annotated[str, typer.Option(help="auto, exact, sketch or probe")]
-Rtol = Annotated[float, typer.Option(help="relative standard error at which probing stops")]
-MaxProducts = Annotated[int, typer.Option(help="matrix-vector products that probing may spend on a block")]
-MaxMemory = Annotated[
-    str,
-    typer.Option(metavar="SIZE", help="memory to measure in, as 4GiB  [default: half of what is free]"),
-]
-Batches = Annotated[
-    str, typer.Option(metavar="N|all", help="how many batches of --data to read, whole and weighted by their examples")
-]
-RELATIVE = "of --plots: draw each map over the geometric mean of its diagonal, on a scale around 1"
-Relative = Annotated[bool, typer.Option("--relative", help=RELATIVE)]
+Rtol = Annotated[float, typer.Option(metavar="X", help="relative standard error at which sampling stops")]
+Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, tables and figures as one web page")]
+Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw figures, as png and svg")]
 Resume = Annotated[
-    str, typer.Option(metavar="FILE", help="keep finished work there; killed and started again, go on where it was")
+    str, typer.Option(metavar="FILE", help="keep finished trials there; killed and started again, go on where it was")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
-Dtype = Annotated[str, typer.Option(help="float32 or float64")]
-Quiet = Annotated[
-    bool,
-    typer.Option(
-        "--quiet", "-q", callback=note_quiet, help="print the conclusion alone, and nothing on stderr but errors"
-    ),
+MaxSpread = Annotated[
+    float | None, typer.Option(metavar="X", help="exit with 1 if the largest σ² of a weight is over X times the least")
 ]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="leave nothing out: all columns, findings and omissions, by name")
+FailOn = Annotated[
+    Literal["fault", "warning"] | None, typer.Option(help="exit with 1 if there is a finding as severe as that")
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, inputs, loss and probes")]
 
 
-class Detail(Enum):
-    """How much of a result is printed, as `text(detail)` of a result takes it."""
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Declare the fields of a command's dataclass parameters as options, and call it with the dataclasses."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in groups:
+            group = groups[parameter.name]
+            typed = get_type_hints(group, include_extras=True)
+            parameters += [
+                Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=typed[field.name])
+                for field in fields(group)
+            ]
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
 
-    BRIEF = "brief"
-    TABLE = "table"
-    WHOLE = "whole"
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = cast(Any, group)(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
 
-
-def choose_detail(*, quiet: bool, verbose: bool) -> Detail:
-    """What `--quiet` and `--verbose` ask for."""
-    if quiet and verbose:
-        raise HessdiagError("--quiet and --verbose ask for opposites: pass one of them")
-    return Detail.BRIEF if quiet else Detail.WHOLE if verbose else Detail.TABLE
-
-
-def model_source(
-    model: str,
-    *,
-    in_channels: int | None,
-    input_size: str,
-    arg: list[str] | None,
-    output: str = "",
-    evaluate: bool = False,
-) -> ModelSource:
-    """The network that MODEL and its options ask for."""
-    from hessdiag.loading.models import resolve_model
-
-    size = parse_size(input_size) if input_size else None
-    arguments = parse_arguments(arg or []) | ({} if in_channels is None else {"in_channels": in_channels})
-    return resolve_model(model, arguments=arguments, input_size=size, output=parse_output(output), evaluate=evaluate)
+    del run.__dict__["__wrapped__"]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
-def prepare(
-    source: ModelSource, *, weights: str, weights_key: str = "", data: str, init: str, **settings: Any
-) -> Prepared:
-    """Network and batch, from the texts of `--weights`, `--data` and `--init`; prints of the model go to stderr."""
-    if init and weights:
-        raise HessdiagError("--init and --weights both say what the weights are: pass one of them")
-    if weights_key and not weights:
-        raise HessdiagError(f"--weights-key {weights_key!r} is an entry of --weights: pass that too")
-    from hessdiag.loading import prepare as preparation
-    from hessdiag.loading.initialisation import AS_BUILT
-    from hessdiag.loading.user_code import load_function
-    from hessdiag.loading.weights import read_checkpoint
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a command computes, and the seed of everything random."""
 
-    with redirect_stdout(sys.stderr):
-        return preparation.prepare(
-            source,
-            init=init or AS_BUILT,
-            checkpoint=read_checkpoint(weights, key=weights_key) if weights else None,
-            data=load_function(data, what="--data") if data else None,
-            say=say,
-            **settings,
-        )
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute")] = "auto"
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of weights, inputs, loss and directions")] = 0
+
+    @property
+    def torch_device(self) -> str:
+        """`"cuda"` where there is one and nothing else was asked for."""
+        import torch
+
+        available = torch.cuda.is_available()
+        if self.device == "cuda" and not available:
+            raise HessdiagError("--device cuda: torch finds no CUDA device here; use --device cpu")
+        return "cuda" if self.device == "auto" and available else self.device.replace("auto", "cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network(Place):
+    """The same with the network that MODEL names."""
+
+    dtype: Annotated[Literal["float32", "float64"], typer.Option(help="precision")] = "float32"
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="argument of the factory, a Python literal or text; repeatable"),
+    ] = None
+    evaluate: Annotated[
+        bool, typer.Option("--eval", help="put the network in evaluation mode: no dropout, running batch statistics")
+    ] = False
+    input_size: Annotated[
+        str, typer.Option(help="shape of one input, as in 3,32,32; for text, tokens  [default: the model's own]")
+    ] = ""
+
+    def source(self, model: str, *, output: str | int | None = None) -> ModelSource:
+        """Find the network that MODEL names."""
+        from hessdiag.loading.models import resolve_model
+
+        given, size = parse_arguments(self.arg or []), self.shape
+        with redirect_stdout(sys.stderr):
+            return resolve_model(model, arguments=given, input_size=size, output=output, evaluate=self.evaluate)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape of one input, where it was given."""
+        return parse_size(self.input_size) if self.input_size else None
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The floating-point type of that name."""
+        import torch
+
+        return cast("torch.dtype", getattr(torch, self.dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Network):
+    """The same with what the network's outputs are, and how many examples are measured."""
+
+    batch_size: Annotated[int, typer.Option(help="examples")] = 64
+    loss: Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")] = "random-quadratic"
+    class_dim: Annotated[
+        int | None,
+        typer.Option(metavar="DIM", help="dimension of the classes: 1, or -1 for (batch, positions, classes)"),
+    ] = None
+    output: Annotated[str, typer.Option(metavar="NAME|INDEX", help="which output, of a model that returns several")] = (
+        ""
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject(Measured):
+    """The same with weights and data."""
+
+    init: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|MOD:FN",
+            help="fan-in, fan-out, arithmetic, geometric or ./file.py:function  [default: as built]",
+        ),
+    ] = ""
+    weights: Annotated[
+        str,
+        typer.Option(metavar="FILE[:KEY]", help="load weights, or what is under KEY: .safetensors, or of torch.save"),
+    ] = ""
+    data: Annotated[
+        str,
+        typer.Option(metavar="MOD:FN", help="function that returns inputs or (inputs, targets)  [default: random]"),
+    ] = ""
+
+    def prepare(self, model: str, *, say: Callable[[str], None], **changed: Any) -> tuple[ModelSource, Prepared]:
+        """Build the network and a batch; prints of the user's code go to stderr.
+
+        Args:
+            model: as typed.
+            say: is told what was done with weights and initialisation.
+            changed: settings of `hessdiag.loading.prepare.prepare` other than those of the options.
+        """
+        if self.init and self.weights:
+            raise HessdiagError("--init and --weights both say what the weights are: pass one of them")
+        source = self.source(model, output=parse_output(self.output))
+        from hessdiag.loading import prepare as preparation
+        from hessdiag.loading.initialisation import AS_BUILT
+        from hessdiag.loading.user_code import load_function
+        from hessdiag.loading.weights import read_checkpoint
+
+        settings: dict[str, Any] = {"batch_size": self.batch_size, "loss": self.loss, "class_dim": self.class_dim}
+        settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.torch_dtype}
+        path, _, key = (self.weights, "", "") if Path(self.weights).exists() else self.weights.partition(":")
+        with redirect_stdout(sys.stderr):
+            prepared = preparation.prepare(
+                source,
+                init=self.init or AS_BUILT,
+                checkpoint=read_checkpoint(path, key=key) if path else None,
+                data=load_function(self.data, what="--data") if self.data else None,
+                say=say,
+                **(settings | changed),
+            )
+        return source, prepared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curvature:
+    """Which matrix is measured, and how."""
+
+    matrix: Matrix = "ggn"
+    per: Per = "example"
+    method: Method = "auto"
+    rtol: Rtol = 0.05
 
 
 def parse_output(text: str) -> str | int | None:
@@ -194,70 +255,27 @@ def parse_size(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def parse_batches(text: str, *, data: str) -> int | None:
-    """A number of batches, or `None` for `all`.
-
-    >>> parse_batches("12", data="d:f")
-    12
-    """
-    if text != "1" and not data:
-        raise HessdiagError(f"--batches {text!r}: random inputs are one batch; pass --data, or a larger --batch-size")
-    if text == "all":
-        return None
-    if not (text.isdecimal() and 0 < len(text) < MAX_DIGITS and int(text) > 0):
-        raise HessdiagError(f"--batches {text!r}: write a number of at least 1, or all")
-    return int(text)
-
-
-def parse_memory(text: str) -> int | None:
-    """Bytes of a text such as 4GiB, 500M or 2000000; the empty text is `None`.
-
-    >>> parse_memory("2GiB")
-    2147483648
-    """
-    from hessdiag.execution.memory import as_bytes
-
-    return as_bytes(text) if text else None
-
-
-def check_file(path: str) -> None:
+def check_files(*paths: str) -> None:
     """Refuse before measuring what could not be saved after it."""
-    folder = Path(path).parent
-    if path and not folder.is_dir():
-        raise HessdiagError(f"cannot write {path!r}: there is no folder {str(folder)!r}")
-    if path and Path(path).is_dir():
-        raise HessdiagError(f"cannot write {path!r}: it is a folder, name a file in it")
-    if path and not os.access(folder, os.W_OK):
-        raise HessdiagError(f"cannot write {path!r}: the folder {str(folder)!r} is not writable")
+    for path in filter(None, paths):
+        folder = Path(path).parent
+        if not folder.is_dir():
+            raise HessdiagError(f"cannot write {path!r}: there is no folder {str(folder)!r}")
+        if Path(path).is_dir():
+            raise HessdiagError(f"cannot write {path!r}: it is a folder, name a file in it")
+        if not os.access(folder, os.W_OK):
+            raise HessdiagError(f"cannot write {path!r}: the folder {str(folder)!r} is not writable")
 
 
-def check_plots(path: str, *, relative: bool = False) -> None:
-    """As `check_file`, for a folder that is made only when there is something to draw; `relative` needs one."""
-    if relative and not path:
-        raise HessdiagError("--relative is of the figures: name a folder for them with --plots")
+def check_folder(path: str, option: str = "--plots") -> None:
+    """As `check_files`, for a folder that is made only when there is something to put in."""
     if path:
         nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
         if not nearest.is_dir():
-            raise HessdiagError(f"--plots {path!r}: {str(nearest)!r} is a file, name a folder")
+            raise HessdiagError(f"{option} {path!r}: {str(nearest)!r} is a file, name a folder")
 
 
-def resolve_device(name: str) -> str:
-    """`"cuda"` where there is one and nothing else was asked for."""
-    import torch
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise HessdiagError(f"--device {name!r}: use auto, cpu or cuda")
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise HessdiagError("--device cuda: torch finds no CUDA device here; use --device cpu")
-    return "cuda" if name == "auto" and available else name.replace("auto", "cpu")
-
-
-def resolve_dtype(name: str) -> torch.dtype:
-    """The floating-point type of that name."""
-    import torch
-
-    known = {"float32": torch.float32, "float64": torch.float64}
-    if name not in known:
-        raise HessdiagError(f"--dtype {name!r}: use float32 or float64")
-    return known[name]
+def check_max_spread(max_spread: float | None) -> None:
+    """Refuse a `--max-spread` that every spread is over; None is no gate."""
+    if max_spread is not None and not max_spread >= 1:
+        raise HessdiagError(f"--max-spread {max_spread:g}: pass a number of at least 1, such as 10")

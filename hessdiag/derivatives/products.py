@@ -136,7 +136,9 @@ class Products:
             wrong = wrong if found <= tolerance else f"not symmetric (off by {found:.0e})"
             self.passed_over[rung] = f"its products are {wrong}"
         why = "; ".join(f"{rung}: {reason}" for rung, reason in self.passed_over.items())
-        raise HessdiagError(f"no way to a right {self.matrix} product of this model ({why}): try matrix='ggn', exact")
+        raise HessdiagError(
+            f"no way to a right {self.matrix} product of this model ({why}): try matrix='ggn' (--matrix ggn)"
+        )
 
     def _same_together(self, at: dict[str, Tensor], few: Batch, seed: int) -> bool:
         """Whether products vmapped over examples and probes are those of one at a time; torch's PReLU fails it."""

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from hessdiag.arguments import check_kind, check_number, check_options, check_path, check_whole
-from hessdiag.diagnosis.diagnose import diagnose
-from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, FIXED, RandomSetups, as_text
+from hessdiag.arguments import check_kind, check_number
+from hessdiag.diagnosis.random_setups import RandomTrials, trial_file
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.journal import journal
-from hessdiag.execution.progress import watched
-from hessdiag.execution.ranks import ALONE, all_ranks
-from hessdiag.execution.work import Result, Work
 from hessdiag.init import SCHEMES
 from hessdiag.loading.initialisation import Scheme, name_of
 from hessdiag.loading.models import Model, resolve_model
-from hessdiag.loading.prepare import Prepared
+from hessdiag.parallel.processes import ALONE, Processes, default_group
+from hessdiag.parallel.progress import Progress, showing
+from hessdiag.parallel.trials import TrialFile
 from hessdiag.results.init_check import KEYS, InitCheck, SchemeCheck, WidthSweep, ranked
-from hessdiag.results.report import BlockReport, Report
+from hessdiag.results.report import BlockReport
 from hessdiag.results.setups import Setups
 
 
@@ -45,7 +42,7 @@ def check_init(
     dtype: torch.dtype = torch.float32,
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
-    progress: Callable[[], None] | bool | None = None,
+    progress: Progress = None,
     **options: Any,
 ) -> InitCheck:
     """Rank an initialisation among others by how equally curved it makes the layers of a network.
@@ -65,11 +62,10 @@ def check_init(
         output: name or position of the output to measure, where the network returns several.
         evaluate: put the networks in evaluation mode, for a function that builds them in training mode.
         loss, seed, device, dtype: as of `hessdiag.measure_setups`.
-        resume: file in which finished set-ups are kept; a killed run that is started again with the same file goes on
+        resume: file in which finished trials are kept; a killed run that is started again with the same file goes on
             where it was, to the same numbers.
-        distributed: share the set-ups with the other processes of torch.distributed's default group.
-        progress: called after each set-up, of which there are `setups` for each initialisation and each width; else
-            as in `hessdiag.diagnose`.
+        distributed: share the trials with the other processes of torch.distributed's default group.
+        progress: as in `hessdiag.diagnose`, of the trials: `setups` for each initialisation and each width.
         options: of `hessdiag.diagnose`, such as `method` or `matrix`.
 
     Returns:
@@ -82,55 +78,38 @@ def check_init(
     >>> sorted(scheme.init for scheme in check.schemes)
     ['fan-in', 'geometric']
     """
-    check_path("resume", resume)
-    check_whole("setups", setups)
-    if setups < 1:
-        raise HessdiagError(f"{setups} set-ups: ask for at least 1")
     check_kind("widths", widths, (list, tuple, np.ndarray), "pass a list of factors, such as [0.5, 1, 2, 4]")
     for width in widths:
         check_number("width", width, "pass positive factors, such as [0.5, 1, 2, 4]", above=0)
-    check_options(options, diagnose, fixed=list(FIXED))
     against = [against] if isinstance(against, str) or callable(against) else against
     check_kind("against", against, (list, tuple), "pass a list of initialisations, such as ['fan-in', 'geometric']")
     schemes = _without_repeats(init, against)
-    options = CURVATURE_ALONE | options
     shared: dict[str, Any] = {"setups": setups, "batch_size": batch_size, "loss": loss, "seed": seed}
     shared |= {"device": device, "dtype": dtype, "class_dim": options.pop("class_dim", None), "options": options}
     check_kind("arguments", {} if arguments is None else arguments, Mapping, "pass a dict, such as {'bias': False}")
     given = dict(arguments or {})
     asked: dict[str, Any] = {"input_size": input_size, "evaluate": evaluate, "output": output}
-    wide = [given | {"width": width} for width in widths]
-    sources = [resolve_model(model, arguments=each, **asked) for each in wide]  # refused before measuring
+    wide = {f" of width {width:g}": given | {"width": width} for width in widths}
+    sources = {label: resolve_model(model, arguments=each, **asked) for label, each in wide.items()}
     source = resolve_model(model, arguments=given, **asked)
-    plans = [RandomSetups(source=source, init=scheme, **shared) for scheme in schemes]
-    wider = [RandomSetups(source=each, init=init, **shared) for each in sources]
-    ranks = all_ranks() if distributed else ALONE
-    total = setups * (len(plans) + len(wider))
-    with (
-        journal(resume, {"check": name_of(init), "seed": str(seed)}) as kept,
-        watched(progress, title=f"measuring {source.name}", total=total) as told,
-    ):
-        work = Work(ranks, kept, lambda step: told())
-        measured = [check_scheme(each, work) for each in plans]
-        swept = [check_scheme(each, work.within(f"width {w:g}")) for w, each in zip(widths, wider, strict=True)]
-    sweep = _sweep(widths, swept) if swept else None
-    return InitCheck(init=name_of(init), schemes=ranked(measured), widths=sweep)
+    plans = [RandomTrials(source=source, init=scheme, **shared) for scheme in schemes]
+    wider = [RandomTrials(source=each, label=label, init=init, **shared) for label, each in sources.items()]
+    processes = default_group() if distributed else ALONE
+    of = {"model": source.name, "arguments": given, **asked}
+    file = trial_file(resume, of, [source.name, *schemes], processes)
+    with showing(progress, title=f"measuring {source.name}", total=setups * len([*plans, *wider])):
+        measured = [check_scheme(each, file, processes) for each in (*plans, *wider)]
+    sweep = _sweep(widths, measured[len(plans) :]) if wider else None
+    return InitCheck(init=name_of(init), schemes=ranked(measured[: len(plans)]), widths=sweep)
 
 
-def check_scheme(planned: RandomSetups, work: Work) -> SchemeCheck:
-    """Measure the set-ups of one initialisation."""
-
-    def measure(prepared: Prepared, seed: int) -> Result:
-        return {
-            "report": as_text(planned.report(prepared, seed)),
-            "convention": np.array(prepared.convention),
-        }
-
-    found = planned.each(work, measure)
-    reports = [Report.from_json(str(result["report"])) for result in found]
+def check_scheme(planned: RandomTrials, file: TrialFile | None = None, processes: Processes = ALONE) -> SchemeCheck:
+    """Measure the trials of one initialisation."""
+    found = planned.measure(file=file, processes=processes)
+    reports = [report for report, _ in found]
     seen = [[block for block in report.weights if not math.isnan(block.x_sq)] for report in reports]
     return SchemeCheck(
-        convention=str(found[-1]["convention"]),
+        convention=found[-1][1],
         setups=Setups.collect(reports),
         layers=tuple(block.name.removesuffix(".weight") for block in seen[0]),
         forward_sq=np.array([[block.out_sq for block in blocks] for blocks in seen]),

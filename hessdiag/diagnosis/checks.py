@@ -68,7 +68,7 @@ def repeatable(model: nn.Module, few: Batch) -> None:
     if again.shape != y.shape or not all(torch.allclose(a, b, rtol=REPEATED, atol=0) for a, b in pieces):
         raise HessdiagError(
             "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
-            " call model.eval() first"
+            " call model.eval() first (--eval)"
         )
 
 
@@ -259,12 +259,12 @@ def mixing(model: nn.Module) -> HessdiagError:
     if name := _in_training(model):
         return HessdiagError(
             "the outputs of one example depend on others:"
-            f" batch normalisation {name[0]!r} is in training mode, call model.eval() first"
+            f" batch normalisation {name[0]!r} is in training mode, call model.eval() first (--eval)"
         )
     return HessdiagError(
         "an example on its own gives other outputs than in the batch: the model runs over the first dimension (a layer"
         " without batch_first=True, a sum over it), uses statistics of the batch, branches on its values, or updates"
-        " itself; call model.eval() first, or keep examples apart"
+        " itself; call model.eval() first (--eval), or keep examples apart"
     )
 
 

@@ -1,35 +1,38 @@
-"""Random set-ups of one network: new weights, inputs and loss each time. The only loop over them."""
+"""Random trials of one network: new weights, inputs and loss each time. The only loop over them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from hessdiag.arguments import as_device, as_dtype, check_options, check_whole
+from hessdiag.arguments import as_device, as_dtype, check_options, check_path, check_whole
 from hessdiag.diagnosis.diagnose import diagnose, diagnose_prepared
-from hessdiag.execution.digests import digest_of
-from hessdiag.execution.progress import Progress, watched
-from hessdiag.execution.work import ALL_HERE, Result, Work
-from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
+from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of
 from hessdiag.loading.models import Model, ModelSource, resolve_model
-from hessdiag.loading.prepare import Prepared, prepare
+from hessdiag.loading.prepare import prepare
+from hessdiag.parallel.processes import ALONE, Processes, default_group
+from hessdiag.parallel.progress import Progress, showing
+from hessdiag.parallel.trials import TrialFile, measure_trials
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 
-CURVATURE_ALONE = {"signals": False}  # one set-up is none to diagnose
-FIXED = ("targets", "seed", "distributed", "resume")  # arguments of `diagnose` that a set-up decides itself
+CURVATURE_ALONE = {"signals": False}  # one trial is none to diagnose
+FIXED = ("targets", "seed", "distributed", "progress")  # arguments of `diagnose` that a trial decides itself
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomSetups:
-    """Random set-ups of one network: set-up s has seed `seed + s`, from which everything in it follows.
+class RandomTrials:
+    """Random trials of one network: trial s has seed `seed + s`, from which everything in it follows.
 
     Attributes:
         source: the network.
+        label: tells it from others of the same name in a file of trials, as by its width.
         init: an initialisation, see `hessdiag.init.resolve`, or `"as built"`.
         setups, batch_size: how many, and examples of each.
         seed: of the first.
@@ -41,6 +44,7 @@ class RandomSetups:
     """
 
     source: ModelSource
+    label: str = ""
     init: Scheme = AS_BUILT
     setups: int = 20
     batch_size: int = 64
@@ -59,41 +63,33 @@ class RandomSetups:
         object.__setattr__(self, "device", str(as_device(self.device)))
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
 
-    def each(self, work: Work, measure: Callable[[Prepared, int], Result]) -> list[Result]:
-        """Measure every set-up, each a unit of work, from what was prepared of it and its seed."""
+    def measure(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[tuple[Report, str]]:
+        """Diagnose every trial; return its report, and what a user's initialisation was called with."""
+        asked = {"loss": self.loss, "class_dim": self.class_dim, **CURVATURE_ALONE, **self.options}
+        name = f"{self.source.name}{self.label} {name_of(self.init)} batch {self.batch_size}"
+        name += f" {self.device} {self.dtype} {asked}"
+        seeds = range(self.seed, self.seed + self.setups)
+        found = measure_trials(name, seeds, self._measure, file=file, processes=processes)
+        return [(Report.from_json(each["report"]), each["convention"]) for each in found]
 
-        def unit(number: int) -> Result:
-            prepared = prepare(
-                self.source,
-                batch_size=self.batch_size,
-                init=self.init,
-                loss=self.loss,
-                class_dim=self.class_dim,
-                seed=number,
-                device=self.device,
-                dtype=self.dtype,
-            )
-            return measure(prepared, number)
+    def reports(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[Report]:
+        """Diagnose every trial."""
+        return [report for report, _ in self.measure(file=file, processes=processes)]
 
-        return work.each(f"{self.name(work)} set-up", range(self.seed, self.seed + self.setups), unit)
-
-    def name(self, work: Work) -> str:
-        """Name the units; with their code where a journal keeps them, so that edited code is measured anew."""
-        asked = {"loss": self.loss, "class_dim": self.class_dim, **self.options}
-        name = f"{self.source.name} {name_of(self.init)} batch {self.batch_size} {self.device} {self.dtype} {asked}"
-        if work.journal is None:
-            return name
-        return f"{name} {digest_of([self.source.build, self.init if self.init == AS_BUILT else resolve(self.init)])}"
-
-    def report(self, prepared: Prepared, seed: int) -> Report:
-        """Diagnose one set-up."""
-        options = {"progress": False} | self.options  # told by who runs all of them
-        return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, **options)
-
-    def reports(self, work: Work = ALL_HERE) -> list[Report]:
-        """Diagnose all of them."""
-        found = self.each(work, lambda prepared, seed: {"report": as_text(self.report(prepared, seed))})
-        return [Report.from_json(str(result["report"])) for result in found]
+    def _measure(self, seed: int) -> dict[str, str]:
+        prepared = prepare(
+            self.source,
+            batch_size=self.batch_size,
+            init=self.init,
+            loss=self.loss,
+            class_dim=self.class_dim,
+            seed=seed,
+            device=self.device,
+            dtype=self.dtype,
+        )
+        options: dict[str, Any] = {**CURVATURE_ALONE, **self.options}
+        report = diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **options)
+        return {"report": report.to_json(), "convention": prepared.convention}
 
 
 def measure_setups(
@@ -105,42 +101,62 @@ def measure_setups(
     seed: int = 0,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
-    work: Work = ALL_HERE,
-    progress: Progress | bool | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    distributed: bool = False,
+    progress: Progress = None,
     **options: Any,
 ) -> Setups:
     """Diagnose `setups` random networks, each on its own random batch and with its own random loss.
 
     Args:
         source: what `hessdiag.models.resolve_model` takes or returns, or a function that builds a network.
-        setups: how many; set-up s has seed `seed + s`.
+        setups: how many; trial s has seed `seed + s`.
         batch_size: examples of each.
         init: an initialisation, see `hessdiag.init.resolve`, or `"as built"`.
-        seed, device, dtype: of the first set-up; of all.
-        work: carries out the set-ups, of which each is a unit.
-        progress: as in `hessdiag.diagnose`, of the set-ups, where `work` does not tell of them.
+        seed, device, dtype: of the first trial; of all.
+        resume: file in which finished trials are kept; a killed run that is started again with the same file goes on
+            where it was, to the same numbers.
+        distributed: share the trials with the other processes of torch.distributed's default group.
+        progress: as in `hessdiag.diagnose`, of the trials.
         options: of `hessdiag.diagnose`, such as `matrix="hessian"`.
 
     Raises:
         HessdiagError: an argument cannot be used.
     """
-    shared = {key: options.pop(key) for key in ("loss", "class_dim") if key in options}
-    options = CURVATURE_ALONE | options
-    planned = RandomSetups(
-        source=resolve_model(source),
-        init=init,
-        setups=setups,
-        batch_size=batch_size,
-        seed=seed,
-        device=device,
-        dtype=dtype,
-        options=options,
+    shared: dict[str, Any] = {key: options.pop(key) for key in ("loss", "class_dim") if key in options}
+    given: dict[str, Any] = {
+        "setups": setups,
+        "batch_size": batch_size,
+        "seed": seed,
+        "device": device,
+        "dtype": dtype,
         **shared,
-    )
-    if work is not ALL_HERE:
-        return Setups.collect(planned.reports(work))
-    with watched(progress, title=f"measuring {planned.source.name}", total=setups) as told:
-        return Setups.collect(planned.reports(replace(work, progress=told)))
+    }
+    planned = RandomTrials(source=resolve_model(source), init=init, options=options, **given)
+    processes = default_group() if distributed else ALONE
+    file = trial_file(resume, {"model": planned.source.name}, [planned.source.name, init], processes)
+    with showing(progress, title=f"measuring {planned.source.name}", total=setups):
+        return Setups.collect(planned.reports(file=file, processes=processes))
+
+
+def trial_file(
+    path: str | os.PathLike[str] | None, of: Mapping[str, Any], functions: list[Any], processes: Processes
+) -> TrialFile | None:
+    """Open a file of trials; None where none is named.
+
+    Args:
+        path: the file.
+        of: what all of its trials have in common.
+        functions: names of functions, as in `"./file.py:function"`: where a file of them is edited, trials are others.
+        processes: that measure the trials.
+    """
+    check_path("resume", path)
+    if path is None:
+        return None
+    files = [Path(name.rpartition(":")[0]) for name in functions if isinstance(name, str)]
+    code = {str(file): f"{zlib.crc32(file.read_bytes()):08x}" for file in files if file.is_file()}
+    identity = {key: str(value) for key, value in of.items()}
+    return TrialFile(path, identity | code, processes)
 
 
 def diagnose_random(source: ModelSource, *, seed: int = 0, **settings: Any) -> Report:
@@ -149,14 +165,9 @@ def diagnose_random(source: ModelSource, *, seed: int = 0, **settings: Any) -> R
     Args:
         source: the network.
         seed: of weights, inputs, targets and loss.
-        settings: of `RandomSetups`, or of `hessdiag.diagnose`.
+        settings: of `RandomTrials`, or of `hessdiag.diagnose`.
     """
-    own = {f.name for f in fields(RandomSetups)}
-    options = {key: value for key, value in settings.items() if key not in own}
+    own = {f.name for f in fields(RandomTrials)}
+    options = {"signals": True} | {key: value for key, value in settings.items() if key not in own}
     mine = {key: value for key, value in settings.items() if key in own}
-    return RandomSetups(source=source, setups=1, seed=seed, options=options, **mine).reports()[0]
-
-
-def as_text(result: Any) -> Any:
-    """Return a result as the array of its JSON text, which a journal keeps and ranks exchange."""
-    return np.array(result.to_json())
+    return RandomTrials(source=source, setups=1, seed=seed, options=options, **mine).reports()[0]

@@ -119,13 +119,13 @@ def _entry(content: Any, key: str, label: str) -> dict[str, Any]:
     )
     hint = did_you_mean(key, there)
     known = f"it holds {few(there, 8)}" if there else "it holds no entries with tensors"
-    raise HessdiagError(f"--weights-key {key!r}: {label} has no such entry; {known}" + (f", {hint}" if hint else ""))
+    raise HessdiagError(f"{label} has no entry {key!r}; {known}" + (f", {hint}" if hint else ""))
 
 
 def _advice_of_entries(content: Mapping[Any, Any]) -> str:
     """Which entries of a file might be the network."""
     found = [str(key) for key, value in content.items() if isinstance(value, Mapping) and _tensors_in(value)]
-    return f"pick the network with --weights-key, one of {few(found, 8)}" if found else ""
+    return f"name the network as in --weights FILE:KEY, one of {few(found, 8)}" if found else ""
 
 
 def _tensors_in(entry: Mapping[Any, Any]) -> bool:
@@ -188,7 +188,7 @@ def _under_a_prefix(
     whole = [prefix for prefix in found if all(f"{prefix}{key}" in tensors for key in own)]
     if len(whole) > 1:
         names = " and ".join(repr(prefix.removesuffix(".")) for prefix in whole)
-        raise HessdiagError(f"--weights hold the network more than once: pick one with --weights-key, {names}")
+        raise HessdiagError(f"--weights hold the network more than once: name one as in --weights FILE:KEY, {names}")
     if not whole:
         return tensors, notes
     (prefix,) = whole

@@ -204,7 +204,7 @@ def read(report: Report) -> str:
     if count == given:
         return f"all {given} batches of the data read"
     first = f"{count} of {given} batches" if given else "first batch" if count == 1 else f"first {count} batches"
-    return f"{first} of the data read: --batches N or --batches all (in Python batches=N or None) reads more"
+    return f"{first} of the data read: diagnose(model, batches) reads more"
 
 
 def sampling(report: Report) -> str:

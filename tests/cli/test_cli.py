@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -13,7 +14,7 @@ import torch
 
 import hessdiag
 from hessdiag.__main__ import main
-from hessdiag.cli import reproduce_command
+from hessdiag.cli import figures
 from hessdiag.diagnosis import random_setups
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups, study_from_json
@@ -25,16 +26,15 @@ def in_process(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", **options)
 
 
-@pytest.mark.parametrize("command", ["", "describe", "diagnose", "reproduce"])
+COMMANDS = ("describe", "diagnose", "explain", "compare", "lr", "predict", "prescribe", "check-init", "reproduce")
+
+
+@pytest.mark.parametrize("command", ["", *(f"{command} " for command in COMMANDS)])
 def test_help_is_on_stdout(command: str, run) -> None:
-    status, out, err = run(f"{command} --help")
+    status, out, err = run(f"{command}--help")
     assert (status, err) == (0, "")
     assert out.startswith(f"Usage: hessdiag {command}".rstrip())
-
-
-@pytest.mark.parametrize("command", ["", "diagnose ", "compare ", "reproduce "])
-def test_the_short_form_of_help(command: str, run) -> None:
-    assert run(f"{command}-h") == run(f"{command}--help")
+    assert run(f"{command}-h").out == out
 
 
 def test_nothing_asked_for_prints_the_help(run) -> None:
@@ -42,64 +42,46 @@ def test_nothing_asked_for_prints_the_help(run) -> None:
 
 
 def test_the_version_is_that_of_the_package(run) -> None:
-    import hessdiag
-
     assert run("--version") == (0, f"hessdiag {hessdiag.__version__}\n", "")
     assert hessdiag.__version__ == metadata.version("hessdiag")
 
 
+def test_help_of_reproduce_lists_the_figures_with_their_cost(run) -> None:
+    out = run("reproduce --help").out
+    assert "  ratios    Figure 1: " in out
+    assert "  heatmaps  Figure 2: " in out
+
+
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("name", "message"),
     [
-        ("ratio", "unknown figure 'ratio': did you mean ratios?"),
-        (
-            "libsvm",
-            "unknown figure 'libsvm': use ratios or heatmaps; the other figures of the paper are scripts in"
-            " scripts/paper/ of the repository",
-        ),
+        ("ratio", "did you mean ratios?"),
+        ("libsvm", "use ratios or heatmaps; all other figures of the paper are in scripts/paper/ of the repository"),
     ],
 )
-def test_reproduce_names_the_nearest_figure(run, line: str, message: str) -> None:
-    assert run(f"reproduce {line}") == Outcome(2, "", f"hessdiag: {message}\n")
+def test_reproduce_names_the_nearest_figure(run, name: str, message: str) -> None:
+    assert run(f"reproduce {name}") == Outcome(2, "", f"hessdiag: unknown figure {name!r}: {message}\n")
 
 
-def test_help_needs_neither_torch_nor_matplotlib() -> None:
-    code = """
+def test_help_and_rules_need_neither_torch_nor_matplotlib() -> None:
+    code = f"""
 import sys
 from hessdiag.__main__ import main
-for command in ([], ["diagnose"], ["describe"], ["reproduce"]):
+for command in ([], {", ".join(f'["{command}"]' for command in COMMANDS)}):
     assert main([*command, "--help"]) == 0
-heavy = {"torch", "numpy", "pandas", "matplotlib", "seaborn"} & set(sys.modules)
+assert main(["explain", "HD104"]) == 0
+heavy = {{"torch", "numpy", "pandas", "matplotlib", "seaborn"}} & set(sys.modules)
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "--init",
-        "--in-channels",
-        "--input-size",
-        "--batch-size",
-        "--loss",
-        "--matrix",
-        "--per",
-        "--method",
-        "--rtol",
-        "--max-products",
-        "--device",
-        "--dtype",
-        "--seed",
-        "--json",
-        "--csv",
-        "--plots",
-        "--relative",
-        "--max-spread",
-    ],
-)
-def test_help_of_diagnose_has_every_option(option: str, run) -> None:
-    assert f" {option} " in run("diagnose --help").out
+def test_diagnose_has_at_most_25_options(run) -> None:
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", run("diagnose --help").out, re.MULTILINE)
+    assert len(options) <= 25 + len(["--help"])
+    asked = "init weights arg input-size batch-size data loss matrix per method rtol eval device dtype seed json csv"
+    asked += " html plots max-spread fail-on quiet verbose class-dim output"
+    assert set(options) == {f"--{name}" for name in asked.split()} | {"--help"}
 
 
 def test_diagnose_prints_the_table_and_nothing_else(run) -> None:
@@ -108,16 +90,6 @@ def test_diagnose_prints_the_table_and_nothing_else(run) -> None:
     assert out.startswith("Healthy: ")
     assert "\nmlp:6-5-3, init as built: Gauss-Newton of each example, averaged\n" in out
     assert all(name in out for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"))
-
-
-def test_maps_are_drawn_over_their_level_where_asked(run, tmp_path: Path) -> None:
-    for folder, option in (("sizes", ""), ("balance", "--relative")):
-        assert run(f"diagnose mlp:6-5-3 --batch-size 4 --plots {folder} {option}").status == 0
-    heatmaps, layers = (
-        [(tmp_path / f / name).read_bytes() for f in ("sizes", "balance")] for name in ("heatmap.svg", "layers.svg")
-    )
-    assert heatmaps[0] != heatmaps[1]
-    assert layers[0] == layers[1]
 
 
 def test_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -133,12 +105,11 @@ def test_the_command_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 def test_options_reach_the_measurement(run) -> None:
     line = "diagnose mlp:6-5-3 --init geometric --batch-size 7 --loss mse --matrix hessian --per batch"
-    line += " --method probe --rtol 0.3 --max-products 5 --device cpu --dtype float64 --seed 11 --json -"
+    line += " --method probe --rtol 0.3 --device cpu --dtype float64 --seed 11 --json -"
     report = Report.from_json(run(line).out)
     assert (report.init, report.batch_size, report.loss, report.matrix) == ("geometric", 7, "mse", "hessian")
     assert (report.per, report.method, report.rtol) == ("batch", "probe", 0.3)
     assert (report.device, report.dtype, report.seed) == ("cpu", "float64", 11)
-    assert max(block.products for block in report.blocks) == 5
 
 
 def test_the_same_seed_gives_the_same_numbers_as_the_library(run) -> None:
@@ -220,7 +191,7 @@ def test_an_undefined_spread_does_not_pass_the_gate(run, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_lenet_of_other_channels(channels: int, run) -> None:
-    report = Report.from_json(run(f"diagnose lenet --in-channels {channels} --batch-size 2 --json -").out)
+    report = Report.from_json(run(f"diagnose lenet --arg in_channels={channels} --batch-size 2 --json -").out)
     assert report.blocks[0].shape == (6, channels, 5, 5)
 
 
@@ -252,7 +223,7 @@ def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.Mon
     assert "5 blocks, 61,770 parameters, 10 outputs, batch 16" in out
     assert "method exact" in out
     assert "method probe (Hessian products in weight space)" in run("describe lenet --matrix hessian").out
-    assert "6×1×5×5" in run("describe lenet --in-channels 1").out
+    assert "6×1×5×5" in run("describe lenet --arg in_channels=1").out
 
 
 MALFORMED = [
@@ -266,9 +237,9 @@ MALFORMED = [
     "diagnose mlp:4",
     "diagnose mlp:4-0-3",
     "diagnose mlp:4-x",
-    "diagnose lenet --in-channels 0",
-    "diagnose lenet --in-channels 1.5",
-    "diagnose lenet --in-channels 1 --input-size 3,32,32",
+    "diagnose lenet --arg in_channels=0",
+    "diagnose lenet --arg in_channels=1.5",
+    "diagnose lenet --arg in_channels=1 --input-size 3,32,32",
     "diagnose lenet --input-size 3,8,8",
     "diagnose mlp:4-3 --input-size 3,,2",
     "diagnose mlp:4-3 --input-size -4",
@@ -290,7 +261,6 @@ MALFORMED = [
     "diagnose mlp:4-3 --rtol nan",
     "diagnose mlp:4-3 --rtol inf",
     "diagnose mlp:4-3 --rtol 5%",
-    "diagnose mlp:4-3 --max-products 1",
     "diagnose mlp:4-3 --seed x",
     "diagnose mlp:4-3 --seed -1",
     "diagnose mlp:4-3 --seed 99999999999999999999",
@@ -359,16 +329,14 @@ def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Smaller than --quick, and coarser."""
-    monkeypatch.setattr(reproduce_command, "QUICK", {"ratios": (2, 4), "heatmaps": (1, 4)})
-    coarse = {"rtol": 0.5, "max_products": 2}
-    measure = random_setups.measure_setups
-    monkeypatch.setattr(random_setups, "measure_setups", lambda *a, **options: measure(*a, **options, **coarse))
+    """Smaller than --quick."""
+    for name in ("ratios", "heatmaps"):
+        monkeypatch.setitem(figures.QUICK, name, (2, 4))
 
 
 @pytest.mark.usefixtures("few")
 def test_reproduce_ratios(run, tmp_path: Path) -> None:
-    status, out, err = run("reproduce ratios --quick --out new/folder --seed 3")
+    status, out, err = run("reproduce ratios --quick --out new/folder --seed 3 --resume trials")
     assert status == 0
     folder = tmp_path / "new" / "folder"
     assert sorted(path.name for path in folder.iterdir()) == ["ratios.json", "ratios.png", "ratios.svg"]
@@ -377,20 +345,23 @@ def test_reproduce_ratios(run, tmp_path: Path) -> None:
     setups = Setups.from_json(folder / "ratios.json")
     assert (len(setups), setups.batch_size, setups.seed) == (2, 4, 3)
     assert (setups.model, setups.init, setups.matrix, setups.per) == ("lenet", "geometric", "ggn", "example")
-    assert "γ/σ² over 2 set-ups" in out
+    assert "γ/σ² over 2 trials" in out
     medians = [float(line.split()[1]) for line in out.splitlines()[1:]]
     np.testing.assert_allclose(medians, np.median(setups.columns["ratio"], axis=0), atol=0.005)
 
 
 @pytest.mark.usefixtures("few")
-def test_reproduce_heatmaps(run, tmp_path: Path) -> None:
+def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(figures.QUICK, "heatmaps", (1, 2))
+    coarse = {"rtol": 0.5, "max_products": 2}
+    measure = random_setups.measure_setups
+    monkeypatch.setattr(random_setups, "measure_setups", lambda *a, **options: measure(*a, **(options | coarse)))
     status, out, err = run("reproduce heatmaps --quick --out .")
     assert status == 0
-    written = ["heatmaps.json", *(f"heatmaps{view}.{kind}" for view in ("", "-relative") for kind in ("png", "svg"))]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(written)
-    assert_figures(tmp_path, "heatmaps")
-    assert_figures(tmp_path, "heatmaps-relative")
-    assert [line.removeprefix("wrote ") for line in err.splitlines()] == written
+    kinds = [f"heatmaps{view}.{kind}" for view in ("", "-relative") for kind in ("png", "svg")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["heatmaps.json", *kinds])
+    assert_figures(tmp_path, "heatmaps", "heatmaps-relative")
+    assert [line.removeprefix("wrote ") for line in err.splitlines()] == ["heatmaps.json", *kinds]
     panels = study_from_json(tmp_path / "heatmaps.json")
     inits = ["fan-in", "fan-out", "arithmetic", "geometric"]
     assert [(panel.matrix, panel.init) for panel in panels] == [(m, i) for m in ("hessian", "ggn") for i in inits]
@@ -401,4 +372,4 @@ def test_reproduce_heatmaps(run, tmp_path: Path) -> None:
 
 
 def test_the_scale_of_the_paper_is_the_default() -> None:
-    assert (reproduce_command.SETUPS, reproduce_command.BATCH_SIZE) == (100, 1024)
+    assert figures.SIZES == {"ratios": (100, 1024), "heatmaps": (100, 1024)}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from hessdiag.cli.colour import coloured
+from hessdiag.cli.printing import coloured
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -58,14 +58,12 @@ def after_the_bar(text: str) -> str:
 @pytest.mark.parametrize("columns", [60, 120])
 def test_lines_fit_and_the_verdict_is_first_and_coloured(columns: int, tmp_path: Path) -> None:
     received = in_terminal(tmp_path, *COMMAND, columns=columns)
-    assert "measuring mlp:30-20-10-5: moments" in CONTROL.sub("", received)
     screen = after_the_bar(received)
     lines = CONTROL.sub("", screen).splitlines()
     assert max(map(len, lines)) <= columns
     assert lines[0].startswith("Healthy: ")
     assert screen.startswith("\x1b[1;32mHealthy\x1b[0m: ")
     assert ("not shown in 60 columns: ς, γ curv., relative" in lines) == (columns == 60)
-    assert lines[-1].startswith("memory: ")
 
 
 def test_no_color_is_honoured(tmp_path: Path) -> None:
@@ -112,7 +110,6 @@ def test_verbose_leaves_nothing_out(run, tmp_path: Path, monkeypatch: pytest.Mon
     told = whole.out.partition("not measured:\n")[2]
     expected = [f"{layer}.{part}" for layer in (0, 2, 4, 6) for part in ("weight", "bias")]
     assert re.findall(r"^  (\d\.\w+): ", told, re.MULTILINE) == expected
-    assert "memory: " in whole.err
 
 
 def test_quiet_and_verbose_are_opposites(run) -> None:
@@ -165,13 +162,14 @@ def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
 @pytest.mark.parametrize(
     ("text", "part", "style"),
     [
-        ("Unbalanced: a has 54.0×", "Unbalanced", "bold"),
+        ("Learning rates: unbalanced, a has 54.0×", "Learning rates", "bold"),
+        ("For SGD: Unbalanced: a has 54.0×", "Unbalanced", "bold"),
         ("Uneven: a has 7.00×", "Uneven", "bold"),
-        ("Balanced: a has 1.45×", "Balanced", "bold green"),
+        ("Balanced within 1.45×", "Balanced", "bold green"),
         ("Suspicious: 1 warning", "Suspicious", "bold yellow"),
         ("Faulty: 1 fault", "Faulty", "bold red"),
         ("./mine.py:init: unbalanced, σ² spreads", "unbalanced", "bold red"),
-        ("resolved: HD206 a", "resolved", "bold green"),
+        ("gone: HD206 at a", "gone", "bold green"),
         ("new: HD208 fault: a", "HD208 fault", "bold red"),
     ],
 )

@@ -581,11 +581,11 @@ def test_a_report_says_how_many_batches_of_how_many_were_read(per: str) -> None:
     quick: dict[str, Any] = {"per": per, **PLAIN}
     some = hessdiag.diagnose(model, loader, batches=2, **quick)
     assert (some.batches_read, some.batches_given) == (2, 3)
-    assert "\n2 of 3 batches of the data read: --batches N or --batches all (in Python" in repr(some)
+    assert "\n2 of 3 batches of the data read: diagnose(model, batches) reads more" in repr(some)
     assert hessdiag.Report.from_json(some.to_json()).batches_given == 3
     stream = hessdiag.diagnose(model, iter(loader), batches=1, **quick)
     assert (stream.batches_read, stream.batches_given) == (1, None)
-    assert "\nfirst batch of the data read: --batches N" in repr(stream)
+    assert "\nfirst batch of the data read: diagnose(model, batches)" in repr(stream)
     assert "\nall 3 batches of the data read\n" in repr(hessdiag.diagnose(model, iter(loader), **quick))
     assert "of the data read" not in repr(hessdiag.diagnose(model, x, **quick))
 

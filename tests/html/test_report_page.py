@@ -295,7 +295,7 @@ def test_says_what_ended_the_sampling_and_what_was_left_out(pages: dict[str, str
 
 def test_says_how_many_batches_were_read() -> None:
     page = to_html(replace(several(), batches_read=2, batches_given=9))
-    assert "2 of 9 batches of the data read: --batches N or --batches all" in Page(page).text("p")
+    assert "2 of 9 batches of the data read: diagnose(model, batches)" in Page(page).text("p")
     assert "of the data read" not in to_html(several())
 
 

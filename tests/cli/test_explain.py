@@ -1,9 +1,7 @@
 """`hessdiag explain` and `diagnose --fail-on`."""
 
 import json
-import sys
 from pathlib import Path
-from subprocess import run as run_process
 from textwrap import dedent
 
 import pytest
@@ -60,13 +58,6 @@ def test_an_unknown_rule_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == "hessdiag: there is no rule 'nonsense': hessdiag explain lists all\n"
 
 
-def test_explaining_needs_no_torch() -> None:
-    code = "import sys; from hessdiag.__main__ import main; main(['explain', 'HD104']); exit('torch' in sys.modules)"
-    done = run_process([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("HD104: ")
-
-
 def diagnose(model: str, *options: str) -> int:
     return main(["diagnose", model, "--input-size", "4", "--batch-size", "16", *options])
 
@@ -89,4 +80,4 @@ def test_a_healthy_network_does_not_fail(sunk: str, capsys: pytest.CaptureFixtur
 
 def test_what_to_fail_on_is_checked_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "lenet", "--fail-on", "note"]) == 2
-    assert capsys.readouterr().err == "hessdiag: --fail-on 'note': pass fault or warning\n"
+    assert "'note' is not one of 'fault', 'warning'" in capsys.readouterr().err

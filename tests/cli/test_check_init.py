@@ -149,7 +149,7 @@ def test_the_gate(run) -> None:
         (f"check-init ./nothing.py:f {SMALL}", "there is no file 'nothing.py'"),
         (f"check-init fan-in {SMALL} --widths 1,x", "--widths '1,x': write positive factors"),
         (f"check-init fan-in {SMALL} --widths -1", "write positive factors"),
-        (f"check-init fan-in {SMALL} --setups 0", "0 set-ups"),
+        (f"check-init fan-in {SMALL} --setups 0", "setups 0"),
         (f"check-init fan-in {SMALL} --max-spread 0.5", "at least 1"),
         (f"check-init fan-in {SMALL} --json nowhere/c.json", "there is no folder 'nowhere'"),
         ("check-init fan-in --model lenett", "did you mean lenet"),
@@ -161,14 +161,3 @@ def test_what_cannot_be_is_one_line(run, line: str, message: str) -> None:
     assert err.startswith("hessdiag: ")
     assert err.count("\n") == 1
     assert message in err
-
-
-def test_help_does_not_import_torch() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from hessdiag.__main__ import main; main(['check-init', '--help']);"
-        " main(['reproduce', '--help']); assert not {'torch', 'numpy'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -1,0 +1,84 @@
+"""`hessdiag diagnose`: measure one network on one batch."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hessdiag.cli.options import (
+    Curvature,
+    FailOn,
+    Html,
+    MaxSpread,
+    Model,
+    Plots,
+    Subject,
+    check_files,
+    check_folder,
+    check_max_spread,
+    grouped,
+)
+from hessdiag.cli.printing import Printing, complain, gate_findings, gate_spread
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from hessdiag.results.report import Report
+
+Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
+
+
+@grouped
+def diagnose(
+    model: Model,
+    subject: Subject,
+    curvature: Curvature,
+    printing: Printing,
+    csv: Csv = "",
+    html: Html = "",
+    plots: Plots = "",
+    max_spread: MaxSpread = None,
+    fail_on: FailOn = None,
+) -> None:
+    """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
+    check_files(csv, html)
+    check_folder(plots)
+    check_max_spread(max_spread)
+    source, prepared = subject.prepare(model, say=printing.say)
+    from hessdiag.diagnosis.diagnose import diagnose_prepared
+    from hessdiag.parallel.processes import launched
+
+    with launched(subject.torch_device) as processes, redirect_stdout(sys.stderr):
+        report = diagnose_prepared(
+            prepared,
+            source,
+            loss=subject.loss,
+            seed=subject.seed,
+            distributed=processes.size > 1,
+            progress=printing.progress,
+            **asdict(curvature),
+        )
+    if processes.rank > 0:
+        return
+    printing.draw(lambda: _figures(report), plots)
+    printing.show(report, csv=csv, html=html)
+    if subject.data and subject.loss == "random-quadratic" and prepared.batch.targets is not None:
+        printing.say(
+            "the targets of --data were not used: pass --loss cross-entropy or --loss mse to measure with them"
+        )
+    gate_spread(report.spread["avg_sq_singular_value"], max_spread)
+    if fail_on and report.signals is None:
+        complain(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
+        raise typer.Exit(1)
+    gate_findings(report.findings, fail_on)
+
+
+def _figures(report: Report) -> dict[str, Figure]:
+    from hessdiag import plots
+
+    maps = {"heatmap": plots.draw_heatmap(report)} if report.weights else {}
+    return maps | {"layers": plots.draw_layers(report)}

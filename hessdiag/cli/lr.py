@@ -1,0 +1,92 @@
+"""`hessdiag lr`: learning rates before training."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hessdiag.cli.options import Model, Plots, Subject, check_folder, grouped
+from hessdiag.cli.printing import Printing
+from hessdiag.errors import HessdiagError
+
+if TYPE_CHECKING:
+    from hessdiag.loading.models import ModelSource
+    from hessdiag.loading.prepare import Prepared
+
+Optimizer = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="sgd, momentum or adam; repeatable  [default: all]")
+]
+Steps = Annotated[int, typer.Option(help="virtual steps on a copy of the weights")]
+Trained = tuple["ModelSource", "Prepared", str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSubject(Subject):
+    """A network as it will be trained."""
+
+    batch_size: Annotated[int, typer.Option(help="examples in a batch of the training")] = 128
+    loss: Annotated[
+        str, typer.Option(help="cross-entropy or mse  [default: cross-entropy where there are classes]")
+    ] = ""
+
+    def prepare_training(self, model: str, steps: int, say: Callable[[str], None]) -> Trained:
+        """Network, data and a loss that networks are trained with: the one asked for, else what fits the targets."""
+        if self.loss == "random-quadratic":
+            raise HessdiagError("--loss random-quadratic: no network is trained with it; use cross-entropy or mse")
+        size = self.batch_size if self.data else 2 * self.batch_size  # random examples are all alike: few are drawn
+        drawn: dict[str, Any] = {"say": say, "batches": 2 * steps, "batch_size": size}
+        if self.loss:
+            return *self.prepare(model, **drawn), self.loss
+        if self.data:
+            source, prepared = self.prepare(model, loss="cross-entropy", **drawn)
+            targets = prepared.batch.targets
+            return source, prepared, "mse" if targets is not None and targets.is_floating_point() else "cross-entropy"
+        with suppress(HessdiagError):  # no telling which dimension the classes are
+            source, prepared = self.prepare(model, loss="cross-entropy", **drawn)
+            labels = prepared.batch.targets
+            if labels is not None and bool(labels.any()):  # more than one class
+                return source, prepared, "cross-entropy"
+        return *self.prepare(model, loss="mse", **drawn), "mse"
+
+
+@grouped
+def lr(
+    model: Model,
+    subject: TrainingSubject,
+    printing: Printing,
+    optimizer: Optimizer = None,
+    steps: Steps = 12,
+    plots: Plots = "",
+) -> None:
+    """Estimate the learning rates that MODEL is best trained with, before training it."""
+    check_folder(plots)
+    source, prepared, loss = subject.prepare_training(model, steps, printing.say)
+    import hessdiag
+
+    with redirect_stdout(sys.stderr):
+        measured = hessdiag.learning_rates(
+            prepared.module,
+            list(prepared.batches()),
+            loss=loss,
+            class_dim=prepared.class_dim,
+            output=source.output,
+            optimizers=optimizer or ["sgd", "momentum", "adam"],
+            steps=steps,
+            batch_size=subject.batch_size,
+            seed=subject.seed,
+            progress=printing.progress,
+        )
+    rates = replace(measured, model=model, init=prepared.init, data=prepared.data)
+
+    def figures() -> dict[str, Any]:
+        from hessdiag.plots import draw_learning_rates
+
+        return {"learning-rates": draw_learning_rates(rates)}
+
+    printing.draw(figures, plots)
+    printing.show(rates)

@@ -1,0 +1,115 @@
+"""`hessdiag predict`: the scaling calculus offline."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from hessdiag.cli.options import Model, Network, Resume, check_files, grouped
+from hessdiag.cli.printing import Printing
+from hessdiag.errors import HessdiagError
+
+if TYPE_CHECKING:
+    from hessdiag.loading.models import ModelSource
+    from hessdiag.loading.models import Network as BuiltNetwork
+
+MAX_BUILT = 200_000_000  # parameters of a network that is built with numbers, to read their second moments
+INITS = "fan-in, fan-out, arithmetic, geometric, each also -orthogonal  [default: as built]"
+
+Init = Annotated[str, typer.Option(metavar="NAME", help=INITS)]
+BatchSize = Annotated[int, typer.Option(help="examples")]
+Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")]
+Moments = Annotated[
+    Literal["paper", "kernel"], typer.Option(help="paper: its rules alone; kernel: also correlations, borders, medians")
+]
+Compare = Annotated[bool, typer.Option("--compare", help="measure random trials too, and show both")]
+Trials = Annotated[int, typer.Option("--setups", min=1, help="random trials that --compare measures")]
+
+
+@grouped
+def predict(
+    model: Model,
+    network: Network,
+    printing: Printing,
+    init: Init = "",
+    batch_size: BatchSize = 64,
+    loss: Loss = "random-quadratic",
+    moments: Moments = "kernel",
+    compare: Compare = False,
+    setups: Trials = 20,
+    resume: Resume = "",
+) -> None:
+    """Predict ς, γ and ν of every layer of MODEL from shapes and E[W²] alone: no data, no weights, no training."""
+    if resume and not compare:
+        raise HessdiagError("--resume keeps the trials of --compare: pass that too")
+    check_files(resume)
+    source = network.source(model)
+    from hessdiag.calculus import predict as predict_model
+    from hessdiag.data.seeds import stream
+
+    with redirect_stdout(sys.stderr):
+        built = _build(source, init=init, seed=network.seed)
+    if built.inputs is None:
+        raise HessdiagError(f"model {model!r} does not say what it reads: pass --input-size 3,32,32")
+    inputs: Any = built.input_size or built.inputs(2, stream(network.seed, "inputs"))
+    prediction = predict_model(
+        built.module,
+        inputs,
+        init=init or None,
+        loss=loss,
+        moments=moments,
+        batch_size=batch_size,
+        progress=printing.progress,
+    )
+    result: Any = replace(prediction, model=model, init=init or "as built")
+    if compare:
+        trials = {"init": init or "as built", "setups": setups, "batch_size": batch_size, "loss": loss}
+        result = _compare(result, source, network, trials, resume, printing.progress)
+    if result is not None:
+        printing.show(result)
+
+
+def _build(source: ModelSource, *, init: str, seed: int) -> BuiltNetwork:
+    """On the meta device where numbers are not needed or too many, else with the weights that the seed gives."""
+    import torch
+
+    from hessdiag.calculus.weight_moments import check_scheme
+    from hessdiag.loading.initialisation import AS_BUILT
+    from hessdiag.loading.prepare import random_network
+
+    if init:
+        check_scheme(init)
+    try:
+        with torch.device("meta"):
+            built = source.build()
+    except Exception:  # a constructor that looks at its numbers; if it is wrong for another reason, this says so
+        return random_network(source, init=AS_BUILT, seed=seed)
+    if init or sum(p.numel() for p in built.module.parameters()) > MAX_BUILT:
+        return built
+    return random_network(source, init=AS_BUILT, seed=seed)
+
+
+def _compare(
+    prediction: Any, source: ModelSource, network: Network, trials: dict[str, Any], resume: str, progress: bool | None
+) -> Any:
+    """Put a prediction beside what random trials measure; None in all processes but the first."""
+    from hessdiag.diagnosis.random_setups import RandomTrials, trial_file
+    from hessdiag.parallel.processes import launched
+    from hessdiag.parallel.progress import showing
+    from hessdiag.results.prediction import PredictedVsMeasured
+
+    device, dtype = network.torch_device, network.torch_dtype
+    planned = RandomTrials(source=source, seed=network.seed, device=device, dtype=dtype, **trials)
+    of = {"model": source.name, "arguments": network.arg, "input_size": network.shape, "evaluate": network.evaluate}
+    with (
+        launched(device) as processes,
+        showing(progress, title=f"measuring {source.name}", total=planned.setups),
+        redirect_stdout(sys.stderr),
+    ):
+        file = trial_file(resume or None, of, [source.name], processes)
+        reports = planned.reports(file=file, processes=processes)
+        return PredictedVsMeasured.of(prediction, reports) if processes.rank == 0 else None

@@ -1,0 +1,32 @@
+"""`hessdiag prescribe`: what to change before training."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+
+from hessdiag.cli.options import Method, Model, Rtol, Subject, grouped
+from hessdiag.cli.printing import Printing
+
+
+@grouped
+def prescribe(model: Model, subject: Subject, printing: Printing, method: Method = "auto", rtol: Rtol = 0.05) -> None:
+    """Find the scales that make all weights of MODEL equally curved, each with its σ² before and after."""
+    source, prepared = subject.prepare(model, say=printing.say)
+    from hessdiag.diagnosis.prescribe import prescribe as find
+
+    with redirect_stdout(sys.stderr):
+        found = find(
+            prepared.module,
+            prepared.batches(),
+            loss=subject.loss,
+            seed=subject.seed,
+            class_dim=prepared.class_dim,
+            output=source.output,
+            method=method,
+            rtol=rtol,
+            progress=printing.progress,
+        )
+    found = replace(found, model=source.name, init=prepared.init, data=prepared.data)
+    printing.show(found, text=(found.code if printing.quiet else repr(found)).rstrip("\n"))

@@ -1,0 +1,152 @@
+"""What commands do with a result: save it in the asked-for forms, print it, and judge it by gates."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from hessdiag.cli.options import check_files
+from hessdiag.errors import HessdiagError
+from hessdiag.results.files import make_folder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from hessdiag.results.findings import Finding, Severity
+
+STYLES: Mapping[str, str] = {  # of the groups below
+    "good": "bold green",
+    "doubtful": "bold yellow",
+    "bad": "bold red",
+    "fact": "bold",
+    "titles": "bold",
+    "aside": "dim",
+}
+GOOD = r"(?:Healthy|Balanced|balanced(?=,))"
+DOUBTFUL = r"(?:Suspicious|Undecided|uneven(?=,)|undecided(?=,))"
+BAD = r"(?:Faulty|unbalanced(?=,))"
+LEAD = r"^(?:[^\s:]+(?::\w+)?: )?"  # of a verdict: nothing, or the initialisation
+PATTERNS = (
+    rf"(?m){LEAD}(?P<good>{GOOD})\b",
+    rf"(?m){LEAD}(?P<doubtful>{DOUBTFUL})\b",
+    rf"(?m){LEAD}(?P<bad>{BAD})\b",
+    # The balance of a report is a fact about learning rates; networks that train well are unbalanced, too.
+    r"(?m)^(?P<fact>Uneven|Unbalanced)\b",
+    r"(?m)^(?P<good>resolved): HD",
+    r"(?m)^(?: *|new: )(?P<bad>HD\d+ fault):",
+    r"(?m)^(?: *|new: )(?P<doubtful>HD\d+ warning):",
+    r"(?m)^(?: *|new: )(?P<good>HD\d+ note):",
+    r"(?m)^(?P<doubtful>!) ",
+    r"(?m)^(?P<titles>(?:block|parameter|weight|layer|optimizer|initialisation|data set) {2,}\S.*)$",
+    r"(?m)^(?P<aside>not shown in \d+ columns: .*)$",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printing:
+    """How much of a result is printed, and whether as JSON. Files are written before anything is printed."""
+
+    json: Annotated[str, typer.Option(metavar="FILE", help="also save everything; - prints it in place of text")] = ""
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="print the conclusion alone, and nothing on stderr but errors")
+    ] = False
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="leave nothing out: all columns, findings and omissions, by name")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.quiet and self.verbose:
+            raise HessdiagError("--quiet and --verbose ask for opposites: pass one of them")
+        check_files(self.json if self.json != "-" else "")
+
+    @property
+    def progress(self) -> bool | None:
+        """`progress=` of what measures."""
+        return False if self.quiet else None
+
+    def say(self, message: str) -> None:
+        """Tell something apart from the results."""
+        if not self.quiet:
+            complain(message)
+
+    def show(self, result: Any, *, csv: str = "", html: str = "", text: str | None = None) -> None:
+        """Save a result in the asked-for forms, and print it, or `text`; in colour where stdout is a terminal."""
+        for path, write in ((self.json, "to_json"), (csv, "to_csv")):
+            if path not in ("", "-"):
+                getattr(result, write)(path)
+                self.say(f"wrote {path}")
+        if html:
+            from hessdiag.html import to_html
+
+            to_html(result, html)
+            self.say(f"wrote {html}")
+        if self.json == "-":
+            print(result.to_json(), end="")
+        else:
+            detail = "brief" if self.quiet else "whole" if self.verbose else "table"
+            print_coloured(result.text(detail) if text is None else text)
+
+    def draw(self, figures: Callable[[], Mapping[str, Figure]], folder: str) -> None:
+        """Save figures under their names, as png and svg, where a folder is named."""
+        if folder:
+            from hessdiag import plots
+
+            target = make_folder(folder)
+            for name, figure in figures().items():
+                for path in plots.save(figure, target / name):
+                    self.say(f"drew {path}")
+
+
+def complain(message: str) -> None:
+    """Say something with `--quiet` too, as why a gate failed."""
+    print(message, file=sys.stderr)
+
+
+def print_coloured(text: str) -> None:
+    """Print a text to stdout, in colour where that is a terminal and NO_COLOR is not set."""
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.console import Console
+
+    Console(soft_wrap=True).print(coloured(text), highlight=False)
+
+
+def coloured(text: str) -> object:
+    """The text with styles, as rich prints it."""
+    from rich.text import Text
+
+    styled = Text(text)
+    for pattern in PATTERNS:
+        for found in re.finditer(pattern, text):
+            for name, style in STYLES.items():
+                if name in found.groupdict():
+                    styled.stylize(style, *found.span(name))
+    return styled
+
+
+def gate_findings(findings: Iterable[Finding], fail_on: str | None) -> None:
+    """Exit with 1 where a finding is as severe as `fail_on`; nothing happens where that is None."""
+    if fail_on is None:
+        return
+    from hessdiag.results.findings import is_as_grave
+
+    for finding in findings:
+        if is_as_grave(finding, cast("Severity", fail_on)):
+            where = f" at {finding.blocks[0]}" if finding.blocks else ""
+            complain(f"hessdiag: {finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
+            raise typer.Exit(1)
+
+
+def gate_spread(found: float, max_spread: float | None, *, of: str = "") -> None:
+    """Exit with 1 where the spread of σ² is over `max_spread`, or undefined."""
+    if max_spread is not None and not found <= max_spread:
+        from hessdiag.results.numbers import short
+
+        complain(f"hessdiag: spread of σ²{of} is {short(found)}, over --max-spread {max_spread:g}")
+        raise typer.Exit(1)
