@@ -5,7 +5,6 @@ Nothing is measured here, and no figure touches pyplot's state or the caller's r
 
 from hessdiag.plots.block_rows import draw_layers
 from hessdiag.plots.captions import caption
-from hessdiag.plots.coverage import draw_coverage
 from hessdiag.plots.frame import save
 from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
 from hessdiag.plots.init_comparison import draw_init_check, draw_widths
@@ -14,7 +13,6 @@ from hessdiag.plots.ratios import draw_ratios
 
 __all__ = [
     "caption",
-    "draw_coverage",
     "draw_heatmap",
     "draw_heatmaps",
     "draw_init_check",

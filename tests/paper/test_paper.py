@@ -9,7 +9,10 @@ from pathlib import Path
 
 import alexnet
 import cifar
+import interval_coverage
 import layers
+import learning_rate_networks
+import learning_rates
 import libsvm
 import numpy as np
 import pytest
@@ -37,6 +40,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("script", "name", "said"),
     [
         (alexnet, "alexnet", "fan-out     2^-6  1.37  1.36–1.37       0/5  0.00033"),
+        (interval_coverage, "coverage", "sketch                            LeNet-like     0.953  0.942–0.965"),
+        (learning_rates, "learning_rates", "adam                 steps 1024   0.47 95%   0.51 95%"),
         (layers, "layers", "| skip connection | x + F(x) | relu | ✓ | 1.47 ("),
         (libsvm, "libsvm", "fan-in                 0.86 (0.76–0.93)     1 (0–5)  12 (4–13)"),
         (resnet, "resnet", "preconditioned                6.2       14  2.6e+03"),
@@ -49,7 +54,8 @@ def test_committed_results_are_read(script, name: str, said: str, monkeypatch, c
 
 
 def test_committed_results_are_drawn() -> None:
-    for draw, name in ((libsvm.draw, "libsvm"), (layers.draw, "layers"), (resnet.draw, "resnet")):
+    for draw, name in ((libsvm.draw, "libsvm"), (layers.draw, "layers"), (resnet.draw, "resnet"),
+                       (learning_rates.draw, "learning_rates"), (interval_coverage.draw, "coverage")):  # fmt: skip
         assert draw(study.read(FIGURES / f"{name}.json")).axes
     study.save(cifar.draw(study.read(FIGURES / "alexnet.json"), "loss"), Path("drawn"))
     assert {path.suffix for path in Path().glob("drawn.*")} == {".png", ".svg"}
@@ -233,3 +239,46 @@ def test_what_is_missing_is_said(data: Path, monkeypatch) -> None:
         run(alexnet, monkeypatch, "--data", "data")
     assert not Path("out/libsvm.json").exists()
     assert json.loads((FIGURES / "libsvm.json").read_text())["schemes"] == list(libsvm.PAPER)
+
+
+def test_intervals_and_their_truth(monkeypatch, capsys) -> None:
+    few = {"sketch": {"method": "exact"}, "batch": {"method": "exact", "per": "batch"}}
+    monkeypatch.setattr(interval_coverage, "METHODS", few)
+    monkeypatch.setattr(interval_coverage, "NETWORKS", {"MLP": interval_coverage.mlp})
+    run(interval_coverage, monkeypatch, "--seeds", "2")
+    rows = study.read("out/coverage.json")["rows"]
+    assert len(rows) == 12
+    assert max(abs(row["bias"]) for row in rows) < 1e-9  # exact values are the dense ones
+    assert "exact" in capsys.readouterr().out
+
+
+def test_learning_rates(monkeypatch, capsys) -> None:
+    """On one small network with data of ours, five steps a run."""
+    case = learning_rate_networks.Case(
+        "a", "mlp", lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), "ours", seeds=1
+    )
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1100, 6, generator=generator)
+    monkeypatch.setitem(learning_rate_networks.DATA, "ours", lambda root: (x, x[:, :3].argmax(dim=1)))
+    monkeypatch.setattr(learning_rates, "CASES", [case])
+    monkeypatch.setattr(learning_rates, "STEPS", 5)
+    monkeypatch.setattr(learning_rates, "RANGE_STEPS", 20)
+    run(learning_rates, monkeypatch, "--quick", "--data", "nowhere")
+    found = study.read("out/learning_rates.json")
+    assert [row["optimizer"] for row in found["rows"]] == list(learning_rates.START)
+    assert all(learning_rates.error(row, row["steps"]["fresh"]) == pytest.approx(0.0) for row in found["rows"])
+    assert "adam" in capsys.readouterr().out
+
+
+def test_a_sweep_goes_outwards_until_both_sides_are_worse() -> None:
+    losses = learning_rates.sweep(lambda exponent: 0.01 * (exponent - 3.25) ** 2, 0, 1.0)
+    assert learning_rates.best_of(losses) == pytest.approx(3.25)
+    assert learning_rates.good_of(losses, 1.0) == (2, 5)
+    assert min(losses) < 0 < 7 < max(losses)
+    row = {"best": 1.0, "steps": {"fresh": 8.0}}
+    assert learning_rates.score([row, row | {"steps": {}}], "steps", "fresh") == {
+        "median": np.inf,
+        "near": 0,
+        "count": 2,
+    }
+    assert learning_rates.valley(np.array([3.0, 2.0, 1.0, 5.0])) == 0
