@@ -163,7 +163,7 @@ def valley(losses: np.ndarray) -> int:
 
 def predict(case: Case, root: Path) -> dict[str, Any]:
     """Predict rates without their factors: along twelve steps, and of the first step alone; and their cost."""
-    from hessdiag.diagnosis.learning_rate_estimate import FACTORS
+    from hessdiag.diagnosis.learning_rates import FACTORS
 
     inputs, targets = DATA[case.data](root)
     order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(1000))
