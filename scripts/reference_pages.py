@@ -14,7 +14,6 @@ from pathlib import Path
 from textwrap import fill
 
 from hessdiag.diagnosis.prescribe import Prescription, WeightPrescription
-from hessdiag.diagnosis.rules import CATALOGUE, GALLERY, Entry
 from hessdiag.results.comparison import BlockChange, Comparison, Ratio
 from hessdiag.results.findings import Balance, Finding, Verdict
 from hessdiag.results.init_check import Fix, InitCheck, SchemeCheck, WidthSweep
@@ -31,13 +30,6 @@ sys.path.insert(0, str(DOCS))
 from attribute_docs import attributes, types_of  # noqa: E402  # beside the pages
 
 WIDTH = 100
-FAMILIES = {
-    "1": "Signals",
-    "2": "Weights",
-    "3": "Curvature",
-    "4": "Gradients",
-    "6": "Comparisons",
-}
 RECORDS: Mapping[str, tuple[type[Record], ...]] = {  # the schemas for users: what a file holds, and what is inside it
     "hessdiag.report/2": (
         Report,
@@ -60,15 +52,6 @@ RECORDS: Mapping[str, tuple[type[Record], ...]] = {  # the schemas for users: wh
 }
 KNOWN = {record.__name__ for records in RECORDS.values() for record in records}
 PLAIN = {"float": "number", "int": "whole number", "bool": "true or false", "Array": "nested lists of numbers"}
-RULES_HEAD = """# Rules
-
-<!-- written by scripts/reference_pages.py from hessdiag/diagnosis/rules.py -->
-
-A finding names the rule that made it. `hessdiag explain HD104` prints what stands here; ids are
-stable, and one that is retired is not given to another rule. Thresholds come from networks that
-train well: 399 runs of 55 of them, several seeds and widths, and repaired twins of bugs. What they
-say to ten public bugs is in the [gallery](gallery.md).
-"""
 FORMATS_HEAD = """# File formats
 
 <!-- written by scripts/reference_pages.py from the dataclasses in hessdiag/ -->
@@ -84,32 +67,8 @@ back exactly, as in `Report.from_json("report.json")`, and refuses one of anothe
 
 
 def rules_page() -> str:
-    """Every rule of the catalogue, by families."""
-    parts = [RULES_HEAD]
-    family = ""
-    for rule, entry in CATALOGUE.items():
-        if FAMILIES[rule[2]] != family:
-            family = FAMILIES[rule[2]]
-            parts.append(f"## {family}\n")
-        parts.append(section(rule, entry))
-    return "\n".join(parts)
-
-
-def section(rule: str, entry: Entry) -> str:
-    """One rule."""
-    told = {
-        "Measures": entry.measures,
-        "Threshold": entry.threshold,
-        "A real case": entry.case,
-        "Exceptions": entry.exceptions,
-        "What to do": entry.repair,
-    }
-    lines = [f"### {rule}", "", wrapped(f"**{entry.title}.**"), ""]
-    lines += [wrapped(f"*{title}:* {linked(escaped(text))}") + "\n" for title, text in told.items()]
-    cases = [f"[{case}](gallery.md#{case})" for case in GALLERY.get(rule, ())]
-    if cases:
-        lines.append(wrapped(f"*Before and after the repair:* {', '.join(cases)}.") + "\n")
-    return "\n".join(lines)
+    """The page on the rules, which `hessdiag explain` reads too."""
+    return (DOCS.parent / "hessdiag" / "diagnosis" / "rules.md").read_text(encoding="utf-8")
 
 
 def wrapped(text: str) -> str:
@@ -121,17 +80,6 @@ def wrapped(text: str) -> str:
 def escaped(text: str) -> str:
     """Escape what Markdown would take for markup: brackets before parentheses, powers, products."""
     return re.sub(r"(?<!`)([*<>])(?!`)", r"\\\1", text)
-
-
-def linked(text: str) -> str:
-    """Write addresses as links that are short to read."""
-    return re.sub(r"https://github\.com/([\w.-]+)/([\w.-]+)/(?:issues|pull)/(\d+)", short_link, text)
-
-
-def short_link(match: re.Match[str]) -> str:
-    """Name an issue by its repository, or by its owner where that is shorter by much."""
-    owner, repository, number = match.groups()
-    return f"[{repository if len(repository) <= 20 else owner}#{number}]({match[0]})"
 
 
 def formats_page() -> str:

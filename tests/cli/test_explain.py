@@ -34,7 +34,7 @@ def test_every_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["explain", rule.lower()]) == 0
         out, err = capsys.readouterr()
         assert out.startswith(f"{rule}: {entry.title}\n")
-        assert " ".join(out.split()).count(" ".join(entry.threshold.split())) == 1
+        assert " ".join(out.split()).count(" ".join(entry.parts["Threshold"].split())) == 1
         assert max(map(len, out.splitlines())) <= 120
         assert not err
 
