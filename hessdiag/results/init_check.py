@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,7 +40,7 @@ OUTPUT_VARIANCE = (0.01, 0.1)  # "reasonable choices" for log-softmax losses (Se
 
 
 @dataclass(frozen=True)
-class Interval:
+class Interval(Record):
     """A number and the interval that the choice of set-ups leaves open, at 95 %."""
 
     value: float
@@ -60,6 +60,18 @@ class SchemeCheck(Record):
         output_sq, output_variance: (S,), of the network's outputs.
         convention: what a user's initialisation was called with; empty for any other.
     """
+
+    derived: ClassVar[tuple[str, ...]] = (
+        "init",
+        "spreads",
+        "ratio",
+        "output_sq_mean",
+        "output_variance_mean",
+        "saturates",
+        "forward_growth",
+        "backward_growth",
+        "input_balance",
+    )
 
     setups: Setups
     layers: tuple[str, ...]
@@ -94,6 +106,11 @@ class SchemeCheck(Record):
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = np.quantile(means.max(axis=1) / means.min(axis=1), [tail, 1 - tail])
         return Interval(estimate, float(low), float(high))
+
+    @property
+    def spreads(self) -> dict[str, Interval]:
+        """`spread` of `avg_sq_singular_value`, `gamma` and `nu`."""
+        return {key: self.spread(key) for key in KEYS}
 
     @property
     def ratio(self) -> float:
@@ -206,7 +223,7 @@ class InitCheck(Printed, Record):
     """
 
     schema: ClassVar[str] = "hessdiag.init-check/2"
-    derived: ClassVar[tuple[str, ...]] = ("model", "level", "verdict", "rank", "spread", "ranking", "fixes")
+    derived: ClassVar[tuple[str, ...]] = ("model", "level", "verdict", "rank", "spread", "fixes")
 
     init: str
     schemes: tuple[SchemeCheck, ...]
@@ -236,11 +253,6 @@ class InitCheck(Printed, Record):
     def conventions(self) -> tuple[str, ...]:
         """A sentence for every initialisation of a user: what it was called with."""
         return tuple(f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention)
-
-    @property
-    def ranking(self) -> list[dict[str, Any]]:
-        """For each initialisation, the most balanced first: spreads with their intervals, and other summaries."""
-        return [_summary(scheme) for scheme in self.schemes]
 
     @property
     def fixes(self) -> tuple[Fix, ...]:
@@ -378,24 +390,6 @@ def _relative(values: Array) -> Array:
 def _divide(a: Array, b: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(a / b)
-
-
-def _summary(scheme: SchemeCheck) -> dict[str, Any]:
-    """The row of the table, for readers of the JSON."""
-    spreads = {key: scheme.spread(key) for key in KEYS}
-    return {
-        "init": scheme.init,
-        "convention": scheme.convention,
-        "spread": {key: interval.value for key, interval in spreads.items()},
-        "spread_interval": {key: [interval.low, interval.high] for key, interval in spreads.items()},
-        "ratio": scheme.ratio,
-        "output_sq": scheme.output_sq_mean,
-        "output_variance": scheme.output_variance_mean,
-        "saturates": scheme.saturates,
-        "forward_growth": scheme.forward_growth,
-        "backward_growth": scheme.backward_growth,
-        "input_balance": scheme.input_balance,
-    }
 
 
 def _judge(check: InitCheck) -> tuple[str, str]:

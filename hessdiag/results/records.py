@@ -78,12 +78,23 @@ class Record:
             raise HessdiagError(f"the {what} record is damaged ({error}): write it anew with hessdiag") from error
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self.to_dict() == other.to_dict()
+        return _comparable(self) == _comparable(other) if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(json.dumps(self.to_dict()))
+        return hash(_comparable(self))
+
+
+def _comparable(value: Any) -> Any:
+    """The numbers of a value, with one name for all undefined ones."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value
+    if isinstance(value, Record):
+        return tuple(_comparable(getattr(value, key)) for key in value.file_keys())
+    if isinstance(value, np.ndarray):
+        return value.shape, _comparable(value.tolist())
+    if isinstance(value, Mapping):
+        return tuple((key, _comparable(each)) for key, each in value.items())
+    return tuple(map(_comparable, value)) if isinstance(value, tuple | list) else value
 
 
 def dumps(record: Mapping[str, Any]) -> str:

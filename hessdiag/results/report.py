@@ -85,7 +85,7 @@ class Report(Printed, Record):
     seed: int
     batch_size: int
     outputs: int
-    rtol: float
+    rtol: float | None
     device: str
     dtype: str
     data: str = "as given"
@@ -213,6 +213,10 @@ def sampling(report: Report) -> str:
     if not sampled:
         return ""
     most = max(block.products for block in report.blocks)
+    if report.rtol is None:
+        errors = [block.relative_stderr for block in sampled if block.kind == "weight"]
+        worst = f"up to {percent(max(errors))} %" if errors and all(map(math.isfinite, errors)) else "not all known"
+        return f"sampling: {most} products a block, standard errors {worst}; --rtol (rtol=) asks for smaller ones"
     missed = [b.name for b in sampled if b.ended == "budget" and not 0 < b.relative_stderr <= report.rtol]
     where = f" on {', '.join(missed)}" if missed else ""
     ended = "missed" if missed else "reached"

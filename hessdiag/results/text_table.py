@@ -59,7 +59,7 @@ def text_width() -> int:
     return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
-def plain_text(parts: Iterable[Part], *, whole: bool = False) -> str:
+def plain_text(parts: Iterable[str | TextTable], *, whole: bool = False) -> str:
     """Lines and tables as they print in a terminal, without colour or markup.
 
     Args:
@@ -71,8 +71,6 @@ def plain_text(parts: Iterable[Part], *, whole: bool = False) -> str:
     for part in parts:
         if isinstance(part, TextTable):
             lines += _table_lines(part, None if whole else columns)
-        elif isinstance(part, Verbatim):
-            lines += part.text.splitlines()
         else:
             lines += [line for each in part.split("\n") for line in _wrapped(each, min(columns, WIDTH))]
     return "\n".join(line.rstrip() for line in lines)
@@ -169,25 +167,3 @@ def _together(alike: Sequence[tuple[str, str]]) -> str:
     found = zip(*(map(int, NUMBER.findall(each)) for _, each in alike), strict=True)
     ranges = iter([str(min(n)) if min(n) == max(n) else f"{min(n)} to {max(n)}" for n in found])
     return f"{len(alike)} parameters such as {first}: {NUMBER.sub(lambda _: next(ranges), reason)}"
-
-
-@dataclass(frozen=True)
-class Verbatim:
-    """Text that is printed as it is, as code is."""
-
-    text: str
-
-
-Part = str | TextTable | Verbatim
-
-
-def make_table(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, expendable: Sequence[str] = ()
-) -> TextTable:
-    """Make a table whose `expendable` columns are the last ones."""
-    return TextTable(titles, rows, left)
-
-
-def listed(title: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
-    """As `grouped`, each by itself."""
-    return grouped(title, reasons, whole=True)

@@ -73,7 +73,7 @@ def test_a_fault_fails(sunk: str, fail_on: str, capsys: pytest.CaptureFixture[st
 def test_a_healthy_network_does_not_fail(sunk: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert diagnose(sunk, "--arg", "fill=0.0", "--fail-on", "warning", "--json", "-") == 0
     record = json.loads(capsys.readouterr().out)
-    assert list(record)[:3] == ["schema", "verdict", "findings"]
+    assert list(record)[:4] == ["schema", "verdict", "spread", "findings"]
     assert record["verdict"]["level"] == "healthy"
     assert record["signals"]["layers"][0]["path"] == "0"
 
