@@ -41,7 +41,12 @@ OUTPUT_VARIANCE = (0.01, 0.1)  # "reasonable choices" for log-softmax losses (Se
 
 @dataclass(frozen=True)
 class Interval(Record):
-    """A number and the interval that the choice of set-ups leaves open, at 95 %."""
+    """A number and the interval that the choice of set-ups leaves open, at 95 %.
+
+    Attributes:
+        value: the number.
+        low, high: ends of the interval; undefined for a single set-up.
+    """
 
     value: float
     low: float
