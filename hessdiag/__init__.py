@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.prescribe import Prescription, prescribe
     from hessdiag.diagnosis.random_setups import measure_setups
     from hessdiag.errors import HessdiagError
-    from hessdiag.html import to_html
     from hessdiag.results.comparison import Comparison
     from hessdiag.results.init_check import InitCheck
     from hessdiag.results.learning_rates import LearningRates
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from hessdiag.results.report import BlockReport, Heatmap, Report
     from hessdiag.results.setups import Setups
     from hessdiag.training.monitor import Monitor
+    from hessdiag.view.html import to_html
 
 __all__ = [
     "BlockReport",
@@ -71,7 +71,7 @@ _HOMES = {
     "diagnose": "diagnosis.diagnose",
     "learning_rates": "diagnosis.learning_rates",
     "measure_setups": "diagnosis.random_setups",
-    "to_html": "html",
+    "to_html": "view.html",
     "predict": "calculus.prediction",
     "prescribe": "diagnosis.prescribe",
     "Prescription": "diagnosis.prescribe",

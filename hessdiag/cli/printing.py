@@ -81,7 +81,7 @@ class Printing:
                 getattr(result, write)(path)
                 self.say(f"wrote {path}")
         if html:
-            from hessdiag.html import to_html
+            from hessdiag.view.html import to_html
 
             to_html(result, html)
             self.say(f"wrote {html}")

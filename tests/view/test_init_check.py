@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hessdiag.errors import HessdiagError
-from hessdiag.plots import draw_init_check, draw_widths, save
 from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep, ranked
-from tests.plots.conftest import build_setups
+from hessdiag.view.plots import draw_init_check, draw_widths, save
+from tests.view.conftest import build_setups
 
 
 def build_scheme(init: str, factor: float) -> SchemeCheck:
@@ -56,7 +56,7 @@ def test_every_initialisation_has_its_place(count: int, tmp_path) -> None:
     *maps, _bar, spreads = sorted(figure.axes, key=lambda a: (a.get_xlabel() != "", a.get_label() == "<colorbar>"))
     titles = [axes.get_title(loc="left") for axes in maps if axes.get_title(loc="left")]
     assert len(titles) == min(count, 6)
-    assert check.init in titles
+    assert check.init in [text.split("\n")[0] for text in titles]
     names = [text.get_text() for text in spreads.get_yticklabels()]
     assert names == [scheme.init for scheme in check.schemes]
     bold = [text.get_text() for text in spreads.get_yticklabels() if text.get_fontweight() == "bold"]

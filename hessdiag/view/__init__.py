@@ -1,0 +1,1 @@
+"""What results look like: figures and web pages of what was measured. Nothing is measured here."""

@@ -1,0 +1,21 @@
+"""Figures of a `Report`, `Setups` or an `InitCheck`, as a `matplotlib.figure.Figure`.
+
+Nothing is measured here, and no figure touches pyplot's state or the caller's rcParams.
+"""
+
+from hessdiag.view.plots.heatmaps import draw_heatmap, draw_heatmaps
+from hessdiag.view.plots.init_check import draw_init_check, draw_widths
+from hessdiag.view.plots.layers import draw_layers
+from hessdiag.view.plots.ratios import draw_ratios
+from hessdiag.view.plots.style import caption, save
+
+__all__ = [
+    "caption",
+    "draw_heatmap",
+    "draw_heatmaps",
+    "draw_init_check",
+    "draw_layers",
+    "draw_ratios",
+    "draw_widths",
+    "save",
+]

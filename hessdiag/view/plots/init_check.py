@@ -1,0 +1,114 @@
+"""Initialisations side by side: the block map of each, and how far the layers of each are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from hessdiag.arguments import check_kind
+from hessdiag.errors import HessdiagError
+from hessdiag.results.findings import BALANCED, UNBALANCED
+from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
+from hessdiag.view.plots import style
+from hessdiag.view.plots.heatmaps import Panel, draw_maps, map_size
+
+MAX_MAPS = 6
+
+
+def draw_init_check(check: InitCheck, *, relative: bool = False) -> Figure:
+    """Draw block maps of the initialisations, the most balanced first, above the spreads of γ, σ² and ν.
+
+    A map whose diagonal has one colour, and a marker near 1, belong to an initialisation under which all layers are
+    equally curved. The dashed lines are where the verdict turns to uneven and to unbalanced. Of more than six
+    initialisations only the first five and the one asked about have a map. `relative` is that of `draw_heatmaps`.
+    """
+    check_kind("check", check, InitCheck, "pass what hessdiag.check_init returns")
+    schemes = _shown(check)
+    panels = [Panel.of_setups(scheme.setups) for scheme in schemes]
+    panels = [panel.relative() for panel in panels] if relative else panels
+    side, names = map_size(panels[0].names, len(panels))
+    with style.context("white"):
+        above, below = side + names + 0.4, 0.3 * len(check.schemes) + 0.5
+        figure = Figure(figsize=(max(len(panels) * (side + 0.12) + names + 1.7, 8.5), above + below + 0.7))
+        grid = figure.add_gridspec(2, len(panels), height_ratios=[above, below])
+        draw_maps(figure, [figure.add_subplot(grid[0, i]) for i in range(len(panels))], panels)
+        _draw_spreads(figure.add_subplot(grid[1, :]), check)
+        title = f"Initialisation {check.init} among others: are the layers equally curved?"
+        style.frame(figure, title=title, note=style.caption(*(scheme.setups for scheme in schemes)))
+    return figure
+
+
+def _shown(check: InitCheck) -> Sequence[SchemeCheck]:
+    """Choose the initialisations that have a map, in the order of the maps."""
+    if len(check.schemes) <= MAX_MAPS:
+        return check.schemes
+    first = list(check.schemes[:MAX_MAPS])
+    return first if check.checked in first else [*first[:-1], check.checked]
+
+
+def _draw_spreads(axes: Axes, check: InitCheck) -> None:
+    axes.set_xscale("log")
+    axes.grid(axis="x")
+    for row, scheme in enumerate(check.schemes):
+        for series in style.QUANTITIES:
+            interval, y = scheme.spread(series.key), row + series.offset
+            if not np.isfinite(interval.value):
+                axes.annotate("undefined", (1, y), fontsize=style.SMALL, color=style.MUTED, va="center")
+                continue
+            axes.plot([interval.value], [y], series.marker, color=series.colour, markersize=4.5)
+            if np.isfinite(interval.low):
+                axes.plot([interval.low, interval.high], [y, y], color=series.colour, linewidth=1.2)
+    for factor in (BALANCED, UNBALANCED):
+        axes.axvline(factor, **style.REFERENCE)
+    axes.set_xlim(left=0.9, right=max(axes.get_xlim()[1], 2 * UNBALANCED))
+    style.label_decades(axes.xaxis)
+    axes.set_yticks(range(len(check.schemes)), labels=style.short_labels([s.init for s in check.schemes]))
+    for text, scheme in zip(axes.get_yticklabels(), check.schemes, strict=True):
+        text.set_fontweight("bold" if scheme is check.checked else "normal")
+    axes.set_ylim(len(check.schemes) - 0.5, -0.5)
+    axes.set_xlabel("largest over smallest weight block (1: all equal), with 95 % intervals over set-ups")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    lines = [Line2D([], [], color=s.colour, marker=s.marker, markersize=4.5, label=s.label) for s in style.QUANTITIES]
+    axes.legend(handles=lines, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
+
+
+def draw_widths(sweep: WidthSweep) -> Figure:
+    """Draw σ² of every layer over the geometric mean of all, against the width: one line a layer.
+
+    As in a coordinate check, lines that stay level say that the balance holds as the network grows.
+
+    Raises:
+        HessdiagError: no width has a defined value for all layers.
+    """
+    check_kind("sweep", sweep, WidthSweep, "pass check_init(..., widths=[0.5, 1, 2]).widths")
+    relative = sweep.relative()  # (W, L)
+    if not np.isfinite(relative).any():
+        raise HessdiagError("σ² is zero or undefined at every width: there is nothing to draw")
+    with style.context("whitegrid"):
+        figure = Figure(figsize=(6.4, 4.0))
+        axes = figure.subplots()
+        names = style.short_labels(sweep.names)
+        few = len(names) <= len(style.COLOURS)
+        colours = style.COLOURS if few else sns.color_palette("viridis", len(names))
+        for name, values, colour in zip(names, relative.T, colours, strict=False):
+            axes.plot(sweep.widths, values, marker="o", markersize=3.5, linewidth=1.3, color=colour, label=name)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks(list(sweep.widths), labels=[f"{width:g}×" for width in sweep.widths])
+        axes.set_xlabel("width of the hidden layers")
+        axes.set_ylabel("σ² / geometric mean of all layers")
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, 0.3), max(high, 3.0))  # a decade, so that level lines look level
+        axes.axhline(1, **style.REFERENCE)
+        if len(names) <= 12:
+            axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+        style.label_decades(axes.yaxis)
+        pairs = zip(sweep.widths, sweep.spreads(), strict=True)
+        note = "largest over smallest σ²: " + ", ".join(f"{style.number(s)} at {w:g}×" for w, s in pairs)
+        style.frame(figure, title="Balance of the layers as the network grows", note=note)
+    return figure

@@ -1,0 +1,105 @@
+"""Theory against measurement: one histogram of γ/σ² a block, over many set-ups."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from hessdiag.arguments import check_kind
+from hessdiag.results.numbers import Array
+from hessdiag.results.report import Report
+from hessdiag.results.setups import Setups
+from hessdiag.view.plots import style
+
+MIN_OCTAVES = 2.4  # octaves on either side of 1 that the axis shows at least
+READING = "dashed: 1, theory equals measurement · solid: median · band: 5–95 % of set-ups"
+
+
+def draw_ratios(setups: Setups | Report) -> Figure:
+    """Draw histograms of γ/σ², theory over measurement, one panel a block, over all set-ups.
+
+    A panel whose bars sit on the dashed line at 1 says that the theory predicts the curvature of that block; bars to
+    the left say that it predicts too little. The solid line is the median, the band the 5–95 % range; both are printed
+    above the panel. Ratios that are undefined (no finite number) or 0 have no place on the axis and are counted there.
+    A report gives a bar a panel.
+    """
+    check_kind("setups", setups, (Setups, Report), "pass Setups as measure_setups returns, or a Report")
+    if isinstance(setups, Report):
+        setups = Setups.collect([setups])
+    ratio = np.asarray(setups.columns["ratio"], dtype=np.float64)  # (S, L)
+    blocks = ratio.shape[1]
+    columns = blocks if blocks <= 5 else min(7, math.ceil(math.sqrt(1.2 * blocks)))
+    rows = math.ceil(blocks / columns)
+    labels = style.short_labels(setups.names, limit=22)
+    with style.context("whitegrid"):
+        figure = Figure(figsize=(max(4.4, 1.9 * columns), 1.8 * rows + 0.8))
+        panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel().tolist()
+        edges = _edges(ratio)
+        for axes, label, values in zip(panels, labels, ratio.T, strict=False):
+            axes.set_title(f"{label}\n{_statistics(values)}")
+            _draw_panel(axes, values, edges)
+        for place, axes in enumerate(panels):
+            if place >= blocks:
+                axes.remove()
+            elif place + columns >= blocks:
+                axes.tick_params(labelbottom=True)
+                axes.set_xlabel("γ / σ²")
+        figure.supylabel("number of set-ups", fontsize=style.TEXT)
+        note = f"{READING} · {style.caption(setups)}"
+        style.frame(figure, title="Theory over measurement, γ/σ², of each block", note=note)
+    return figure
+
+
+def _edges(ratio: Array) -> Array:
+    """Return the edges of all bins, evenly spaced in the logarithm; 1 is one of them, so that no bin straddles it."""
+    octaves = np.log2(ratio[np.isfinite(ratio) & (ratio > 0)])
+    low, high = min([-MIN_OCTAVES, *octaves]), max([MIN_OCTAVES, *octaves])
+    width = (high - low) / min(max(len(ratio) // 4, 12), 40)
+    return np.asarray(2.0 ** (width * np.arange(math.floor(low / width - 0.5), math.ceil(high / width + 1.5))))
+
+
+def _draw_panel(axes: Axes, values: Array, edges: Array) -> None:
+    finite, colour = values[np.isfinite(values)], style.GAMMA.colour
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(edges[0], edges[-1])
+    axes.hist(finite[finite > 0], bins=edges.tolist(), color=colour, alpha=0.55)
+    if len(finite):
+        low, median, high = np.percentile(finite, (5, 50, 95))
+        if low < high:
+            axes.axvspan(max(low, edges[0]), high, color=colour, alpha=0.13, linewidth=0, zorder=0, gid="range")
+        if median > 0:
+            axes.axvline(median, color=colour, linewidth=1.6, gid="median")
+    axes.axvline(1.0, **style.REFERENCE, gid="reference")
+    undefined, zero = int((~np.isfinite(values)).sum()), int((values == 0).sum())
+    missing = [f"{count} {what}" for count, what in ((undefined, "undefined"), (zero, "zero")) if count]
+    axes.annotate(", ".join(missing), (0.04, 0.88), xycoords="axes fraction", fontsize=style.SMALL, color=style.WARNING)
+    low, high = math.log2(edges[0]), math.log2(edges[-1])
+    exponents = range(math.ceil(low + 0.05 * (high - low)), math.floor(high - 0.05 * (high - low)) + 1)
+    step = math.ceil(len(exponents) / 6)  # of the powers of 2 that fit; 1 is among them
+    ticks = [2.0**exponent for exponent in exponents if exponent % step == 0]
+    axes.set_xticks(ticks, labels=[_power_of_2(tick) for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _power_of_2(value: float) -> str:
+    """Write a power of 2 as a whole number or a fraction, if it is short.
+
+    >>> [_power_of_2(v) for v in (0.25, 1.0, 8.0, 2.0**-20)]
+    ['1/4', '1', '8', '2^-20']
+    """
+    if not 2**-10 < value < 2**10:
+        return f"2^{round(math.log2(value))}"
+    return f"{value:.0f}" if value >= 1 else f"1/{1 / value:.0f}"
+
+
+def _statistics(values: Array) -> str:
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return "no defined value\n"
+    low, median, high = (style.number(v) for v in np.percentile(finite, (5, 50, 95)))
+    return f"median {median}\n5–95 %: {low}–{high}" if len(finite) > 1 else f"one value: {median}\n"

@@ -1,0 +1,257 @@
+"""What all figures share: colours and fonts, title and caption, names and numbers, and how they are saved."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+import seaborn as sns
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from hessdiag.arguments import check_kind, joined
+from hessdiag.errors import HessdiagError
+from hessdiag.results.files import write_bytes
+from hessdiag.results.numbers import short
+from hessdiag.results.report import Report
+from hessdiag.results.setups import Setups
+
+SMALL, TEXT, TITLE = 7.0, 8.0, 10.0  # points
+MUTED, WARNING, NEUTRAL = "#595959", "#a02c00", "#c8c8c8"  # explaining text, missing values, cells without a value
+COLOURS = tuple(sns.color_palette("colorblind").as_hex()[i] for i in (0, 1, 2, 3, 4, 9, 7))
+REFERENCE: dict[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # a line to compare with
+MATRIX_NAMES = {"hessian": "Hessian", "ggn": "Gauss-Newton"}
+ENDINGS = (".png", ".svg")
+
+# DejaVu Sans travels with matplotlib, so a figure looks the same everywhere and has every glyph that we print.
+_SETTINGS = {
+    "font.family": "DejaVu Sans",
+    "font.size": TEXT,
+    "axes.titlesize": TEXT,
+    "axes.titlelocation": "left",
+    "axes.labelsize": TEXT,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "text.parse_math": False,  # a $ in the name of a block is a $
+    "svg.hashsalt": "hessdiag",  # element ids otherwise differ from run to run
+    "svg.fonttype": "path",  # outlines need no font on the reader's machine
+}
+
+# HTML, XML and UTF-8 have no place for control characters, halves of surrogate pairs and non-characters; marks that
+# turn the direction of writing would turn the sentence around a name.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One of the three numbers of a block, drawn alike in all figures.
+
+    Attributes:
+        key: the attribute of a `BlockReport`.
+        label: symbol and meaning.
+        marker, colour: of its dots.
+        offset: rows, so that equal values of a block do not hide one another.
+    """
+
+    key: str
+    label: str
+    marker: str
+    colour: str
+    offset: float
+
+    @property
+    def symbol(self) -> str:
+        """The first word of the label."""
+        return self.label.partition(",")[0]
+
+
+GAMMA = Quantity("gamma", "γ, scaling factor of the theory", "o", COLOURS[0], -0.2)
+SIGMA_SQ = Quantity("avg_sq_singular_value", "σ², average squared singular value", "D", COLOURS[2], 0.0)
+NU = Quantity("nu", "ν, weight-gradient ratio", "s", COLOURS[1], 0.2)
+QUANTITIES = (GAMMA, SIGMA_SQ, NU)
+
+
+@contextmanager
+def context(seaborn_style: str = "ticks") -> Iterator[None]:
+    """Set the look of all figures, whatever the caller's rcParams are; they are as before on leaving."""
+    with matplotlib.style.context(["default", dict(sns.axes_style(seaborn_style)), _SETTINGS]):
+        yield
+
+
+def frame(figure: Figure, *, title: str, note: str, compress: bool = False) -> None:
+    """Put the title above and the caption below all axes, and let matplotlib lay them out."""
+    width = figure.get_figwidth()
+    titled = textwrap.fill(printable(title), int(13 * width))
+    figure.suptitle(titled, x=0.01, ha="left", fontsize=TITLE, weight="bold")
+    noted = "\n".join(_lines(note.split(" · "), int(19 * width)))
+    figure.supxlabel(noted, x=0.01, ha="left", fontsize=SMALL, color=MUTED)
+    figure.set_layout_engine("compressed" if compress else "constrained")
+    vars(figure)["_repr_png_"] = partial(_in_notebook, figure)  # shown also where pyplot was never imported
+
+
+def _lines(parts: Iterable[str], width: int) -> Iterator[str]:
+    """Fill lines with settings, each of them kept whole where it fits."""
+    tied = " · ".join(part.replace(" ", "\u00a0") if len(part) < width else part for part in parts)
+    for line in textwrap.wrap(tied, width, break_on_hyphens=False):
+        yield line.replace("\u00a0", " ")
+
+
+def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write `stem.png` (200 dpi) and `stem.svg`, each whole or not at all.
+
+    A name that ends in `.png` or `.svg` is that file alone.
+
+    Raises:
+        HessdiagError: the folder does not exist or cannot be written.
+    """
+    check_kind("figure", figure, Figure, "draw one first, with draw_heatmap(report)")
+    check_kind("stem", stem, (str, os.PathLike), "name a file without its ending, such as 'figures/heatmap'")
+    names = [os.fspath(stem)] if os.fspath(stem).endswith(ENDINGS) else [f"{os.fspath(stem)}{each}" for each in ENDINGS]
+    drawn = {name: _rendered(figure, name[-3:]) for name in names}  # before any is written
+    return tuple(write_bytes(name, content) for name, content in drawn.items())
+
+
+def _in_notebook(figure: Figure) -> tuple[bytes, dict[str, int]]:
+    """Return the figure as PNG, and how many pixels wide it is to be shown."""
+    return _rendered(figure, "png"), {"width": round(96 * float(figure.get_figwidth()))}
+
+
+def to_svg(figure: Figure) -> bytes:
+    """Return the figure as SVG that needs no font and no other file."""
+    return _rendered(figure, "svg")
+
+
+def _rendered(figure: Figure, form: str) -> bytes:
+    stream = io.BytesIO()
+    unsaid = ("Software",) if form == "png" else ("Creator", "Date", "Format", "Type")
+    with context():
+        figure.savefig(stream, format=form, dpi=200, metadata=dict.fromkeys(unsaid))
+    return stream.getvalue()
+
+
+def label_decades(axis: Axis) -> None:
+    """Label the powers of ten of an axis whose limits are set, and 2 and 5 times these where it spans few."""
+    low, high = sorted(axis.get_view_interval())
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def number(value: float) -> str:
+    """Write three significant digits, without an exponent from 0.01 to 999.
+
+    >>> [number(v) for v in (3.21, 472.6, 0.00142, 0.0, float("inf"), float("nan"))]
+    ['3.21', '473', '1.42e-3', '0', '∞', 'undefined']
+    """
+    if np.isnan(value):
+        return "undefined"
+    if np.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return short(value, plain=range(-2, 3))
+
+
+def drawable(value: float) -> bool:
+    """Whether a number has a place on a logarithmic axis."""
+    return bool(np.isfinite(value) and value > 0)
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun.
+
+    >>> plural(1, "set-up"), plural(100, "set-up")
+    ('1 set-up', '100 set-ups')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def printable(text: str) -> str:
+    r"""Put a replacement character for what no page and no font holds.
+
+    >>> printable("a\x07b")
+    'a�b'
+    """
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def short_labels(names: Sequence[str], *, limit: int = 28) -> list[str]:
+    """Leave out a trailing ".weight" and shorten the middle of long names of blocks; distinct names stay distinct.
+
+    >>> short_labels(["conv1.weight", "encoder.stages.2.layers.5.convolution.weight"])
+    ['conv1', 'encoder.s.2.l.5.convolution']
+    """
+    whole = [printable(name.removesuffix(".weight")) for name in names]
+    short = [_shortened(name, limit) for name in whole]
+    seen = Counter(short)
+    return [s if seen[s] == 1 else w for s, w in zip(short, whole, strict=True)]
+
+
+def _shortened(name: str, limit: int) -> str:
+    parts = name.split(".")
+    for place in (*range(1, len(parts) - 1), 0):  # words become letters, numbers stay
+        if len(".".join(parts)) > limit and not parts[place].isdigit():
+            parts[place] = parts[place][:1]
+    text = ".".join(parts)
+    return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit - limit // 2 - 1) :]}"
+
+
+def caption(*measured: Report | Setups) -> str:
+    """Say in one line what a figure shows: model, initialisation, loss, matrix and view, size, method and seed.
+
+    Settings in which several measurements differ are listed.
+    """
+    for each in measured:
+        check_kind("a measurement", each, (Report, Setups), "pass reports or Setups, one after the other")
+    settings = (
+        _listed(m.model for m in measured),
+        f"{_listed(m.init for m in measured)} initialisation",
+        f"{_listed(m.loss for m in measured)} loss",
+        _listed(MATRIX_NAMES.get(m.matrix, m.matrix) for m in measured)
+        + f", {_listed(f'per {m.per}' for m in measured)}",
+        f"batch size {_listed(m.batch_size for m in measured)}",
+        _listed(plural(_count(m), "set-up") for m in measured),
+        f"{_listed(m.method for m in measured)} method",
+        _listed(_seeds(m) for m in measured),
+    )
+    return printable(" · ".join(settings))
+
+
+def check_same(measured: Sequence[Any], keys: Sequence[str]) -> None:
+    """Check that measurements drawn in one figure share the settings `keys`.
+
+    Raises:
+        HessdiagError: there is none, or two of them differ.
+    """
+    if not measured:
+        raise HessdiagError("nothing to draw: pass at least one measurement")
+    for other in measured[1:]:
+        for key in keys:
+            mine, theirs = getattr(measured[0], key), getattr(other, key)
+            if mine != theirs:
+                raise HessdiagError(f"panels differ in {key}: {mine!r} and {theirs!r}; draw one experiment a figure")
+
+
+def _count(measured: Report | Setups) -> int:
+    return len(measured) if isinstance(measured, Setups) else 1
+
+
+def _seeds(measured: Report | Setups) -> str:
+    last = measured.seed + _count(measured) - 1
+    return f"seed {last}" if last == measured.seed else f"seeds {measured.seed}–{last}"
+
+
+def _listed(values: Iterable[object]) -> str:
+    return joined(dict.fromkeys(str(value) for value in values))

@@ -1,0 +1,284 @@
+"""Pages and notebook fragments: whole, self-contained, and safe whatever the model calls its parts."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import hessdiag
+from hessdiag import to_html
+from hessdiag.diagnosis.rules import CATALOGUE
+from hessdiag.errors import HessdiagError
+from hessdiag.results.findings import Finding
+from hessdiag.results.init_check import InitCheck
+from hessdiag.results.init_check import cells as scheme_cells
+from hessdiag.results.report import COLUMNS, Report, cells
+from tests.synthetic import build_block, build_report
+from tests.view.test_init_check import build_check, build_sweep
+
+VOID = {"meta", "br", "hr", "img", "source", "wbr", "input", "link"}
+SVG = "data:image/svg+xml;base64,"
+HOSTILE = (
+    "<script>alert(1)</script>.weight",
+    "a&b\"c'.weight",
+    "</script><img src=x onerror=alert(1)>.weight",
+    "<!--.weight",
+    "$\\frac{x$.weight",
+    "x\x07\u202ey\ud800.weight",
+    "{{ 7*7 }}.weight",
+    "a#b url(#c).weight",
+    '"><svg onload=alert(1)>.bias',
+)
+
+
+@dataclass
+class Page(HTMLParser):
+    """Every element with its attributes, and the text inside each tag; a tag that is not closed in turn fails."""
+
+    source: str
+    elements: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    open: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.feed(self.source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"an attribute of <{tag}> stands twice: {names}"
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        raise AssertionError(f"<{tag} /> is no HTML")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag in set(self.open):
+            self.texts.setdefault(tag, []).append(data)
+
+    def text(self, tag: str = "body") -> str:
+        return " ".join("".join(self.texts.get(tag, [])).split())
+
+
+def several() -> Report:
+    names = ("conv1.weight", "conv1.bias", "gate.scale", "fc.weight")
+    return build_report([build_block(name, avg_sq_singular_value=1.0 + i) for i, name in enumerate(names)])
+
+
+def hostile() -> Report:
+    blocks = [build_block(name, avg_sq_singular_value=1.0 + i) for i, name in enumerate(HOSTILE)]
+    return build_report(
+        blocks,
+        model="<b>&\"'{{ model }}",
+        init="</title><script>",
+        loss="<i>",
+        data="<!--",
+        method_reason="</dd>",
+        skipped=((HOSTILE[0], HOSTILE[2]), (HOSTILE[2], "</td>"), (HOSTILE[5], HOSTILE[5])),
+        versions={"<u>": "</script>"},
+    )
+
+
+def awkward() -> dict[str, Report]:
+    undefined = dict.fromkeys(("gamma", "nu", "ratio", "relative_ratio", "avg_sq_singular_value"), math.nan)
+    many = [build_block(f"layers.{i}.weight", avg_sq_singular_value=2.0**i) for i in range(20)]
+    short = [replace(block, stderr=1.0, ended="budget", products=400) for block in several().blocks]
+    return {
+        "several": several(),
+        "hostile": hostile(),
+        "none": build_report([]),
+        "biases alone": build_report([build_block("a.bias")]),
+        "one": build_report([build_block("a.weight")]),
+        "dollars": build_report([build_block("a$x^2$b.weight")]),
+        "undefined": build_report([build_block("a.weight", **undefined), build_block("b.weight")]),
+        "zero": build_report([build_block("a.weight", avg_sq_singular_value=0.0), build_block("b.weight")]),
+        "nowhere": build_report([build_block(n, avg_sq_singular_value=0.0) for n in ("a.weight", "b.weight")]),
+        "overflow": build_report([build_block("a.weight", avg_sq_singular_value=math.inf), build_block("b.weight")]),
+        "many": build_report(many),
+        "budget": build_report(short, method="probe", matrix="hessian", per="batch"),
+    }
+
+
+AWKWARD = awkward()
+
+
+def hostile_check() -> InitCheck:
+    check = build_check(3, widths=build_sweep())
+    schemes = [replace(s, setups=replace(s.setups, init=f"</script><b onclick=x>{s.init}")) for s in check.schemes]
+    return replace(check, init=schemes[0].init, schemes=tuple(schemes))
+
+
+CHECKS = {
+    "check": lambda: build_check(4, widths=build_sweep()),
+    "one init": lambda: build_check(1),
+    "bad": hostile_check,
+}
+PAGES = (*AWKWARD, *CHECKS)
+
+
+@cache
+def page_of(name: str) -> str:
+    return to_html(AWKWARD[name] if name in AWKWARD else CHECKS[name]())
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_is_well_formed_and_loads_and_runs_nothing(name: str) -> None:
+    page = Page(page_of(name))
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    referred = [a["href"].removeprefix("#") for _, a in page.elements if "href" in a]
+    referred += [a["aria-labelledby"] for _, a in page.elements if "aria-labelledby" in a]
+    assert set(referred) <= set(ids)
+    for tag, attributes in page.elements:
+        assert tag not in {"script", "link", "svg", "iframe", "object", "embed", "base", "form", "foreignobject"}
+        assert not [key for key in attributes if key.startswith("on") or key in {"srcset", "action", "data"}]
+        assert re.match(r"#|$", attributes.get("href", ""))
+        assert re.fullmatch(rf"({re.escape(SVG)}[A-Za-z0-9+/=]+)?", attributes.get("src", ""))
+        assert "url(" not in " ".join(attributes.values())
+    assert not re.search(r"@import|url\(|//", page.text("style"))
+    policy = next(a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pictures_are_whole_and_load_and_run_nothing(name: str) -> None:
+    for svg in pictures(page_of(name)):
+        for element in ElementTree.fromstring(svg).iter():
+            tag = element.tag.rpartition("}")[2]
+            assert tag not in {"script", "foreignObject", "a", "metadata", "iframe", "set", "animate"}
+            for key, value in element.attrib.items():
+                assert not key.rpartition("}")[2].startswith("on")
+                if key.rpartition("}")[2] == "href":
+                    assert re.match(r"#|data:image/png;base64,", value)
+                if key != "id":  # which nothing follows
+                    assert "url(" not in value.replace("url(#", "")
+
+
+def pictures(page: str) -> list[bytes]:
+    return [base64.b64decode(found) for found in re.findall(rf'="{re.escape(SVG)}([^"]+)"', page)]
+
+
+def test_names_are_text_wherever_they_stand() -> None:
+    page = Page(page_of("hostile"))
+    body = page.text("tbody")
+    for name in HOSTILE:
+        assert re.sub(r"[\x07\u202e\ud800]", "\ufffd", name) in body
+    assert page.text("title").startswith("<b>&\"'{{ model }}: undecided")
+    assert "</title><script>" in page.text("h1")
+    assert "</script>" in body  # a version
+    assert not {"u", "i"} & {tag for tag, _ in page.elements}
+    assert not re.search("[\x07\u202e\ud800]", page_of("hostile"))
+    for _, attributes in page.elements:
+        assert not any("alert(1)" in value for value in attributes.values())
+    assert "</script><b onclick=x>" in Page(page_of("bad")).text("h1")
+
+
+def test_a_dollar_in_a_name_is_drawn_as_one() -> None:
+    for svg in pictures(page_of("dollars")):
+        text = svg.decode()
+        glyphs = text[text.index("<!-- a$x^2$b -->") :].partition("</g>")[0]  # one outline a letter
+        assert glyphs.count("<use") == len("a$x^2$b")
+
+
+def test_is_read_without_seeing() -> None:
+    page = Page(page_of("several"))
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("h1") == 1
+    assert ("html", {"lang": "en-GB"}) in page.elements
+    assert all("scope" in attributes for tag, attributes in page.elements if tag == "th")
+    drawn = [attributes for tag, attributes in page.elements if tag == "img"]
+    assert [a["alt"] for a in drawn] == ["Map of the size of every pair of weights", "γ, σ² and ν of every layer"]
+    assert all(int(a["width"]) > 0 for a in drawn)
+    assert tags.count("figcaption") == tags.count("figure") == 2
+    scrolling = [a for _, a in page.elements if a.get("class") in ("scroll", "plate")]
+    assert all(a["tabindex"] == "0" and (a.get("aria-label") or a.get("aria-labelledby")) for a in scrolling)
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_says_what_the_text_table_says(name: str) -> None:
+    report, page = AWKWARD[name], Page(page_of(name))
+    assert report.verdict.balance.sentence.split("x\x07")[0] in page.text("p")
+    assert all(column in page.text("thead") for column in COLUMNS)
+    body = page.text("tbody")
+    for block in report.blocks:
+        assert all(text in body for text in cells(block)[1:])
+    if report.loss != "<i>":
+        assert " ".join(report.header()[0].split()) in page.text("p")
+    assert f"seed{report.seed}" in body
+
+
+def test_says_what_was_left_out() -> None:
+    assert "Every parameter is a row of the table" in page_of("several")
+    left_out = to_html(replace(several(), skipped=(("norm.weight", "normalisation layers are not blocks"),)))
+    assert "normalisation layers are not blocks" in left_out
+    assert "Every parameter is a row of the table" not in left_out
+
+
+def test_cells_hold_all_digits() -> None:
+    known = {"activation_scaling": 0.1 + 0.2, "gamma": 1 / 3, "nu": math.nan}
+    page = Page(to_html(build_report([build_block("a.weight", **known)])))
+    titles = [a["title"] for tag, a in page.elements if tag == "td" and "title" in a]
+    assert {"0.30000000000000004", "0.3333333333333333"} <= set(titles)
+    assert "undefined" in titles
+
+
+def test_a_finding_leads_to_its_blocks_and_is_explained() -> None:
+    words = {"severity": "note", "message": "m", "advice": "a", "value": 36.6, "threshold": 4.0}
+    findings = tuple(Finding(rule=rule, blocks=("fc.weight", "x"), **words) for rule in (*CATALOGUE, "HD999"))
+    page = Page(to_html(replace(several(), findings=findings)))
+    links = [a["href"] for tag, a in page.elements if tag == "a"]
+    assert links == ["#row-3"] * len(findings)
+    assert [a for tag, a in page.elements if tag == "details"] == [{}] * len(CATALOGUE)  # closed; none for HD999
+    summaries, explained = page.text("summary"), page.text("dd")
+    for rule, entry in CATALOGUE.items():
+        assert f"Why {rule}: {entry.title}" in summaries
+        assert all(text in explained for text in entry.parts.values())
+    assert "36.6; threshold 4.00" in explained
+
+
+def test_a_check_has_its_ranking_layers_and_widths() -> None:
+    check, page = CHECKS["check"](), Page(page_of("check"))
+    body = page.text("tbody")
+    assert check.verdict in page.text("p")
+    assert f"{check.init} (asked about)" in body
+    for scheme in check.schemes:
+        assert all(text in body for text in scheme_cells(scheme))
+    assert [tag for tag, _ in page.elements].count("figure") == 2
+    assert "2×" in page.text("thead")
+    assert [tag for tag, _ in Page(page_of("one init")).elements].count("figure") == 1
+
+
+def test_is_written_whole_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessdiag.view.html.report_page", lambda report: page_of("several"))
+    assert to_html(several(), tmp_path / "page.html") == page_of("several")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page_of("several")
+    with pytest.raises(HessdiagError, match="cannot write"):
+        to_html(several(), tmp_path / "missing" / "page.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_needs_no_torch() -> None:
+    code = (
+        "import sys; from tests.synthetic import build_block, build_report;"
+        "to_html(build_report([build_block('a.weight')])); assert 'torch' not in sys.modules"
+    )
+    root = Path(hessdiag.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
