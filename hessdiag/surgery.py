@@ -1,11 +1,9 @@
 """Fixed multipliers put into a finished network without editing its code (Sections 6.2, 7, 8.1 of arXiv 1906.04267).
 
-A multiplier is a `hessdiag.scale.Scale` that becomes a child of the layer whose input (`input_scale`) or output
-(`output_scale`) it multiplies, and a hook of that layer calls it; in an `nn.Sequential` it is simply the first or the
-last child. So it is saved in the `state_dict`, moves and is
-copied with the network, and the names of all parameters stay as they were. `undo` takes all of them out again.
-
-To load a `state_dict` that has multipliers, put them in first, with any factors.
+A multiplier is a `Scale` that becomes a child of the layer whose input (`input_scale`) or output (`output_scale`) it
+multiplies, and a hook of that layer calls it; in an `nn.Sequential` it is the first or the last child. So it is saved
+in the `state_dict`, moves and is copied with the network, and the names of all parameters stay as they were. `undo`
+takes all of them out again. To load a `state_dict` that has multipliers, put them in first, with any factors.
 """
 
 from __future__ import annotations
@@ -23,11 +21,43 @@ from hessdiag.init import typical_kernel
 from hessdiag.network.blocks import parameter_at, parameter_slots
 from hessdiag.network.layers import CONVOLUTIONS, TRANSPOSED, fans, initialised_layers, is_linear, stores_inputs_first
 from hessdiag.network.preserve import preserve_state
-from hessdiag.scale import Scale
 from hessdiag.scaling import balancing_input_scale, kernel_correction
 
 INPUT, OUTPUT = "input_scale", "output_scale"
 STANDARD_DEVIATION = 0.05  # of the outputs, "gives the best results" (Section 11.2)
+
+
+class Scale(nn.Module):
+    """x -> factor · x. The factor is a buffer: saved in `state_dict`, moved with the module, never trained.
+
+    Both the forward and the backward signal are multiplied by the factor, so that the activation scaling ς, and with it
+    the balance of all layers, stays as it is (Table 1 of arXiv 1906.04267); the size of the signal changes.
+
+    Args:
+        factor: finite and not 0.
+
+    Raises:
+        HessdiagError: the factor is 0, infinite or NaN.
+
+    >>> Scale(0.5)(torch.tensor([2.0, 4.0]))
+    tensor([1., 2.])
+    """
+
+    factor: Tensor
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        if not math.isfinite(factor) or factor == 0:
+            raise HessdiagError(f"factor {factor!r}: a fixed multiplier is finite and not 0")
+        self.register_buffer("factor", torch.tensor(float(factor)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply; any shape in, the same out."""
+        return x * self.factor
+
+    def extra_repr(self) -> str:
+        """Show the factor, in torch's way of printing a module."""
+        return f"{float(self.factor):.6g}"
 
 
 class InsertedScale(Scale):
@@ -279,22 +309,19 @@ def _fan_in_and_kernel(module: nn.Module) -> tuple[float, float]:
 
 
 def _first_reading(model: nn.Module, inputs: Inputs, layer: str | None) -> tuple[str, float]:
-    """Path of the first layer, and E[x²] of what it reads."""
+    """Path of the first layer that runs, or of `layer`, and E[x²] of its input."""
     layers = dict(initialised_layers(model))
     if layer is not None and layer not in layers:
         hint = did_you_mean(layer, layers, otherwise="name a linear or convolutional layer")
         raise HessdiagError(f"{layer!r} is no linear or convolutional layer of the model: {hint}")
+    paths = {id(module): path for path, module in layers.items() if layer in (None, path)}
     seen: list[tuple[str, float]] = []
-    handles = [
-        layers[path].register_forward_hook(
-            lambda module, args, kwargs, output, path=path: seen.append(
-                (path, float((args[0] if args else next(iter(kwargs.values()))).double().square().mean()))
-            ),
-            with_kwargs=True,
-        )
-        for path in layers
-        if layer in (None, path)
-    ]
+
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = args[0] if args else next(iter(kwargs.values()))
+        seen.append((paths[id(module)], float(x.double().square().mean())))
+
+    handles = [layers[path].register_forward_pre_hook(note, with_kwargs=True) for path in paths.values()]
     try:
         with preserve_state(model, seed=0), torch.no_grad():
             Batch.of(inputs, None).call(model)
@@ -302,7 +329,6 @@ def _first_reading(model: nn.Module, inputs: Inputs, layer: str | None) -> tuple
         for handle in handles:
             handle.remove()
     if not seen:
-        raise HessdiagError(
-            f"no linear or convolutional layer ran{f' at {layer!r}' if layer else ''}: nothing to scale"
-        )
+        where = f" at {layer!r}" if layer else ""
+        raise HessdiagError(f"no linear or convolutional layer ran{where}: nothing to scale")
     return seen[0]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hessdiag import diagnose, init, surgery
 from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, mlp
-from hessdiag.scale import Scale
+from hessdiag.surgery import Scale
 from tests.networks import BUILDERS, build
 
 
@@ -320,3 +320,27 @@ def test_weights_that_cannot_be_rescaled_are_refused_and_stay(name: str, factor:
         surgery.rescale_weight(model, name, factor)
     assert everything(model) == before[0]
     assert all(torch.equal(before[1][key], value) for key, value in model.state_dict().items())
+
+
+def test_a_scale_multiplies_forward_and_backward() -> None:
+    x = torch.tensor([1.0, -2.0], requires_grad=True)
+    y = Scale(3.0)(x)
+    assert y.tolist() == [3.0, -6.0]
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+def test_a_factor_is_saved_and_never_trained() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), Scale(0.25))
+    other = nn.Sequential(nn.Linear(2, 2), Scale(1.0))
+    assert len(list(model.parameters())) == 2
+    other.load_state_dict(model.state_dict())
+    assert float(other[1].factor) == 0.25
+    assert repr(other[1]) == "Scale(0.25)"
+
+
+@pytest.mark.parametrize("factor", [0.0, math.nan, math.inf])
+def test_factors_of_a_scale_that_cannot_be_are_refused(factor: float) -> None:
+    with pytest.raises(HessdiagError, match="a fixed multiplier is finite and not 0"):
+        Scale(factor)

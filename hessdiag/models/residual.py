@@ -38,7 +38,7 @@ from torch import Tensor, nn
 
 from hessdiag.errors import HessdiagError
 from hessdiag.init import geometric_mean_
-from hessdiag.scale import Scale
+from hessdiag.surgery import Scale
 
 DEPTHS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3)}  # weight layers: blocks of each stage
 EXPANSION = 4
