@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
+import benchmark_growth
+import benchmark_peers
 import peers
 import pytest
 import torch
-from benchmark_peers import error_of, products_needed
-from benchmark_subjects import Subject, lenet
+from alternating import Times, alternate, measured_once
+from benchmark_growth import Exponent
+from benchmark_peers import error_of, lenet, norms, products_needed, reference
 from peers import Task, double_backward_map, torch_func_diagonal, torch_func_map
 from torch import Tensor, nn
 
@@ -54,9 +61,8 @@ def test_the_diagonal_alone_is_that_of_the_map(task: Task) -> None:
 
 
 def test_the_reference_is_what_hessdiag_finds() -> None:
-    subject: Subject = lenet(3, CPU)
-    ratios = subject.exact_map() / subject.reference()
-    assert error_of([ratios])["most"] < 1e-4
+    _, own = lenet(3, CPU)
+    assert error_of([norms(own, method="exact") / reference(own)])["most"] < 1e-4
 
 
 def test_a_peer_that_is_not_there_is_skipped_with_a_word() -> None:
@@ -75,21 +81,10 @@ def test_products_for_the_median_follow_from_the_spread_of_single_ones() -> None
     torch.manual_seed(0)
     pool = 1 + 0.3 * torch.randn(4000, 2, 2)
     expected = (0.6745 * 0.3 / 0.05) ** 2  # median of |N(0, σ²/M)| is 0.05
-    found = products_needed(pool.flatten(1), pool, worst=False)
-    assert found == [found[0]] * 2
-    assert abs(found[0] - expected) <= 0.2 * expected
-    assert products_needed(3 * pool.flatten(1), pool, worst=False) == found  # noise, no bias
-    assert products_needed(torch.ones(10, 4), pool, worst=False) == [2, 2]
-
-
-def test_products_for_the_worst_follow_from_variances_block_by_block() -> None:
-    torch.manual_seed(0)
-    spread = torch.tensor([[0.5, 0.1], [0.1, 0.2]], dtype=torch.float64)
-    pool = 1 + spread * torch.randn(4000, 2, 2, dtype=torch.float64)
-    for asked in (pool.flatten(1), pool.diagonal(dim1=1, dim2=2)):  # σ²/0.05²
-        assert products_needed(asked, pool, worst=True) == pytest.approx([100, 16], rel=0.1)
-    pool[:, 0, 1] = pool[:, 1, 0] = 1 + 0.4 * torch.randn(4000, dtype=torch.float64)
-    assert products_needed(pool.flatten(1), pool, worst=True) == pytest.approx([100, 64], rel=0.1)
+    found = products_needed(pool.flatten(1))
+    assert abs(found - expected) <= 0.2 * expected
+    assert products_needed(3 * pool.flatten(1)) == found  # noise, no bias
+    assert products_needed(torch.ones(10, 4)) == 2
 
 
 def test_errors_are_over_all_entries() -> None:
@@ -97,3 +92,55 @@ def test_errors_are_over_all_entries() -> None:
     assert math.isclose(found["median"], 0.1, rel_tol=1e-5)
     assert math.isclose(found["most"], 0.3, rel_tol=1e-5)
     assert math.isclose(found["worst"], math.sqrt((0.2**2 + 0.3**2) / 2), rel_tol=1e-5)
+
+
+def test_what_is_measured_is_not_measured_again(tmp_path: Path, capsys) -> None:
+    path, asked = tmp_path / "new" / "kept.json", []
+
+    def measure(name: str) -> dict[str, str]:
+        asked.append(name)
+        if name == "b" and asked.count("b") == 1:
+            subprocess.run([sys.executable, "-c", "raise SystemExit('no memory')"], check=True, stderr=-1, text=True)
+        return {"of": name}
+
+    items = {name: lambda name=name: measure(name) for name in "abc"}  # type: ignore[misc]
+    assert measured_once(path, "a schema", items) == {"a": {"of": "a"}, "c": {"of": "c"}}
+    assert capsys.readouterr().err.splitlines()[2] == "b failed with exit status 1: no memory"
+    assert measured_once(path, "a schema", items) == {name: {"of": name} for name in "abc"}
+    assert asked == ["a", "b", "c", "b"]
+
+
+def test_functions_take_turns_between_gradients() -> None:
+    called = []
+    functions = {name: lambda name=name: called.append(name) for name in ("gradient", "a", "b")}  # type: ignore[misc]
+    times = alternate(functions, turns=2, device=CPU)
+    assert called == ["gradient", "a", "b", *["gradient", "a", "gradient", "b", "gradient"] * 2]
+    assert {len(values) for values in times.seconds.values()} == {2}
+
+
+def test_ratios_are_turn_by_turn() -> None:
+    times = Times({"gradient": [1.0, 2.0, 4.0], "a": [3.0, 2.0, 8.0]})
+    spread = times.gradients("a")
+    assert (spread.median, spread.least, spread.most) == (2.0, 1.0, 3.0)
+
+
+def test_an_exponent_and_its_error_are_those_of_least_squares() -> None:
+    sizes, values = [2.0, 4.0, 8.0, 16.0, 32.0], [1.0, 2.3, 3.9, 8.8, 15.0]
+    x, y = (torch.tensor(each, dtype=torch.float64).log() for each in (sizes, values))
+    A = torch.stack([x, torch.ones(5, dtype=torch.float64)], dim=1)
+    slope = torch.linalg.lstsq(A, y.unsqueeze(1)).solution.squeeze(1)
+    variance = (y - A @ slope).square().sum() / 3 * torch.linalg.inv(A.T @ A)[0, 0]
+    found = Exponent.fit(sizes, values)
+    assert found.value == pytest.approx(float(slope[0]), abs=1e-10)
+    assert found.stderr == pytest.approx(float(variance.sqrt()), abs=1e-10)
+
+
+def test_committed_results_are_drawn() -> None:
+    figures = Path(__file__).parents[2] / "figures"
+    peers_items, growth = (
+        json.loads((figures / name).read_text())["items"] for name in ("benchmark_peers.json", "growth.json")
+    )
+    assert any("BackPACK" in line for line in benchmark_peers.lines_of(peers_items))
+    assert benchmark_peers.draw(peers_items).axes
+    assert "Beyond the gradient" in benchmark_growth.table_of(growth)
+    assert len(benchmark_growth.draw(growth, "a line").axes) >= len(growth)

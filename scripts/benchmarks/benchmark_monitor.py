@@ -5,7 +5,7 @@ step that takes m plain steps costs (m − 1) / interval of the training time wh
 which is how Cockpit (arXiv 2102.06604) states its cost. Then two trainings alternate in windows of some steps, one of
 them with a monitor at its defaults: its share is the ratio of their times, from the second measurement on.
 
-    python scripts/benchmark_monitor.py alexnet gpt --json figures/monitor_cost.json
+    python scripts/benchmarks/benchmark_monitor.py alexnet gpt --json figures/monitor_cost.json
 """
 
 import argparse

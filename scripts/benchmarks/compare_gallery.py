@@ -1,7 +1,7 @@
 """Measure how often a comparison names the guilty block first, over the gallery: reports first, then the scores.
 
-python scripts/compare_gallery.py collect --reports FOLDER [--kinds cases,healthy,extra,unseen,variants] [--seeds 3]
-python scripts/compare_gallery.py score --reports FOLDER --out figures/comparison.json
+python scripts/benchmarks/compare_gallery.py collect --reports FOLDER [--kinds cases,...] [--seeds 3]
+python scripts/benchmarks/compare_gallery.py score --reports FOLDER --out figures/comparison.json
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 LANGUAGE = (128, 192, 256)  # smaller than the gallery's own: a language model's outputs are what takes time

@@ -1,6 +1,6 @@
 """How costs grow with batch size, outputs, blocks, width and tokens: exponents, with their standard errors.
 
-    OMP_NUM_THREADS=1 python scripts/benchmark_growth.py [--quick] [--only NAME ...] [--again] [--out figures]
+    OMP_NUM_THREADS=1 python scripts/benchmarks/benchmark_growth.py [--quick] [--only NAME ...] [--again]
 
 Every turn goes over all sizes of a family and times a gradient, the map of all blocks, and a whole diagnosis. Exponents
 are slopes of least squares through the logarithms of the medians: of seconds, and of gradients, which is what is left
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,17 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from alternating import GRADIENT, Times, alternate
-from benchmark_figure import draw_growth
-from benchmark_journal import BenchmarkJournal, Item, machine, run_items
-from benchmark_subjects import Subject
-from floors import measure_peak
+from alternating import GRADIENT, Times, alternate, machine, measured_once
 from growth_networks import FAMILIES, Growing
+from matplotlib.figure import Figure
+from peers import Task
 
 import hessdiag
-from hessdiag.plots.frame import save
-from hessdiag.results.text_table import make_table, plain_text
 
+Item = dict[str, Any]
 NAMES = (GRADIENT, "map", "whole")
 ALLOWED = 0.2  # beyond the gradient's own growth, with the number of blocks
 
@@ -72,7 +68,7 @@ def measure(family: Growing, *, sizes: Sequence[int], turns: int, device: torch.
             for name in NAMES:
                 seconds[size][name] += times.seconds[name]
     spreads = {size: Times(each).record() for size, each in seconds.items()}
-    record: Item = {"title": family.title, "machine": machine(device, measure_peak(device)), "sizes": list(sizes)}
+    record: Item = {"title": family.title, "machine": machine(device), "sizes": list(sizes)}
     for unit in ("seconds", "gradients"):
         shown = NAMES if unit == "seconds" else NAMES[1:]
         medians = {name: [spreads[size][name][unit]["median"] for size in sizes] for name in shown}
@@ -86,26 +82,27 @@ def _functions(family: Growing, size: int, device: torch.device) -> tuple[dict[s
     """What is timed, called once to warm up, and the products that the map took; 0 where it is exact."""
     torch.manual_seed(0)
     model, x, targets = family.build(size)
-    subject = Subject.of(f"{family.title} {size}", model.to(device), x.to(device), targets.to(device))
-    task = subject.task
+    task = Task(model.to(device), x.to(device), targets.to(device))
+    diagnose = partial(
+        hessdiag.diagnose, model, task.x, task.targets, loss="cross-entropy", per=family.per, progress=False
+    )
     functions = {
         GRADIENT: task.gradient,
-        "map": partial(subject.map, per=family.per),
-        "whole": partial(hessdiag.diagnose, model, task.x, task.targets, loss="cross-entropy", per=family.per),
+        "map": partial(diagnose, signals=False),
+        "whole": diagnose,
     }
-    functions["whole"]()
-    return functions, max(block.products for block in functions["map"]().diagonal.values())
+    return functions, max(block.products for block in diagnose().blocks)
 
 
 def table_of(items: Mapping[str, Item]) -> str:
     """Exponents of all families: of seconds, and of gradients."""
-    rows = []
+    lines = [f"{'cost against':24}{'sizes':12}" + "".join(f"{name:>16}" for name in (*NAMES, *NAMES[1:]))]
     for item in items.values():
         cells = [Exponent(**item["seconds"]["exponents"][name]) for name in NAMES]
         beyond = [Exponent(**item["gradients"]["exponents"][name]) for name in NAMES[1:]]
-        rows.append((item["title"], f"{item['sizes'][0]}-{item['sizes'][-1]}", *map(str, (*cells, *beyond))))
-    titles = ("cost against", "sizes", "gradient", "map", "whole", "map in gradients", "whole in gradients")
-    return plain_text([make_table(titles, rows), "", line_of(items)])
+        sizes = f"{item['sizes'][0]}-{item['sizes'][-1]}"
+        lines.append(f"{item['title']:24}{sizes:12}" + "".join(f"{each!s:>16}" for each in (*cells, *beyond)))
+    return "\n".join([*lines, "(the last two in gradients)", "", line_of(items)])
 
 
 def line_of(items: Mapping[str, Item]) -> str:
@@ -124,6 +121,27 @@ def line_of(items: Mapping[str, Item]) -> str:
     return f"Beyond the gradient, the L × L map grows with L to the power {parts}; {verdict}"
 
 
+def draw(items: Mapping[str, Item], line: str) -> Figure:
+    """Draw gradients against size, a panel a family; slopes and their standard errors stand above it."""
+    columns = min(4, len(items))
+    rows = -(-len(items) // columns)
+    figure = Figure(layout="constrained", figsize=(2.3 * columns, 2.1 * rows + 0.4))
+    figure.suptitle(line, x=0.01, ha="left", fontsize=8, wrap=True)
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes in panels[len(items) :]:
+        axes.set_visible(False)
+    for axes, item in zip(panels, items.values(), strict=False):
+        for name, marker in (("map", "o"), ("whole", "s")):
+            fitted = Exponent(**item["gradients"]["exponents"][name])
+            values = item["gradients"]["medians"][name]
+            axes.plot(item["sizes"], values, marker=marker, markersize=4, label=f"{name} {fitted}")
+        axes.set_xscale("log", base=2)
+        axes.set(yscale="log", ylabel="gradients")
+        axes.set_title(item["title"], fontsize=8)
+        axes.legend(fontsize=6)
+    return figure
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="four sizes, kept as growth_quick")
@@ -134,21 +152,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("figures"))
     asked = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    journal = BenchmarkJournal(asked.out / f"growth{'_quick' if asked.quick else ''}.json", "hessdiag.growth/1")
+    path = asked.out / f"growth{'_quick' if asked.quick else ''}.json"
     names = asked.only or list(FAMILIES)
-    if asked.again:
-        journal.forget(names)
 
     def run(family: Growing) -> Item:
         sizes = family.sizes[:4] if asked.quick else family.sizes
         return measure(family, sizes=sizes, turns=asked.turns, device=torch.device(asked.device))
 
     items = {name: partial(run, FAMILIES[name]) for name in names}
-    run_items(journal, items, lambda name: print(name, file=sys.stderr, flush=True))
-    held = journal.items()
+    held = measured_once(path, "hessdiag.growth/1", items, again=asked.again)
     shown: dict[str, Any] = {name: held[name] for name in FAMILIES if name in held}
     print(table_of(shown))
-    save(draw_growth(shown, line_of(shown)), journal.path.with_suffix(""))
+    for ending in (".png", ".svg"):
+        draw(shown, line_of(shown)).savefig(path.with_suffix(ending), dpi=200)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -107,3 +113,46 @@ def alternate(
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Describe what times were taken on."""
+    on_gpu = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if on_gpu else _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "clock": clock_of(device)[0],
+    }
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def measured_once(
+    path: Path, schema: str, items: Mapping[str, Callable[[], dict[str, Any]]], *, again: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Measure the items that a file lacks, write it after each, and return all that it holds.
+
+    One whose process fails, as for want of memory, is said and left out.
+    """
+    held = json.loads(path.read_text(encoding="utf-8"))["items"] if path.exists() else {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name, measure in items.items():
+        if name in held and not again:
+            continue
+        print(name, file=sys.stderr, flush=True)
+        try:
+            held[name] = measure()
+        except subprocess.CalledProcessError as error:
+            last = (error.stderr or "").strip().splitlines()[-1:] or ["it said nothing"]
+            print(f"{name} failed with exit status {error.returncode}: {last[0]}", file=sys.stderr)
+            continue
+        text = json.dumps({"schema": schema, "items": held}, indent=1, ensure_ascii=False)
+        path.write_text(text + "\n", encoding="utf-8")
+    return held

@@ -1,10 +1,10 @@
 """One whole diagnosis of a network built from its configuration: time and memory in a fresh process.
 
-    python scripts/whole_diagnosis.py resnet18 diagnose [--turns 1] [--quick] [--device cpu]
+    python scripts/benchmarks/whole_diagnosis.py resnet18 diagnose [--turns 1] [--quick] [--device cpu]
 
 Prints a line of JSON. `gradient` in place of `diagnose` takes gradients only: what the other's memory is compared with.
 Each turn also times gradients before and after. Weights are random: cost does not depend on them, save the effective
-rank, which decides how many directions are drawn. `scripts/benchmark_peers.py` runs both.
+rank, which decides how many directions are drawn. `scripts/benchmarks/benchmark_peers.py` runs both.
 """
 
 from __future__ import annotations

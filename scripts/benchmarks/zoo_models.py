@@ -1,6 +1,6 @@
 """Real architectures, measured by hessdiag and by dense rows of plain autograd, side by side.
 
-    python scripts/zoo_models.py [--only NAME]... [--again]
+    python scripts/benchmarks/zoo_models.py [--only NAME]... [--again]
 
 Every block and every pair of blocks of the Gauss-Newton matrix of each example is compared, and of a few networks of
 the Hessian too. Needs timm, torchvision and transformers. Takes some minutes; results are kept in
@@ -32,7 +32,7 @@ import hessdiag
 from hessdiag.derivatives.losses import RandomQuadratic
 from hessdiag.results.files import write_text
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))  # the oracles are kept in tests
 
 from tests.jacobians import Dense, dense_ggn, dense_hessian  # noqa: E402
