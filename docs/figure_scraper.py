@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from sphinx_gallery.scrapers import figure_rst
 
-from hessdiag.plots import save
+from hessdiag.view.plots import save
 
 
 def scrape(block: tuple[Any, ...], found: dict[str, Any], settings: dict[str, Any]) -> str:

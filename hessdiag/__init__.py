@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hessdiag import calculus, init, models, plots, surgery
+    from hessdiag import calculus, init, models, surgery
     from hessdiag.calculus.prediction import predict
     from hessdiag.diagnosis.check_init import check_init
     from hessdiag.diagnosis.compare import compare
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hessdiag.results.report import BlockReport, Heatmap, Report
     from hessdiag.results.setups import Setups
     from hessdiag.training.monitor import Monitor
+    from hessdiag.view import plots
     from hessdiag.view.html import to_html
 
 __all__ = [
@@ -77,6 +78,7 @@ _HOMES = {
     "Prescription": "diagnosis.prescribe",
 }
 
+_MODULES = {"plots": "view.plots"}  # public modules that live elsewhere
 _MODELS = {  # public names of `hessdiag.models` that live elsewhere
     "ModelSource": "loading.models",
     "Network": "loading.models",
@@ -99,7 +101,7 @@ def __getattr__(name: str) -> Any:
 
         return version("hessdiag")
     if name in __all__:
-        return import_module(f"hessdiag.{name}")
+        return import_module(f"hessdiag.{_MODULES.get(name, name)}")
     raise AttributeError(f"module 'hessdiag' has no attribute {name!r}{_elsewhere(name)}")
 
 

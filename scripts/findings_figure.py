@@ -21,10 +21,9 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 
-from hessdiag import plots  # noqa: E402
-from hessdiag.plots import style  # noqa: E402
-from hessdiag.plots.frame import frame  # noqa: E402
-from hessdiag.plots.ticks import label_decades  # noqa: E402
+from hessdiag.view import plots  # noqa: E402
+from hessdiag.view.plots import style  # noqa: E402
+from hessdiag.view.plots.style import frame, label_decades  # noqa: E402
 
 Data = dict[str, dict[str, list[float]]]
 
@@ -54,7 +53,7 @@ def draw(data: Data) -> Figure:
         axes = figure.subplots()
         for place, rule in enumerate(reversed(rules)):
             _draw_rule(axes, place, AXES[rule], data[rule])
-        axes.axvline(1, color=style.theme().ink, linewidth=1, zorder=0)
+        axes.axvline(1, color="black", linewidth=1, zorder=0)
         axes.set_xscale("log")
         axes.set_xlim(1e-7, 1e7)
         label_decades(axes.xaxis)
@@ -65,11 +64,11 @@ def draw(data: Data) -> Figure:
         axes.tick_params(axis="y", length=0)
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
-        blue, orange = style.theme().lines[:2]
+        blue, orange = style.COLOURS[:2]
         legend: list[Any] = [
             Line2D([], [], color=blue, marker="o", markersize=4, linewidth=1, label="healthy networks, repaired bugs"),
             Line2D([], [], color=orange, marker="D", markersize=5, linestyle="", label="bugs named by the rule"),
-            Line2D([], [], color=style.theme().ink, linewidth=1, label="thresholds, mildest to gravest"),
+            Line2D([], [], color="black", linewidth=1, label="thresholds, mildest to gravest"),
         ]
         note = (
             "numbers beyond the ends of the axis are drawn at them"
@@ -81,7 +80,7 @@ def draw(data: Data) -> Figure:
 
 def _draw_rule(axes: Axes, place: int, axis: tuple[str, tuple[float, ...], bool], part: dict[str, list[float]]) -> None:
     _, thresholds, small_is_bad = axis
-    blue, orange = style.theme().lines[:2]
+    blue, orange = style.COLOURS[:2]
 
     def along(value: float) -> float:
         ratio = thresholds[0] / value if small_is_bad and value > 0 else value / thresholds[0]
@@ -94,7 +93,7 @@ def _draw_rule(axes: Axes, place: int, axis: tuple[str, tuple[float, ...], bool]
     named = [along(v) for v in part["named"]]
     axes.scatter(named, [place] * len(named), s=24, color=orange, marker="D", linewidths=0, zorder=3)
     for threshold in thresholds[1:]:
-        axes.plot([along(threshold)] * 2, [place - 0.3, place + 0.3], color=style.theme().ink, linewidth=1)
+        axes.plot([along(threshold)] * 2, [place - 0.3, place + 0.3], color="black", linewidth=1)
 
 
 def main() -> None:

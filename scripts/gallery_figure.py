@@ -20,10 +20,9 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter  # noqa: E402
 
-from hessdiag import plots  # noqa: E402
-from hessdiag.plots import style  # noqa: E402
-from hessdiag.plots.frame import frame  # noqa: E402
-from hessdiag.plots.ticks import raised  # noqa: E402
+from hessdiag.view import plots  # noqa: E402
+from hessdiag.view.plots import style  # noqa: E402
+from hessdiag.view.plots.style import frame  # noqa: E402
 from tests.gallery import CASES  # noqa: E402
 
 STEM = ROOT / "figures" / "gallery"
@@ -53,7 +52,7 @@ def draw(runs: Sequence[Mapping[str, Any]], window: int) -> Figure:
 
 
 def _draw_case(axes: Axes, name: str, own: Mapping[str, Mapping[str, Any]], window: int) -> None:
-    blue, orange = style.theme().lines[:2]
+    blue, orange = style.COLOURS[:2]
     seen = []
     for variant, colour in (("before", orange), ("after", blue)):
         run = own[variant]
@@ -64,7 +63,7 @@ def _draw_case(axes: Axes, name: str, own: Mapping[str, Mapping[str, Any]], wind
         for curve in smooth:
             axes.plot(steps, curve, color=colour, linewidth=0.5, alpha=0.5)
         mean = np.mean(smooth, axis=0)
-        rate = f"2{raised(round(math.log2(run['rate'])))}"
+        rate = f"2^{round(math.log2(run['rate']))}"
         axes.plot(steps, mean, color=colour, linewidth=1.5, label=f"{variant}, rate {rate}")
         seen.append(mean)
     axes.set_yscale("log")

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from hessdiag import Monitor, init
 from hessdiag.models import StridedLeNet
-from hessdiag.plots import style
-from hessdiag.plots.frame import frame, head, save
-from hessdiag.plots.ticks import label_decades
+from hessdiag.view.plots import style
+from hessdiag.view.plots.style import frame, label_decades, save
 
 SCHEMES = ("fan-in", "fan-out", "arithmetic", "geometric")
 RATES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
@@ -96,7 +95,7 @@ def draw(measured: dict[str, Any]) -> Figure:
         figure = Figure(figsize=(7.2, 4.8))
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         handles = []
-        for scheme, colour in zip(SCHEMES, style.theme().lines, strict=False):
+        for scheme, colour in zip(SCHEMES, style.COLOURS, strict=False):
             own = [run for run in runs if run["scheme"] == scheme]
             steps = [record["step"] / steps_an_epoch for record in own[0]["records"]]
             spreads = np.array([[record["spread/sigma2"] for record in run["records"]] for run in own])
@@ -109,8 +108,8 @@ def draw(measured: dict[str, Any]) -> Figure:
             lower.plot(epochs, np.median(losses, axis=0), color=colour, linewidth=1.6)
         upper.set_yscale("log")
         label_decades(upper.yaxis)
-        head(upper, "Balance", f"σ² of weight blocks, largest over smallest, on {EXAMPLES} examples")
-        head(lower, "Training loss", f"mean of {LAST} steps")
+        upper.set_title(f"Balance\nσ² of weight blocks, largest over smallest, on {EXAMPLES} examples")
+        lower.set_title(f"Training loss\nmean of {LAST} steps")
         lower.set_xlabel("epoch")
         upper.set_ylabel("max/min of σ²")
         lower.set_ylabel("cross-entropy")

@@ -84,7 +84,7 @@ def lr(
     rates = replace(measured, model=model, init=prepared.init, data=prepared.data)
 
     def figures() -> dict[str, Any]:
-        from hessdiag.plots import draw_learning_rates
+        from hessdiag.view.plots import draw_learning_rates
 
         return {"learning-rates": draw_learning_rates(rates)}
 

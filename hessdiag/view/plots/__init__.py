@@ -1,4 +1,4 @@
-"""Figures of a `Report`, `Setups` or an `InitCheck`, as a `matplotlib.figure.Figure`.
+"""Figures of a `Report`, `Setups`, an `InitCheck` or `LearningRates`, as a `matplotlib.figure.Figure`.
 
 Nothing is measured here, and no figure touches pyplot's state or the caller's rcParams.
 """
@@ -6,6 +6,7 @@ Nothing is measured here, and no figure touches pyplot's state or the caller's r
 from hessdiag.view.plots.heatmaps import draw_heatmap, draw_heatmaps
 from hessdiag.view.plots.init_check import draw_init_check, draw_widths
 from hessdiag.view.plots.layers import draw_layers
+from hessdiag.view.plots.learning_rates import draw_learning_rates
 from hessdiag.view.plots.ratios import draw_ratios
 from hessdiag.view.plots.style import caption, save
 
@@ -15,6 +16,7 @@ __all__ = [
     "draw_heatmaps",
     "draw_init_check",
     "draw_layers",
+    "draw_learning_rates",
     "draw_ratios",
     "draw_widths",
     "save",

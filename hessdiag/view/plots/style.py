@@ -17,6 +17,7 @@ from typing import Any
 import matplotlib.style
 import numpy as np
 import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -92,13 +93,15 @@ def context(seaborn_style: str = "ticks") -> Iterator[None]:
         yield
 
 
-def frame(figure: Figure, *, title: str, note: str, compress: bool = False) -> None:
-    """Put the title above and the caption below all axes, and let matplotlib lay them out."""
+def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (), compress: bool = False) -> None:
+    """Put the title above, the caption below and the legend beside all axes, and let matplotlib lay them out."""
     width = figure.get_figwidth()
     titled = textwrap.fill(printable(title), int(13 * width))
     figure.suptitle(titled, x=0.01, ha="left", fontsize=TITLE, weight="bold")
     noted = "\n".join(_lines(note.split(" · "), int(19 * width)))
     figure.supxlabel(noted, x=0.01, ha="left", fontsize=SMALL, color=MUTED)
+    if legend:
+        figure.legend(handles=list(legend), loc="outside right upper")
     figure.set_layout_engine("compressed" if compress else "constrained")
     vars(figure)["_repr_png_"] = partial(_in_notebook, figure)  # shown also where pyplot was never imported
 

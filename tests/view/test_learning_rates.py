@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from hessdiag import plots
 from hessdiag.results.learning_rates import LearningRate, LearningRates
+from hessdiag.view import plots
 
 
 def rates(**each: LearningRate) -> LearningRates:

@@ -9,10 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from hessdiag.plots import style
-from hessdiag.plots.frame import frame
-from hessdiag.plots.ticks import label_decades
 from hessdiag.results.learning_rates import NAMES, LearningRates
+from hessdiag.view.plots import style
 
 SIZE = (5.6, 2.8)  # inches
 MARGIN = 1.6  # factor between the data and the edge of the axis
@@ -23,7 +21,7 @@ def draw_learning_rates(rates: LearningRates) -> Figure:
 
     Steps along which the fresh batch's loss does not fall have no dot.
     """
-    colours = dict(zip(rates, style.shades(len(rates)), strict=True))
+    colours = dict(zip(rates, style.COLOURS, strict=False))
     with style.context("whitegrid"):
         figure = Figure(figsize=SIZE)
         axes = figure.subplots()
@@ -39,7 +37,7 @@ def draw_learning_rates(rates: LearningRates) -> Figure:
         measured = f"dots: where the quadratic model of {batch} is lowest along the step"
         settings = (rates.loss, rates.init, *([rates.data] if rates.data else []))
         note = " · ".join((measured, "lines: the learning rate that follows", *settings))
-        frame(figure, title=f"Learning rates of {rates.model} along virtual steps", note=note, legend=legend)
+        style.frame(figure, title=f"Learning rates of {rates.model} along virtual steps", note=note, legend=legend)
     return figure
 
 
@@ -56,5 +54,5 @@ def _set_limits(axes: Axes, rates: LearningRates) -> None:
     drawn = [each for rate in rates.values() for each in (*rate.steps, rate.value) if each > 0]
     if drawn:
         axes.set_ylim(min(drawn) / MARGIN, max(drawn) * MARGIN)
-    label_decades(axes.yaxis)
+    style.label_decades(axes.yaxis)
     axes.set_xlim(0.5, max((1, *(len(rate.steps) for rate in rates.values()))) + 0.5)
