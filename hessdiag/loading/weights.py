@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import missing_file
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")
-PREFIXES = ("module.", "_orig_mod.")  # of DataParallel, and of torch.compile; others are found by what they hold
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,10 @@ def read_checkpoint(path: str, *, key: str = "") -> Checkpoint:
     wrong = [str(key) for key, value in content.items() if not isinstance(value, Tensor) or not isinstance(key, str)]
     if wrong or not content:
         held = f"{few(wrong)}, which are not tensors" if wrong else "nothing"
-        advice = _advice_of_entries(content) or "save model.state_dict(), tensors by name"
+        entries = [str(key) for key, value in content.items() if isinstance(value, Mapping) and _holds_tensors(value)]
+        advice = "save model.state_dict(), tensors by name"
+        if entries:
+            advice = f"name the network as in --weights FILE:KEY, one of {few(entries, 8)}"
         raise HessdiagError(f"{label} holds {held}: {advice}")
     _check_values(content, label)
     return Checkpoint(path, content, tuple(f"took what is under {key!r}" for key in unwrapped))
@@ -79,7 +81,7 @@ def load_checkpoint(module: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...
         HessdiagError: names or shapes do not fit; the module is as it was.
     """
     own = {key: value for key, value in module.state_dict(keep_vars=True).items() if isinstance(value, Tensor)}
-    tensors, notes = _without_prefixes(checkpoint.tensors, own)
+    tensors, notes = _without_prefix(checkpoint.tensors, list(own))
     loaded = {id(own[key]) for key in tensors if key in own}
     missing = [key for key, value in own.items() if key not in tensors and id(value) not in loaded]  # tied ones are in
     unexpected = [key for key in tensors if key not in own]
@@ -122,16 +124,6 @@ def _entry(content: Any, key: str, label: str) -> dict[str, Any]:
     raise HessdiagError(f"{label} has no entry {key!r}; {known}" + (f", {hint}" if hint else ""))
 
 
-def _advice_of_entries(content: Mapping[Any, Any]) -> str:
-    """Which entries of a file might be the network."""
-    found = [str(key) for key, value in content.items() if isinstance(value, Mapping) and _tensors_in(value)]
-    return f"name the network as in --weights FILE:KEY, one of {few(found, 8)}" if found else ""
-
-
-def _tensors_in(entry: Mapping[Any, Any]) -> bool:
-    return bool(entry) and all(isinstance(value, Tensor) for value in entry.values())
-
-
 def _read_safetensors(path: str, label: str) -> dict[str, Tensor]:
     try:
         return load_file(path)
@@ -163,40 +155,27 @@ def _check_values(tensors: Mapping[str, Tensor], label: str) -> None:
             raise HessdiagError(f"{label}: {key!r} holds NaN or infinite values, take an earlier checkpoint")
 
 
-def _without_prefixes(tensors: Mapping[str, Tensor], own: Iterable[str]) -> tuple[Mapping[str, Tensor], list[str]]:
-    """Strip what wrapping modules put before every name, unless the network's own names have it too."""
-    notes = []
-    own = list(own)
-    stripped = True
-    while stripped:
-        stripped = False
-        for prefix in PREFIXES:
-            if all(key.startswith(prefix) for key in tensors) and not any(key.startswith(prefix) for key in own):
-                tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
-                notes.append(f"left out the prefix {prefix!r}")
-                stripped = True
-    if all(key in tensors for key in own):
-        return tensors, notes
-    return _under_a_prefix(tensors, own, notes)
-
-
-def _under_a_prefix(
-    tensors: Mapping[str, Tensor], own: list[str], notes: list[str]
-) -> tuple[Mapping[str, Tensor], list[str]]:
-    """The one part of a larger module that is the whole network, such as `model.` in a checkpoint of Lightning."""
-    found = sorted({key.removesuffix(own[0]) for key in tensors if own and key.endswith(f".{own[0]}")})
+def _without_prefix(tensors: Mapping[str, Tensor], own: list[str]) -> tuple[Mapping[str, Tensor], list[str]]:
+    """Find the whole network in a larger module, as DataParallel, torch.compile or Lightning save it."""
+    if not own or all(key in tensors for key in own):
+        return tensors, []
+    found = sorted({key.removesuffix(own[0]) for key in tensors if key.endswith(f".{own[0]}")})
     whole = [prefix for prefix in found if all(f"{prefix}{key}" in tensors for key in own)]
     if len(whole) > 1:
         names = " and ".join(repr(prefix.removesuffix(".")) for prefix in whole)
         raise HessdiagError(f"--weights hold the network more than once: name one as in --weights FILE:KEY, {names}")
     if not whole:
-        return tensors, notes
+        return tensors, []
     (prefix,) = whole
     others = [key for key in tensors if not key.startswith(prefix)]
-    notes = [*notes, f"left out the prefix {prefix!r}"]
+    notes = [f"left out the prefix {prefix!r}"]
     if others:
         notes.append(f"left out {len(others)} tensors without it ({few(others)})")
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}, notes
+
+
+def _holds_tensors(entry: Mapping[Any, Any]) -> bool:
+    return bool(entry) and all(isinstance(value, Tensor) for value in entry.values())
 
 
 def _size(tensor: Tensor) -> str:
