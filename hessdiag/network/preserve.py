@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -17,6 +20,8 @@ from hessdiag.network.torch_state import draws_random_numbers, measuring, seeded
 def preserve_state(model: nn.Module, *, seed: int, call: Callable[[], object] | None = None) -> Iterator[None]:
     """Measure inside this context: as `hessdiag.network.torch_state.measuring`, with the model restored afterwards.
 
+    Two threads that measure the same model take turns.
+
     Buffers, `.grad` and what a forward pass keeps in the modules' attributes, or in lists, dicts and caches that these
     hold, are put back. Weights need no copy: nothing in hessdiag writes to them, and a model whose own forward does is
     refused. Buffers do, because a forward pass in training mode updates running statistics.
@@ -29,29 +34,40 @@ def preserve_state(model: nn.Module, *, seed: int, call: Callable[[], object] | 
     Raises:
         HessdiagError: the model's forward pass changes one of its parameters.
     """
-    _check_embeddings(model)
-    versions = {name: parameter._version for name, parameter in model.named_parameters()}
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(measuring(model))
-            stack.enter_context(_put_back(model))
-            for module in model.modules():
-                if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
-                    module.sparse = False  # sparse gradients have few operations; put back with the other attributes
-            if call is None or draws_random_numbers(call):
-                stack.enter_context(seeded_rng(seed))
-            yield
-    except HessdiagError:
-        raise
-    except Exception as error:  # perhaps of a transform that refuses to write
-        _check_unwritten(model, versions, error)
-        if "heckpoint" in str(error) and ".grad()" in str(error):  # the words differ between versions
-            raise HessdiagError(
-                "the model uses reentrant activation checkpointing, which torch differentiates by .backward() alone:"
-                " pass use_reentrant=False to torch.utils.checkpoint.checkpoint, or switch checkpointing off"
-            ) from error
-        raise
-    _check_unwritten(model, versions)
+    with _turn_of(model):
+        _check_embeddings(model)
+        versions = {name: parameter._version for name, parameter in model.named_parameters()}
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(measuring(model))
+                stack.enter_context(_put_back(model))
+                for module in model.modules():
+                    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+                        module.sparse = False  # sparse gradients have few operations; restored with all attributes
+                if call is None or draws_random_numbers(call):
+                    stack.enter_context(seeded_rng(seed))
+                yield
+        except HessdiagError:
+            raise
+        except Exception as error:  # perhaps of a transform that refuses to write
+            _check_unwritten(model, versions, error)
+            if "heckpoint" in str(error) and ".grad()" in str(error):  # the words differ between versions
+                raise HessdiagError(
+                    "the model uses reentrant activation checkpointing, which torch differentiates by .backward() alone:"
+                    " pass use_reentrant=False to torch.utils.checkpoint.checkpoint, or switch checkpointing off"
+                ) from error
+            raise
+        _check_unwritten(model, versions)
+
+
+_turns: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
+_turns_lock = threading.Lock()
+
+
+def _turn_of(model: nn.Module) -> AbstractContextManager[Any]:
+    with _turns_lock:
+        lock: AbstractContextManager[Any] = _turns.setdefault(model, threading.RLock())
+    return lock
 
 
 @contextmanager

@@ -1,9 +1,206 @@
-"""Torch's global random state is set and put back."""
+"""What a measurement changes in the process: little, in one place, and nothing afterwards, also in several threads."""
+
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
 
-from hessdiag.network.torch_state import seed_torch, seeded_rng
+import hessdiag
+from hessdiag.network.preserve import preserve_state
+from hessdiag.network.torch_state import SLOW_VMAP, draws_random_numbers, seed_torch, seeded_rng
+from tests.networks import build
+from tests.unchanged import state_of
+
+KERNELS = ("mm", "addmm", "bmm", "convolution", "linear", "native_batch_norm", "_weight_norm_interface", "gelu")
+FLAGS = {"precision", "mkldnn", "stance", "cudnn"}  # that a measurement sets for the whole process
+
+
+def process_state() -> dict[str, Any]:
+    """Everything outside the model that a measurement could change, as any thread sees it."""
+    functions = {
+        f"{module.__name__}.{name}": value
+        for module in (torch, torch.nn.functional, torch.utils.checkpoint, torch.autograd, torch.func)
+        for name, value in vars(module).items()
+        if callable(value)
+    }
+    backends = torch.backends
+    return {
+        "functions": functions,
+        "kernels": {name: torch._C._dispatch_dump(f"aten::{name}") for name in KERNELS},
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)],
+        "hooks": (sys.excepthook, sys.unraisablehook, sys.displayhook, threading.excepthook, sys.gettrace()),
+        "environment": dict(os.environ),
+        "warnings": [entry for entry in warnings.filters if entry != SLOW_VMAP],
+        "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
+        "defaults": (
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        "attention": (
+            backends.cuda.flash_sdp_enabled(),
+            backends.cuda.math_sdp_enabled(),
+            backends.cuda.mem_efficient_sdp_enabled(),
+            backends.mha.get_fastpath_enabled(),
+        ),
+        "precision": (torch.get_float32_matmul_precision(), backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32),
+        "mkldnn": [getattr(backends.mkldnn, name).fp32_precision for name in ("matmul", "conv", "rnn")],
+        "cudnn": (backends.cudnn.enabled, backends.cudnn.benchmark, backends.cudnn.deterministic),
+    }
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Names of what differs; functions of torch that are imported later are no change."""
+    names = [key for key, value in before.items() if key != "functions" and after[key] != value]
+    functions = before["functions"].items()
+    return names + [name for name, value in functions if after["functions"].get(name) is not value]
+
+
+def thread_state() -> dict[str, Any]:
+    """What torch keeps by thread."""
+    return {
+        "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "function modes": torch.overrides._len_torch_function_stack(),
+    }
+
+
+def in_another_thread(call: Callable[[], Any]) -> Any:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_the_process_is_as_before_during_and_after_a_diagnosis() -> None:
+    """During, as another thread sees it: but for flags that torch has for the whole process, and one warning filter."""
+    model, x = build("mlp")
+    hessdiag.diagnose(model, x)  # torch imports parts of itself when they are called for the first time
+    before, own = process_state(), thread_state()
+    during: list[dict[str, Any]] = []
+    model.register_forward_hook(lambda *_: during.append(in_another_thread(lambda: process_state() | thread_state())))
+    hessdiag.diagnose(model, x)
+    assert len(during) > 2
+    for seen in (during[0], during[len(during) // 2], during[-1]):
+        assert {*changed(before, seen)} <= FLAGS
+        assert seen["gradients"] == (True, False)
+        assert seen["function modes"] == own["function modes"] == 0
+    assert not changed(before, process_state())
+    assert SLOW_VMAP not in warnings.filters
+    assert thread_state() == own
+
+
+def test_two_threads_that_measure_at_once_leave_everything_as_it_was() -> None:
+    """Many times; each finds what it finds alone."""
+    models = [build("mlp"), build("residual"), build("attention"), build("tied")]
+    alone = [hessdiag.diagnose(model, x) for model, x in models]
+    before = process_state()
+    kept = [state_of(model, x) for model, x in models]
+    wrong: list[Any] = []
+
+    def measure(order: list[int]) -> None:
+        try:
+            wrong.extend(k for k in order if hessdiag.diagnose(*models[k]) != alone[k])
+        except BaseException as error:  # of another thread
+            wrong.append(repr(error))
+
+    threads = [threading.Thread(target=measure, args=(order,)) for order in ([0, 2] * 5, [1, 3] * 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong[:3]
+    assert not changed(before, process_state())
+    assert SLOW_VMAP not in warnings.filters
+    assert all(state_of(model, x) == one for (model, x), one in zip(models, kept, strict=True))
+
+
+def trained(steps: int, step_done: Callable[[int], None] = lambda step: None) -> list[Tensor]:
+    """Weights and running statistics of a network that draws at every step."""
+    torch.manual_seed(3)
+    layers = (nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    history = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 6)).square().mean().backward()
+        optimizer.step()
+        history.append(torch.cat([t.detach().flatten().double() for t in model.state_dict().values()]))
+        step_done(step)
+    return history
+
+
+def test_a_training_in_another_thread_is_the_same_step_by_step() -> None:
+    """Its draws, its weights and its running statistics."""
+    expected, (model, x) = trained(40), build("mlp")
+    started, enough, measured = threading.Event(), threading.Event(), []
+
+    def step_done(step: int) -> None:
+        started.set()
+        if step == 20:  # some diagnoses lie between two steps, others around many
+            enough.wait(timeout=60)
+
+    found: list[Tensor] = []
+    thread = threading.Thread(target=lambda: found.extend(trained(40, step_done)))
+    thread.start()
+    started.wait(timeout=60)
+    while thread.is_alive():
+        measured.append(hessdiag.diagnose(model, x))
+        if len(measured) >= 2:
+            enough.set()
+    assert len(measured) >= 2
+    assert len(found) == len(expected)
+    assert all(map(torch.equal, found, expected))
+
+
+class Noisy(nn.Module):
+    """Draws random numbers that it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + 0 * torch.rand(3)
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_the_global_random_state_is_seeded_for_models_that_draw(draws: bool) -> None:
+    model, x = Noisy() if draws else nn.Linear(4, 3), torch.zeros(2, 4)
+    before, states = torch.get_rng_state(), []
+    with preserve_state(model, seed=5, call=lambda: model(x)):
+        states.append(torch.get_rng_state())
+        torch.rand(1) if draws else None
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(states[0], before) != draws
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.randn(2),
+        lambda: nn.Dropout(0.5)(torch.ones(3)),
+        lambda: torch.ones(3).uniform_(),
+        lambda: torch.randperm(4),
+        lambda: nn.LSTM(2, 2, num_layers=2, dropout=0.5)(torch.ones(3, 1, 2)),
+    ],
+)
+def test_a_call_that_would_draw_is_told_and_draws_nothing(call: Callable[[], object]) -> None:
+    before = torch.get_rng_state()
+    assert draws_random_numbers(call)
+    assert torch.equal(torch.get_rng_state(), before)
+    own = torch.Generator().manual_seed(0)
+    assert not draws_random_numbers(lambda: torch.rand(2, generator=own) + nn.Dropout(0.5).eval()(torch.ones(2)))
 
 
 def test_what_is_drawn_is_what_torch_draws(device: str) -> None:
