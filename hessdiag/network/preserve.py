@@ -53,8 +53,8 @@ def preserve_state(model: nn.Module, *, seed: int, call: Callable[[], object] | 
             _check_unwritten(model, versions, error)
             if "heckpoint" in str(error) and ".grad()" in str(error):  # the words differ between versions
                 raise HessdiagError(
-                    "the model uses reentrant activation checkpointing, which torch differentiates by .backward() alone:"
-                    " pass use_reentrant=False to torch.utils.checkpoint.checkpoint, or switch checkpointing off"
+                    "the model uses reentrant activation checkpointing, which torch differentiates by .backward()"
+                    " alone: pass use_reentrant=False to torch.utils.checkpoint.checkpoint, or switch checkpointing off"
                 ) from error
             raise
         _check_unwritten(model, versions)
