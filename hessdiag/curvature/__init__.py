@@ -1,5 +1,1 @@
 """Norms of Hessian and Gauss-Newton blocks: exactly in output space, or by products in weight space."""
-
-from hessdiag.curvature.result import Curvature, Diagonal
-
-__all__ = ["Curvature", "Diagonal"]

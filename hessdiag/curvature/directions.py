@@ -1,57 +1,169 @@
-"""Output directions of each example: a deflation basis that is treated exactly, and random ones orthogonal to it."""
+"""Output directions of each example: random ones, and a deflation basis that is treated exactly.
+
+The basis spans where the weights move the outputs. A random displacement r = Σ s_l r_l of the weights moves them by a
+sample of covariance Σ s_l² K_l, one forward-mode pass each (N. Halko, P. G. Martinsson and J. A. Tropp, arXiv
+0909.4061). With s_l = 1 / √tr(K_l) all blocks weigh alike.
+
+Where a linear layer writes many classes at many positions, as of a language model, a Gaussian direction would take as
+many random numbers, and a third of its backward pass would be this layer's: there directions are drawn classes.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.range_finder import range_basis
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.losses import Loss, sides_of
+from hessdiag.data.memory import is_out_of_memory
+from hessdiag.data.seeds import gaussians, stream
+from hessdiag.derivatives.backward_pass import logits_call, sent_to_blocks, unit_cotangents, watch
+from hessdiag.derivatives.cross_entropy import CrossEntropy
+from hessdiag.derivatives.drawn_classes import DrawnClasses
+from hessdiag.derivatives.functional import FunctionalModel, tangent
+from hessdiag.derivatives.losses import hessian_products, root_products
 from hessdiag.derivatives.problem import Problem
-from hessdiag.execution.seeds import gaussians, stream
-from hessdiag.network.trace import Trace
+from hessdiag.network.blocks import block_parameter
+from hessdiag.network.hooks import Trace
+from hessdiag.network.shapes import NetworkShape
+
+BASIS = 8  # vectors: deep ReLU networks at initialisation have K_l of rank 1 to 3
+SCALED_BY = (8, 2)  # examples, and directions of each, that tell tr(K_l)
+MANY_CLASSES, MANY_POSITIONS = 1024, 16  # from which classes are drawn
 
 
 @dataclass(frozen=True)
 class Directions:
-    """How many output directions to draw: `random` ones, and a deflation basis of `fixed` ones.
+    """How to draw output directions.
 
     Attributes:
-        random, fixed: how many.
-        scales: weights of the blocks in the search for a basis; None where it is all outputs.
-        name: tells the streams of different rounds apart.
+        random: how many random ones.
+        scales: s_l of the blocks, for a basis; without them there is none.
+        name: tells the random streams of different rounds apart.
     """
 
     random: int
-    fixed: int = 0
-    scales: list[float] | None = None
-    name: str = ""
+    scales: tuple[float, ...] = ()
+    name: str = "sketch"
 
-    def cotangents(self, loss: Loss) -> int:
-        """Cotangents of an example."""
-        return (self.random + self.fixed) * sides_of(loss)
+    def fixed(self, outputs: int) -> int:
+        """Vectors of the basis, for so many outputs."""
+        return min(BASIS, outputs) if self.scales else 0
 
-    @property
-    def cost(self) -> int:
-        """Passes through the network, the forward-mode ones that find a basis included."""
-        return self.random + self.fixed * (1 if self.scales is None else 2)
+    def cotangents(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor | DrawnClasses:
+        """What is sent back for a part whose forward pass has been `seen`, the basis first."""
+        if not self.scales:
+            classes = draw_classes(problem, part, seen, count=self.random, seed=seed, name=self.name)
+            if classes is not None:
+                return classes
+        y = seen.y.detach()
+        z = gaussians(seed, f"sketches, {self.name},", part.numbers, (self.random, *y.shape[1:])).to(y)
+        if self.scales:
+            basis = self._basis(problem, part, y, seed)
+            along = torch.einsum("rbn,qbn->qrb", basis.flatten(2), z.flatten(2))
+            z -= torch.einsum("qrb,rbn->qbn", along, basis.flatten(2)).view_as(z)
+            z = torch.cat([basis, z])
+        return both_sides(problem, part, y, z)
 
-    def draw(self, problem: Problem, part: Batch, seen: Trace, seed: int, *, room: int = 0) -> Tensor:
-        """The directions z, (m, B, *out), of a part whose forward pass has been `seen`; the basis first.
+    def _basis(self, problem: Problem, part: Batch, y: Tensor, seed: int) -> Tensor:
+        """Orthonormal vectors (r, B, *out); any that do not depend on the random directions leave no bias."""
+        count = math.prod(y.shape[1:])
+        if count <= BASIS:
+            return unit_cotangents(y)
+        samples = weight_jvps(problem, part, self.scales, BASIS, seed)
+        if problem.loss.has_root:
+            samples = (problem.loss.root_transposed_product(y, part.targets, sample) for sample in samples)
+        Q = torch.linalg.qr(torch.stack([sample.flatten(1) for sample in samples], dim=2)).Q  # (B, N, r)
+        basis: Tensor = Q.permute(2, 0, 1).reshape(Q.shape[2], *y.shape)
+        return basis
 
-        A basis of as many as there are outputs is these. Behind them there is `room` for as many more.
-        """
-        y, scales = seen.y.detach(), self.scales or ()
-        generator = stream(seed, f"weight tangents, {self.name}")
-        basis = range_basis(problem, part, seen, count=self.fixed, scales=scales, generator=generator)
-        shape = (self.random, *y.shape[1:])
-        omega = gaussians(seed, f"sketches, {self.name},", part.numbers, shape, room=room).to(y)
-        if not len(basis):
-            return omega
-        flat, drawn = basis.flatten(2), omega[: self.random]  # (r, B, N)
-        along = torch.einsum("rbn,qbn->qrb", flat, drawn.flatten(2))
-        drawn = drawn - torch.einsum("qrb,rbn->qbn", along, flat).view_as(drawn)
-        return torch.cat([basis, drawn, omega[self.random :]])
+
+def both_sides(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
+    """The cotangents of directions z (q, B, *out): A z where the loss has a root, else z and S z."""
+    if problem.loss.has_root:
+        return root_products(problem.loss, y, part.targets, z)
+    return torch.cat([z, hessian_products(problem.loss, y, part.targets, z)])
+
+
+def range_scales(problem: Problem, outputs: int, seed: int) -> tuple[float, ...]:
+    """s_l of all blocks; none where each example has several output positions, as sequences have: their rank is high.
+
+    None either where the weights have no forward-mode derivative.
+    """
+    examples, count = SCALED_BY
+    squares = [0.0] * len(problem.blocks)
+    for part in problem.batch.narrow(0, examples).chunks(1):
+        seen = watch(problem.model, part, problem.blocks)
+        if seen.y.dim() > 2:
+            return ()
+        z = gaussians(seed, "scales of a basis", part.numbers, (count, *seen.y.shape[1:])).to(seen.y)
+        if problem.loss.has_root:
+            z = root_products(problem.loss, seen.y.detach(), part.targets, z)
+        for number, jacobian in sent_to_blocks(problem.model, part, problem.blocks, seen, z):
+            if jacobian is not None:
+                squares[number] += float(jacobian.gram().diagonal(dim1=1, dim2=2).double().sum())
+    largest = max(squares)
+    scales = tuple(math.sqrt(largest / square) if square > 0 and math.isfinite(square) else 0.0 for square in squares)
+    if outputs <= BASIS or not any(scales):
+        return scales if outputs <= BASIS else ()
+    try:
+        list(weight_jvps(problem, problem.batch.narrow(0, 1), scales, 1, seed))
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        if is_out_of_memory(error):
+            raise
+        return ()
+    return scales
+
+
+def weight_jvps(problem: Problem, part: Batch, scales: Sequence[float], count: int, seed: int) -> Iterator[Tensor]:
+    """J r, (B, *out), for `count` random displacements r of the weights, which all parts share.
+
+    That of a block is an outer product of two random vectors, which is quick to draw, times its s_l.
+    """
+    network = FunctionalModel(problem.model)
+    moving = [(block, scale) for block, scale in zip(problem.blocks, scales, strict=True) if scale > 0]
+    at = {block.name: block_parameter(problem.model, block).detach() for block, _ in moving}
+    generator = stream(seed, "weight tangents")
+    for _ in range(count):
+        along = {}
+        for block, scale in moving:
+            first = block.shape[0] if block.shape else 1
+            one, other = torch.randn(first, generator=generator), torch.randn(block.numel // first, generator=generator)
+            value = at[block.name]
+            along[block.name] = torch.outer(one.to(value) * scale, other.to(value)).view(value.shape)
+        yield tangent(network, at, along, part, forward_mode=True).detach()
+
+
+def may_draw_classes(problem: Problem, shape: NetworkShape) -> bool:
+    """Whether `draw_classes` draws any, as far as the sizes of the network tell."""
+    if shape.returned != shape.outputs or not shape.positions:
+        return False
+    return _may_draw(problem, positions=shape.positions, classes=shape.outputs // shape.positions)
+
+
+def draw_classes(
+    problem: Problem, part: Batch, seen: Trace, *, count: int, seed: int, name: str
+) -> DrawnClasses | None:
+    """`count` cotangents φ with E φφᵀ = S; None where they are to be other ones.
+
+    Drawn where all blocks have a rule, and a linear layer writes the logits of one label at every position.
+    """
+    y, loss = seen.y.detach(), problem.loss
+    positions = y[:1, ..., 0].numel() if y.dim() > 2 else 0
+    if not _may_draw(problem, positions=positions, classes=y.shape[-1]) or logits_call(problem.model, seen) is None:
+        return None
+    assert isinstance(loss, CrossEntropy)
+    weights = loss.label_weights(y, part.targets) if loss.class_dim % y.dim() == y.dim() - 1 else None
+    if weights is None or part.targets is None:
+        return None
+    purpose = f"classes, {name},"
+    return DrawnClasses.draw(y, weights, part.targets, count=count, seed=seed, name=purpose, examples=part.numbers)
+
+
+def _may_draw(problem: Problem, *, positions: int, classes: int) -> bool:
+    if positions < MANY_POSITIONS or classes < MANY_CLASSES or not isinstance(problem.loss, CrossEntropy):
+        return False
+    return all(block.structured and block.kind != "scalar" for block in problem.blocks)

@@ -17,37 +17,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.result import Curvature, Diagonal
+from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward import all_jacobians, block_vjps, trace_blocks, unit_cotangents
-from hessdiag.derivatives.jacobians import Jacobian, concatenate
+from hessdiag.data.sums import Sums, sum_over
+from hessdiag.derivatives.backward_pass import all_jacobians, sent_to_blocks, unit_cotangents, watch
+from hessdiag.derivatives.jacobian_form import Jacobian
 from hessdiag.derivatives.losses import hessian_matrix
 from hessdiag.derivatives.problem import Problem
-from hessdiag.execution.work import ALL_HERE, Result, Work
+from hessdiag.derivatives.summed import concatenate
 from hessdiag.network.blocks import Block
 from hessdiag.results.numbers import Array
 
 
-def exact_per_example(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:
+def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
     """Mean over examples of ‖G_ij^(b)‖_F² for all blocks, `chunk` examples at a time."""
     batch, blocks = problem.batch, problem.blocks
 
-    def measure(part: Batch) -> Result:
-        seen = trace_blocks(problem.model, part, blocks)
+    def measure(part: Batch) -> Sums:
+        seen = watch(problem.model, part, blocks)
         y = seen.y.detach()
         S = hessian_matrix(problem.loss, y, part.targets).double()  # (B, N, N)
         SK = S.new_zeros(part.size, len(blocks), *S.shape[1:])
-        for number, jacobian in block_vjps(problem.model, part, blocks, seen, unit_cotangents(y)):
+        for number, jacobian in sent_to_blocks(problem.model, part, blocks, seen, unit_cotangents(y)):
             if jacobian is not None:
                 SK[:, number] = torch.bmm(S, jacobian.gram().double())
         norms = torch.bmm(SK.flatten(2), SK.transpose(2, 3).flatten(2).mT).sum(dim=0)
         return {"norms": norms.cpu().numpy()}
 
-    norms = work.total("exact blocks", list(batch.chunks(chunk)), measure)["norms"]
+    norms = sum_over(list(batch.chunks(chunk)), measure, step="exact blocks")["norms"]
     return _curvature((norms + norms.T) / (2 * batch.size), blocks)  # equal but for rounding
 
 
-def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> Curvature:
+def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
     """‖G_ij‖_F² of the batch-mean loss for all blocks; `chunk` examples are held against all others at a time."""
     batch, loss, blocks = problem.batch, problem.loss, problem.blocks
 
@@ -57,7 +58,7 @@ def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> C
     whole = [_concatenate([jacobians[i] for _, jacobians in parts]) for i in range(len(blocks))]
     B, N, _ = S.shape
 
-    def panel(part: Batch) -> Result:
+    def panel(part: Batch) -> Sums:
         start, size = part.offset - batch.offset, part.size
         left: list[Tensor] = []
         right: list[Tensor] = []
@@ -72,7 +73,7 @@ def exact_per_batch(problem: Problem, *, chunk: int, work: Work = ALL_HERE) -> C
             right.append(torch.einsum("bicj,cjk->bick", K, S))
         return {"norms": (torch.stack(left).flatten(1) @ torch.stack(right).flatten(1).T).cpu().numpy()}
 
-    norms = work.total("exact panels", list(batch.chunks(chunk)), panel)["norms"]
+    norms = sum_over(list(batch.chunks(chunk)), panel, step="exact panels")["norms"]
     return _curvature((norms + norms.T) / (2 * batch.size**2), blocks)
 
 
@@ -94,9 +95,5 @@ def _concatenate(parts: Sequence[Jacobian | None]) -> Jacobian | None:
 
 
 def _curvature(frobenius_sq: Array, blocks: Sequence[Block]) -> Curvature:
-    """Keep the diagonal of all blocks and the map of the weight blocks."""
-    full = np.maximum(frobenius_sq, 0)
-    diagonal = {block.name: Diagonal(float(full[i, i]), 0.0, 0, "exact") for i, block in enumerate(blocks)}
-    weights = [i for i, block in enumerate(blocks) if block.kind == "weight"]
-    heat = full[weights][:, weights]
-    return Curvature(diagonal, heat, np.zeros_like(heat))
+    value = np.maximum(frobenius_sq, 0)
+    return Curvature.of(blocks, value, np.zeros_like(value), products=0, rtol=None, reason="")

@@ -1,76 +1,130 @@
-"""Run the planned algorithm."""
+"""What to measure, by which algorithm, and the measurement itself."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass, replace
+from typing import Literal, cast
 
-from hessdiag.curvature.batch_cost import check_pairs_fit, examples_together
+from hessdiag.arguments import check_number, check_whole
 from hessdiag.curvature.batch_sketch import sketch_per_batch
-from hessdiag.curvature.classes import may_draw_classes
-from hessdiag.curvature.estimators.stopping import Budget
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
-from hessdiag.curvature.plan import Plan
+from hessdiag.curvature.norms import Curvature
 from hessdiag.curvature.probe import probe
-from hessdiag.curvature.result import Curvature
-from hessdiag.curvature.room import Room
-from hessdiag.curvature.settings import Settings
 from hessdiag.curvature.sketch import sketch_per_example
+from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.problem import Problem
-from hessdiag.execution.memory import Memory
-from hessdiag.execution.work import Work
+from hessdiag.derivatives.products import Matrix
+from hessdiag.errors import HessdiagError
 from hessdiag.network.shapes import NetworkShape
 
+MATRICES = ("ggn", "hessian")
+VIEWS = ("example", "batch")
+METHODS = ("auto", "exact", "sketch", "probe")
 
-def measure_curvature(
-    problem: Problem,
-    how: Plan,
-    shape: NetworkShape,
-    settings: Settings,
-    *,
-    memory: Memory,
-    work: Work,
-) -> Curvature:
-    """Measure the norms of all blocks by the algorithm that `how` names.
+EXACT_OUTPUTS = 128  # per example: one cotangent an output
+EXACT_BATCH_OUTPUTS = 1024  # per batch: Gram matrices of this side take no time to speak of
 
-    Args:
-        problem: what to measure.
-        how: from `settings.plan`.
-        shape: sizes of the network, which decide how many examples fit `memory` bytes at once.
-        settings: which matrix, in which view, how precisely, and the seed of all random directions.
-        memory: bytes of one chunk, and of all.
-        work: carries it out.
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What to measure and how precisely; see `hessdiag.diagnose` for the arguments of the same names.
+
+    Raises:
+        HessdiagError: a value cannot be used; one sentence says why.
     """
-    room = Room(shape, memory, may_draw_classes(problem, shape))
-    if how.method == "sketch" and settings.per == "example":
-        return sketch_per_example(
+
+    matrix: str = "ggn"
+    per: str = "example"
+    method: str = "auto"
+    rtol: float | None = None
+    max_products: int = 400
+    seed: int = 0
+    class_dim: int | None = None
+    output: str | int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("matrix", self.matrix, MATRICES)
+        check_choice("per", self.per, VIEWS)
+        check_choice("method", self.method, METHODS)
+        if self.rtol is not None:
+            check_number("rtol", self.rtol, "pass a relative error above 0, such as 0.05", above=0)
+        check_whole("max_products", self.max_products, least=2)
+        check_whole("seed", self.seed)
+
+    def plan(self, *, outputs: int, batch_size: int) -> Plan:
+        """Pick the algorithm for a network with so many outputs per example.
+
+        A Hessian takes products in weight space. A Gauss-Newton matrix is exact where the outputs are few, those of an
+        example or of the whole batch, and sketched where they are many.
+
+        Raises:
+            HessdiagError: there is no such algorithm.
+        """
+        if self.method == "probe":
+            return Plan("probe", False, "asked for")
+        if self.matrix == "hessian":
+            if self.method == "sketch":
+                raise HessdiagError(
+                    "method 'sketch' is for the Gauss-Newton matrix, not matrix 'hessian': use method 'probe'"
+                )
+            if self.method == "exact":
+                return Plan("exact", False, "asked for: products with every unit vector")
+            return Plan("probe", False, "Hessian products in weight space")
+        if self.method == "exact":
+            return Plan("exact", True, "asked for: Gram matrices in output space")
+        if self.method == "sketch":
+            return Plan("sketch", True, "asked for")
+        count, limit, what = outputs, EXACT_OUTPUTS, f"{outputs} outputs"
+        if self.per == "batch":
+            count, limit = outputs * batch_size, EXACT_BATCH_OUTPUTS
+            what = f"{batch_size} examples x {outputs} outputs"
+        if count <= limit:
+            return Plan("exact", True, f"{what} <= {limit}: Gram matrices in output space")
+        return Plan("sketch", True, f"{what} > {limit}: sketches in output space")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The algorithm and the reason for it.
+
+    Attributes:
+        method: as reported.
+        in_output_space: Gram matrices of output Jacobians, else products in weight space.
+        reason: one clause for the report.
+    """
+
+    method: Literal["exact", "sketch", "probe"]
+    in_output_space: bool
+    reason: str
+
+
+def measure_curvature(problem: Problem, shape: NetworkShape, settings: Settings, memory: MemoryBudget) -> Curvature:
+    """Measure the norms of all blocks by the algorithm that the settings ask for."""
+    plan = settings.plan(outputs=shape.outputs, batch_size=problem.batch.size)
+    rtol, most, seed = settings.rtol, settings.max_products, settings.seed
+    per_example = settings.per == "example"
+    if plan.method == "sketch":
+        sketched = sketch_per_example if per_example else sketch_per_batch
+        found = sketched(problem, shape, memory, rtol=rtol, max_products=most, seed=seed)
+    elif plan.in_output_space:
+        exactly = exact_per_example if per_example else exact_per_batch
+        found = exactly(problem, chunk=shape.chunk(shape.outputs, memory=memory.chunk))
+    else:
+        found = probe(
             problem,
-            outputs=shape.outputs,
-            budget=Budget(settings.rtol, settings.max_products),
-            room=room,
-            seed=settings.seed,
-            work=work,
+            shape,
+            memory,
+            matrix=cast(Matrix, settings.matrix),
+            per=settings.per,
+            exhaustive=plan.method == "exact",
+            rtol=rtol,
+            max_products=most,
+            seed=seed,
         )
-    if how.in_output_space and settings.per == "example":
-        return exact_per_example(problem, chunk=room.examples(shape.outputs), work=work)
-    if how.method == "sketch":
-        check_pairs_fit(shape, problem.loss, memory.total)
-        return sketch_per_batch(
-            problem,
-            outputs=shape.outputs,
-            budget=Budget(settings.rtol, settings.max_products),
-            fit=partial(examples_together, shape, problem, memory=memory.total),
-            seed=settings.seed,
-            work=work,
-        )
-    if how.in_output_space:
-        return exact_per_batch(problem, chunk=shape.chunk(shape.outputs, memory=memory.chunk), work=work)
-    return probe(
-        problem,
-        matrix=settings.kind,
-        per=settings.per,
-        budget=Budget(settings.rtol, settings.max_products, exhaustive=how.method == "exact"),
-        shape=shape,
-        seed=settings.seed,
-        memory=memory.chunk,
-        work=work,
-    )
+    return replace(found, method=plan.method, reason="; ".join(filter(None, (plan.reason, found.reason))))
+
+
+def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not among the choices."""
+    if value not in choices:
+        raise HessdiagError(f"{option} {value!r} is not known: use one of {', '.join(choices)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hessdiag import scaling
-from hessdiag.curvature.result import Curvature
+from hessdiag.curvature.norms import Curvature
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.moments import LayerMoments, Moments
 from hessdiag.network.blocks import Block, block_parameter

@@ -17,9 +17,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.estimators.effective_rank import rank_sums
-from hessdiag.execution.work import Result
-
 AT_ONCE = 2**24  # numbers of a factor, some of which are held at once
 
 
@@ -42,40 +39,27 @@ class PairStatistics:
     size: Tensor
 
 
-def pair_sums(X: Tensor, K: Tensor, *, fixed: int) -> Result:
-    """Sums over examples of Σ_{k≠m} w X_i[k, m] X_j[m, k], for all pairs (i, j) of L blocks, with all that comes of it.
+def pair_sums(X: Tensor, *, fixed: int) -> dict[str, Tensor]:
+    """Sums over examples of `PairStatistics` of all pairs of L blocks, (L, L), and `fourth`, Σ variance².
 
     Args:
         X: (B, L, m, m); the first `fixed` directions are a deflation basis, of weight 1 and without noise.
-        K: (B, L, m, m) Gram matrices, whose rank is asked for.
         fixed: number of directions of the basis.
-
-    Returns:
-        `value`, `variance`, `shared`, `apart` and `size`, (L, L), of `PairStatistics`, and `fourth`, Σ variance²;
-        `trace`, `trace_sq` and `norm_sq`, (L,), of `rank_sums`.
     """
-    parts = [_sums(x, k, fixed) for x, k in zip(_split(X), _split(K), strict=True)]
-    return {key: sum(part[key] for part in parts).cpu().numpy() for key in parts[0]}  # type: ignore[union-attr]
-
-
-def _split(X: Tensor) -> tuple[Tensor, ...]:
-    """Some examples at a time of (B, L, m, m), of which a few copies are made, and numbers of every row of m pairs."""
     _, L, m, _ = X.shape
-    return torch.split(X, max(1, AT_ONCE // (m * L * max(m, L))))
-
-
-def _sums(X: Tensor, K: Tensor, fixed: int) -> dict[str, Tensor]:
-    X, K = X.double(), K.double()
-    pairs = pair_statistics(X, X, fixed)
-    sums = {
-        "value": pairs.estimate,
-        "variance": pairs.variance,
-        "fourth": pairs.variance.square(),
-        "shared": pairs.shared,
-        "apart": pairs.apart,
-        "size": pairs.size,
-    }
-    return {key: each.sum(dim=0) for key, each in sums.items()} | rank_sums(K, fixed=fixed)
+    total: dict[str, Tensor] = {}
+    for some in torch.split(X, max(1, AT_ONCE // (m * L * max(m, L)))):
+        pairs = pair_statistics(some.double(), some.double(), fixed)
+        each = {
+            "value": pairs.estimate,
+            "variance": pairs.variance,
+            "fourth": pairs.variance.square(),
+            "shared": pairs.shared,
+            "apart": pairs.apart,
+            "size": pairs.size,
+        }
+        total = {key: total.get(key, 0) + value.sum(dim=0) for key, value in each.items()}
+    return total
 
 
 def pair_statistics(X: Tensor, Y: Tensor, fixed: int) -> PairStatistics:

@@ -1,4 +1,4 @@
-"""Language models measured along drawn classes: the same numbers, whatever the form of the directions."""
+"""Bases of where weights move the outputs; and language models measured along drawn classes."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,16 @@ import transformers
 from torch import Tensor, nn
 
 import hessdiag
-import hessdiag.curvature.classes as classes
-from hessdiag.curvature.classes import draw_classes, may_draw_classes
+from hessdiag.curvature import directions
+from hessdiag.curvature.directions import Directions, draw_classes, may_draw_classes, range_scales, weight_jvps
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward import trace_blocks
+from hessdiag.derivatives.backward_pass import watch
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.shapes import measure_shapes
+from tests.curvature.problems import problem_of as small_problem
+from tests.networks import BUILDERS, build
 
 TOKENS, VOCABULARY = 16, 1100
 
@@ -58,8 +60,8 @@ def problem_of(model: nn.Module, *, tokens: int = TOKENS, examples: int = 2, voc
 def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: int, drawn: bool) -> None:
     vocabulary = next(model.parameters()).shape[0]
     problem = problem_of(model, tokens=tokens, vocabulary=vocabulary)
-    seen = trace_blocks(model, problem.batch, problem.blocks)
-    found = draw_classes(problem, problem.batch, seen, count=3, seed=0, name="test", examples=problem.batch.numbers)
+    seen = watch(model, problem.batch, problem.blocks)
+    found = draw_classes(problem, problem.batch, seen, count=3, seed=0, name="test")
     assert (found is not None) == drawn
     assert may_draw_classes(problem, measure_shapes(model, problem.batch, problem.blocks)) == drawn
 
@@ -76,10 +78,10 @@ def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch
 
     def reports() -> list[hessdiag.Report]:
         seeds = range(4)
-        return [hessdiag.diagnose(model, *data, loss="cross-entropy", seed=s, rtol=0.1, class_dim=-1) for s in seeds]
+        return [hessdiag.diagnose(model, *data, loss="cross-entropy", seed=s, class_dim=-1) for s in seeds]
 
     drawn = reports()
-    monkeypatch.setattr(classes, "MANY_CLASSES", VOCABULARY + 1)
+    monkeypatch.setattr(directions, "MANY_CLASSES", VOCABULARY + 1)
     gaussian = reports()
     assert drawn[0].blocks[0].avg_sq_singular_value != gaussian[0].blocks[0].avg_sq_singular_value
     for number, block in enumerate(drawn[0].blocks):
@@ -88,3 +90,51 @@ def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch
         errors = [np.sqrt(np.mean([b.stderr**2 for b in some]) / len(some)) for some in both]
         assert abs(values[0] - values[1]) <= 4 * np.hypot(*errors), block.name
         assert both[0][0].nu == pytest.approx(both[1][0].nu, rel=1e-4, nan_ok=True), block.name  # no draws in it
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_displaced_weights_move_the_outputs_as_finite_differences_do(name: str) -> None:
+    model, x = build(name)
+    problem = small_problem(model, x, "mse")
+    scales = [1.0 + number for number in range(len(problem.blocks))]
+    (moved,) = weight_jvps(problem, problem.batch, scales, 1, seed=0)
+    generator = directions.stream(0, "weight tangents")
+    step, before = 1e-6, {key: value.clone() for key, value in model.state_dict().items()}
+    outputs = []
+    named = dict(model.named_parameters())
+    along = {}
+    for block, scale in zip(problem.blocks, scales, strict=True):
+        first = block.shape[0] if block.shape else 1
+        one, other = torch.randn(first, generator=generator), torch.randn(block.numel // first, generator=generator)
+        along[block.name] = scale * torch.outer(one.double(), other.double()).view(named[block.name].shape)
+    for sign in (1, -1):
+        with torch.no_grad():
+            for key, u in along.items():
+                named[key].add_(u, alpha=sign * step)
+            outputs.append(model(x))
+            model.load_state_dict(before)
+    expected = (outputs[0] - outputs[1]) / (2 * step)
+    torch.testing.assert_close(moved, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+def test_the_basis_is_orthonormal_for_every_example_and_spans_a_small_range() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 20, bias=False)).double()  # of the first layer, rank 3
+    model[1].requires_grad_(False)
+    problem = small_problem(model, torch.randn(4, 6, dtype=torch.float64), "mse")
+    scales = range_scales(problem, 20, 0)
+    assert scales[2] < scales[0]  # the last layer moves the outputs most
+    y = problem.batch.call(model).detach()
+    basis = Directions(4, (1.0, 1.0, 0.0))._basis(problem, problem.batch, y, 0)
+    Q = basis.permute(1, 2, 0)  # (B, N, r)
+    torch.testing.assert_close(Q.mT @ Q, torch.eye(8, dtype=torch.float64).expand(4, 8, 8))
+    W = model[1].weight.detach()
+    torch.testing.assert_close(Q @ (Q.mT @ W), W.expand(4, 20, 3))
+
+
+def test_sequences_and_networks_without_forward_mode_have_no_basis() -> None:
+    problem = problem_of(Language())
+    assert range_scales(problem, TOKENS * VOCABULARY, 0) == ()
+    bag = nn.Sequential(nn.EmbeddingBag(9, 5, mode="sum"), nn.Linear(5, 40)).double()
+    few = small_problem(bag, torch.randint(9, (4, 3)), "cross-entropy")
+    assert range_scales(few, 40, 0) in ((), range_scales(few, 40, 0))

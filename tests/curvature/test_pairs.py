@@ -5,8 +5,8 @@ from itertools import permutations, product
 import pytest
 import torch
 
-from hessdiag.curvature.estimators import pairs
-from hessdiag.curvature.estimators.pairs import pair_statistics, pair_sums
+from hessdiag.curvature import pairs
+from hessdiag.curvature.pairs import pair_statistics, pair_sums
 
 
 def matrices(rank: int, size: int = 30):
@@ -42,15 +42,6 @@ def test_a_basis_of_the_range_leaves_no_noise() -> None:
     found = pair_statistics((z.T @ K @ z)[None, None], (z.T @ L @ z)[None, None], Q.shape[1])
     assert float(found.estimate) == pytest.approx(float((K * L).sum()), rel=1e-9)
     assert abs(float(found.variance)) < 1e-12 * float(found.estimate) ** 2
-
-
-def test_rank_statistics_see_the_effective_rank() -> None:
-    K, _ = matrices(3)
-    z = torch.randn(500, 30, 8, dtype=torch.float64)
-    gram = (z.transpose(1, 2) @ K @ z).unsqueeze(1)  # (B, 1, m, m)
-    sums = pair_sums(gram, gram, fixed=0)
-    rank = float(sums["trace_sq"][0] / sums["norm_sq"][0])
-    assert rank == pytest.approx(float(K.trace() ** 2 / (K * K).sum()), rel=0.1)
 
 
 def test_the_variance_of_more_directions_is_foretold() -> None:
@@ -107,8 +98,8 @@ def test_matrix_products_are_sums_over_tuples_of_directions(fixed: int) -> None:
 
 def test_examples_are_summed_whatever_is_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     gram = torch.randn(5, 3, 6, 6, dtype=torch.float64)
-    whole = pair_sums(gram, gram, fixed=1)
+    whole = pair_sums(gram, fixed=1)
     monkeypatch.setattr(pairs, "AT_ONCE", 2 * 3 * 6 * 6)
-    few = pair_sums(gram, gram, fixed=1)
+    few = pair_sums(gram, fixed=1)
     for key, value in whole.items():
         assert few[key] == pytest.approx(value, rel=1e-12), key

@@ -1,1 +1,0 @@
-"""Estimators of squared norms from samples, one published algorithm a file."""

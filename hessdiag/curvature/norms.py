@@ -1,0 +1,129 @@
+"""Squared Frobenius norms of blocks with their standard errors: what every algorithm returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.special import stdtrit
+
+from hessdiag.derivatives.problem import Problem
+from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.results.numbers import Z95, Array
+from hessdiag.results.blocks import Ended
+
+ROUNDING = 16  # rounding of one product, in units of the dtype's eps
+TAILS = 6.0  # how many times fewer degrees of freedom the variance of fourth powers of Gaussians has than of Gaussians
+MARGIN = 1.2  # on the standard error that a first stage foretells
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """Squared Frobenius norm of one diagonal block.
+
+    Attributes:
+        frobenius_sq: ‖G_l‖_F², averaged over examples in the per-example view; without bias, hence below 0 at times.
+        stderr: its standard error for this batch, of which 1.96 reach to either end of a 95 % interval; 0 where exact.
+        products: matrix-vector products spent, per example in the per-example view.
+        ended: see `hessdiag.results.report.BlockReport`.
+    """
+
+    frobenius_sq: float
+    stderr: float
+    products: int
+    ended: Ended
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """Squared Frobenius norms of blocks.
+
+    Attributes:
+        diagonal: by block name, of all kinds.
+        frobenius_sq, stderr: (L, L) arrays over the weight blocks, in the order they were asked for.
+        method, reason: the algorithm that ran, and clauses on it for the report.
+    """
+
+    diagonal: Mapping[str, Diagonal]
+    frobenius_sq: Array
+    stderr: Array
+    reason: str = ""
+    method: str = "exact"
+
+    @classmethod
+    def of(
+        cls, blocks: Sequence[Block], value: Array, stderr: Array, *, products: int, rtol: float | None, reason: str
+    ) -> Curvature:
+        """From (L, L) arrays over blocks of all kinds; without any products they are exact."""
+        diagonal = {}
+        for i, block in enumerate(blocks):
+            ended = how_ended(value[i, i], stderr[i, i], rtol) if products else "exact"
+            diagonal[block.name] = Diagonal(float(value[i, i]), float(stderr[i, i]), products, ended)
+        weights = [i for i, block in enumerate(blocks) if block.kind == "weight"]
+        own = np.ix_(weights, weights)
+        return cls(diagonal, value[own], stderr[own], reason)
+
+
+def how_ended(value: float, stderr: float, rtol: float | None) -> Ended:
+    """What came of the sampling of one block."""
+    if rtol is None:
+        return "sampled"
+    return "rtol" if stderr <= rtol * value else "budget"
+
+
+def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float | None) -> Curvature:
+    """The mean over all examples, from means over batches of `sizes` examples that were measured independently."""
+    if len(parts) == 1:
+        return parts[0]
+    weights = np.array(sizes, dtype=np.float64) / sum(sizes)
+    diagonal = {}
+    for name in parts[0].diagonal:
+        each = [part.diagonal[name] for part in parts]
+        value = float(weights @ [d.frobenius_sq for d in each])
+        stderr = float(np.sqrt(weights**2 @ [d.stderr**2 for d in each]))
+        ended = "exact" if all(d.ended == "exact" for d in each) else how_ended(value, stderr, rtol)
+        diagonal[name] = Diagonal(value, stderr, max(d.products for d in each), ended)
+    maps = np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1)
+    errors = np.sqrt(np.tensordot(weights**2, [part.stderr**2 for part in parts], axes=1))
+    return Curvature(diagonal, maps, errors, parts[0].reason, parts[0].method)
+
+
+def degrees_of_freedom(directions: Array | float, parts: Array | float, *, tails: float = TAILS) -> Array:
+    """Degrees of freedom of a variance that was estimated from so many directions for each of so many equal parts."""
+    return np.asarray(np.maximum((directions + 1) * parts - 2, directions - 1) / tails)
+
+
+def equal_parts(variance: Array, fourth: Array) -> Array:
+    """How many equal parts a sum of variances V would have, (Σ V)² / Σ V², after Welch and Satterthwaite."""
+    return np.divide(variance**2, fourth, out=np.ones_like(variance), where=fourth > 0)
+
+
+def widening(dof: Array | float) -> Array:
+    """Student's 97.5 % quantile over the normal one: an error so much wider makes ± 1.96 of it a 95 % interval.
+
+    >>> widening(np.array([math.inf, 10.0])).round(3)
+    array([1.   , 1.137])
+    """
+    degrees = np.maximum(dof, 0.5)
+    finite = np.where(np.isinf(degrees), 1.0, degrees)
+    return np.asarray(np.where(np.isinf(degrees), 1.0, stdtrit(finite, 0.975) / Z95))
+
+
+def rounding_of(problem: Problem) -> float:
+    """Relative rounding of a norm, in the dtype that the model is in."""
+    return ROUNDING * float(torch.finfo(block_parameter(problem.model, problem.blocks[0]).dtype).eps)
+
+
+def times_wanted(value: Array, stderr: Array, rtol: float) -> float:
+    """How many times the samples of a first stage bring all blocks to `rtol`, where the variance falls like 1/samples.
+
+    Args:
+        value, stderr: (L,), of the first stage.
+        rtol: relative standard error.
+    """
+    lost = stderr >= np.abs(value)  # the estimate is noise: so is what it says of itself
+    relative = np.where(lost, 1.0, stderr / np.where(lost, 1.0, np.abs(value)))
+    relative = relative[np.isfinite(relative) & (stderr > 0)]
+    return float((MARGIN * relative.max(initial=0.0) / rtol) ** 2)

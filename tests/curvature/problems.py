@@ -1,0 +1,29 @@
+"""Small problems for the algorithms that measure curvature."""
+
+import torch
+from torch import Tensor, nn
+
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import resolve_loss
+from hessdiag.derivatives.problem import Problem
+from hessdiag.network.blocks import find_blocks
+
+
+def log_cosh(y: Tensor, t: Tensor | None) -> Tensor:
+    """A loss whose Hessian has no root that is known."""
+    return (y - t).cosh().log().mean()
+
+
+def problem_of(model: nn.Module, x: Tensor, loss: str) -> Problem:
+    """What to measure."""
+    y = model(x).detach()
+    t = targets_of(y, loss)
+    resolved = resolve_loss(log_cosh if loss == "callable" else loss, y=y, targets=t, seed=0)
+    return Problem(model, Batch.of(x, t), resolved, find_blocks(model)[0])
+
+
+def targets_of(y: Tensor, loss: str) -> Tensor | None:
+    generator = torch.Generator().manual_seed(2)
+    if loss == "cross-entropy":
+        return torch.randint(y.shape[1], (len(y),), generator=generator)
+    return None if loss == "random-quadratic" else torch.randn(y.shape, generator=generator, dtype=torch.float64)
