@@ -140,7 +140,7 @@ class _Rounds:
         while each > LEAST and fitting(each) < group:
             each -= 1
         rounds = -(-directions // each)
-        return cls(rounds, max(LEAST, -(-directions // rounds)), group)
+        return cls(rounds, max(LEAST, directions // rounds), group)
 
     @property
     def directions(self) -> int:

@@ -11,8 +11,8 @@ from scipy.special import stdtrit
 
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import Block, block_parameter
-from hessdiag.results.numbers import Z95, Array
 from hessdiag.results.blocks import Ended
+from hessdiag.results.numbers import Z95, Array
 
 ROUNDING = 16  # rounding of one product, in units of the dtype's eps
 TAILS = 6.0  # how many times fewer degrees of freedom the variance of fourth powers of Gaussians has than of Gaussians

@@ -14,6 +14,7 @@ from hessdiag.derivatives.backward_pass import watch
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
+from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import measure_shapes
 from tests.curvature.problems import problem_of as small_problem
 from tests.networks import BUILDERS, build
@@ -97,7 +98,8 @@ def test_displaced_weights_move_the_outputs_as_finite_differences_do(name: str) 
     model, x = build(name)
     problem = small_problem(model, x, "mse")
     scales = [1.0 + number for number in range(len(problem.blocks))]
-    (moved,) = weight_jvps(problem, problem.batch, scales, 1, seed=0)
+    with preserve_state(model, seed=0):
+        (moved,) = weight_jvps(problem, problem.batch, scales, 1, seed=0)
     generator = directions.stream(0, "weight tangents")
     step, before = 1e-6, {key: value.clone() for key, value in model.state_dict().items()}
     outputs = []
@@ -122,10 +124,8 @@ def test_the_basis_is_orthonormal_for_every_example_and_spans_a_small_range() ->
     model = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 20, bias=False)).double()  # of the first layer, rank 3
     model[1].requires_grad_(False)
     problem = small_problem(model, torch.randn(4, 6, dtype=torch.float64), "mse")
-    scales = range_scales(problem, 20, 0)
-    assert scales[2] < scales[0]  # the last layer moves the outputs most
     y = problem.batch.call(model).detach()
-    basis = Directions(4, (1.0, 1.0, 0.0))._basis(problem, problem.batch, y, 0)
+    basis = Directions(4, (1.0,) * len(problem.blocks))._basis(problem, problem.batch, y, 0)
     Q = basis.permute(1, 2, 0)  # (B, N, r)
     torch.testing.assert_close(Q.mT @ Q, torch.eye(8, dtype=torch.float64).expand(4, 8, 8))
     W = model[1].weight.detach()
@@ -137,4 +137,4 @@ def test_sequences_and_networks_without_forward_mode_have_no_basis() -> None:
     assert range_scales(problem, TOKENS * VOCABULARY, 0) == ()
     bag = nn.Sequential(nn.EmbeddingBag(9, 5, mode="sum"), nn.Linear(5, 40)).double()
     few = small_problem(bag, torch.randint(9, (4, 3)), "cross-entropy")
-    assert range_scales(few, 40, 0) in ((), range_scales(few, 40, 0))
+    assert range_scales(few, 40, 0) == ()
