@@ -39,7 +39,10 @@ Per = Annotated[
 Method = Annotated[
     Literal["auto", "exact", "sketch", "probe"], typer.Option(help="exact, or sampled by one of two ways")
 ]
-Rtol = Annotated[float, typer.Option(metavar="X", help="relative standard error at which sampling stops")]
+Rtol = Annotated[
+    float | None,
+    typer.Option(metavar="X", help="relative standard error that sampling is to reach  [default: a fixed number]"),
+]
 Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, tables and figures as one web page")]
 Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw figures, as png and svg")]
 Resume = Annotated[
@@ -209,7 +212,7 @@ class Curvature:
     matrix: Matrix = "ggn"
     per: Per = "example"
     method: Method = "auto"
-    rtol: Rtol = 0.05
+    rtol: Rtol = None
 
 
 def parse_output(text: str) -> str | int | None:

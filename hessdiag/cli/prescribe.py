@@ -11,7 +11,7 @@ from hessdiag.cli.printing import Printing
 
 
 @grouped
-def prescribe(model: Model, subject: Subject, printing: Printing, method: Method = "auto", rtol: Rtol = 0.05) -> None:
+def prescribe(model: Model, subject: Subject, printing: Printing, method: Method = "auto", rtol: Rtol = None) -> None:
     """Find the scales that make all weights of MODEL equally curved, each with its σ² before and after."""
     source, prepared = subject.prepare(model, say=printing.say)
     from hessdiag.diagnosis.prescribe import prescribe as find

@@ -37,7 +37,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import stream
 from hessdiag.data.sums import Sums, add, sum_over
-from hessdiag.derivatives.backward_pass import sent_to_blocks, watch
+from hessdiag.derivatives.backward import block_vjps, trace_blocks
 from hessdiag.derivatives.losses import Loss, sides_of
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
@@ -181,11 +181,11 @@ def _group_sums(problem: Problem, directions: Directions, seed: int, part: Batch
 
 def _products(problem: Problem, part: Batch, directions: Directions, seed: int) -> Tensor:
     """z_ia^T J_i J_j^T S z_jb of all blocks, (L, g, m, g, m); A^T J J^T A where the loss has a root."""
-    seen = watch(problem.model, part, problem.blocks)
+    seen = trace_blocks(problem.model, part, problem.blocks)
     sent = directions.cotangents(problem, part, seen, seed)
     m, L = len(sent), len(problem.blocks)
     grams = torch.zeros(L, part.size, m, part.size, m, dtype=torch.float64, device=seen.y.device)
-    for number, jacobian in sent_to_blocks(problem.model, part, problem.blocks, seen, sent):
+    for number, jacobian in block_vjps(problem.model, part, problem.blocks, seen, sent):
         if jacobian is not None:
             grams[number].copy_(jacobian.cross(jacobian).detach())
     return grams if problem.loss.has_root else grams[:, :, : m // 2, :, m // 2 :]

@@ -20,15 +20,15 @@ from torch import Tensor
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.data.seeds import gaussians, stream
-from hessdiag.derivatives.backward_pass import logits_call, sent_to_blocks, unit_cotangents, watch
+from hessdiag.derivatives.backward import block_vjps, logits_call, trace_blocks, unit_cotangents
 from hessdiag.derivatives.cross_entropy import CrossEntropy
-from hessdiag.derivatives.drawn_classes import DrawnClasses
 from hessdiag.derivatives.functional import FunctionalModel, tangent
 from hessdiag.derivatives.losses import hessian_products, root_products
 from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import block_parameter
-from hessdiag.network.hooks import Trace
 from hessdiag.network.shapes import NetworkShape
+from hessdiag.network.trace import Trace
 
 BASIS = 8  # vectors: deep ReLU networks at initialisation have K_l of rank 1 to 3
 SCALED_BY = (8, 2)  # examples, and directions of each, that tell tr(K_l)
@@ -53,7 +53,7 @@ class Directions:
         """Vectors of the basis, for so many outputs."""
         return min(BASIS, outputs) if self.scales else 0
 
-    def cotangents(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor | DrawnClasses:
+    def cotangents(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor | SampledSoftmax:
         """What is sent back for a part whose forward pass has been `seen`, the basis first."""
         if not self.scales:
             classes = draw_classes(problem, part, seen, count=self.random, seed=seed, name=self.name)
@@ -96,13 +96,13 @@ def range_scales(problem: Problem, outputs: int, seed: int) -> tuple[float, ...]
     examples, count = SCALED_BY
     squares = [0.0] * len(problem.blocks)
     for part in problem.batch.narrow(0, examples).chunks(1):
-        seen = watch(problem.model, part, problem.blocks)
+        seen = trace_blocks(problem.model, part, problem.blocks)
         if seen.y.dim() > 2:
             return ()
         z = gaussians(seed, "scales of a basis", part.numbers, (count, *seen.y.shape[1:])).to(seen.y)
         if problem.loss.has_root:
             z = root_products(problem.loss, seen.y.detach(), part.targets, z)
-        for number, jacobian in sent_to_blocks(problem.model, part, problem.blocks, seen, z):
+        for number, jacobian in block_vjps(problem.model, part, problem.blocks, seen, z):
             if jacobian is not None:
                 squares[number] += float(jacobian.gram().diagonal(dim1=1, dim2=2).double().sum())
     largest = max(squares)
@@ -146,7 +146,7 @@ def may_draw_classes(problem: Problem, shape: NetworkShape) -> bool:
 
 def draw_classes(
     problem: Problem, part: Batch, seen: Trace, *, count: int, seed: int, name: str
-) -> DrawnClasses | None:
+) -> SampledSoftmax | None:
     """`count` cotangents φ with E φφᵀ = S; None where they are to be other ones.
 
     Drawn where all blocks have a rule, and a linear layer writes the logits of one label at every position.
@@ -160,7 +160,7 @@ def draw_classes(
     if weights is None or part.targets is None:
         return None
     purpose = f"classes, {name},"
-    return DrawnClasses.draw(y, weights, part.targets, count=count, seed=seed, name=purpose, examples=part.numbers)
+    return SampledSoftmax.draw(y, weights, count=count, seed=seed, name=purpose, examples=part.numbers)
 
 
 def _may_draw(problem: Problem, *, positions: int, classes: int) -> bool:

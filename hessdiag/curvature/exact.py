@@ -20,11 +20,10 @@ from torch import Tensor
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.sums import Sums, sum_over
-from hessdiag.derivatives.backward_pass import all_jacobians, sent_to_blocks, unit_cotangents, watch
-from hessdiag.derivatives.jacobian_form import Jacobian
+from hessdiag.derivatives.backward import all_jacobians, block_vjps, trace_blocks, unit_cotangents
+from hessdiag.derivatives.jacobians import Jacobian, concatenate
 from hessdiag.derivatives.losses import hessian_matrix
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.summed import concatenate
 from hessdiag.network.blocks import Block
 from hessdiag.results.numbers import Array
 
@@ -34,11 +33,11 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
     batch, blocks = problem.batch, problem.blocks
 
     def measure(part: Batch) -> Sums:
-        seen = watch(problem.model, part, blocks)
+        seen = trace_blocks(problem.model, part, blocks)
         y = seen.y.detach()
         S = hessian_matrix(problem.loss, y, part.targets).double()  # (B, N, N)
         SK = S.new_zeros(part.size, len(blocks), *S.shape[1:])
-        for number, jacobian in sent_to_blocks(problem.model, part, blocks, seen, unit_cotangents(y)):
+        for number, jacobian in block_vjps(problem.model, part, blocks, seen, unit_cotangents(y)):
             if jacobian is not None:
                 SK[:, number] = torch.bmm(S, jacobian.gram().double())
         norms = torch.bmm(SK.flatten(2), SK.transpose(2, 3).flatten(2).mT).sum(dim=0)

@@ -20,12 +20,11 @@ samples that look precise would bias them, low estimates of a skewed sum looking
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hessdiag.curvature.directions import BASIS, Directions, may_draw_classes, range_scales
 from hessdiag.curvature.norms import (
@@ -40,10 +39,9 @@ from hessdiag.curvature.pairs import pair_sums
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.sums import Sums, add, sum_over
-from hessdiag.derivatives.backward_pass import sent_to_blocks, watch
+from hessdiag.derivatives.backward import block_vjps, trace_blocks
 from hessdiag.derivatives.losses import sides_of
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.hooks import Pieces
 from hessdiag.network.shapes import SENT_AT_ONCE, NetworkShape
 from hessdiag.results.numbers import Array
 
@@ -124,14 +122,12 @@ class _Sketcher:
 
     Attributes:
         problem, shape, memory, seed: of all sketches.
-        kept: memory of `Pieces`, which all rounds share.
     """
 
     problem: Problem
     shape: NetworkShape
     memory: MemoryBudget
     seed: int
-    kept: dict[int, Tensor] = field(default_factory=dict)
 
     def measure(self, directions: Directions) -> _Sketch:
         """In as many equal rounds as it takes for the directions of one example to fit."""
@@ -140,22 +136,22 @@ class _Sketcher:
         most = self.shape.most_in_pieces(self.memory.total, drawn=may_draw_classes(self.problem, self.shape))
         rounds, each = _equal_rounds(directions.random, max(together, most) // sides - fixed)
         cotangents = (each + fixed) * sides
-        at_once = cotangents <= together and not self.shape.pays_in_pieces(cotangents)
-        pieces = None if at_once else Pieces(SENT_AT_ONCE, self.kept)
+        in_one = cotangents <= together and not self.shape.pays_in_pieces(cotangents)
+        at_once = None if in_one else SENT_AT_ONCE
         found = []
         for number in range(rounds):
             some = replace(directions, random=each, name=f"{directions.name} {number + 1}")
             parts = list(self.problem.batch.chunks(self.shape.chunk(cotangents, memory=self.memory.chunk)))
-            found.append(sum_over(parts, partial(self._sums, some, pieces), step="sketches"))
+            found.append(sum_over(parts, partial(self._sums, some, at_once), step="sketches"))
         return _Sketch(add(found), rounds * self.problem.batch.size, each)
 
-    def _sums(self, directions: Directions, pieces: Pieces | None, part: Batch) -> Sums:
+    def _sums(self, directions: Directions, at_once: int | None, part: Batch) -> Sums:
         problem, fixed = self.problem, directions.fixed(self.shape.outputs)
-        seen = watch(problem.model, part, problem.blocks)
+        seen = trace_blocks(problem.model, part, problem.blocks)
         sent = directions.cotangents(problem, part, seen, self.seed)
         m = len(sent)
         grams = torch.zeros(part.size, len(problem.blocks), m, m, dtype=torch.float64, device=seen.y.device)
-        for number, jacobian in sent_to_blocks(problem.model, part, problem.blocks, seen, sent, pieces=pieces):
+        for number, jacobian in block_vjps(problem.model, part, problem.blocks, seen, sent, at_once=at_once):
             if jacobian is not None:
                 grams[:, number] = jacobian.gram().detach()
         X = grams if problem.loss.has_root else grams[:, :, : m // 2, m // 2 :]

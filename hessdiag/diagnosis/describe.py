@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from hessdiag.arguments import check_model
-from hessdiag.curvature.batch_cost import Limits, batch_cost
-from hessdiag.curvature.plan import Plan, plan
+from hessdiag.curvature import batch_sketch, probe, sketch
+from hessdiag.curvature.directions import BASIS
+from hessdiag.curvature.measurement import Plan, Settings
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.loading.first_call import try_model
 from hessdiag.network.blocks import Block, find_blocks
@@ -84,21 +85,24 @@ def describe(
     blocks, skipped = find_blocks(model)
     with preserve_state(model, seed=0):
         shape = try_model(model, batch, blocks).shape
-    estimated = batch_cost(shape, blocks, batch.size, Limits()) if per == "batch" else None
-    how = plan(method=method, matrix=matrix, per=per, outputs=shape.outputs, batch_size=batch.size, cost=estimated)
+    how = Settings(method=method, matrix=matrix, per=per).plan(outputs=shape.outputs, batch_size=batch.size)
     sites = tuple(max((shape.layers[o].sites for o in b.owners if o in shape.layers), default=0) for b in blocks)
-    return Description(blocks, skipped, how, shape.outputs, batch.size, cost(shape, blocks, how, batch.size), sites)
+    gradients = cost(shape, blocks, how, batch.size, per)
+    return Description(blocks, skipped, how, shape.outputs, batch.size, gradients, sites)
 
 
-def cost(shape: NetworkShape, blocks: Sequence[Block], how: Plan, batch_size: int) -> float:
+def cost(shape: NetworkShape, blocks: Sequence[Block], how: Plan, batch_size: int, per: str) -> float:
     """Multiply-adds of a measurement over those of one gradient (three forward passes)."""
-    if how.gradients is not None:
-        return how.gradients
     forward = sum(layer.forward_macs for layer in shape.layers.values())
     if not how.in_output_space:
-        columns = sum(block.numel if how.method == "exact" else max(2, -(-64 // batch_size)) for block in blocks)
+        count = probe.probes_for(batch_size if per == "example" else 1)
+        columns = sum(block.numel if how.method == "exact" else min(count, block.numel) for block in blocks)
         return PRODUCT_COST * columns
     N = shape.outputs
+    if how.method == "sketch" and per == "example":
+        N = sketch.directions_for(batch_size) + 2 * min(BASIS, shape.outputs)
+    elif how.method == "sketch":
+        N = batch_sketch.directions_for(batch_size)
     gram = 0
     for block in blocks:
         for layer in (shape.layers[owner] for owner in block.owners if owner in shape.layers):

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_model, check_whole
-from hessdiag.curvature.result import merge
-from hessdiag.curvature.settings import Settings
+from hessdiag.curvature.measurement import Settings
+from hessdiag.curvature.norms import merge
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.outputs import Outputs
@@ -53,7 +53,7 @@ def diagnose(
     matrix: str = "ggn",
     per: str = "example",
     method: str = "auto",
-    rtol: float = 0.05,
+    rtol: float | None = None,
     seed: int = 0,
     max_products: int = 400,
     max_memory: int | str | None = None,
@@ -81,7 +81,8 @@ def diagnose(
         per: `"example"` averages ‖G^(b)‖²/P over each example's own matrix, as the theory has it; `"batch"` takes the
             matrix and the gradient of the batch-mean loss, and γ/B.
         method: `"exact"`, `"sketch"`, `"probe"`, or `"auto"` to pick; the report says which ran and why.
-        rtol: relative standard error of the diagonal at which random sampling stops.
+        rtol: relative standard error of the diagonal that random sampling is to reach; None takes a fixed number of
+            directions, and the report has their standard error.
         seed: of the loss and of all random directions.
         max_products: matrix-vector products that sampling may spend on one block (per example).
         max_memory: memory that the measurement may take beside model and data, in bytes or as `"4GiB"`; by default half
@@ -239,8 +240,8 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
         loss=problem.loss.name,
         matrix=settings.matrix,
         per=settings.per,
-        method=first.plan.method,
-        method_reason="; ".join(filter(None, (first.plan.reason, curvature.how))),
+        method=curvature.method,
+        method_reason=curvature.reason,
         seed=settings.seed,
         batch_size=sum(sizes),
         batches=tally.read if settings.per == "example" else 1,

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_model, check_whole, did_you_mean, few
-from hessdiag.curvature.settings import Settings
+from hessdiag.curvature.measurement import Settings
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import batches_of

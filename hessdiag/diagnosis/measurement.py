@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from hessdiag.curvature.measurement import measure_curvature
-from hessdiag.curvature.plan import Plan
-from hessdiag.curvature.result import Curvature
-from hessdiag.curvature.settings import Settings
+from hessdiag.curvature.measurement import Settings, measure_curvature
+from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import OVERHEAD, MemoryBudget, unless_out_of_memory
 from hessdiag.data.sums import Sums
@@ -21,10 +19,8 @@ from hessdiag.diagnosis import checks
 from hessdiag.diagnosis.moments import misread_in, sum_moments
 from hessdiag.diagnosis.signals import MAX_EXAMPLES, SignalSums
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.work import Work
 from hessdiag.network.blocks import Block, looked_up_in_common, measured_layers
 from hessdiag.network.shapes import NetworkShape, measure_shapes
-from hessdiag.parallel.progress import advance
 from hessdiag.results.signals import Signals
 
 LARGE = 2**24  # bytes of all parameters, whose gradients cost much: fewer examples are checked one by one
@@ -43,7 +39,6 @@ class Measured:
         examples: how many.
         blocks, skipped: how they were read.
         shape: of the network, read like that.
-        plan: the algorithm of the curvature.
         sums: see `hessdiag.diagnosis.moments`.
         curvature: of its examples.
         signals, missing: of the first batch, or why there are none.
@@ -53,7 +48,6 @@ class Measured:
     blocks: tuple[Block, ...]
     skipped: tuple[tuple[str, str], ...]
     shape: NetworkShape
-    plan: Plan
     sums: Sums
     curvature: Curvature
     signals: Signals | None = None
@@ -154,14 +148,12 @@ def _with_curvature(
     seen: SignalSums | None,
 ) -> Measured:
     """What a batch gives, once its moments are summed."""
-    how = settings.plan(problem, shape, memory=memory.total)
-    work = Work(progress=advance)
-    curvature = measure_curvature(problem, how, shape, settings, memory=memory, work=work)
+    curvature = measure_curvature(problem, shape, settings, memory)
     found: tuple[Signals | None, str] = (None, "they were not asked for")
     if seen is not None:
         batch, chunk = problem.batch.narrow(0, MAX_EXAMPLES), gradient_chunk(shape, memory)
         found = seen.found(problem.model, batch, problem.loss, chunk=chunk)
-    return Measured(problem.batch.size, tuple(problem.blocks), problem.skipped, shape, how, sums, curvature, *found)
+    return Measured(problem.batch.size, tuple(problem.blocks), problem.skipped, shape, sums, curvature, *found)
 
 
 def gradient_chunk(shape: NetworkShape, memory: MemoryBudget) -> int:

@@ -10,7 +10,7 @@ import hessdiag
 from hessdiag.curvature import directions
 from hessdiag.curvature.directions import Directions, draw_classes, may_draw_classes, range_scales, weight_jvps
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward_pass import watch
+from hessdiag.derivatives.backward import trace_blocks
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
@@ -61,7 +61,7 @@ def problem_of(model: nn.Module, *, tokens: int = TOKENS, examples: int = 2, voc
 def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: int, drawn: bool) -> None:
     vocabulary = next(model.parameters()).shape[0]
     problem = problem_of(model, tokens=tokens, vocabulary=vocabulary)
-    seen = watch(model, problem.batch, problem.blocks)
+    seen = trace_blocks(model, problem.batch, problem.blocks)
     found = draw_classes(problem, problem.batch, seen, count=3, seed=0, name="test")
     assert (found is not None) == drawn
     assert may_draw_classes(problem, measure_shapes(model, problem.batch, problem.blocks)) == drawn
