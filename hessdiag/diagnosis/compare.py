@@ -48,16 +48,10 @@ def compare(
     """
     models = [side for side in (before, after) if isinstance(side, nn.Module)]
     for name, side in (("before", before), ("after", after)):
-        if not isinstance(side, (Report, str, os.PathLike, nn.Module)):
-            raise HessdiagError(
-                f"{name} is of type {type(side).__name__}: pass a model, a Report of hessdiag.diagnose, or the JSON"
-                " file of one"
-            )
-        if isinstance(side, str) and not side.lstrip().startswith("{") and not side.endswith(".json"):
-            raise HessdiagError(
-                f"{name} is the text {side!r}, and there is no file of that name: pass a model, a Report of"
-                " hessdiag.diagnose, or the JSON file of one"
-            )
+        is_json = isinstance(side, str) and (side.lstrip().startswith("{") or side.endswith(".json"))
+        if not is_json and not isinstance(side, (Report, os.PathLike, nn.Module)):
+            what = f"the text {side!r}" if isinstance(side, str) else f"of type {type(side).__name__}"
+            raise HessdiagError(f"{name} is {what}: pass a model, a Report of hessdiag.diagnose, or its JSON file")
     if models and inputs is None:
         raise HessdiagError("a model is to be measured: pass inputs too, compare(before, after, inputs, targets)")
     if not models and (inputs is not None or targets is not None or options):

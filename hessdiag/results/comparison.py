@@ -324,15 +324,8 @@ def _change(old: BlockReport, new: BlockReport, medians: Mapping[str, float]) ->
     cause = _cause(ratios, old.numel)
     nu, sigma = _log_size(ratios["nu"].relative), _log_size(ratios["avg_sq_singular_value"].relative)
     score = _log_size(ratios["weight_sq"].value) if cause == "weights" else sigma / 2 if math.isnan(nu) else nu
-    return BlockChange(
-        name=old.name,
-        kind=old.kind,
-        shape=old.shape,
-        numel=old.numel,
-        cause=cause,
-        score=0.0 if math.isnan(score) else score,
-        ratios=ratios,
-    )
+    what = {key: getattr(old, key) for key in ("name", "kind", "shape", "numel")}
+    return BlockChange(**what, cause=cause, score=0.0 if math.isnan(score) else score, ratios=ratios)
 
 
 def _cause(ratios: Mapping[str, Ratio], numel: int) -> Cause:
@@ -455,6 +448,7 @@ def _others(rule: str, changes: Sequence[BlockChange], sizes: Mapping[str, int],
 
 
 def _finding(rule: str, group: Sequence[BlockChange], message: str, explained: str) -> Finding:
+    limits = {"HD602": NU_FACTOR, "HD603": SIGMA_FACTOR}
     return Finding(
         rule=rule,
         severity="note" if explained else "warning",
@@ -462,8 +456,13 @@ def _finding(rule: str, group: Sequence[BlockChange], message: str, explained: s
         message=message,
         advice=explained or ADVICE[rule],
         value=away(group[0].main_ratio),
-        threshold={"HD602": NU_FACTOR, "HD603": SIGMA_FACTOR}.get(rule) or resampled_factor(group[0].numel),
+        threshold=limits.get(rule) or resampled_factor(group[0].numel),
     )
+
+
+def _note(rule: str, blocks: Sequence[str], message: str, advice: str, value: float, threshold: float) -> Finding:
+    given = {"message": message, "advice": advice, "value": value, "threshold": threshold}
+    return Finding(rule=rule, severity="note", blocks=tuple(blocks), **given)  # type: ignore[arg-type]
 
 
 def _times(ratios: Sequence[float]) -> str:
@@ -504,21 +503,12 @@ def _all_alike(medians: Mapping[str, float], explained: str) -> list[Finding]:
 
 def _not_compared(only_before: Sequence[str], only_after: Sequence[str]) -> list[Finding]:
     """HD604."""
+    names = (*only_before, *only_after)
     named = (("before", only_before), ("after", only_after))
-    parts = [f"{len(names)} only {when} ({few(names, MAX_GROUPS)})" for when, names in named if names]
-    if not parts:
-        return []
-    return [
-        Finding(
-            rule="HD604",
-            severity="note",
-            blocks=(*only_before, *only_after),
-            message=f"Parameters without a counterpart of their name and shape: {' and '.join(parts)}.",
-            advice="Rename what was renamed, to compare it too.",
-            value=float(len(only_before) + len(only_after)),
-            threshold=0.0,
-        )
-    ]
+    parts = [f"{len(alone)} only {when} ({few(alone, MAX_GROUPS)})" for when, alone in named if alone]
+    message = f"Parameters without a counterpart of their name and shape: {' and '.join(parts)}."
+    advice = "Rename what was renamed, to compare it too."
+    return [_note("HD604", names, message, advice, float(len(names)), 0.0)] if names else []
 
 
 def _within(changes: Sequence[BlockChange]) -> list[Finding]:
@@ -528,15 +518,9 @@ def _within(changes: Sequence[BlockChange]) -> list[Finding]:
         return []
     largest = {key: max(away(change.ratios[key].value) for change in differing) for key in NAMES}
     factors = ", ".join(f"{NAMES[key]} {short(value)}×" for key, value in largest.items())
-    return [
-        Finding(
-            rule="HD600",
-            severity="note",
-            blocks=tuple(change.name for change in differing),
-            message=f"{len(differing)} of {len(changes)} parameters differ, by no more than two seeds of one"
-            f" initialisation do: at most {factors}.",
-            advice="Nothing is to be done.",
-            value=max(largest.values()),
-            threshold=EQUAL,
-        )
-    ]
+    message = (
+        f"{len(differing)} of {len(changes)} parameters differ, by no more than two seeds of one initialisation do: at"
+        f" most {factors}."
+    )
+    names = [change.name for change in differing]
+    return [_note("HD600", names, message, "Nothing is to be done.", max(largest.values()), EQUAL)]

@@ -30,6 +30,8 @@ COLUMNS = (
     "relative_ratio",
 )
 
+SHARED = ("model", "init", "loss", "matrix", "per", "method", "batch_size", "device", "dtype", "data", "versions")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setups(Record):
@@ -94,21 +96,8 @@ class Setups(Record):
         if not reports:
             raise HessdiagError("no set-ups were measured: ask for at least 1")
         first = reports[0]
-        shared = (
-            "model",
-            "init",
-            "loss",
-            "matrix",
-            "per",
-            "method",
-            "batch_size",
-            "device",
-            "dtype",
-            "data",
-            "versions",
-        )
         for report in reports:
-            for key in shared:
+            for key in SHARED:
                 if getattr(report, key) != getattr(first, key):
                     raise HessdiagError(
                         f"set-ups differ in {key}: {getattr(first, key)!r} and {getattr(report, key)!r};"
@@ -128,7 +117,7 @@ class Setups(Record):
             frobenius_sq_stderr=between / np.sqrt(count),
             estimator_stderr=np.sqrt((noise**2).sum(axis=0)) / count,
             seed=first.seed,
-            **{key: getattr(first, key) for key in shared},
+            **{key: getattr(first, key) for key in SHARED},
         )
 
 

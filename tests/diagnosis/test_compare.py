@@ -108,7 +108,7 @@ def test_models_are_left_as_they_were() -> None:
         ((relu_net(), relu_net(), X), {"losss": "mse"}, "unknown option 'losss': did you mean loss"),
         ((relu_net(), nn.Linear(4, 3).double(), X), {}, "no parameter of the same name and shape in common"),
         (("missing.json", "b.json"), {}, "cannot read 'missing.json'"),
-        (("lenet", "b.json"), {}, "before is the text 'lenet', and there is no file of that name: pass a model"),
+        (("lenet", "b.json"), {}, "before is the text 'lenet': pass a model"),
         (("a.json", "b.json"), {"loss": "mse"}, "reports hold what was measured"),
     ],
 )
