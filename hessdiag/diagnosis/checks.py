@@ -338,12 +338,12 @@ class GradientColumn(IntEnum):
 
 @dataclass(frozen=True)
 class Sent:
-    """Two cotangents that were sent back through a watched pass, and what autograd makes of them.
+    """Cotangents that were sent back through a watched pass, and what autograd makes of them.
 
     Attributes:
-        cotangents: (2, B, *out): the loss's gradient, and a random one.
-        phis: for each call the (2, *output shape) gradients in its output, or None.
-        exact: by block, autograd's gradient of both together, or None where nothing reaches it.
+        cotangents: (C, B, *out): the loss's gradient, and perhaps a random one.
+        phis: for each call the (C, *output shape) gradients in its output, or None.
+        exact: by block, autograd's gradient of all together, or None where nothing reaches it.
     """
 
     cotangents: Tensor

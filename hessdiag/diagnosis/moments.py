@@ -31,6 +31,7 @@ from hessdiag.network.blocks import block_parameter, looked_up_in_common, measur
 from hessdiag.network.trace import LayerCall, backpropagate, trace
 
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
+EVERY = 4  # chunks, of which one is given a random cotangent
 NO_CURVATURE = 1e-12  # of the largest: rounding of float64
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
@@ -108,12 +109,14 @@ def sum_moments(
     first, size = min(MAX_EXAMPLES, problem.batch.size), problem.batch.size
     cut = [problem.batch] if signals is None else [problem.batch.narrow(0, first), problem.batch.narrow(first, size)]
     parts = [part for piece in cut if piece.size for part in piece.chunks(chunk)]
-    few = problem.batch.offset + first
-    return sum_over(
-        parts,
-        lambda part: _sums(problem, part, seed, mixed, signals if part.offset < few else None, whole=whole),
-        step="moments",
-    )
+    looked_at = problem.batch.offset + first
+    checked = {part.offset for part in parts[::EVERY]}
+
+    def measure(part: Batch) -> Sums:
+        seen = signals if part.offset < looked_at else None
+        return _sums(problem, part, seed, mixed, seen, checked=part.offset in checked, whole=whole)
+
+    return sum_over(parts, measure, step="moments")
 
 
 def misread_in(problem: Problem, sums: Sums) -> dict[str, str]:
@@ -156,9 +159,16 @@ def _mean(total: float, count: float) -> float:
 
 
 def _sums(
-    problem: Problem, part: Batch, seed: int, mixed: Collection[str], signals: SignalSums | None, *, whole: bool
+    problem: Problem,
+    part: Batch,
+    seed: int,
+    mixed: Collection[str],
+    signals: SignalSums | None,
+    *,
+    checked: bool,
+    whole: bool,
 ) -> Sums:
-    """Sums over the examples of one chunk."""
+    """Sums over the examples of one chunk; where it is `checked`, also with a random cotangent of half of them."""
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
     with ExitStack() as stack:
@@ -182,15 +192,18 @@ def _sums(
     for call, *around in zip(calls, dx, dout, curved, strict=True):
         if call.input_edge is not None:
             layers[call.owner] += _call_sums(model.get_submodule(call.owner), call, around, squares)
-    # One half tells what reaches the other; autograd's gradient of the loss, of all examples, tells the rest.
-    checked = checks.only(_check_cotangent(own, part, seed), halves[0])  # (1, B, *out)
-    again = backpropagate(seen.y, [*ends, *parameters], checked)
-    reached = {c.owner for c, g in zip(calls, again, strict=False) if checks.mixes_rows(c, g, halves[0])}
-    sent = checks.Sent(
-        torch.cat([own.unsqueeze(0), checked]),
-        [_joined(one, other) for one, other in zip(dout, again, strict=False)],
-        [_added(one, other) for one, other in zip(of_own, again[len(ends) :], strict=True)],
-    )
+    # Autograd's gradient of the loss, of all examples, tells most; a random one of one half what reaches the other.
+    sent = checks.Sent(own.unsqueeze(0), dout, of_own)
+    again: Sequence[Tensor | None] = [None] * len(ends)
+    if checked:
+        z = checks.only(_check_cotangent(own, part, seed), halves[0])  # (1, B, *out)
+        again, exact = _split(backpropagate(seen.y, [*ends, *parameters], z), len(ends))
+        sent = checks.Sent(
+            torch.cat([sent.cotangents, z]),
+            [_joined(one, other) for one, other in zip(dout, again, strict=True)],
+            [_added(one, other) for one, other in zip(of_own, exact, strict=True)],
+        )
+    reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[0])}
     rows = checks.gradients_agree(problem, part, seen, sent, {*mixed, *reached}, squares=squares)
     sums = {f"layer {owner}": row for owner, row in layers.items()}
     sums |= {f"block {block.name}": np.array(row) for block, row in zip(blocks, rows, strict=True)}

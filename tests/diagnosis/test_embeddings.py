@@ -63,7 +63,7 @@ def diagnosed(made: Made, **options: Any) -> hessdiag.Report:
 
 
 def forbid_the_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.derivatives.jacobian.functional_jacobians", lambda *_: pytest.fail("without a rule"))
+    monkeypatch.setattr("hessdiag.derivatives.backward.functional_jacobians", lambda *_: pytest.fail("without a rule"))
 
 
 @pytest.mark.parametrize("name", RULED)
