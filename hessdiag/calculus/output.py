@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from hessdiag.calculus.activation import Activation, Gradient
+from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.seeds import stream
 
 SAMPLES, MAX_DRAWN_CLASSES = 2048, 2048
 

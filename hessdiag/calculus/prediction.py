@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from typing import Any
@@ -20,8 +19,8 @@ from hessdiag.calculus.input_moments import InputMoments, example_inputs
 from hessdiag.calculus.propagation import propagate
 from hessdiag.calculus.weight_moments import WeightMoments, weight_moments
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.progress import Progress, announce, watched
 from hessdiag.network.blocks import find_blocks
+from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.prediction import Prediction
 
 BATCH_SIZE = 64  # of a measurement, where nothing else is said
@@ -35,7 +34,7 @@ def predict(
     loss: str = "random-quadratic",
     moments: str = KERNEL,
     batch_size: int = BATCH_SIZE,
-    progress: Progress | bool | None = None,
+    progress: Progress = None,
 ) -> Prediction:
     """Predict ς, γ, ν and moments of every block from shapes and E[W²], without running the model.
 
@@ -72,8 +71,8 @@ def predict(
     args, kwargs, given = example_inputs(model, inputs)
     weights = weight_moments(model, init=init)
     graph = trace_graph(model, args, kwargs)
-    with watched(progress, title=f"predicting {type(model).__name__}") as told:
-        settings: dict[str, Any] = {"inputs": given, "loss": loss, "batch_size": batch_size, "progress": told}
+    with showing(progress, title=f"predicting {type(model).__name__}"):
+        settings: dict[str, Any] = {"inputs": given, "loss": loss, "batch_size": batch_size}
         prediction = replace(predict_graph(model, graph, weights, moments=moments, **settings), init=init or "as given")
         if moments == KERNEL:
             return prediction
@@ -95,21 +94,20 @@ def predict_graph(
     loss: str,
     moments: str,
     batch_size: int,
-    progress: Callable[..., None] = lambda step: None,
 ) -> Prediction:
     """Predict as `predict` does, from a graph that is traced and moments that are known already."""
     blocks, skipped = find_blocks(model)
-    found = propagate(graph, weights, moments=moments, loss=loss, inputs=inputs, progress=progress)
+    found = propagate(graph, weights, moments=moments, loss=loss, inputs=inputs)
     variances = gain_variances(found, examples=batch_size)
     applied = uses(found)
     never = len(found.steps)
     ranked = sorted(blocks, key=lambda block: min((use.order for use in applied.get(block.name, [])), default=never))
     predicted = []
-    announce(progress, "blocks", len(ranked))
+    announce("blocks", len(ranked))
     for block in ranked:
         weight_sq = weights.sq.get(block.name, math.nan)
         predicted.append(predict_block(block, applied.get(block.name, []), found, weight_sq, variances, moments))
-        progress("blocks")
+        advance("blocks")
     return Prediction(
         blocks=tuple(predicted),
         skipped=skipped,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -20,7 +19,7 @@ from hessdiag.calculus.rules.arithmetic import add, multiply
 from hessdiag.calculus.sensitivities import Sensitivities
 from hessdiag.calculus.weight_moments import WeightMoments
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.progress import announce
+from hessdiag.parallel.progress import advance, announce
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ def propagate(
     moments: str,
     loss: str,
     inputs: InputMoments | None = None,
-    progress: Callable[..., None] = lambda step: None,
 ) -> Propagation:
     """Sweep forward from the inputs and backward from the loss.
 
@@ -78,16 +76,15 @@ def propagate(
         moments: `"paper"` or `"kernel"`.
         loss: see `output_gradient`.
         inputs: moments of floating-point inputs; N(0, 1) unless given.
-        progress: called after each operation of the sweep forward.
     """
     values, numbers = initial_values(graph, weights, inputs or InputMoments())
     forward = _Forward(Remarks(), Sensitivities(len(graph.operations)))
-    announce(progress, "operations", len(graph.operations))
+    announce("operations", len(graph.operations))
     for operation in graph.operations:
         step = _sweep_over(Call.of(operation, values, numbers, moments), forward, graph)
         values[operation.name] = step.out
         forward.steps.append((operation, step))
-        progress("operations")
+        advance("operations")
     output = values.get(graph.output.name)
     if not isinstance(output, Activation):
         raise HessdiagError("the network's output does not depend on its inputs by any operation that has a rule")

@@ -35,9 +35,7 @@ def compare(
         raise HessdiagError(f"{before} and {after} are a report and a model: pass two reports or two models")
     if all(reports):
         if (subject, curvature) != (Subject(), Curvature()):
-            raise HessdiagError(
-                "options that say how to measure are for models, and reports are measured: leave them out"
-            )
+            raise HessdiagError("reports are measured: leave out the options that say how to measure")
         from hessdiag.results.comparison import compare_reports
         from hessdiag.results.report import Report
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from hessdiag.data.seeds import stream
 from hessdiag.derivatives.callable_loss import CallableLoss, LoopedLoss, callable_loss, check_mean_over_examples
 from hessdiag.derivatives.cross_entropy import CrossEntropy, class_dimension, cross_entropy_of_module
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.seeds import stream
 
 __all__ = [
     "NAMES",

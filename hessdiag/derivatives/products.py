@@ -16,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hessdiag.data.batch import Batch
+from hessdiag.data.seeds import stream
 from hessdiag.derivatives.functional import FunctionalModel
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.product_modes import PRODUCTS, RUNGS, asymmetry, difference
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.seeds import stream
 from hessdiag.network.blocks import Block, block_parameter
 
 Matrix = Literal["hessian", "ggn"]

@@ -28,7 +28,6 @@ from hessdiag.diagnosis.measurement import Measured, bounded, check_tensors, mea
 from hessdiag.diagnosis.moments import moments_of
 from hessdiag.diagnosis.rules import find
 from hessdiag.errors import HessdiagError
-from hessdiag.execution.memory import watching_peak
 from hessdiag.loading.first_call import check_labels, try_model
 from hessdiag.loading.models import ModelSource
 from hessdiag.loading.prepare import Prepared
@@ -128,7 +127,7 @@ def diagnose(
     if distributed:
         _check_agreement(model, first, group)
     state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).call(model))
-    with state, watching_peak(device) as peak, showing(progress, title=f"measuring {type(model).__name__}"):
+    with state, showing(progress, title=f"measuring {type(model).__name__}"):
         dry = _run_dry(model, first, found, settings)
         resolved = read_loss(first, loss, settings, dry.outputs)
         problem = Problem(
@@ -142,7 +141,7 @@ def diagnose(
             lambda: measure_batches(problem, mine, dry.shape, settings, memory, like=like, signals=signals)
         )
     measured = gathered[0] if per == "batch" else [each for found_there in gathered for each in found_there]
-    ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch."), "peak_memory": peak[0]}
+    ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
     return _report(settings, problem, measured, tally, **ran)
 
 

@@ -60,8 +60,6 @@ class Report(Printed, Record):
         batches_read, batches_given: how many batches of the data were read, and how many there are: null where the data
             does not say.
         device, dtype, versions: what it ran on.
-        peak_memory: bytes by which the peak of the process, or of torch on the GPU, rose while measuring. No result,
-            hence in no file; 0 in a report that was read back.
         findings: what the rules have to say, gravest first.
         signals, signals_missing: what runs through the network, on some examples of the first batch; None where it was
             not measured, and why.
@@ -93,7 +91,6 @@ class Report(Printed, Record):
     batches_read: int = field(default=0, compare=False)
     batches_given: int | None = field(default=None, compare=False)
     versions: Mapping[str, str] = field(default_factory=dict)
-    peak_memory: int = field(default=0, compare=False, metadata={"file": False})
     output_sq: float = math.nan
     output_variance: float = math.nan
     signals: Signals | None = None

@@ -117,7 +117,7 @@ def test_files(run, tmp_path: Path) -> None:
         "widths.png",
         "widths.svg",
     ]
-    assert [line.split()[0] for line in err.splitlines()] == ["wrote"] * 2 + ["drew"] * 4
+    assert [line.split()[0] for line in err.splitlines()] == ["drew"] * 4 + ["wrote"] * 2
     page = (tmp_path / "c.html").read_text(encoding="utf-8")
     assert (page.count("<svg"), page.count("<img "), page.count("<source ")) == (0, 2, 2)
     assert "http://" not in page.replace("http://www.w3.org", "")

@@ -126,7 +126,7 @@ def test_json_on_stdout_is_pure_and_strict(run) -> None:
     status, out, err = run("diagnose mlp:6-5-3 --json -")
     assert (status, err) == (0, "")
     record = json.loads(out, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
-    assert record["schema"] == "hessdiag.report/1"
+    assert record["schema"] == "hessdiag.report/2"
     assert out.endswith("}\n")
 
 

@@ -50,7 +50,7 @@ def heed_interrupts() -> None:
 def wait_for(path: Path, lines: int) -> None:
     started = time.monotonic()
     while not path.exists() or path.read_bytes().count(b"\n") < lines:
-        assert time.monotonic() - started < 30
+        assert time.monotonic() - started < 120
         time.sleep(0.01)
 
 
@@ -96,8 +96,8 @@ def test_trials_of_edited_code_or_other_settings_are_refused(folder: Path, capsy
     assert main(CHECK) == 2
     assert "cannot resume from 'trials': it is of another measurement, net.py was" in capsys.readouterr().err
     (folder / "net.py").write_text(SLOW)
-    assert main([*CHECK, "--arg", "bias=False"]) == 2
-    assert "it is of another measurement, arguments was {} and is {'bias': False}" in capsys.readouterr().err
+    assert main([*CHECK, "--eval"]) == 2
+    assert "it is of another measurement, evaluate was False and is True" in capsys.readouterr().err
 
 
 def test_trials_are_shared_by_processes(folder: Path) -> None:

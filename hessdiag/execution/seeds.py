@@ -1,5 +1,0 @@
-"""Moved to `hessdiag.data.seeds`."""
-
-from hessdiag.data.seeds import gaussians, stream
-
-__all__ = ["gaussians", "stream"]
