@@ -11,7 +11,7 @@ from torch.func import functional_call, jvp, vjp, vmap
 
 from hessdiag.data.batch import Batch
 from hessdiag.network.blocks import Block, block_parameter, parameter_slots
-from hessdiag.network.caches import caches_of, emptied
+from hessdiag.network.preserve import caches_of, emptied
 
 
 class FunctionalModel:

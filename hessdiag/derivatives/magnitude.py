@@ -48,13 +48,3 @@ class SquaresOnce:
         if id(values) not in self.known:
             self.known[id(values)] = values, sum_of_squares(values)
         return self.known[id(values)][1]
-
-
-def inner_product(values: Tensor, others: Tensor) -> float:
-    """Σ v w of as many numbers each, in the same way.
-
-    >>> inner_product(torch.tensor([1.0, -3.0]), torch.tensor([2.0, 1.0]))
-    -1.0
-    """
-    pairs = zip(torch.split(values.reshape(-1), PIECE), torch.split(others.reshape(-1), PIECE), strict=True)
-    return sum(float(one.double().dot(other.double())) for one, other in pairs)

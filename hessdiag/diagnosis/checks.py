@@ -36,7 +36,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import Block, parameter_at, parameter_slots
-from hessdiag.network.caches import caches_of, emptied
+from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.trace import LayerCall, Trace, backpropagate, trace
 
 FEW = 4  # examples of which all pairs are told apart

@@ -12,7 +12,7 @@ from torch.func import grad
 import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel
-from hessdiag.network.caches import caches_of, emptied
+from hessdiag.network.preserve import caches_of, emptied
 from tests.unchanged import unchanged
 
 
