@@ -15,11 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.activation import Activation, Gradient
-from hessdiag.calculus.call import Step
-from hessdiag.calculus.graph import Operation
-from hessdiag.calculus.propagation import Propagation
-from hessdiag.calculus.sensitivities import Sensitivities
+from hessdiag.calculus.graph import Operation, Step
+from hessdiag.calculus.moments import Activation, Gradient
+from hessdiag.calculus.propagation import Propagation, Sensitivities
 
 QUANTILE = 1.6448536269514722  # of N(0, 1), 95 %
 

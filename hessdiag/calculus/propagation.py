@@ -1,25 +1,316 @@
-"""Second moments sent through a traced graph, forward and backward."""
+"""Second moments through a graph: forwards from the inputs, and back from the loss."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
-from hessdiag.calculus.activation import Activation, Gradient, add_gradients
-from hessdiag.calculus.call import PAPER, Call, Step
-from hessdiag.calculus.forward_step import Remarks, forward_step, place
-from hessdiag.calculus.graph import Graph, Operation
-from hessdiag.calculus.initial_values import initial_values
-from hessdiag.calculus.input_moments import InputMoments
-from hessdiag.calculus.output import OutputGradient, output_gradient
-from hessdiag.calculus.rules import BY_TARGET
+from hessdiag.calculus.graph import PAPER, Call, Graph, Operation, Pieces, Ref, Step, Unknown, UnsupportedError, Value
+from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients
+from hessdiag.calculus.rules import BY_TARGET, LINEAR
 from hessdiag.calculus.rules.arithmetic import add, multiply
-from hessdiag.calculus.sensitivities import Sensitivities
-from hessdiag.calculus.weight_moments import WeightMoments
+from hessdiag.data.seeds import stream
+from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
 from hessdiag.parallel.progress import advance, announce
+
+
+def initial_values(
+    graph: Graph, weights: WeightMoments, inputs: InputMoments
+) -> tuple[dict[str, Value], dict[str, Tensor]]:
+    """Collect inputs, parameters and buffers as values, and the numbers of those that have some."""
+    numbers = _numbers(graph, weights)
+    values: dict[str, Value] = {
+        name: _input(shape, inputs) if floating else Unknown(drawn=True) for name, shape, floating in graph.inputs
+    }
+    for name, path in graph.parameters.items():
+        parameter = weights.names[path]
+        values[name] = _constant(parameter, weights.sq[parameter], weights.shapes[parameter])
+    for name, actual in numbers.items():
+        if name not in values and actual.is_floating_point():
+            sq = actual.double().square()
+            values[name] = Activation(sq, example_correlation=1.0, parameter=graph.buffers.get(name, name))
+        elif name not in values:
+            values[name] = Unknown()
+    for name, buffer in graph.buffers.items():
+        if name not in values:  # on the meta device
+            values[name] = _constant(buffer, math.nan, weights.shapes.get(buffer, ()))
+    return values, numbers
+
+
+def _numbers(graph: Graph, weights: WeightMoments) -> dict[str, Tensor]:
+    """Constants, parameters and buffers whose entries are at hand, by graph name."""
+    known = {name: weights.names[path] for name, path in graph.parameters.items()} | dict(graph.buffers)
+    found = {name: weights.values[path] for name, path in known.items() if path in weights.values}
+    return {**graph.constants, **found}
+
+
+def _input(shape: tuple[int, ...], inputs: InputMoments) -> Activation:
+    return Activation(
+        sq=torch.tensor(inputs.sq, dtype=torch.float64).expand(shape),
+        mean=inputs.mean,
+        site_correlation=inputs.site_correlation,
+        example_correlation=inputs.example_correlation,
+        width=shape[1] if len(shape) > 1 else 1,
+        positions=math.prod(shape[2:]) if len(shape) > 2 else 1,
+    )
+
+
+def _constant(name: str, sq: float, shape: tuple[int, ...]) -> Activation:
+    """A parameter or buffer of which the second moment is all that is known."""
+    moment = torch.tensor(sq, dtype=torch.float64).expand(shape)
+    return Activation(moment, example_correlation=1.0, parameter=name)
+
+
+SAMPLES, MAX_DRAWN_CLASSES = 2048, 2048
+
+
+@dataclass(frozen=True)
+class OutputGradient:
+    """What enters the backward pass.
+
+    Attributes:
+        gradient: moments of Δy.
+        curvature: E[(S u)²] / E[Δy²], with S the Hessian of the loss in the outputs and u ~ N(0, E[y²]).
+        slope: d log E[Δy²] / d log E[y²].
+        variance: relative variance of |Δy|² over draws of the loss, for outputs that all point the same way.
+    """
+
+    gradient: Gradient
+    curvature: float
+    variance: float
+    slope: float
+
+
+def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
+    """Find the moments of the gradient of each example's own loss.
+
+    random-quadratic: with S = R + Rᵀ, E[S_ij²] = 2 and E[S_ii²] = 4, so that E[Δy_i²] = 2 Σ_j E[y_j²] + 2 E[y_i²],
+    (2N + 2) E[y²] for N equal outputs. mse, targets N(0, 1): 4 (E[y²] + 1) / N². Cross-entropy, labels at random:
+    p - t with p the softmax of Gaussian logits.
+
+    Args:
+        loss: one of `hessdiag.derivatives.losses.NAMES`.
+        y: moments of the outputs (B, N...).
+        examples: B.
+
+    Raises:
+        HessdiagError: there is no closed form for the loss.
+    """
+    if loss not in NAMES:
+        raise HessdiagError(f"loss {loss!r} has no prediction: use one of {', '.join(NAMES)}")
+    N = y.sq.numel() // examples
+    if loss == "random-quadratic":
+        flat = y.sq.reshape(examples, N)
+        sq = (2 * flat.sum(1, keepdim=True) + 2 * flat).reshape(y.sq.shape)
+        return OutputGradient(
+            Gradient(sq, example_correlation=y.example_correlation), 1.0, (8 * N + 24) / (2 * N + 2) ** 2, 1.0
+        )
+    if loss == "mse":
+        sq = 4 * (y.sq + 1) / N**2
+        share = float((y.sq / (y.sq + 1)).detach().mean())
+        return OutputGradient(Gradient(sq, example_correlation=y.example_correlation * share), share, 0.0, share)
+    return _cross_entropy(y, N)
+
+
+def _cross_entropy(y: Activation, outputs: int) -> OutputGradient:
+    classes = y.sq.shape[1]
+    positions = outputs // classes
+    q = y.second_moment
+    error, curvature = softmax_moments(float(q.detach()), classes)
+    sq = torch.full_like(y.sq.detach(), error / (classes * positions**2))
+    ratio = float(q.detach()) * curvature / error if error else math.nan
+    return OutputGradient(Gradient(sq), ratio, 0.0, 0.0)
+
+
+def softmax_moments(q: float, classes: int) -> tuple[float, float]:
+    """Find (E|p - t|², E tr S²) for p the softmax of `classes` logits N(0, q), t a random label, S = diag(p) - p pᵀ.
+
+    >>> softmax_moments(0.0, 2)
+    (0.5, 0.25)
+    """
+    if math.isnan(q):
+        return math.nan, math.nan
+    if classes > MAX_DRAWN_CLASSES:  # sums over many classes hardly vary
+        second = min(math.exp(min(q, 50.0)) / classes, 1.0)
+        return 1 + second - 2 / classes, second * (1 - second) + second**2
+    logits = torch.randn(SAMPLES, classes, generator=stream(0, "softmax moments"), dtype=torch.float64)
+    p: Tensor = torch.softmax(math.sqrt(q) * logits, dim=1)
+    squares, cubes = p.square().sum(1), p.pow(3).sum(1)
+    return float(squares.mean() + 1 - 2 / classes), float((squares - 2 * cubes + squares.square()).mean())
+
+
+KEEPS_CONSTANTS = ("reshaping", "copying", "detaching", "padding")  # a weight stays a weight
+
+
+@dataclass
+class Remarks:
+    """What a sweep found that a reader should know.
+
+    Attributes:
+        unsupported: (operation with its place, reason).
+        notes: approximations, each once.
+    """
+
+    unsupported: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Add a note, once; an empty one is none."""
+        if text and text not in self.notes:
+            self.notes.append(text)
+
+
+def place(operation: Operation) -> str:
+    """Say where in the model an operation is called."""
+    return f"in {operation.layer} {operation.place!r}" if operation.place else "in the model's own forward"
+
+
+def forward_step(call: Call, remarks: Remarks) -> Step:
+    """Apply the rule of an operation; one without a rule gives NaN and is listed, once, where the trouble starts."""
+    operation = call.operation
+    if operation.target.startswith("aten._assert"):
+        return Step(Unknown())
+    arguments = _arguments(call)
+    if any(isinstance(v, Unknown) and v.broken for _, v in arguments):
+        return _broken(operation, arguments)
+    moving = [v for _, v in arguments if isinstance(v, (Activation, Pieces))]
+    drawn = any(isinstance(v, Unknown) and v.drawn for _, v in arguments)
+    constants = all(isinstance(v, Activation) and v.parameter for v in moving)
+    rule = BY_TARGET.get(operation.target)
+    if not moving or (rule is None and constants):
+        return Step(Unknown(drawn=drawn))
+    if rule is None:
+        return _refused(operation, arguments, remarks, "no rule for this operation")
+    try:
+        step = rule.apply(call)
+    except UnsupportedError as error:
+        return Step(Unknown()) if constants else _refused(operation, arguments, remarks, str(error))
+    remarks.note(step.note)
+    if not isinstance(step.out, Activation) or (constants and rule.operation in KEEPS_CONSTANTS):
+        return step
+    out = replace(step.out, parameter="")
+    return replace(step, out=out.uniform() if call.moments == PAPER else out)
+
+
+def _arguments(call: Call) -> list[tuple[Ref, Value]]:
+    """The tensors that a call reads; other results are parts of the graph."""
+    return [(ref, call.values[ref.name]) for ref in call.refs if ref.name in call.values]
+
+
+def _refused(operation: Operation, arguments: Sequence[tuple[Ref, Value]], remarks: Remarks, reason: str) -> Step:
+    tainted = any(
+        isinstance(v, Activation) and not v.parameter and bool(v.sq.detach().isnan().any()) for _, v in arguments
+    )
+    if not tainted:
+        remarks.unsupported.append((f"{operation.target} ({operation.name}) {place(operation)}", reason))
+    return _broken(operation, arguments)
+
+
+def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Step:
+    """Moments of NaN, forward and backward."""
+    if operation.shape is None:
+        return Step(Unknown(drawn=True, broken=True))
+    nan = torch.tensor(math.nan, dtype=torch.float64)
+    back = []
+    for ref, value in arguments:
+        if isinstance(value, Activation) and not value.parameter:
+            back.append((ref, lambda g, shape=value.sq.shape: Gradient(nan.expand(shape))))
+    return Step(Activation(nan.expand(operation.shape)), tuple(back))
+
+
+@dataclass
+class Sensitivities:
+    """d log moment / d log gain of every result and gradient; forward gain of source i at 2i, backward at 2i + 1.
+
+    Attributes:
+        operations: in the graph; a vector has two entries for each and one, the last, for the loss.
+        sources: number of every operation with a random gain, see `hessdiag.calculus.finite_width`.
+        of_result: of E[x²], by name of the result.
+        of_gradient: of E[Δx²], by name of the result.
+        of_passed: of the E[Δx²] that a layer alone sends to its input, by name of the layer's result.
+        multipliers: of what an operation reads, by its name and theirs; its rule is differentiated by them.
+    """
+
+    operations: int
+    sources: dict[str, int] = field(default_factory=dict)
+    of_result: dict[str, Tensor] = field(default_factory=dict)
+    of_gradient: dict[str, Tensor] = field(default_factory=dict)
+    of_passed: dict[str, Tensor] = field(default_factory=dict)
+    multipliers: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+
+    def result(self, name: str) -> Tensor:
+        """Find those of E[x²] of a result; zeros for an input."""
+        return self.of_result[name] if name in self.of_result else self._zeros()
+
+    def observed(self, call: Call) -> Call:
+        """Put a multiplier of 1 on every activation that a call reads, to differentiate its rule by; none if linear."""
+        rule = BY_TARGET.get(call.operation.target)
+        leaves = self.multipliers[call.operation.name] = {}
+        if rule is None or rule.apply in LINEAR:
+            return call
+        values: dict[str, Value] = {}
+        for ref in call.refs:
+            value = call.values.get(ref.name)
+            if isinstance(value, Activation) and not value.parameter:
+                leaves[ref.name] = torch.ones((), dtype=torch.float64, requires_grad=True)
+                values[ref.name] = replace(value.scaled(leaves[ref.name]), before=value.before)
+        return call.reading(values)
+
+    def add_step(self, name: str, step: Step, out: Activation) -> None:
+        """Carry sensitivities over one operation of the forward sweep."""
+        total = self._zeros()
+        if self.multipliers[name]:
+            for read, slope in self._derivatives(name, out.second_moment).items():
+                total += slope * self.result(read)
+        else:
+            for ref, _ in step.back[:1]:  # a linear rule of one activation
+                total += step.share * self.result(ref.name)
+        if step.kind:
+            self.sources[name] = len(self.sources)
+            total[2 * self.sources[name]] += 1
+        self.of_result[name] = total
+
+    def from_loss(self, output: str, slope: float) -> Tensor:
+        """Find those of the gradient that the loss sends back."""
+        start = slope * self.result(output)
+        start[-1] += 1
+        return start
+
+    def add_gradient(self, name: str, arrived: Sequence[tuple[Gradient, Tensor]]) -> None:
+        """Average over the paths that a gradient comes back on, by their shares."""
+        sizes = [float(gradient.second_moment) for gradient, _ in arrived]
+        total = sum(sizes) or 1.0
+        found = self._zeros()
+        for size, (_, each) in zip(sizes, arrived, strict=True):
+            found += size / total * each
+        self.of_gradient[name] = found
+
+    def passed(self, name: str, gradient: Gradient) -> Tensor:
+        """Carry sensitivities over one operation of the backward sweep."""
+        found = self.of_gradient[name].clone()
+        for read, slope in self._derivatives(name, gradient.second_moment).items():
+            found += slope * self.result(read)
+        if name in self.sources:
+            found[2 * self.sources[name] + 1] += 1
+        return found
+
+    def _derivatives(self, name: str, moment: Tensor) -> Mapping[str, float]:
+        """Find d log moment / d log multiplier of every activation that an operation reads."""
+        leaves = self.multipliers[name]
+        if not leaves or not moment.requires_grad:
+            return {}
+        slopes = torch.autograd.grad(moment, list(leaves.values()), retain_graph=True, allow_unused=True)
+        size = float(moment.detach())
+        pairs = zip(leaves, slopes, strict=True)
+        return {read: float(slope) / size for read, slope in pairs if slope is not None and size}
+
+    def _zeros(self) -> Tensor:
+        return torch.zeros(2 * self.operations + 1, dtype=torch.float64)
 
 
 @dataclass(frozen=True)

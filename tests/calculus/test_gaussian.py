@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from hessdiag.calculus.gaussian import Nonlinearity, correlate, respond, respond_of_largest
+from hessdiag.calculus.moments import Nonlinearity, correlate, respond, respond_of_largest
 
 RELU = Nonlinearity("relu")
 SAMPLES = 400_000

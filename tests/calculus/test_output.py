@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from hessdiag.calculus.activation import Activation
-from hessdiag.calculus.output import output_gradient, softmax_moments
+from hessdiag.calculus.moments import Activation
+from hessdiag.calculus.propagation import output_gradient, softmax_moments
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.errors import HessdiagError
 

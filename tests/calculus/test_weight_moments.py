@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from hessdiag import init
-from hessdiag.calculus.weight_moments import scheme_moments, weight_moments
+from hessdiag.calculus.moments import scheme_moments, weight_moments
 from hessdiag.errors import HessdiagError
 from tests.networks import TwoPaths
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.activation import Activation, Gradient, average, compactly
-from hessdiag.calculus.call import NOT_IN_PAPER, Back, Call, Step, UnsupportedError
-from hessdiag.calculus.graph import Ref
+from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Ref, Step, UnsupportedError
+from hessdiag.calculus.moments import Activation, Gradient, average, compactly
 from hessdiag.calculus.rules.reshaping import output_shape
 
 LARGE_SHIFT = 0.1  # of what it is added to, in second moments

@@ -9,10 +9,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.activation import Activation, Before, Gradient, average, compactly
-from hessdiag.calculus.call import Call, Step, UnsupportedError
-from hessdiag.calculus.gaussian import Nonlinearity, correlate, respond
-from hessdiag.calculus.graph import Ref
+from hessdiag.calculus.graph import Call, Ref, Step, UnsupportedError
+from hessdiag.calculus.moments import Activation, Before, Gradient, Nonlinearity, average, compactly, correlate, respond
 
 
 def nonlinearity(name: str, *parameters: str, note: str = "") -> Callable[[Call], Step]:

@@ -8,9 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.activation import Gradient, average
-from hessdiag.calculus.call import NOT_IN_PAPER, Call, Step
-from hessdiag.calculus.graph import Ref
+from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Ref, Step
+from hessdiag.calculus.moments import Gradient, average
 from hessdiag.calculus.rules.weight_layers import add_bias
 
 

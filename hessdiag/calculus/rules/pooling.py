@@ -11,10 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hessdiag.calculus.activation import Before, Gradient, average, compactly
-from hessdiag.calculus.call import NOT_IN_PAPER, Call, Step, UnsupportedError, transposed
-from hessdiag.calculus.gaussian import Nonlinearity, respond_of_largest
-from hessdiag.calculus.graph import Ref
+from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Ref, Step, UnsupportedError, transposed
+from hessdiag.calculus.moments import Before, Gradient, Nonlinearity, average, compactly, respond_of_largest
 from hessdiag.calculus.rules.reshaping import output_shape
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hessdiag.calculus.call import NOT_IN_PAPER, Call, Step
+from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Step
 from hessdiag.calculus.rules.arithmetic import add, multiply, negate
 from hessdiag.calculus.rules.nonlinearities import dropout, nonlinearity, prelu
 from hessdiag.calculus.rules.normalisation import batch_norm, group_norm, layer_norm

@@ -8,9 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.activation import Activation, Gradient
-from hessdiag.calculus.call import Back, Call, Pieces, Step, Unknown, UnsupportedError, transposed
-from hessdiag.calculus.graph import Ref
+from hessdiag.calculus.graph import Back, Call, Pieces, Ref, Step, Unknown, UnsupportedError, transposed
+from hessdiag.calculus.moments import Activation, Gradient
 
 
 def copied(call: Call) -> Step:

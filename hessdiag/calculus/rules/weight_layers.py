@@ -9,9 +9,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.activation import Activation, Gradient, average, compactly
-from hessdiag.calculus.call import Back, Call, Step, Unknown, UnsupportedError
-from hessdiag.calculus.graph import Ref
+from hessdiag.calculus.graph import Back, Call, Ref, Step, Unknown, UnsupportedError
+from hessdiag.calculus.moments import Activation, Gradient, average, compactly
 from hessdiag.calculus.rules.reshaping import output_shape
 
 

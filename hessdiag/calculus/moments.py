@@ -1,0 +1,480 @@
+"""What the calculus knows without values: second moments of activations, gradients, weights and inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hessdiag import init as initialisations
+from hessdiag.arguments import did_you_mean, kind_of, to_tensor
+from hessdiag.errors import HessdiagError
+from hessdiag.network.blocks import parameter_at, parameter_slots
+from hessdiag.network.layers import STRUCTURED, TRANSPOSED, initialised_layers, is_linear
+
+
+@dataclass(frozen=True)
+class Activation:
+    """Second moments of one tensor, over random weights and inputs.
+
+    The moments are a tensor of the activation's own shape, so that reshaping, slicing and concatenating are done to
+    its moments by the very same operation. Equal entries are expanded views: they take no memory.
+
+    Attributes:
+        sq: E[x²], float64, of the tensor's shape (B, ...).
+        mean: part of the second moment that is the square of the mean over channels; 1/π after a ReLU.
+        site_correlation: E[x_s x_s'] / E[x²] of one channel at two positions s ≠ s' of an example.
+        example_correlation: E[x_a x_b] / E[x²] of one entry for two examples a ≠ b.
+        width: channels that the last weight layer gave it; what fluctuations average over.
+        positions: number of positions per example.
+        parameter: name of the parameter or buffer whose values it holds; empty for an activation.
+        before: the Gaussian that a nonlinearity was applied to, for max pooling, which needs the distribution.
+    """
+
+    sq: Tensor
+    mean: float = 0.0
+    site_correlation: float = 0.0
+    example_correlation: float = 0.0
+    width: int = 1
+    positions: int = 1
+    parameter: str = ""
+    before: Before | None = None
+
+    @property
+    def second_moment(self) -> Tensor:
+        """Average E[x²] over all entries."""
+        return average(self.sq)
+
+    @property
+    def elements(self) -> int:
+        """Count the entries per example."""
+        return self.sq.numel() // self.sq.shape[0]
+
+    def scaled(self, factor: Tensor | float) -> Activation:
+        """Multiply all second moments by a factor."""
+        return replace(self, sq=compactly(lambda sq: sq * factor, self.sq), before=None)
+
+    def uniform(self) -> Activation:
+        """Give every entry the mean moment, as the paper's i.i.d. assumption has it."""
+        return replace(self, sq=average(self.sq).expand(self.sq.shape))
+
+
+@dataclass(frozen=True)
+class Before:
+    """A Gaussian N(mean, 1 - mean²), its correlation between positions, and the name of what acted on it."""
+
+    nonlinearity: str
+    parameters: tuple[float, ...]
+    mean: float
+    site_correlation: float
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Second moments of the gradient of an activation; correlations as in `Activation`.
+
+    Attributes:
+        sq, site_correlation, example_correlation: as there.
+        slope: factor on E[φ'²] of the nonlinearity below, where the gradient lies on entries that are not like all:
+            the largest ones behind a max pooling, or those that a second ReLU has let pass already.
+    """
+
+    sq: Tensor
+    site_correlation: float = 0.0
+    example_correlation: float = 0.0
+    slope: float = 1.0
+
+    @property
+    def second_moment(self) -> Tensor:
+        """Average E[Δx²] over all entries."""
+        return average(self.sq)
+
+    def scaled(self, factor: Tensor | float) -> Gradient:
+        """Multiply all second moments by a factor."""
+        return replace(self, sq=compactly(lambda sq: sq * factor, self.sq))
+
+    def uniform(self) -> Gradient:
+        """Give every entry the mean moment."""
+        return replace(self, sq=average(self.sq).expand(self.sq.shape))
+
+
+def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """Apply a function entry by entry to tensors of one shape, once where all are expanded views.
+
+    >>> import torch
+    >>> compactly(lambda a, b: a + b, torch.ones(1).expand(5), torch.ones(1).expand(5)).stride()
+    (0,)
+    """
+    shape = tensors[0].shape
+    repeated = [
+        d for d, size in enumerate(shape) if size > 1 and all(tensor.stride(d) == 0 for tensor in tensors)
+    ]  # fmt: skip
+    small = list(tensors)
+    for d in repeated:
+        small = [tensor.narrow(d, 0, 1) for tensor in small]
+    return function(*small).expand(shape)
+
+
+def average(sq: Tensor) -> Tensor:
+    """Average all entries; of an expanded view, those that it has in memory."""
+    for d, size in enumerate(sq.shape):
+        if size > 1 and sq.stride(d) == 0:
+            sq = sq.narrow(d, 0, 1)
+    return sq.mean()
+
+
+def add_gradients(gradients: Sequence[Gradient]) -> Gradient:
+    """Add gradients that come back along several paths, uncorrelated because each went through other weights."""
+    if len(gradients) == 1:
+        return gradients[0]
+    sizes = [float(average(g.sq.detach())) for g in gradients]
+    total = sum(sizes) or 1.0
+    return Gradient(
+        sq=compactly(lambda *parts: sum(parts[1:], parts[0]), *(g.sq for g in gradients)),
+        site_correlation=sum(s * g.site_correlation for s, g in zip(sizes, gradients, strict=True)) / total,
+        example_correlation=sum(s * g.example_correlation for s, g in zip(sizes, gradients, strict=True)) / total,
+        slope=sum(s * g.slope for s, g in zip(sizes, gradients, strict=True)) / total if sum(sizes) else 1.0,
+    )
+
+
+NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
+
+
+@dataclass(frozen=True)
+class Nonlinearity:
+    """A function of one number, applied entry by entry.
+
+    Attributes:
+        name: as in `NONLINEARITIES`.
+        parameters: those of the function, such as the slope of a leaky ReLU.
+    """
+
+    name: str
+    parameters: tuple[float, ...] = ()
+
+    @property
+    def homogeneous(self) -> bool:
+        """Say whether φ(s x) = s φ(x) for s > 0, so that second moments scale by a constant."""
+        return self.name in ("relu", "leaky_relu", "identity")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply φ to every entry."""
+        return NONLINEARITIES[self.name](x, *self.parameters)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """Apply φ' to every entry."""
+        with torch.enable_grad():
+            leaf = x.detach().clone().requires_grad_()
+            return torch.autograd.grad(self(leaf).sum(), leaf)[0]
+
+
+NONLINEARITIES: dict[str, Callable[..., Tensor]] = {
+    "identity": lambda x: x * 1.0,
+    "relu": F.relu,
+    "leaky_relu": lambda x, slope: F.leaky_relu(x, slope),
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "elu": lambda x, alpha: F.elu(x, alpha),
+    "selu": F.selu,
+    "softplus": F.softplus,
+    "mish": F.mish,
+    "relu6": F.relu6,
+    "hardtanh": lambda x, low, high: F.hardtanh(x, low, high),
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "squared_relu": lambda x: F.relu(x).square(),
+}
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a nonlinearity makes of x ~ N(m, v) with E[x²] = q: moments of y = φ(x) and of its derivative.
+
+    Attributes:
+        sq: E[y²].
+        mean_sq: E[y]².
+        slope_sq: E[φ'²], the factor on the gradient's second moment.
+    """
+
+    sq: float
+    mean_sq: float
+    slope_sq: float
+
+
+@lru_cache(maxsize=4096)
+def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
+    """Find the moments of φ(x), x Gaussian with E[x²] = q, of which `mean` is the square of the mean.
+
+    >>> respond(Nonlinearity("relu"), 2.0, 0.0)
+    Response(sq=1.0, mean_sq=0.3183..., slope_sq=0.5)
+    """
+    if phi.name == "relu" and mean == 0:
+        return Response(q / 2, q / (2 * math.pi), 0.5)
+    if phi.name == "leaky_relu" and mean == 0:
+        (a,) = phi.parameters
+        return Response(q * (1 + a * a) / 2, q * (1 - a) ** 2 / (2 * math.pi), (1 + a * a) / 2)
+    z, weights = _grid()
+    x = math.sqrt(mean * q) + math.sqrt((1 - mean) * q) * z
+    y = phi(x)
+    return Response(
+        float((weights * y.square()).sum()),
+        float((weights * y).sum()) ** 2,
+        float((weights * phi.derivative(x).square()).sum()),
+    )
+
+
+@lru_cache(maxsize=4096)
+def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> tuple[float, float]:
+    """Find (E[φ(x) φ(x')] / E[φ²], E[φ'(x) φ'(x')] / E[φ'²]) of two such variables with E[x x'] = `correlation` q.
+
+    For a ReLU of variables without mean, with ρ = cos θ: (√(1-ρ²) + ρ (π - θ)) / π and 1 - θ/π.
+
+    >>> correlate(Nonlinearity("relu"), 1.0, 0.0, 0.0)
+    (0.3183..., 0.5)
+    """
+    if math.isnan(correlation):
+        return math.nan, math.nan
+    correlation = min(max(correlation, mean if mean > 0 else -1.0), 1.0)
+    if phi.name == "relu" and mean == 0:
+        theta = math.acos(correlation)
+        return (math.sin(theta) + correlation * (math.pi - theta)) / math.pi, 1 - theta / math.pi
+    alone = respond(phi, q, mean)
+    z, weights = _grid()
+    shared = max(correlation - mean, 0.0)  # part of q that both variables have in common
+    common = math.sqrt(mean * q) + math.sqrt(shared * q) * z
+    own = math.sqrt(max(1 - mean - shared, 0.0) * q) * z
+    x = common[:, None] + own  # (nodes of the shared part, of the own part)
+    y = (phi(x) * weights).sum(1)
+    slope = (phi.derivative(x) * weights).sum(1)
+    return (
+        float((weights * y.square()).sum()) / alone.sq if alone.sq else math.nan,
+        float((weights * slope.square()).sum()) / alone.slope_sq if alone.slope_sq else math.nan,
+    )
+
+
+@lru_cache(maxsize=1024)
+def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count: int) -> tuple[float, float, float]:
+    """The largest of `count` Gaussians with E[x²] = 1 and pairwise E[x x'] = `correlation`, seen through a rising φ.
+
+    Returns:
+        E[φ(M)²] / E[φ(x)²], the correlation of two such largest values that share no entry, and
+        E[φ'(M)²] / E[φ'(x)²]: the largest is more often on the steep side.
+    """
+    z, weights = _grid()
+    shared = max(correlation - mean, 0.0)
+    own = math.sqrt(max(1 - mean - shared, 1e-12))
+    # density of the largest of `count` independent standard normals
+    step = float(z[1] - z[0])
+    edges = torch.cat([z - step / 2, z[-1:] + step / 2])
+    mass = torch.special.ndtr(edges).pow(count).diff()  # (nodes,)
+    x = math.sqrt(mean) + math.sqrt(shared) * z[:, None] + own * z  # (shared, own)
+    y = phi(x)
+    given = (y * mass).sum(1)
+    sq = float((weights * (y.square() * mass).sum(1)).sum())
+    slope = float((weights * (phi.derivative(x).square() * mass).sum(1)).sum())
+    alone = respond(phi, 1.0, mean)
+    return sq / alone.sq, float((weights * given.square()).sum()) / sq, slope / alone.slope_sq
+
+
+def _grid() -> tuple[Tensor, Tensor]:
+    """Nodes and weights of an integral over N(0, 1)."""
+    step = 2 * REACH / NODES
+    z = (torch.arange(NODES, dtype=torch.float64) + 0.5) * step - REACH
+    weights = torch.exp(-z.square() / 2)
+    return z, weights / weights.sum()
+
+
+@dataclass(frozen=True)
+class WeightMoments:
+    """Second moments of the parameters and buffers of a model.
+
+    Attributes:
+        sq: E[W²] by name.
+        values: the numbers themselves, of parameters and buffers that have some and are small enough to matter one by
+            one, such as a multiplier.
+        shapes: of parameters and buffers.
+        names: the one name of `hessdiag.network.blocks` for every name that a parameter goes by.
+        source: where they come from, for the table.
+    """
+
+    sq: Mapping[str, float]
+    values: Mapping[str, Tensor]
+    shapes: Mapping[str, tuple[int, ...]]
+    names: Mapping[str, str]
+    source: str
+
+
+def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoments:
+    """Find E[W²] of all parameters.
+
+    Args:
+        model: on any device; on the meta device there are no weights, and formulas are used.
+        init: a scheme of `hessdiag.init.SCHEMES` for linear and convolutional layers, with biases zero; None for the
+            weights as they are.
+
+    Raises:
+        HessdiagError: there is no such scheme, or none in closed form.
+    """
+    scheme = scheme_moments(model, init) if init else {}
+    sq: dict[str, float] = {}
+    values: dict[str, Tensor] = {}
+    meta = False
+    for name, slots in parameter_slots(model).items():
+        path, attribute = slots[0]
+        module = model.get_submodule(path)
+        parameter = parameter_at(module, attribute)
+        if name in scheme:
+            sq[name] = scheme[name]
+        elif parameter.is_meta:
+            meta = True
+            sq[name] = _default(module, attribute, parameter)
+        else:
+            sq[name] = float(parameter.detach().double().square().mean()) if parameter.numel() else math.nan
+            if parameter.numel() == 1:
+                values[name] = parameter.detach()
+    for name, buffer in model.named_buffers():
+        if not buffer.is_meta:
+            values[name] = buffer.detach()
+    source = f"init {init}" if init else "PyTorch's defaults, by formula" if meta else "the weights as they are"
+    # remove_duplicate: a tied weight goes by every one of its names in a traced graph
+    both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    shapes = {name: tuple(tensor.shape) for name, tensor in both}
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
+    return WeightMoments(sq, values, shapes, names, source)
+
+
+def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
+    """Find E[W²] by parameter name that a scheme of `hessdiag.init` gives to linear layers and convolutions.
+
+    >>> scheme_moments(nn.Sequential(nn.Linear(8, 2)), "fan-in")
+    {'0.weight': 0.25, '0.bias': 0.0}
+    """
+    check_scheme(scheme)
+    c = 2 / initialisations.typical_kernel(model)
+    layers = dict(initialised_layers(model))
+    found: dict[str, float] = {}
+    for name, slots in parameter_slots(model).items():
+        path, attribute = slots[0]
+        if path in layers and attribute in ("weight", "bias"):
+            weight = attribute == "weight"
+            found[name] = initialisations.second_moment(layers[path], scheme, c=c) if weight else 0.0
+    return found
+
+
+def check_scheme(scheme: str) -> None:
+    """Refuse an initialisation without a closed form.
+
+    Raises:
+        HessdiagError: it is none of `hessdiag.init`.
+    """
+    known = (*initialisations.SCHEMES, *initialisations.VARIANTS)
+    if scheme not in known:
+        hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(known)}")
+        raise HessdiagError(f"no closed form for the initialisation {scheme!r}: {hint}")
+
+
+def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:
+    """What PyTorch's constructors draw: uniform with variance 1 / (3 fan-in) for weights and biases alike.
+
+    Embeddings are N(0, 1), normalisation layers start at weight 1 and bias 0.
+    """
+    if isinstance(module, (*STRUCTURED, *TRANSPOSED)):
+        weight = module.weight
+        fan_in = weight.shape[1] * math.prod(weight.shape[2:])
+        return 1 / (3 * fan_in)
+    if is_linear(module):  # transformers' Conv1D
+        return 0.02**2 if attribute == "weight" else 0.0
+    if isinstance(module, nn.Embedding):
+        return 1.0
+    if "Norm" in type(module).__name__:
+        return 1.0 if attribute == "weight" else 0.0
+    if isinstance(module, nn.PReLU):
+        return 0.25**2
+    return math.nan
+
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class InputMoments:
+    """Moments of what the network reads.
+
+    Attributes:
+        sq: E[x²].
+        mean, site_correlation, example_correlation: as in `Activation`.
+    """
+
+    sq: float = 1.0
+    mean: float = 0.0
+    site_correlation: float = 0.0
+    example_correlation: float = 0.0
+
+
+def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any], InputMoments]:
+    """Make arguments to trace with, two examples of them, and find the moments of the floating-point ones."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    size = _shape_of_one_example(inputs)
+    if size is not None:
+        return (torch.empty(2, *size, device=device, dtype=dtype),), {}, InputMoments()
+    args, kwargs = _arguments(inputs)
+    numbers = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.is_floating_point()]
+    moments = measured_inputs(numbers[0]) if numbers and not numbers[0].is_meta else InputMoments()
+    two = {key: _two_examples(value, device) for key, value in kwargs.items()}
+    return tuple(_two_examples(value, device) for value in args), two, moments
+
+
+def _shape_of_one_example(inputs: Any) -> tuple[int, ...] | None:
+    """The shape that the user gave; None where tensors were given."""
+    size = (inputs,) if isinstance(inputs, int) else inputs
+    if not (isinstance(size, (tuple, list)) and size and all(isinstance(v, int) for v in size)):
+        return None
+    if min(size) < 1:
+        raise HessdiagError(f"input size {tuple(size)}: pass positive sizes such as (3, 32, 32)")
+    return tuple(size)
+
+
+def _arguments(inputs: Any) -> Arguments:
+    """Arguments by position and by name, as `diagnose` takes them."""
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, (tuple, list)) and inputs:
+        return tuple(inputs), {}
+    found = f"the text {inputs!r}" if isinstance(inputs, str) else kind_of(inputs)
+    how = to_tensor(inputs, "inputs") or "pass the shape of one example such as (3, 32, 32), or tensors"
+    raise HessdiagError(f"inputs are {found}: {how}")
+
+
+def _two_examples(value: Any, device: torch.device) -> Any:
+    """An empty tensor of two examples of the value's shape."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.dim() == 0 or value.shape[0] < 1:
+        raise HessdiagError("inputs hold no example: their first dimension must run over examples")
+    return torch.empty((2, *value.shape[1:]), dtype=value.dtype, device=device)
+
+
+def measured_inputs(x: Tensor) -> InputMoments:
+    """Measure E[x²] of given inputs (B, ...) and the correlation between examples."""
+    values = x.detach().double().flatten(1)  # (B, P)
+    sq = float(values.square().mean())
+    size = len(values)
+    if size < 2 or sq == 0:
+        return InputMoments(sq)
+    cross = (values.sum(0).square() - values.square().sum(0)).mean() / (size * (size - 1))
+    shared = min(max(float(cross) / sq, 0.0), 1.0)
+    noise = 3 / math.sqrt(values.shape[1] * size * (size - 1) / 2)  # of the correlation of independent examples
+    return InputMoments(sq, example_correlation=shared, site_correlation=shared) if shared > noise else InputMoments(sq)
