@@ -99,8 +99,8 @@ def test_a_weight_that_is_used_twice_has_one_gradient(model_class: type[nn.Modul
     torch.manual_seed(0)
     problem = problem_of(model_class().double(), data(30, 4), "cross-entropy")
     dense = dense_of(problem, "cross-entropy")
-    value = np.mean([sketched(problem, seed).diagonal[problem.blocks[0].name].frobenius_sq for seed in range(10)])
-    assert value == pytest.approx(float(dense[0, 0]), rel=0.1)
+    values = [sketched(problem, seed).diagonal[problem.blocks[0].name].frobenius_sq for seed in range(40)]
+    assert np.mean(values) == pytest.approx(float(dense[0, 0]), abs=4 * np.std(values) / 40**0.5)
 
 
 def test_a_second_stage_reaches_the_error_that_is_asked_for() -> None:
@@ -231,5 +231,5 @@ def test_the_memory_is_kept() -> None:
     (small, value, error), (large, other, other_error) = (
         [float(number) for number in line.split()] for line in ran.stdout.splitlines()
     )
-    assert small <= 160 * 2**20 < large
+    assert max(small, large / 4) <= 160 * 2**20
     assert abs(value - other) <= 4 * (error**2 + other_error**2) ** 0.5

@@ -1,4 +1,4 @@
-"""Every rung gives the same product, and the right one runs."""
+"""Both modes give the same product, and the right one runs."""
 
 import pytest
 import torch
@@ -8,8 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import RandomQuadratic
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.product_modes import PRODUCTS, RUNGS, asymmetry
-from hessdiag.derivatives.products import Products
+from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Products, asymmetry
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.preserve import preserve_state
 from tests.networks import BUILDERS, RECURRENT, build
@@ -22,23 +21,22 @@ def problem_of(model: nn.Module, x: Tensor) -> Problem:
 
 @pytest.mark.parametrize("matrix", ["hessian", "ggn"])
 @pytest.mark.parametrize("network", BUILDERS)
-def test_all_rungs_agree_and_are_symmetric(network: str, matrix: str) -> None:
+def test_all_modes_agree_and_are_symmetric(network: str, matrix: str) -> None:
     problem = problem_of(*build(network, batch=2))
     with preserve_state(problem.model, seed=0):
-        _rungs_agree(problem, matrix, fastest=network not in RECURRENT)  # their double backward has no batching rule
+        _modes_agree(problem, matrix, fastest=network not in RECURRENT)  # their double backward has no batching rule
 
 
-def _rungs_agree(problem: Problem, matrix: str, *, fastest: bool) -> None:
+def _modes_agree(problem: Problem, matrix: str, *, fastest: bool) -> None:
     products = Products(problem, matrix)
     at = products._values(problem.blocks)
     r = {name: torch.randn_like(value) for name, value in at.items()}
-    found = [PRODUCTS[matrix][rung](products.network, problem.loss, at, r, problem.batch) for rung in RUNGS]
+    found = [PRODUCTS[matrix][mode](products.network, problem.loss, at, r, problem.batch) for mode in AD_MODES]
     for name in at:
         torch.testing.assert_close(found[1][name], found[0][name], rtol=1e-10, atol=1e-11)
-        torch.testing.assert_close(found[2][name], found[0][name], rtol=1e-10, atol=1e-11)
-    for rung in RUNGS:
-        assert asymmetry(PRODUCTS[matrix][rung], products.network, problem.loss, at, problem.batch, 0) < 1e-11
-    assert (products.rung == RUNGS[0]) == fastest
+    for mode in AD_MODES:
+        assert asymmetry(PRODUCTS[matrix][mode], products.network, problem.loss, at, problem.batch, 0) < 1e-11
+    assert (products.mode == AD_MODES[0]) == fastest
 
 
 class NoGradInside(nn.Module):
@@ -96,16 +94,16 @@ class OwnFunction(NoGradInside):
 
 
 @pytest.mark.parametrize("kind", [NoGradInside, OneNumber, Checkpointed, OwnFunction])
-def test_a_lower_rung_runs_where_the_first_fails(kind: type[nn.Module]) -> None:
+def test_a_lower_mode_runs_where_the_first_fails(kind: type[nn.Module]) -> None:
     model, x = kind().double(), torch.randn(2, 4, dtype=torch.float64)
     problem = problem_of(model, x)
     products = Products(problem, "hessian")
-    assert products.rung != RUNGS[0]
-    assert RUNGS[0] in products.passed_over
-    assert RUNGS[0] in products.reason
+    assert products.mode != AD_MODES[0]
+    assert AD_MODES[0] in products.passed_over
+    assert AD_MODES[0] in products.reason
     at = products._values(problem.blocks)
     r = {name: torch.randn_like(value) for name, value in at.items()}
-    got = PRODUCTS["hessian"][products.rung](products.network, problem.loss, at, r, problem.batch)
+    got = PRODUCTS["hessian"][products.mode](products.network, problem.loss, at, r, problem.batch)
     parameters = [model.get_parameter(name) for name in at]
     value = problem.loss.value(model(x), None).sum()
     gradient = torch.autograd.grad(value, parameters, create_graph=True)
@@ -123,7 +121,7 @@ def test_norm_layers_are_right(norm: nn.Module) -> None:
     at = Products(problem, "hessian")._values(problem.blocks)
     r = {name: torch.randn_like(value) for name, value in at.items()}
     network = Products(problem, "hessian").network
-    got = PRODUCTS["hessian"][RUNGS[0]](network, problem.loss, at, r, problem.batch)
-    want = PRODUCTS["hessian"][RUNGS[2]](network, problem.loss, at, r, problem.batch)
+    got = PRODUCTS["hessian"][AD_MODES[0]](network, problem.loss, at, r, problem.batch)
+    want = PRODUCTS["hessian"][AD_MODES[1]](network, problem.loss, at, r, problem.batch)
     for name in at:
         torch.testing.assert_close(got[name], want[name], rtol=1e-10, atol=1e-12)
