@@ -217,7 +217,12 @@ def compare_reports(before: Report, after: Report) -> Comparison:
     Raises:
         HessdiagError: they were measured with another loss, matrix or view, or share no parameter.
     """
-    check_comparable(before, **{key: getattr(after, key) for key in SAME_KIND})
+    for key in SAME_KIND:
+        was, now = getattr(before, key), getattr(after, key)
+        if was != now:
+            raise HessdiagError(
+                f"the two reports differ in {key}, {was!r} before and {now!r} after: measure both with the same one"
+            )
     theirs = {block.name: block for block in after.blocks}
     pairs = [(b, theirs[b.name]) for b in before.blocks if b.name in theirs and b.shape == theirs[b.name].shape]
     if not pairs:
@@ -248,20 +253,6 @@ def compare_reports(before: Report, after: Report) -> Comparison:
         ),
         **{key: getattr(before, key) for key in SAME_KIND},
     )
-
-
-def check_comparable(before: Report, **settings: str) -> None:
-    """Refuse to compare a report with another one that has other `settings`, of those in `SAME_KIND`.
-
-    Raises:
-        HessdiagError: says which one differs.
-    """
-    for key, value in settings.items():
-        if getattr(before, key) != value:
-            raise HessdiagError(
-                f"the two reports differ in {key}, {getattr(before, key)!r} before and {value!r} after: measure both"
-                " with the same one"
-            )
 
 
 def ratio_of(before: float, after: float) -> float:

@@ -66,11 +66,6 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
     dtype: str = "float32"
     versions: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def random_data(self) -> bool:
-        """Whether the examples were drawn at random, so that the rates are not those of anyone's data."""
-        return self.data.startswith("random")
-
     def __getitem__(self, optimizer: str) -> LearningRate:
         """The rate of an optimiser."""
         return self.rates[optimizer]
@@ -113,7 +108,7 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
 
     def _warnings(self) -> list[str]:
         lines = []
-        if self.random_data:
+        if self.data.startswith("random"):
             lines.append(f"! These rates are for random data ({self.data}, random targets): measure them on yours.")
         if dead := [NAMES[name] for name, rate in self.items() if math.isnan(rate.value)]:
             lines.append(
