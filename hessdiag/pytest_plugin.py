@@ -45,16 +45,13 @@ class ModelCheck:
         ignore: Iterable[str] = (),
         **options: Any,
     ) -> Report:
-        """Measure a model, and fail where it has findings.
+        """Measure a model, and fail where it has findings; return the report.
 
         Args:
             model, inputs, targets, loss: as `hessdiag.diagnose` takes them.
             fail_on: `"fault"`, or `"warning"` for warnings as well.
             ignore: rules that do not count, such as `["HD112"]`.
             options: of `hessdiag.diagnose`.
-
-        Returns:
-            The report.
 
         Raises:
             AssertionError: the model has findings that count, which the message describes.
