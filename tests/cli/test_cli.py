@@ -69,10 +69,10 @@ import sys
 from hessdiag.__main__ import main
 for command in ([], {", ".join(f'["{command}"]' for command in COMMANDS)}):
     assert main([*command, "--help"]) == 0
-heavy = {{"torch", "numpy", "pandas", "matplotlib", "seaborn"}}
-assert not heavy & set(sys.modules)
+heavy = {{"torch", "numpy", "pandas", "matplotlib", "seaborn"}} & set(sys.modules)
+assert not heavy, heavy
 assert main(["explain", "HD104"]) == 0
-assert heavy & set(sys.modules) <= {{"numpy"}}
+assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
@@ -220,7 +220,7 @@ def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.Mon
     monkeypatch.setattr("hessdiag.diagnosis.measurement.sum_moments", lambda *_, **__: pytest.fail("measured"))
     status, out, err = run("describe lenet --batch-size 16")
     assert (status, err) == (0, "")
-    assert "conv1.weight  6×3×5×5" in out
+    assert re.search(r"\nconv1.weight +6×3×5×5 +450 +3 +6 +196 +weight +Conv2d\n", out)
     assert "5 blocks, 61,770 parameters, 10 outputs, batch 16" in out
     assert "method exact" in out
     assert "method probe (Hessian products in weight space)" in run("describe lenet --matrix hessian").out

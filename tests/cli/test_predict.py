@@ -28,7 +28,8 @@ def test_compare_measures_too(run, tmp_path):
     assert "median of 3 random set-ups" in out
     record = json.loads((tmp_path / "out.json").read_text())
     assert record["setups"] == 3
-    assert record["blocks"][0]["measured"]["gamma"] > 0
+    assert record["prediction"]["blocks"][0]["gamma"] > 0
+    assert [block["name"] for block in record["prediction"]["blocks"]] == list(record["measured"])
 
 
 def test_a_network_of_ones_own_needs_its_input_size(run, tmp_path):

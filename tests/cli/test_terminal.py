@@ -162,14 +162,12 @@ def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
 @pytest.mark.parametrize(
     ("text", "part", "style"),
     [
-        ("Learning rates: unbalanced, a has 54.0×", "Learning rates", "bold"),
-        ("For SGD: Unbalanced: a has 54.0×", "Unbalanced", "bold"),
         ("Uneven: a has 7.00×", "Uneven", "bold"),
         ("Balanced within 1.45×", "Balanced", "bold green"),
         ("Suspicious: 1 warning", "Suspicious", "bold yellow"),
         ("Faulty: 1 fault", "Faulty", "bold red"),
         ("./mine.py:init: unbalanced, σ² spreads", "unbalanced", "bold red"),
-        ("gone: HD206 at a", "gone", "bold green"),
+        ("resolved: HD206 at a", "resolved", "bold green"),
         ("new: HD208 fault: a", "HD208 fault", "bold red"),
     ],
 )
