@@ -105,8 +105,8 @@ def range_scales(problem: Problem, outputs: int, seed: int) -> tuple[float, ...]
         for number, jacobian in block_vjps(problem.model, part, problem.blocks, seen, z):
             if jacobian is not None:
                 squares[number] += float(jacobian.gram().diagonal(dim1=1, dim2=2).double().sum())
-    largest = max(squares)
-    scales = tuple(math.sqrt(largest / square) if square > 0 and math.isfinite(square) else 0.0 for square in squares)
+    known = [square for square in squares if 0 < square < math.inf]
+    scales = tuple(math.sqrt(min(known) / square) if square in known else 0.0 for square in squares)
     if outputs <= BASIS or not any(scales):
         return scales if outputs <= BASIS else ()
     try:

@@ -209,6 +209,5 @@ def test_directions_that_do_not_fit_at_once_are_paired_all_the_same(network: str
     found = [_Sketcher(problem, shape, memory, 0).measure(Directions(most)) for memory in (enough, little)]
     for key, sums in found[0].sums.items():
         np.testing.assert_allclose(sums, found[1].sums[key], rtol=1e-8)
-    halved = MemoryBudget(shape.bytes_per_example(10) * 4 // 3, 1)
-    rounds = _Sketcher(problem, shape, halved, 0).measure(Directions(most))
+    rounds = _Sketcher(problem, shape, MemoryBudget(little.total // 2, 1), 0).measure(Directions(most))
     assert rounds.parts > len(x)
