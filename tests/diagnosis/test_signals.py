@@ -159,12 +159,12 @@ def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_b
     radial = {p.name: p.radial for p in report.signals.parameters}
     assert radial["0.weight"] < 1e-6
     assert math.isnan(radial["2.weight"])  # nothing normalises behind it
-    assert any(note.startswith("0.weight is left out") for note in report.verdict.notes)
-    before = report.verdict.factor
+    assert any(note.startswith("0.weight is left out") for note in report.verdict.balance.notes)
+    before = report.verdict.balance.factor
     with torch.no_grad():
         model[0].weight.mul_(0.3)
     report = hessdiag.diagnose(model, x, targets, loss="cross-entropy")
-    assert report.verdict.factor == pytest.approx(before, rel=0.02)  # but for ε
+    assert report.verdict.balance.factor == pytest.approx(before, rel=0.02)  # but for ε
     assert report.spread["avg_sq_singular_value"] > 10 * before
 
 
