@@ -140,9 +140,9 @@ def diagnose(
         gathered = group.gather(
             lambda: measure_batches(problem, mine, dry.shape, settings, memory, like=like, signals=signals)
         )
-    measured = gathered[0] if per == "batch" else [each for found_there in gathered for each in found_there]
-    ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
-    return _report(settings, problem, measured, tally, **ran)
+        measured = gathered[0] if per == "batch" else [each for found_there in gathered for each in found_there]
+        ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
+        return _report(settings, problem, measured, tally, **ran)
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
