@@ -92,12 +92,6 @@ def whole(model):
         guarded(module)
 
 
-def with_doubled_weights(model):
-    """Called more than once, it gives others: as for every module."""
-    for parameter in model.parameters():
-        parameter.data.fill_(1.0) if parameter.dim() > 1 else parameter.data.add_(1.0)
-
-
 def call_all(m: nn.Module):
     guarded(m)
 
@@ -114,33 +108,25 @@ def test_pytorchs_conventions(function, kind: str) -> None:
     assert bool((model[3].weight == 5).all())
 
 
-def test_a_function_of_the_model_is_called_once() -> None:
-    model, plain = network(), network()
-    plain.load_state_dict(model.state_dict())
-    with_doubled_weights(plain)
-    apply_function(model, of(with_doubled_weights))
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
-
-
 def draws(m):
     if isinstance(m, (nn.Linear, nn.Conv2d)):
         nn.init.normal_(m.weight)
 
 
-def test_without_a_generator_the_numbers_are_those_of_model_apply() -> None:
-    plain = network()
-    state = torch.get_rng_state()
-    plain.apply(draws)
-    torch.set_rng_state(state)
-    model = apply_function(network_like(plain), of(draws))
-    assert torch.equal(model[2].weight, plain[2].weight)
+def adds_one(model):
+    """Called more than once, it gives others."""
+    for parameter in model.parameters():
+        parameter.data.add_(1.0)
 
 
-def network_like(other: nn.Module) -> nn.Sequential:
-    state = torch.get_rng_state()
+@pytest.mark.parametrize(("function", "each"), [(draws, True), (adds_one, False)])
+def test_without_a_generator_the_numbers_are_those_of_plain_calls(function, each: bool) -> None:
     model = network()
+    plain, state = copy.deepcopy(model), torch.get_rng_state()
+    plain.apply(function) if each else function(plain)
     torch.set_rng_state(state)
-    return model
+    apply_function(model, of(function))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
 
 
 def test_layers_left_alone_are_named() -> None:
@@ -154,21 +140,12 @@ def test_layers_left_alone_are_named() -> None:
     assert bool((model[2].weight == 2).all())
 
 
-def test_the_same_values_again_are_no_reason_to_refuse() -> None:
-    model = network()
-    for _ in range(2):
-        apply_function(model, of(returned))
-        apply_function(model, of(guarded))
-    assert bool((model[0].weight == 2).all())
-
-
 @pytest.mark.parametrize(("function", "bias"), [(by_name, 3.0), (by_annotation, 3.0), (in_place, 0.0), (returned, 0.0)])
 def test_every_layer_is_initialised_and_nothing_else(function, bias: float) -> None:
     model = apply_function(network(), of(function))
-    for layer in (model[0], model[2], model[4]):
-        assert bool((layer.weight == 2).all())
-    for layer in (model[0], model[2]):
-        assert bool((layer.bias == bias).all())
+    apply_function(model, of(function))  # the same values again are no reason to refuse
+    assert all(bool((model[i].weight == 2).all()) for i in (0, 2, 4))
+    assert all(bool((model[i].bias == bias).all()) for i in (0, 2))
     assert bool((model[3].weight == 1).all())
     assert all(p.requires_grad and p.grad_fn is None for p in model.parameters())
 

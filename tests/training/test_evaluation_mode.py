@@ -38,19 +38,14 @@ def test_outputs_are_those_of_the_training_mode_with_dropout_off() -> None:
     torch.testing.assert_close(one, held[:1])  # an example does not depend on the others
 
 
-def test_normalisations_that_are_frozen_keep_their_statistics() -> None:
+@pytest.mark.parametrize("synchronised", [False, True])
+def test_frozen_and_synchronised_normalisations_keep_their_statistics(synchronised: bool) -> None:
+    """The forward pass of synchronised ones in training mode would wait for other processes."""
     model, given = network(), batch()
+    if synchronised:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.eval()
-    y = copy.deepcopy(model).eval()(*given.args)
-    with unchanged(model), evaluation_mode(model, given):
-        assert torch.equal(model(*given.args), y)
-
-
-def test_synchronised_ones_keep_them_too() -> None:
-    """Their forward pass in training mode would wait for other processes."""
-    model, given = nn.SyncBatchNorm.convert_sync_batchnorm(network()), batch()
+        module.training = synchronised or not isinstance(module, nn.BatchNorm2d)
     y = copy.deepcopy(model).eval()(*given.args)
     with unchanged(model), evaluation_mode(model, given):
         assert torch.equal(model(*given.args), y)

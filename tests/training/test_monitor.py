@@ -1,17 +1,23 @@
-"""The monitor in a training loop: what it measures, when it stops, what it refuses."""
+"""The monitor in a training loop: what it measures, when it stops, what it refuses, and what its logs hold."""
 
 from __future__ import annotations
 
+import json
 import warnings
+from pathlib import Path
 from typing import Any
 
+import monitor_figure
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
 
 import hessdiag
 from hessdiag import HessdiagError, Monitor
-from hessdiag.training.monitor import unwrapped
+from hessdiag.training.monitor import CsvLog, unwrapped
+
+FIGURES = Path(__file__).parents[2] / "figures"
 
 
 def network() -> nn.Module:
@@ -31,9 +37,8 @@ def test_a_record_has_the_numbers_of_a_report_on_the_first_examples() -> None:
     assert record is not None
     report = hessdiag.diagnose(model, x[:3], t[:3], loss="cross-entropy")
     for block in report:
-        assert record[f"sigma2/{block.name}"] == pytest.approx(block.avg_sq_singular_value, rel=1e-10)
-        assert record[f"gamma/{block.name}"] == pytest.approx(block.gamma, rel=1e-10)
-        assert record[f"nu/{block.name}"] == pytest.approx(block.nu, rel=1e-10)
+        found = [record[f"{key}/{block.name}"] for key in ("sigma2", "gamma", "nu")]
+        assert found == pytest.approx([block.avg_sq_singular_value, block.gamma, block.nu], rel=1e-10)
     assert record["spread/sigma2"] == pytest.approx(report.spread["avg_sq_singular_value"], rel=1e-10)
     assert record["verdict"] == report.verdict.level
     assert record["balance"] == report.verdict.balance.level
@@ -45,25 +50,15 @@ def test_a_record_has_the_numbers_of_a_report_on_the_first_examples() -> None:
 def test_history_follows_the_weights() -> None:
     model, (x, t) = network(), data()
     monitor = Monitor(model, nn.CrossEntropyLoss(), every=2, overhead=1e9, examples=8)
-    for _ in range(5):
-        monitor.step(x, t)
+    assert monitor.to_dataframe().empty
+    for number in range(5):
+        monitor.step(x, t, step=10 * number)
         with torch.no_grad():
             model[2].weight.mul_(2.0)
     frame = monitor.to_dataframe()
-    assert list(frame.index) == [0, 2, 4]
+    assert list(frame.index) == [0, 20, 40]  # as numbered by the caller
     assert frame["nu/2.weight"].nunique() == 3
     assert frame["verdict"].map(type).eq(str).all()
-
-
-def test_steps_can_be_numbered_by_the_caller() -> None:
-    monitor = Monitor(network(), "cross-entropy", every=1, overhead=1e9)
-    for step in (100, 110):
-        monitor.step(*data(), step=step)
-    assert [record["step"] for record in monitor.history] == [100, 110]
-
-
-def test_an_empty_history_is_an_empty_frame() -> None:
-    assert Monitor(network(), "mse").to_dataframe().empty
 
 
 class Mixes(nn.Module):
@@ -90,43 +85,31 @@ def test_a_model_that_cannot_be_measured_is_said_once_and_left_alone() -> None:
     assert monitor.history == []
 
 
-def test_weights_that_diverge_end_it_and_not_the_training() -> None:
+@pytest.mark.parametrize("diverges", [True, False])
+def test_later_failures_end_it_and_not_the_training(diverges: bool) -> None:
     model, (x, t) = network(), data()
     monitor = Monitor(model, "cross-entropy", every=1, overhead=1e9)
     monitor.step(x, t)
     with torch.no_grad():
-        model[0].weight.fill_(float("nan"))
-    with pytest.warns(UserWarning, match="could not measure step 1.*NaN"):
-        assert monitor.step(x, t) is None
+        model[0].weight.mul_(float("nan") if diverges else 1.0)
+    message = "could not measure step 1.*NaN" if diverges else "first dimension must be the same"
+    with pytest.warns(UserWarning, match=message):
+        assert monitor.step(x, t if diverges else t[:3]) is None
     assert len(monitor.history) == 1
 
 
-def test_so_do_batches_of_another_kind_later_on() -> None:
-    monitor = Monitor(network(), "cross-entropy", every=1, overhead=1e9)
-    x, t = data()
-    monitor.step(x, t)
-    with pytest.warns(UserWarning, match="first dimension must be the same"):
-        assert monitor.step(x, t[:3]) is None
-
-
-def test_a_log_that_fails_is_said_once_and_left_out() -> None:
+def test_a_log_that_fails_is_said_once_and_left_out_and_none_can_change_the_history() -> None:
     def full(record: Any, step: int) -> None:
         raise OSError("no space left on device")
 
     seen: list[int] = []
-    log = [full, lambda record, step: seen.append(step)]
+    log = [full, lambda record, step: seen.append(step), lambda record, step: record.clear()]
     monitor = Monitor(network(), "cross-entropy", every=1, overhead=1e9, log=log)
     with pytest.warns(UserWarning, match="the log full failed and gets no more records: OSError: no space left"):
         monitor.step(*data())
     monitor.step(*data())
     assert seen == [0, 1]
-    assert len(monitor.history) == 2
-
-
-def test_a_log_cannot_change_the_history() -> None:
-    monitor = Monitor(network(), "cross-entropy", log=lambda record, step: record.clear())
-    assert monitor.step(*data())
-    assert "verdict" in monitor.history[0]
+    assert ["verdict" in record for record in monitor.history] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -169,13 +152,9 @@ def test_wrong_batches_are_refused_at_the_first_step(inputs: Any, targets: Any, 
     assert message in str(caught.value)
 
 
-def test_inputs_in_another_precision_are_converted() -> None:
-    x, t = data()
-    assert Monitor(network(), "cross-entropy").step(x.half(), t)
-
-
-def test_a_batch_of_one_is_measured() -> None:
-    record = Monitor(network(), "cross-entropy").step(*data(1))
+def test_a_single_example_in_another_precision_is_measured() -> None:
+    x, t = data(1)
+    record = Monitor(network(), "cross-entropy").step(x.half(), t)
     assert record
     assert record["monitor/examples"] == 1
 
@@ -190,3 +169,27 @@ def test_other_ranks_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     assert Monitor(network(), "cross-entropy").step(*data()) is None
+
+
+def test_a_csv_file_has_a_row_a_measurement_and_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    CsvLog(path)({"verdict": "healthy", "nu/fc.weight": 0.1}, 0)
+    CsvLog(path)({"verdict": "faulty, no doubt", "nu/fc.weight": float("nan")}, 5)
+    assert path.read_text() == 'step,verdict,nu/fc.weight\n0,healthy,0.1\n5,"faulty, no doubt",nan\n'
+    CsvLog(path)({"nu/fc.weight": 3.0, "c": 4.0}, 7)
+    assert path.read_text().endswith('c\n0,healthy,0.1,\n5,"faulty, no doubt",nan,\n7,,3.0,4.0\n')
+
+
+def test_new_columns_are_added_to_all_rows(tmp_path: Path) -> None:
+    log = CsvLog(tmp_path / "log.csv")
+    for step, record in enumerate([{"a": 1.0}, {"a": 2.0, "b": 3.0}, {"b": 4.0}]):
+        log(dict(record), step)
+    frame = pd.read_csv(tmp_path / "log.csv", index_col="step")
+    assert frame.fillna(0.0).to_numpy().tolist() == [[1.0, 0.0], [2.0, 3.0], [0.0, 4.0]]
+
+
+def test_the_kept_figure_of_balance_in_training_is_drawn() -> None:
+    measured = json.loads((FIGURES / "monitor.json").read_text(encoding="utf-8"))
+    figure = monitor_figure.draw(measured)
+    assert [len(axes.get_lines()) for axes in figure.axes] == [4, 4]
+    assert "3× (geometric) to 1,200× (fan-out)" in monitor_figure.title_of(measured)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from hessdiag import Monitor
-from tests.unchanged import bits, state_of
+from tests.unchanged import bits, unchanged
 
 STEPS = 4
 
@@ -113,13 +113,11 @@ def test_losses_and_weights_are_the_same(case: str, amp: bool) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_measurement_leaves_nothing_behind(case: str) -> None:
     build, make, shape, class_dim = CASES[case]
-    model = build()
-    x, t = make(shape)
+    model, (x, t) = build(), make(shape)
     cross_entropy(model(x), t).backward()
     monitor = Monitor(model, "cross-entropy", class_dim=class_dim)
-    before = state_of(model, x, t)
-    assert monitor.step(x, t)
-    assert state_of(model, x, t) == before
+    with unchanged(model, x, t):
+        assert monitor.step(x, t)
 
 
 class Draws(nn.Module):
@@ -157,26 +155,6 @@ def one_process(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_process")
-def test_data_parallel_training_is_the_same() -> None:
-    def run(monitored: bool) -> list[bytes]:
-        torch.manual_seed(0)
-        model = nn.parallel.DistributedDataParallel(convolutions())
-        monitor = Monitor(model, "cross-entropy", every=2, overhead=1e9) if monitored else None
-        optimizer, (x, t), losses = torch.optim.SGD(model.parameters(), lr=0.1), images((2, 6, 6)), []
-        for _ in range(4):
-            loss = cross_entropy(model(x), t)
-            if monitor:
-                monitor.step(x, t)
-            loss.backward()
-            optimizer.step()
-            losses.append(bits(loss))
-        assert monitor is None or [record["step"] for record in monitor.history] == [0, 2], monitor.stopped
-        return losses
-
-    assert run(True) == run(False)
-
-
-@pytest.mark.usefixtures("one_process")
 def test_sharded_parameters_are_not_gathered_by_one_process_alone() -> None:
     """The others, which are not measuring, would never answer."""
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
@@ -203,31 +181,33 @@ class Fails(nn.Module):
 def test_nor_does_one_that_fails() -> None:
     model = Fails()
     x, t = images((2, 6, 6))
-    before = state_of(model, x, t)
-    with pytest.warns(UserWarning, match=r"could not measure step 0 and measures no more: .*no more"):
+    with unchanged(model, x, t), pytest.warns(UserWarning, match=r"step 0 and measures no more: .*no more"):
         assert Monitor(model, "cross-entropy").step(x, t) is None
-    assert state_of(model, x, t) == before
 
 
-def test_a_compiled_model_is_neither_compiled_again_nor_changed() -> None:
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("compiled", [False, True], ids=["data parallel", "compiled"])
+def test_a_wrapped_model_trains_the_same_and_is_not_compiled_again(compiled: bool) -> None:
     def run(monitored: bool) -> tuple[list[bytes], int]:
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
         torch.manual_seed(0)
-        model = torch.compile(convolutions(), backend="eager")
+        plain: Any = convolutions()
+        model = torch.compile(plain, backend="eager") if compiled else nn.parallel.DistributedDataParallel(plain)
         monitor = Monitor(model, "cross-entropy", every=2, overhead=1e9) if monitored else None
-        x, t = images((2, 6, 6))
-        losses = []
+        optimizer, (x, t), losses = torch.optim.SGD(model.parameters(), lr=0.1), images((2, 6, 6)), []
         for _ in range(4):
+            loss = cross_entropy(model(x), t)
             if monitor:
                 monitor.step(x, t)
-            loss = cross_entropy(model(x), t)
             loss.backward()
+            optimizer.step()
             losses.append(bits(loss))
         if monitor:
-            assert [r["step"] for r in monitor.history] == [0, 2], monitor.stopped
+            assert [record["step"] for record in monitor.history] == [0, 2], monitor.stopped
             assert "sigma2/0.weight" in monitor.history[0]
         return losses, torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
-    assert run(True) == run(False)
-    assert run(False)[1] > 0
+    plain = run(False)
+    assert run(True) == plain
+    assert (plain[1] > 0) == compiled
