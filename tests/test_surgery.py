@@ -53,20 +53,16 @@ def test_everything_comes_out_again(name: str) -> None:
     assert surgery.undo(model) == 0
 
 
-@pytest.mark.parametrize("make", [lambda: mlp([3, 4, 2]), Keywords, lambda: nn.Linear(3, 2)])
-def test_before_and_after_multiply_what_they_say(make) -> None:
+@pytest.mark.parametrize(
+    ("make", "before"),
+    [(lambda: mlp([3, 4, 2]), ""), (Keywords, ""), (Keywords, "fc"), (lambda: nn.Linear(3, 2), "")],
+)
+def test_before_and_after_multiply_what_they_say(make, before: str) -> None:
     model = make()
     x = torch.randn(5, 3)
     expected = model(2 * x) * 3
-    surgery.insert_scale(model, 2.0, before="")
+    surgery.insert_scale(model, 2.0, before=before)
     surgery.insert_scale(model, 3.0, after="")
-    torch.testing.assert_close(model(x), expected)
-
-
-def test_a_layer_called_by_keyword_is_scaled() -> None:
-    model, x = Keywords(), torch.randn(5, 3)
-    expected = model(2 * x)
-    surgery.insert_scale(model, 2.0, before="fc")
     torch.testing.assert_close(model(x), expected)
 
 
@@ -138,7 +134,7 @@ def test_a_multiplier_leaves_the_balance_alone() -> None:
 def test_input_scaling_balances_weights_and_biases_of_the_first_layer(make, std: float) -> None:
     """γ of weight and bias, equal within 10 % on average over set-ups (Section 8.1)."""
     logs = []
-    for seed in range(5):
+    for seed in range(3):
         torch.manual_seed(seed)
         model = make()
         first = next(m for m in model.modules() if isinstance(m, nn.Conv2d))
@@ -146,25 +142,16 @@ def test_input_scaling_balances_weights_and_biases_of_the_first_layer(make, std:
         init.apply(model, "geometric")
         x = std * torch.randn(4, 3, 32, 32)
         surgery.scale_input(model, x)
-        blocks = (
-            {block.name: block for block in diagnose(model, x, seed=seed, method="exact").blocks} if seed < 3 else {}
-        )
-        if blocks:
-            weight, bias = list(blocks.values())[:2]
-            logs.append(math.log(weight.gamma / bias.gamma))
+        weight, bias = diagnose(model, x, seed=seed, method="exact").blocks[:2]
+        logs.append(math.log(weight.gamma / bias.gamma))
     assert abs(sum(logs) / len(logs)) < math.log(1.1)
 
 
-def test_the_factor_is_the_papers_for_normalised_inputs() -> None:
+def test_the_factor_is_the_papers_for_normalised_inputs_and_a_layer_can_be_named() -> None:
     model, x = StridedLeNet(), torch.randn(64, 3, 32, 32)
     assert float(surgery.scale_input(model, x).factor) == pytest.approx(75**-0.25, rel=0.01)
-    assert "conv1.input_scale.factor" in model.state_dict()
-
-
-def test_a_layer_can_be_named() -> None:
-    model, x = mlp([6, 5, 4]), torch.randn(9, 6)
     assert float(surgery.scale_input(model, x, layer="fc2").factor) > 0
-    assert [k for k in model.state_dict() if "scale" in k] == ["fc2.input_scale.factor"]
+    assert [k for k in model.state_dict() if "scale" in k] == ["conv1.input_scale.factor", "fc2.input_scale.factor"]
 
 
 def test_kernel_correction_keeps_the_second_moments_on_the_design() -> None:
@@ -197,21 +184,15 @@ def test_kernel_correction_keeps_the_second_moments_on_the_design() -> None:
         assert abs(sum(values) / len(values)) < 0.15
 
 
-@pytest.mark.parametrize("std", [0.05, 2.0])
-def test_outputs_get_the_standard_deviation_asked_for(std: float) -> None:
+@pytest.mark.parametrize(("options", "std"), [({}, 0.05), ({"std": 2.0}, 2.0)])
+def test_outputs_get_the_standard_deviation_asked_for(options: dict[str, float], std: float) -> None:
     model, x = init.apply(StridedLeNet(), "fan-in"), torch.randn(16, 3, 32, 32)
     y = model(x)
-    scale = surgery.normalise_output(model, x, std=std)
+    scale = surgery.normalise_output(model, x, **options)
     assert float(model(x).detach().std()) == pytest.approx(std, rel=1e-5)
     torch.testing.assert_close(model(x), y * scale.factor)
     fresh = torch.randn(256, 3, 32, 32)
     assert float(model(fresh).detach().std()) == pytest.approx(std, rel=0.5)
-
-
-def test_the_default_is_a_twentieth() -> None:
-    model, x = mlp([4, 3]), torch.randn(8, 4)
-    surgery.normalise_output(model, x)
-    assert float(model(x).detach().std()) == pytest.approx(0.05, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -236,13 +217,9 @@ def test_what_cannot_be_is_refused_and_nothing_changes(call, message: str) -> No
     assert everything(model) == before
 
 
-def test_a_layer_that_is_never_called_is_refused() -> None:
-    model, _ = build("attention")
+def test_layers_that_are_never_called_and_names_that_are_taken_are_refused() -> None:
     with pytest.raises(HessdiagError, match="is never called"):
-        surgery.insert_scale(model, 2.0, before="attend.out_proj")
-
-
-def test_a_name_that_is_taken_is_refused() -> None:
+        surgery.insert_scale(build("attention")[0], 2.0, before="attend.out_proj")
     model = Keywords()
     model.fc.input_scale = nn.Parameter(torch.ones(3))
     with pytest.raises(HessdiagError, match="a Parameter"):
@@ -322,22 +299,16 @@ def test_weights_that_cannot_be_rescaled_are_refused_and_stay(name: str, factor:
     assert all(torch.equal(before[1][key], value) for key, value in model.state_dict().items())
 
 
-def test_a_scale_multiplies_forward_and_backward() -> None:
+def test_a_scale_multiplies_forward_and_backward_and_is_saved_untrained() -> None:
     x = torch.tensor([1.0, -2.0], requires_grad=True)
     y = Scale(3.0)(x)
-    assert y.tolist() == [3.0, -6.0]
     y.sum().backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [3.0, 3.0]
-
-
-def test_a_factor_is_saved_and_never_trained() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), Scale(0.25))
-    other = nn.Sequential(nn.Linear(2, 2), Scale(1.0))
-    assert len(list(model.parameters())) == 2
-    other.load_state_dict(model.state_dict())
-    assert float(other[1].factor) == 0.25
-    assert repr(other[1]) == "Scale(0.25)"
+    assert (y.tolist(), x.grad.tolist()) == ([3.0, -6.0], [3.0, 3.0])
+    other = Scale(1.0)
+    other.load_state_dict(Scale(0.25).state_dict())
+    assert float(other.factor) == 0.25
+    assert repr(other) == "Scale(0.25)"
+    assert list(other.parameters()) == []
 
 
 @pytest.mark.parametrize("factor", [0.0, math.nan, math.inf])

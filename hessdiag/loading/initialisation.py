@@ -170,7 +170,6 @@ def _call(module: nn.Module, function: NamedFunction) -> None:
         if isinstance(error.__cause__, AttributeError):  # of a container or a norm
             raise HessdiagError(f"{error}: it was called with a {type(module).__name__}; {ADVICE}") from error
         raise
-    _refuse_unstarted(result, function)
     if isinstance(result, nn.Module) and result is not module:
         raise HessdiagError(f"{function.label} returned another module: change the one that it is given, in place")
 
@@ -193,36 +192,25 @@ def _fill(layer: Any, function: NamedFunction) -> None:
 
 def _check_result(result: Any, weight: Tensor, function: NamedFunction) -> None:
     """Refuse a result of a function of a weight that is not real numbers of the weight's shape."""
-    _refuse_unstarted(result, function)
-    wanted = f"return real numbers of the weight's shape {tuple(weight.shape)}, or change it in place"
     if not isinstance(result, Tensor):
-        raise HessdiagError(f"{function.label} returned {kind_of(result)}, not a torch.Tensor: {wanted}")
-    if result.shape != weight.shape:
-        raise HessdiagError(f"{function.label} returned shape {tuple(result.shape)}: {wanted}")
-    if not result.is_floating_point() or result.layout is not torch.strided or result.is_meta:
-        kind = str(result.dtype).removeprefix("torch.")
-        dense = "" if result.layout is torch.strided and not result.is_meta else " without all of its numbers"
-        raise HessdiagError(f"{function.label} returned a {kind} tensor{dense}: {wanted}")
-
-
-def _refuse_unstarted(result: object, function: NamedFunction) -> None:
-    if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise HessdiagError(f"{function.label} returned a generator, which never ran: write it without yield")
-    if inspect.iscoroutine(result):
-        result.close()  # or Python warns that it was never awaited
-        raise HessdiagError(f"{function.label} returned a coroutine, which never ran: write it without async")
+        found = f"{kind_of(result)}, not a torch.Tensor"
+    elif result.shape != weight.shape:
+        found = f"shape {tuple(result.shape)}"
+    elif not result.is_floating_point() or result.layout is not torch.strided or result.is_meta:
+        found = f"a {str(result.dtype).removeprefix('torch.')} tensor that is not dense and real"
+    else:
+        return
+    wanted = f"return real numbers of the weight's shape {tuple(weight.shape)}, or change it in place"
+    raise HessdiagError(f"{function.label} returned {found}: {wanted}")
 
 
 def _check(module: Any, shape: torch.Size, path: str, function: NamedFunction) -> None:
+    """Refuse a layer without its weight, or with one that is not real and finite."""
     weight = getattr(module, "weight", None)
     if not isinstance(weight, nn.Parameter) or weight.shape != shape:
         raise HessdiagError(
             f"{function.label} left {path!r} without a weight of shape {tuple(shape)}: change weights in place"
         )
-    if not weight.is_floating_point():
-        kind = str(weight.dtype).removeprefix("torch.")
-        raise HessdiagError(f"{function.label} left {kind} numbers in the weight of {path!r}: leave real ones")
-    if not bool(weight.isfinite().all()):
-        raise HessdiagError(
-            f"{function.label} left NaN or infinite values in the weight of {path!r}: leave finite ones"
-        )
+    if not weight.is_floating_point() or not bool(weight.isfinite().all()):
+        kind = "NaN or infinite values" if weight.is_floating_point() else f"{weight.dtype} numbers"
+        raise HessdiagError(f"{function.label} left {kind} in the weight of {path!r}: leave finite real ones")

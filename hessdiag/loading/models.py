@@ -7,7 +7,6 @@ text, (B, positions, classes) becomes (B, classes, positions), as torch's cross-
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -23,13 +22,12 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_kind, did_you_mean, few, kind_of
 from hessdiag.data.outputs import pick_output
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.user_code import NamedFunction, foreign_code, load_function, missing_file
+from hessdiag.loading.user_code import NamedFunction, foreign_code, import_library, load_function, missing_file
 from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet, mlp
 from hessdiag.models.residual import PreconditionedResNet, RescaleNet, ResNet, calibrate, centre
 
 SMALL: dict[str, Any] = {"depth": 14, "classes": 10, "side": 32}
 DOWNLOADING = ("pretrained", "pretrained_cfg", "pretrained_backbone", "checkpoint_path", "weights", "weights_backbone")
-TORCHVISION_SIDE = {"inception_v3": 299}
 USUAL_LENGTH = 64  # tokens of one example
 USUAL_SIDE = 224  # pixels, where the configuration does not say
 OUTPUTS = ("logits", "last_hidden_state")
@@ -279,10 +277,6 @@ def _check_module(module: Any, label: str) -> nn.Module:
     return module
 
 
-def _alexnet(*, in_channels: int = 3, classes: int = 10, width: float = 1.0, bias: bool = True) -> nn.Module:
-    return StridedAlexNet(in_channels, classes, width, bias)
-
-
 def _preconditioned_resnet(
     *,
     depth: int = 50,
@@ -320,7 +314,7 @@ def _centred(network: Any) -> nn.Module:
 
 BUILT_IN: dict[str, Callable[..., nn.Module]] = {
     "lenet": StridedLeNet,
-    "alexnet": _alexnet,
+    "alexnet": StridedAlexNet,
     "preconditioned-resnet50": _preconditioned_resnet,
     "preconditioned-resnet14": partial(_preconditioned_resnet, **SMALL),
     "rescalenet50": _rescalenet,
@@ -345,7 +339,7 @@ def _perceptron(name: str, text: str) -> Callable[..., Any]:
 
 def _timm(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any]:
     """`timm.create_model(NAME, pretrained=False, **arguments)`, with the input size of its configuration."""
-    timm = _import_extra("timm", specification)
+    timm = import_library("timm", label=f"model {specification!r}", install="timm")
     name = _checked_name(specification, timm.list_models(), arguments)
 
     def build(**options: Any) -> Any:
@@ -358,29 +352,17 @@ def _timm(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any
 
 
 def _torchvision(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any]:
-    """The builder of that name without weights, for images (3, 224, 224) unless it needs others."""
-    models = _import_extra("torchvision", specification).models
+    """The builder of that name without weights, for images (3, 224, 224)."""
+    models = import_library("torchvision", label=f"model {specification!r}", install="torchvision").models
     name = _checked_name(specification, models.list_models(), arguments)
     builder = models.get_model_builder(name)
     fixed: dict[str, Any] = {"weights": None}
     if "weights_backbone" in inspect.signature(builder).parameters:
         fixed["weights_backbone"] = None  # segmentation and detection fetch a backbone otherwise
-    side = TORCHVISION_SIDE.get(name, USUAL_SIDE)
-    return lambda **options: (builder(**fixed, **options).eval(), (3, side, side))
+    return lambda **options: (builder(**fixed, **options).eval(), (3, USUAL_SIDE, USUAL_SIDE))
 
 
 LIBRARIES = {"timm": _timm, "torchvision": _torchvision}
-
-
-def _import_extra(library: str, specification: str) -> Any:
-    label = f"model {specification!r}"
-    with foreign_code(label):
-        try:
-            return importlib.import_module(library)
-        except ModuleNotFoundError as error:
-            if error.name != library:
-                raise
-            raise HessdiagError(f"{label} needs {library}, which is not installed: pip install {library}") from error
 
 
 def _checked_name(specification: str, known: list[str], arguments: Mapping[str, Any]) -> str:
@@ -404,8 +386,8 @@ def _transformers(
 ) -> ModelSource:
     """`hf:CONFIG.json`: the first of the configuration's `architectures`, or its base model where it names none."""
     record = _read_config(specification)
-    transformers = _import_extra("transformers", specification)
     label = f"model {specification!r}"
+    transformers = import_library("transformers", label=label, install="transformers")
     with foreign_code(label), _quiet(transformers):
         config = _config(transformers, record, arguments, label)
         architecture = _architecture(transformers, config, label)
@@ -421,34 +403,26 @@ def _transformers(
                 if hasattr(part, PADDING_ADVICE):  # looks into the tokens, which vectorised derivatives cannot
                     setattr(part, PADDING_ADVICE, lambda *args: None)
             text = isinstance(inputs, TokenInputs)
-            module.register_forward_hook(_OutputsAlone(label, text=text, which=output))
+            module.register_forward_hook(partial(_logits_alone, label=label, text=text, which=output))
         return Network(module, inputs, class_dim=1 if text else None)
 
     return ModelSource(specification, build)
 
 
-class _OutputsAlone:
+def _logits_alone(
+    module: nn.Module, args: Any, output: Any, *, label: str, text: bool, which: str | int | None
+) -> Tensor | dict[str | int, Tensor]:
     """A forward hook rather than a wrapping module, so that parameters keep their names, in tables and checkpoints."""
-
-    def __init__(self, label: str, *, text: bool, which: str | int | None) -> None:
-        self.label = label
-        self.text = text
-        self.which = which
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> Tensor | dict[str | int, Tensor]:
-        if self.which is not None:
-            return {self.which: self._classes_first(pick_output(output, self.which))}
-        found = [output[name] for name in OUTPUTS if isinstance(output, Mapping) and output.get(name) is not None]
-        if not found or not isinstance(found[0], Tensor):
-            held = few(output, 8) if isinstance(output, Mapping) else type(output).__name__
-            raise HessdiagError(
-                f"{self.label} returns no logits but {held}: name an architecture for one task in the configuration,"
-                " or one of these as output='NAME' (--output NAME)"
-            )
-        return self._classes_first(found[0])
-
-    def _classes_first(self, y: Tensor) -> Tensor:
-        return y.movedim(-1, 1) if self.text and y.dim() > 2 else y
+    found = [output[name] for name in OUTPUTS if isinstance(output, Mapping) and output.get(name) is not None]
+    y = pick_output(output, which) if which is not None else found[0] if found else None
+    if not isinstance(y, Tensor):
+        held = few(output, 8) if isinstance(output, Mapping) else type(output).__name__
+        raise HessdiagError(
+            f"{label} returns no logits but {held}: name an architecture for one task in the configuration,"
+            " or one of these as output='NAME' (--output NAME)"
+        )
+    y = y.movedim(-1, 1) if text and y.dim() > 2 else y  # the classes first
+    return y if which is None else {which: y}
 
 
 def _read_config(specification: str) -> dict[str, Any]:

@@ -138,6 +138,22 @@ def foreign_code(label: str, folder: str = "") -> Iterator[None]:
             sys.path.remove(folder)
 
 
+def import_library(name: str, *, label: str, install: str) -> Any:
+    """Import an optional library, or say what installs it.
+
+    Raises:
+        HessdiagError: it is not installed, or raised an error.
+    """
+    library = name.partition(".")[0]
+    with foreign_code(label):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != library:
+                raise
+            raise HessdiagError(f"{label} needs {library}, which is not installed: pip install {install}") from error
+
+
 def missing_file(path: Path, pattern: str = "*") -> str:
     """Describe a file that does not exist: the nearest names in its folder, or that there is no such folder."""
     if path.is_dir():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Record = dict[str, float | str]
 Log = Callable[[Record, int], object]
 QUANTITIES = {"sigma2": "avg_sq_singular_value", "sigma2_stderr": "stderr", "gamma": "gamma", "nu": "nu"}
-SPREADS = {"sigma2": "avg_sq_singular_value", "gamma": "gamma", "nu": "nu"}
+SPREADS = ("sigma2", "gamma", "nu")
 RTOL, MAX_PRODUCTS = 0.1, 40  # of networks with many outputs, where norms are sampled
 
 
@@ -165,11 +165,11 @@ class Monitor:
 
     def _write(self, record: Mapping[str, float | str], number: int) -> None:
         """Hand the record to every log; one that fails is left out from then on."""
-        entries = {key: value for key, value in record.items() if key != "step"}
-        failures = [(log, _failure(log, entries, number)) for log in self._logs]
-        self._logs = [log for log, error in failures if error is None]
-        for log, error in failures:
-            if error is not None:
+        for log in list(self._logs):
+            try:
+                log({key: value for key, value in record.items() if key != "step"}, number)
+            except Exception as error:  # noqa: PERF203, of user code, or a full disk: training must go on
+                self._logs.remove(log)
                 name = getattr(log, "__name__", type(log).__name__)
                 warnings.warn(
                     f"the log {name} failed and gets no more records: {type(error).__name__}: {error}", stacklevel=3
@@ -208,15 +208,6 @@ def _is_first_rank() -> bool:
     return not distributed or torch.distributed.get_rank() == 0
 
 
-def _failure(log: Log, record: Record, number: int) -> Exception | None:
-    """Hand a copy of the record to a log, and return what went wrong."""
-    try:
-        log(dict(record), number)
-    except Exception as error:  # of user code, or a full disk: training must go on
-        return error
-    return None
-
-
 def flat(report: Report) -> Record:
     """Name every number of a report by quantity and block, `sigma2/fc1.weight`, the verdict and its findings.
 
@@ -229,7 +220,7 @@ def flat(report: Report) -> Record:
     record |= {f"findings/{severity}": float(counts[severity]) for severity in GRAVITY}
     if report.signals is not None:
         record["loss"] = report.signals.initial_loss
-    record |= {f"spread/{key}": report.spread[attribute] for key, attribute in SPREADS.items()}
+    record |= {f"spread/{key}": report.spread[QUANTITIES[key]] for key in SPREADS}
     for key, attribute in QUANTITIES.items():
         record |= {f"{key}/{block.name}": float(getattr(block, attribute)) for block in report.blocks}
     return record

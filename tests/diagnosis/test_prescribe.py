@@ -210,22 +210,28 @@ def test_a_prescription_fits_the_same_network_drawn_anew_and_no_other() -> None:
     assert not any(module._forward_pre_hooks for module in other.modules())
 
 
-def test_weights_before_a_normalisation_are_left_out() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 3))
-    found = hessdiag.prescribe(model, torch.randn(8, 6))
-    assert dict(found.left_out) == {"0.weight": "a normalisation follows: the network does not depend on its scale"}
-    assert [block.name for block in found.blocks] == ["3.weight", "4.weight"]
+def left_out(model: nn.Module, reason: str, *names: str) -> Prescription:
+    """Prescribe scales for a network that reads (8, n), and check which weights are left out, and why."""
+    found = hessdiag.prescribe(model, torch.randn(8, next(model.parameters()).shape[1]))
+    assert dict(found.left_out) == dict.fromkeys(names, reason)
+    weights = {name for name, p in model.named_parameters() if p.dim() > 1}
+    assert {block.name for block in found.blocks} == weights - set(names)
+    return found
 
 
-def test_weights_without_curvature_are_left_out() -> None:
+def test_weights_without_effect_or_curvature_or_read_elsewhere_are_left_out() -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
-    nn.init.zeros_(model[4].weight)
-    found = hessdiag.prescribe(model, torch.randn(8, 6))
-    assert dict(found.left_out) == dict.fromkeys(["0.weight", "2.weight"], "it has no curvature on this batch")
+    normalised = nn.Sequential(
+        nn.Linear(6, 8, bias=False), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 3)
+    )
+    left_out(normalised, "a normalisation follows: the network does not depend on its scale", "0.weight")
+    flat = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+    nn.init.zeros_(flat[4].weight)
+    found = left_out(flat, "it has no curvature on this batch", "0.weight", "2.weight")
     assert [block.weight_factor for block in found.blocks] == [1.0]
     assert found.spread_of_all == math.inf
+    found = left_out(Bypassed(), "the model reads it outside of the layer that holds it", "first.weight")
+    assert found.output_change < 1e-6
 
 
 def test_what_no_multiplier_can_undo_is_left_out_and_sets_the_level() -> None:
@@ -239,14 +245,6 @@ def test_what_no_multiplier_can_undo_is_left_out_and_sets_the_level() -> None:
     report = hessdiag.diagnose(model, torch.randn(6, 3, 8))
     assert {block.name for block in found.blocks} | set(reasons) == {block.name for block in report.weights}
     assert found.spread[SIGMA_SQ] < 1.01
-
-
-def test_a_weight_that_is_read_elsewhere_is_left_out() -> None:
-    torch.manual_seed(0)
-    found = hessdiag.prescribe(Bypassed(), torch.randn(8, 3))
-    assert dict(found.left_out) == {"first.weight": "the model reads it outside of the layer that holds it"}
-    assert [block.name for block in found.blocks] == ["second.weight", "last.weight"]
-    assert found.output_change < 1e-6
 
 
 def test_shared_weights_are_scaled_in_all_places() -> None:

@@ -16,40 +16,17 @@ from hessdiag.loading.weights import load_checkpoint, read_checkpoint
 
 TEXT = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
 GPT2 = {"model_type": "gpt2", "vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 6}
-CONFIGURATIONS = {
-    "bert": {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "num_labels": 3} | TEXT,
-    "bert base": {"model_type": "bert", "max_position_embeddings": 5} | TEXT,
-    "gpt2": GPT2 | {"architectures": ["GPT2LMHeadModel"]},
-    "gpt2 classifier": GPT2 | {"architectures": ["GPT2ForSequenceClassification"], "num_labels": 3},
-    "vit": {"model_type": "vit", "architectures": ["ViTForImageClassification"], "image_size": 8, "patch_size": 4}
-    | {key: value for key, value in TEXT.items() if key != "vocab_size"},
-    "resnet": {
-        "model_type": "resnet",
-        "architectures": ["ResNetForImageClassification"],
-        "embedding_size": 4,
-        "hidden_sizes": [4, 8],
-        "depths": [1, 1],
-        "num_channels": 1,
-    },
-    "t5": {
-        "model_type": "t5",
-        "architectures": ["T5ForConditionalGeneration"],
-        "vocab_size": 20,
-        "d_model": 8,
-        "d_ff": 12,
-        "d_kv": 4,
-        "num_heads": 2,
-        "num_layers": 1,
-    },
-}
-OUTPUTS = {  # per example
-    "bert": (3,),
-    "bert base": (8, 5),
-    "gpt2": (20, 6),
-    "gpt2 classifier": (3,),
-    "vit": (2,),
-    "resnet": (2,),
-    "t5": (20, 64),
+VIT = {"model_type": "vit", "image_size": 8, "patch_size": 4}
+RESNET = {"model_type": "resnet", "embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "num_channels": 1}
+T5 = {"model_type": "t5", "vocab_size": 20, "d_model": 8, "d_ff": 12, "d_kv": 4, "num_heads": 2, "num_layers": 1}
+CASES = {  # configuration, architecture, and shape of the outputs of one example
+    "bert": ({"model_type": "bert", "num_labels": 3} | TEXT, "BertForSequenceClassification", (3,)),
+    "bert base": ({"model_type": "bert", "max_position_embeddings": 5} | TEXT, "", (8, 5)),
+    "gpt2": (GPT2, "GPT2LMHeadModel", (20, 6)),
+    "gpt2 classifier": (GPT2 | {"num_labels": 3}, "GPT2ForSequenceClassification", (3,)),
+    "vit": (VIT | {k: v for k, v in TEXT.items() if k != "vocab_size"}, "ViTForImageClassification", (2,)),
+    "resnet": (RESNET, "ResNetForImageClassification", (2,)),
+    "t5": (T5, "T5ForConditionalGeneration", (20, 64)),
 }
 
 
@@ -65,21 +42,25 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(tmp_path: Path):
     def write(name: str, **changes) -> str:
         path = tmp_path / f"{name.replace(' ', '_')}.json"
-        path.write_text(json.dumps(CONFIGURATIONS[name] | changes))
+        configuration, architecture, _ = CASES[name]
+        path.write_text(
+            json.dumps(configuration | ({"architectures": [architecture]} if architecture else {}) | changes)
+        )
         return f"hf:{path}"
 
     return write
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "mse"])
-@pytest.mark.parametrize("name", list(CONFIGURATIONS))
+@pytest.mark.parametrize("name", list(CASES))
 def test_inputs_outputs_and_targets_fit(config, name: str, loss: str) -> None:
     size = (1, 32, 32) if name == "resnet" else None
     prepared = prepare(resolve_model(config(name), input_size=size), batch_size=3, loss=loss)
     with torch.no_grad():
         y = prepared.batch.call(prepared.module)
-    assert tuple(y.shape[1:]) == OUTPUTS[name]
-    wanted = (3, *OUTPUTS[name]) if loss == "mse" else (3, *OUTPUTS[name][1:])
+    outputs = CASES[name][2]
+    assert tuple(y.shape[1:]) == outputs
+    wanted = (3, *outputs) if loss == "mse" else (3, *outputs[1:])
     assert prepared.batch.targets.shape == wanted
     assert not prepared.module.training
 

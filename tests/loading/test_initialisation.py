@@ -168,10 +168,6 @@ def raises(weight):
     raise ValueError("gain must be positive")
 
 
-async def never_awaited(weight):
-    weight.fill_(2.0)
-
-
 def only_norms(m):
     if isinstance(m, nn.LayerNorm):
         nn.init.zeros_(m.weight)
@@ -202,19 +198,24 @@ def unguarded(module):
         (unguarded, f"raised AttributeError: 'Flatten' object .*: it was called with a Flatten; {ADVICE}"),
         (lambda weight: np.ones(weight.shape), "returned a ndarray, not a torch.Tensor"),
         (lambda weight: weight.tolist(), "returned a list, not a torch.Tensor"),
-        (lambda weight: weight.to(torch.complex64), "returned a complex64 tensor: return real"),
-        (lambda weight: torch.ones_like(weight, dtype=torch.int64), "returned a int64 tensor: return real"),
-        (lambda weight: weight.to("meta"), "returned a float32 tensor without all of its numbers"),
-        (lambda weight: torch.ones_like(weight).to_sparse(), "returned a float32 tensor without all of its numbers"),
-        (lambda weight: (yield weight), "returned a generator, which never ran"),
-        (lambda model: (yield model), "returned a generator, which never ran"),
-        (never_awaited, "returned a coroutine, which never ran"),
+        (
+            lambda weight: weight.to(torch.complex64),
+            "returned a complex64 tensor that is not dense and real: return real",
+        ),
+        (
+            lambda weight: torch.ones_like(weight, dtype=torch.int64),
+            "returned a int64 tensor that is not dense and real: return real",
+        ),
+        (lambda weight: weight.to("meta"), "returned a float32 tensor that is not dense and real"),
+        (lambda weight: torch.ones_like(weight).to_sparse(), "returned a float32 tensor that is not dense and real"),
+        (lambda weight: (yield weight), "returned a generator, not a torch.Tensor"),
+        (lambda model: (yield model), "was called once, with the whole model, and changed no weight"),
         (lambda weight: weight.detach(), f"was {CALLED['weight']}, and changed no weight: {ADVICE}"),
         (lambda m: None, "was called with every module, as by model.apply, and changed no weight"),
         (lambda model: None, "was called once, with the whole model, and changed no weight"),
         (lambda model: copy.deepcopy(model).apply(guarded), "returned another module"),
         (only_norms, "was .*changed no weight"),
-        (makes_complex, "left complex64 numbers in the weight of '0'"),
+        (makes_complex, "left torch.complex64 numbers in the weight of '0'"),
         (lambda: None, "raised TypeError"),
         (lambda weight, gain: None, "raised TypeError"),
     ],

@@ -204,7 +204,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     def fcn(*, weights=None, weights_backbone="IMAGENET1K_V1", **options):
         return network(weights=weights, weights_backbone=weights_backbone, **options)
 
-    builders = {"resnet18": resnet18, "fcn": fcn, "inception_v3": resnet18}
+    builders = {"resnet18": resnet18, "fcn": fcn}
     timm, torchvision = ModuleType("timm"), ModuleType("torchvision")
     timm.list_models = lambda: ["resnet18", "vit_tiny"]
     timm.create_model = lambda name, **options: network(name=name, **options)
@@ -235,7 +235,6 @@ def test_torchvision_builds_without_weights_of_any_part(libraries: None) -> None
     assert not built.module.training
     resolve_model("torchvision:fcn", arguments={"num_classes": 2}).build()
     assert CALLS == [{"weights": None}, {"weights": None, "weights_backbone": None, "num_classes": 2}]
-    assert resolve_model("torchvision:inception_v3").build().input_size == (3, 299, 299)
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])

@@ -25,15 +25,22 @@ def load(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
     return module, load_checkpoint(module, read_checkpoint(str(path)))
 
 
-@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
-def test_both_formats_load_exactly(tmp_path: Path, suffix: str) -> None:
-    trained = network().state_dict()
-    path = tmp_path / f"trained.{suffix}"
-    save_file(trained, path) if suffix == "safetensors" else torch.save(trained, path)
-    module, notes = load(path)
+def write(state: dict, path: Path, *, legacy: bool = False) -> Path:
+    if path.suffix == ".safetensors":
+        save_file(state, path)
+    else:
+        torch.save(state, path, _use_new_zipfile_serialization=not legacy)
+    return path
+
+
+@pytest.mark.parametrize(("suffix", "dtype"), [("safetensors", None), ("pt", None), ("pt", torch.bfloat16)])
+def test_both_formats_load_exactly_and_keep_the_networks_type(tmp_path: Path, suffix: str, dtype) -> None:
+    trained = {key: value.to(dtype) for key, value in network().state_dict().items()}
+    module, notes = load(write(trained, tmp_path / f"trained.{suffix}"))
     assert notes == ()
     for key, value in module.state_dict().items():
-        assert torch.equal(value, trained[key])
+        assert value.dtype == torch.float32
+        assert torch.equal(value, trained[key].float())
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -47,12 +54,23 @@ def test_both_formats_load_exactly(tmp_path: Path, suffix: str) -> None:
             lambda state: {"model": {f"_orig_mod.module.{k}": v for k, v in state.items()}},
             ("took what is under 'model'", "left out the prefix '_orig_mod.module.'"),
         ),
+        (
+            lambda state: {  # as Lightning saves it
+                "state_dict": {f"model.{k}": v for k, v in state.items()} | {"criterion.weight": torch.ones(2)},
+                "epoch": 3,
+                "hyper_parameters": {"lr": 0.1},
+            },
+            (
+                "took what is under 'state_dict'",
+                "left out the prefix 'model.'",
+                "left out 1 tensors without it (criterion.weight)",
+            ),
+        ),
     ],
 )
 def test_wrappings_are_taken_off_and_said(tmp_path: Path, wrap, notes: tuple[str, ...], legacy: bool) -> None:
     trained = network().state_dict()
-    torch.save(wrap(trained), tmp_path / "last.ckpt", _use_new_zipfile_serialization=not legacy)
-    module, said = load(tmp_path / "last.ckpt")
+    module, said = load(write(wrap(trained), tmp_path / "last.ckpt", legacy=legacy))
     assert said == notes
     assert all(torch.equal(value, trained[key]) for key, value in module.state_dict().items())
 
@@ -72,12 +90,6 @@ def test_a_tied_weight_is_needed_once(tmp_path: Path) -> None:
     assert torch.equal(model[1].weight, torch.ones(3, 3))
 
 
-def test_half_precision_fits_and_keeps_the_networks_type(tmp_path: Path) -> None:
-    torch.save({key: value.bfloat16() for key, value in network().state_dict().items()}, tmp_path / "half.pt")
-    module, _ = load(tmp_path / "half.pt")
-    assert {p.dtype for p in module.parameters()} == {torch.float32}
-
-
 class Malicious:
     """Unpickling it creates a file."""
 
@@ -88,14 +100,14 @@ class Malicious:
         return os.system, (f"touch {self.victim}",)
 
 
-@pytest.mark.parametrize("write", ["torch", "legacy", "pickle 2", "pickle 5"])
-def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path: Path, write: str) -> None:
+@pytest.mark.parametrize("form", ["torch", "legacy", "pickle 2", "pickle 5"])
+def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path: Path, form: str) -> None:
     victim, path = tmp_path / "victim", tmp_path / "weights.pt"
     content = network().state_dict() | {"extra": Malicious(victim)}
-    if write.startswith("pickle"):
-        path.write_bytes(pickle.dumps({"extra": Malicious(victim)}, protocol=int(write[-1])))
+    if form.startswith("pickle"):
+        path.write_bytes(pickle.dumps({"extra": Malicious(victim)}, protocol=int(form[-1])))
     else:
-        torch.save(content, path, _use_new_zipfile_serialization=write == "torch")
+        torch.save(content, path, _use_new_zipfile_serialization=form == "torch")
     with pytest.raises(HessdiagError, match=r"could run code|damaged"):
         load(path)
     assert not victim.exists()
@@ -159,12 +171,7 @@ def test_other_contents_are_refused(tmp_path: Path, content, message: str) -> No
 @pytest.mark.parametrize("keep", [0, 10, 0.5, -1])
 @pytest.mark.parametrize("suffix", ["safetensors", "pt", "legacy.pt"])
 def test_damaged_files_are_refused(tmp_path: Path, suffix: str, keep: float) -> None:
-    path = tmp_path / f"w.{suffix}"
-    state = network().state_dict()
-    if suffix == "safetensors":
-        save_file(state, path)
-    else:
-        torch.save(state, path, _use_new_zipfile_serialization=suffix == "pt")
+    path = write(network().state_dict(), tmp_path / f"w.{suffix}", legacy=suffix == "legacy.pt")
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * keep) if isinstance(keep, float) else keep])
     with pytest.raises(HessdiagError, match=r"damaged|could run code"):
@@ -175,19 +182,6 @@ def test_a_missing_file_offers_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "best.pt").touch()
     with pytest.raises(HessdiagError, match=r"did you mean best.pt\?"):
         read_checkpoint(str(tmp_path / "bets.pt"))
-
-
-def test_the_network_within_a_checkpoint_of_lightning(tmp_path: Path) -> None:
-    trained = network().state_dict()
-    inside = {f"model.{key}": value for key, value in trained.items()} | {"criterion.weight": torch.ones(2)}
-    torch.save({"state_dict": inside, "epoch": 3, "hyper_parameters": {"lr": 0.1}}, tmp_path / "last.ckpt")
-    module, said = load(tmp_path / "last.ckpt")
-    assert said == (
-        "took what is under 'state_dict'",
-        "left out the prefix 'model.'",
-        "left out 1 tensors without it (criterion.weight)",
-    )
-    assert all(torch.equal(value, trained[key]) for key, value in module.state_dict().items())
 
 
 def test_a_network_that_is_there_twice_is_picked_by_its_prefix(tmp_path: Path) -> None:
