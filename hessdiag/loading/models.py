@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -388,12 +387,12 @@ def _transformers(
     record = _read_config(specification)
     label = f"model {specification!r}"
     transformers = import_library("transformers", label=label, install="transformers")
-    with foreign_code(label), _quiet(transformers):
+    with foreign_code(label):
         config = _config(transformers, record, arguments, label)
         architecture = _architecture(transformers, config, label)
 
     def build() -> Network:
-        with foreign_code(label), _quiet(transformers):
+        with foreign_code(label):
             module = _check_module(architecture(config), label).eval()
             inputs = _hf_inputs(module, config, input_size, label)
             if getattr(config, "pad_token_id", None) is None:
@@ -494,15 +493,3 @@ def _hf_inputs(
         sides = (side, side) if isinstance(side, int) else tuple(side)
         input_size = as_size((getattr(config, "num_channels", 3), *sides))
     return NormalInputs(input_size, argument) if input_size else None
-
-
-@contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Silence the library's own messages: what matters is said in errors."""
-    logging = transformers.utils.logging
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)

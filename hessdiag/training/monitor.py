@@ -266,26 +266,19 @@ class CsvLog:
         self.columns: list[str] = []
 
     def __call__(self, record: Record, step: int) -> None:
-        """Write a row; a column that is new is added to all rows."""
-        row = {"step": step, **record}
-        rows = self._rows() if not self.columns else []
+        """Write a row; a column that is new is added to all rows, also of a file that was there."""
+        row: dict[str, Any] = {"step": step, **record}
+        rows: list[dict[str, Any]] = []
+        if set(row) - set(self.columns) and self.path.exists():
+            with self.path.open(encoding="utf-8", newline="") as stream:
+                reader = csv.DictReader(stream)
+                rows, self.columns = list(reader), list(reader.fieldnames or [])
         if new := [key for key in row if key not in self.columns]:
-            rows = rows or self._rows()
             self.columns += new
             write_text(self.path, _lines(self.columns, [*rows, row], header=True))
-            return
-        with self.path.open("a", encoding="utf-8", newline="") as stream:
-            stream.write(_lines(self.columns, [row], header=False))
-
-    def _rows(self) -> list[dict[str, Any]]:
-        """What the file holds; its columns are taken over."""
-        if not self.path.exists():
-            return []
-        with self.path.open(encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            rows = list(reader)
-            self.columns = list(reader.fieldnames or [])
-        return rows
+        else:
+            with self.path.open("a", encoding="utf-8", newline="") as stream:
+                stream.write(_lines(self.columns, [row], header=False))
 
 
 def _lines(columns: Sequence[str], rows: Sequence[dict[str, Any]], *, header: bool) -> str:

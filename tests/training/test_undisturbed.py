@@ -35,7 +35,7 @@ class SmallGpt(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        config = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+        config = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
         self.gpt = GPT2LMHeadModel(config)
 
     def forward(self, tokens: Tensor) -> Tensor:
