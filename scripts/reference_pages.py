@@ -16,7 +16,7 @@ from textwrap import fill
 from hessdiag.diagnosis.prescribe import Prescription, WeightPrescription
 from hessdiag.results.comparison import BlockChange, Comparison, Ratio
 from hessdiag.results.findings import Balance, Finding, Verdict
-from hessdiag.results.init_check import Fix, InitCheck, Interval, SchemeCheck, WidthSweep
+from hessdiag.results.init_check import InitCheck, Interval, SchemeCheck
 from hessdiag.results.learning_rates import LearningRate, LearningRates
 from hessdiag.results.prediction import BlockPrediction, Prediction
 from hessdiag.results.records import Record
@@ -46,7 +46,7 @@ RECORDS: Mapping[str, tuple[type[Record], ...]] = {  # the schemas for users: wh
     "hessdiag.comparison/2": (Comparison, BlockChange, Ratio),
     "hessdiag.prediction/1": (Prediction, BlockPrediction),
     "hessdiag.prescription/2": (Prescription, WeightPrescription),
-    "hessdiag.init-check/2": (InitCheck, Fix, SchemeCheck, Interval, WidthSweep),
+    "hessdiag.init-check/2": (InitCheck, SchemeCheck, Interval),
     "hessdiag.learning-rates/1": (LearningRates,),
     "hessdiag.setups/1": (Setups,),
 }

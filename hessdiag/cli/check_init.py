@@ -24,7 +24,6 @@ from hessdiag.cli.options import (
     parse_output,
 )
 from hessdiag.cli.printing import Printing, gate_spread
-from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,8 +35,6 @@ Init = Annotated[str, typer.Argument(metavar="INIT", help=INITS)]
 Model = Annotated[str, typer.Option(metavar="MODEL", help=MODELS)]
 Against = Annotated[str, typer.Option(metavar="LIST", help="initialisations to compare with, separated by commas")]
 Trials = Annotated[int, typer.Option("--setups", help="random networks under each initialisation")]
-WIDTHS = "also measure INIT at these factors of the width, as in 0.5,1,2,4"
-Widths = Annotated[str, typer.Option(metavar="LIST", help=WIDTHS)]
 
 
 @grouped
@@ -48,7 +45,6 @@ def check_init(
     printing: Printing,
     against: Against = "fan-in,fan-out,arithmetic,geometric",
     setups: Trials = 20,
-    widths: Widths = "",
     method: Method = "auto",
     html: Html = "",
     plots: Plots = "",
@@ -59,7 +55,6 @@ def check_init(
     check_files(html, resume)
     check_folder(plots)
     check_max_spread(max_spread)
-    factors = parse_widths(widths)
     from hessdiag.diagnosis.check_init import check_init as measure
     from hessdiag.parallel.processes import launched
 
@@ -69,7 +64,6 @@ def check_init(
             model=model,
             against=[name.strip() for name in against.split(",") if name.strip()],
             setups=setups,
-            widths=factors,
             evaluate=measured.evaluate,
             arguments=parse_arguments(measured.arg or []),
             input_size=measured.shape,
@@ -92,23 +86,7 @@ def check_init(
     gate_spread(check.spread["avg_sq_singular_value"], max_spread, of=f" under {init}")
 
 
-def parse_widths(text: str) -> list[float]:
-    """`"0.5,1,2"` as numbers.
-
-    >>> parse_widths("0.5,1, 2")
-    [0.5, 1.0, 2.0]
-    """
-    try:
-        factors = [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        factors = [0.0]
-    if not all(0 < factor < float("inf") for factor in factors):
-        raise HessdiagError(f"--widths {text!r}: write positive factors, as in 0.5,1,2,4")
-    return factors
-
-
 def _figures(check: InitCheck) -> dict[str, Figure]:
     from hessdiag import plots
 
-    sweep = {} if check.widths is None else {"widths": plots.draw_widths(check.widths)}
-    return {"init-check": plots.draw_init_check(check)} | sweep
+    return {"init-check": plots.draw_init_check(check)}

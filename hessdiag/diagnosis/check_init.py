@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hessdiag.arguments import check_kind, check_number
+from hessdiag.arguments import check_kind
 from hessdiag.diagnosis.random_setups import RandomTrials, trial_file
 from hessdiag.errors import HessdiagError
 from hessdiag.init import SCHEMES
@@ -19,7 +19,7 @@ from hessdiag.loading.models import Model, resolve_model
 from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.parallel.trials import TrialFile
-from hessdiag.results.init_check import KEYS, InitCheck, SchemeCheck, WidthSweep, ranked
+from hessdiag.results.init_check import InitCheck, SchemeCheck, ranked
 from hessdiag.results.report import BlockReport
 from hessdiag.results.setups import Setups
 
@@ -31,7 +31,6 @@ def check_init(
     against: Sequence[Scheme] = tuple(SCHEMES),
     setups: int = 20,
     batch_size: int = 64,
-    widths: Sequence[float] = (),
     arguments: Mapping[str, Any] | None = None,
     input_size: tuple[int, ...] | None = None,
     output: str | int | None = None,
@@ -56,7 +55,6 @@ def check_init(
         against: initialisations to compare with, likewise.
         setups: random networks under each.
         batch_size: examples of each.
-        widths: factors on the width for a sweep with `init`; the factory must take the argument `width`.
         arguments: keyword arguments of the function that builds the network.
         input_size: shape of one example, where the network does not say.
         output: name or position of the output to measure, where the network returns several.
@@ -65,7 +63,7 @@ def check_init(
         resume: file in which finished trials are kept; a killed run that is started again with the same file goes on
             where it was, to the same numbers.
         distributed: share the trials with the other processes of torch.distributed's default group.
-        progress: as in `hessdiag.diagnose`, of the trials: `setups` for each initialisation and each width.
+        progress: as in `hessdiag.diagnose`, of the trials: `setups` for each initialisation.
         options: of `hessdiag.diagnose`, such as `method` or `matrix`.
 
     Returns:
@@ -78,9 +76,6 @@ def check_init(
     >>> sorted(scheme.init for scheme in check.schemes)
     ['fan-in', 'geometric']
     """
-    check_kind("widths", widths, (list, tuple, np.ndarray), "pass a list of factors, such as [0.5, 1, 2, 4]")
-    for width in widths:
-        check_number("width", width, "pass positive factors, such as [0.5, 1, 2, 4]", above=0)
     against = [against] if isinstance(against, str) or callable(against) else against
     check_kind("against", against, (list, tuple), "pass a list of initialisations, such as ['fan-in', 'geometric']")
     schemes = _without_repeats(init, against)
@@ -89,18 +84,14 @@ def check_init(
     check_kind("arguments", {} if arguments is None else arguments, Mapping, "pass a dict, such as {'bias': False}")
     given = dict(arguments or {})
     asked: dict[str, Any] = {"input_size": input_size, "evaluate": evaluate, "output": output}
-    wide = {f" of width {width:g}": given | {"width": width} for width in widths}
-    sources = {label: resolve_model(model, arguments=each, **asked) for label, each in wide.items()}
     source = resolve_model(model, arguments=given, **asked)
     plans = [RandomTrials(source=source, init=scheme, **shared) for scheme in schemes]
-    wider = [RandomTrials(source=each, label=label, init=init, **shared) for label, each in sources.items()]
     processes = default_group() if distributed else ALONE
     of = {"model": source.name, "arguments": given, **asked}
     file = trial_file(resume, of, [source.name, *schemes], processes)
-    with showing(progress, title=f"measuring {source.name}", total=setups * len([*plans, *wider])):
-        measured = [check_scheme(each, file, processes) for each in (*plans, *wider)]
-    sweep = _sweep(widths, measured[len(plans) :]) if wider else None
-    return InitCheck(init=name_of(init), schemes=ranked(measured[: len(plans)]), widths=sweep)
+    with showing(progress, title=f"measuring {source.name}", total=setups * len(plans)):
+        measured = [check_scheme(each, file, processes) for each in plans]
+    return InitCheck(init=name_of(init), schemes=ranked(measured))
 
 
 def check_scheme(planned: RandomTrials, file: TrialFile | None = None, processes: Processes = ALONE) -> SchemeCheck:
@@ -133,16 +124,3 @@ def _without_repeats(init: Scheme, against: Sequence[Scheme]) -> list[Scheme]:
         if names.count(name) > 1:
             raise HessdiagError(f"two initialisations are called {name!r}: rename one of the functions")
     return schemes
-
-
-def _sweep(widths: Sequence[float], wider: Sequence[SchemeCheck]) -> WidthSweep:
-    names = {scheme.setups.names for scheme in wider}
-    if len(names) > 1:
-        raise HessdiagError("the network has other layers at other widths: there are no lines to draw over widths")
-    means = {key: np.stack([scheme.means(key) for scheme in wider]) for key in KEYS}  # (W, L) each
-    return WidthSweep(
-        widths=tuple(float(width) for width in widths),
-        names=names.pop(),
-        output_sq=np.array([scheme.output_sq_mean for scheme in wider]),
-        **means,
-    )

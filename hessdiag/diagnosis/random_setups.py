@@ -32,7 +32,6 @@ class RandomTrials:
 
     Attributes:
         source: the network.
-        label: tells it from others of the same name in a file of trials, as by its width.
         init: an initialisation, see `hessdiag.init.resolve`, or `"as built"`.
         setups, batch_size: how many, and examples of each.
         seed: of the first.
@@ -44,7 +43,6 @@ class RandomTrials:
     """
 
     source: ModelSource
-    label: str = ""
     init: Scheme = AS_BUILT
     setups: int = 20
     batch_size: int = 64
@@ -66,7 +64,7 @@ class RandomTrials:
     def measure(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[tuple[Report, str]]:
         """Diagnose every trial; return its report, and what a user's initialisation was called with."""
         asked = {"loss": self.loss, "class_dim": self.class_dim, **CURVATURE_ALONE, **self.options}
-        name = f"{self.source.name}{self.label} {name_of(self.init)} batch {self.batch_size}"
+        name = f"{self.source.name} {name_of(self.init)} batch {self.batch_size}"
         name += f" {self.device} {self.dtype} {asked}"
         seeds = range(self.seed, self.seed + self.setups)
         found = measure_trials(name, seeds, self._measure, file=file, processes=processes)

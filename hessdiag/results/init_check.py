@@ -21,7 +21,6 @@ from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 KEYS = ("avg_sq_singular_value", "gamma", "nu")
 RESAMPLES = 1000
 CONFIDENCE = 0.95
-WORTH_NAMING = 1.5  # how much more balanced another initialisation must be to be recommended
 RANKING = (
     "initialisation",
     "σ² spread",
@@ -154,69 +153,6 @@ class SchemeCheck(Record):
         return float(self.bias_balance.mean())
 
 
-@dataclass(frozen=True)
-class Fix(Record):
-    """What makes one block as curved as the others.
-
-    W → √v W with the input scaled by 1/√v leaves the function as it is and multiplies σ² of this block by v⁻², of no
-    other block. Without the factor on the input, the signal's size changes as well; in a ReLU network without biases
-    the balance is the same.
-
-    Attributes:
-        block: name of the weight.
-        excess: its σ² over the median of the other blocks' σ².
-        variance: factor v = √excess on the variance of its initialisation.
-        before: fixed factor 1/√v to insert before its layer, to keep the signal; for linear and convolutional layers.
-    """
-
-    derived: ClassVar[tuple[str, ...]] = ("variance", "before")
-
-    block: str
-    excess: float
-
-    @property
-    def variance(self) -> float:
-        """Factor on E[W²]."""
-        return math.sqrt(self.excess)
-
-    @property
-    def before(self) -> float:
-        """Factor on the layer's input."""
-        return 1 / math.sqrt(self.variance)
-
-    @property
-    def layer(self) -> str:
-        """Path of the module that holds the weight."""
-        return self.block.rpartition(".")[0]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WidthSweep(Record):
-    """The checked initialisation on wider and narrower versions of the network.
-
-    Attributes:
-        widths: factors on the width, W of them.
-        names: the L weight blocks.
-        avg_sq_singular_value, gamma, nu: (W, L), means over set-ups.
-        output_sq: (W,), E[y²].
-    """
-
-    widths: tuple[float, ...]
-    names: tuple[str, ...]
-    avg_sq_singular_value: Array
-    gamma: Array
-    nu: Array
-    output_sq: Array
-
-    def relative(self, key: str = "avg_sq_singular_value") -> Array:
-        """(W, L), each row over its geometric mean: does a layer keep its place as the network grows?"""
-        return _relative(np.asarray(getattr(self, key)))
-
-    def spreads(self, key: str = "avg_sq_singular_value") -> list[float]:
-        """Largest over smallest block at each width."""
-        return [spread([float(v) for v in row]) for row in getattr(self, key)]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InitCheck(Printed, Record):
     """An initialisation against others on one network; see `hessdiag.check_init`.
@@ -224,15 +160,13 @@ class InitCheck(Printed, Record):
     Attributes:
         init: the initialisation that was asked about.
         schemes: all of them, the most balanced first: by the spread of σ², undefined ones last.
-        widths: the sweep over widths, where one was asked for.
     """
 
     schema: ClassVar[str] = "hessdiag.init-check/2"
-    derived: ClassVar[tuple[str, ...]] = ("model", "level", "verdict", "rank", "spread", "fixes")
+    derived: ClassVar[tuple[str, ...]] = ("model", "level", "verdict", "rank", "spread", "variance_factors")
 
     init: str
     schemes: tuple[SchemeCheck, ...]
-    widths: WidthSweep | None = None
 
     @property
     def checked(self) -> SchemeCheck:
@@ -260,12 +194,9 @@ class InitCheck(Printed, Record):
         return tuple(f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention)
 
     @property
-    def fixes(self) -> tuple[Fix, ...]:
-        """For every block, what would make it as curved as the others are on average; the worst one first.
-
-        Each is meant alone. None where some σ² is zero or undefined.
-        """
-        return fixes(self.checked.setups.names, self.checked.means())
+    def variance_factors(self) -> dict[str, float]:
+        """Factor on the variance of each weight that makes it as curved as the others, the worst one first."""
+        return variance_factors(self.checked.setups.names, self.checked.means())
 
     @property
     def level(self) -> str:
@@ -278,7 +209,7 @@ class InitCheck(Printed, Record):
         return _judge(self)[1]
 
     def text(self, detail: Detail = "table") -> str:
-        """Return the verdict (`"brief"`), then the ranking, the layers of the checked one and the sweep."""
+        """Return the verdict (`"brief"`), then the ranking and the layers of the checked one."""
         if detail == "brief":
             return plain_text([self.verdict])
         setups = self.checked.setups
@@ -300,10 +231,6 @@ class InitCheck(Printed, Record):
             parts.append("! variance of the outputs outside 0.01 to 0.1, the range that suits log-softmax losses.")
         parts += [*self.conventions, "", f"layers under {self.init}"]
         parts.append(TextTable(LAYERS, _rows(setups.names, layer_values(self))))
-        if self.widths is not None:
-            titles = ("layer", *(f"{width:g}×" for width in self.widths.widths))
-            parts += ["", "σ² of each layer over the geometric mean of all, by width"]
-            parts.append(TextTable(titles, _rows(swept_names(self.widths), sweep_values(self.widths))))
         return plain_text(parts, whole=detail == "whole")
 
     def _marked(self, scheme: SchemeCheck) -> str:
@@ -340,19 +267,9 @@ def scheme_values(scheme: SchemeCheck) -> list[float]:
 def layer_values(check: InitCheck) -> list[list[float]]:
     """Numbers of `LAYERS` after the names, relative to the geometric mean; NaN where no factor is known."""
     names = check.checked.setups.names
-    factors = {fix.block: fix.variance for fix in check.fixes}
+    factors = check.variance_factors
     columns = [_relative(check.checked.means(key)) for key in KEYS]
     return [[*map(float, row), factors.get(name, math.nan)] for name, *row in zip(names, *columns, strict=True)]
-
-
-def swept_names(widths: WidthSweep) -> tuple[str, ...]:
-    """The layers, then what `sweep_values` has below them."""
-    return (*widths.names, "spread", "E[y²]")
-
-
-def sweep_values(widths: WidthSweep) -> list[list[float]]:
-    """Numbers by width of each layer, then the spread and the second moment of the outputs."""
-    return [*widths.relative().T.tolist(), widths.spreads(), [float(value) for value in widths.output_sq]]
 
 
 def ranked(schemes: Sequence[SchemeCheck]) -> tuple[SchemeCheck, ...]:
@@ -365,20 +282,20 @@ def ranked(schemes: Sequence[SchemeCheck]) -> tuple[SchemeCheck, ...]:
     return tuple(sorted(schemes, key=place))
 
 
-def fixes(names: Sequence[str], sigma: Array) -> tuple[Fix, ...]:
-    """A `Fix` for every block, the block farthest from the others first; none where there is nothing to compare.
+def variance_factors(names: Sequence[str], sigma: Array) -> dict[str, float]:
+    """Find v for every weight, such that W → √v W makes it as curved as the others; the worst one first.
 
-    >>> worst = fixes(["a", "b", "c"], np.array([1.0, 1.0, 1e4]))[0]
-    >>> worst.block, round(worst.excess), round(worst.variance)
-    ('c', 10000, 100)
+    With its input scaled by 1/√v, W → √v W leaves the function as it is and multiplies σ² of this weight by v⁻², of no
+    other one. v² is its σ² over the median of the others'. Each is meant alone; none where a σ² is zero or undefined.
+
+    >>> round(variance_factors(["a", "b", "c"], np.array([1.0, 1.0, 1e4]))["c"])
+    100
     """
     if len(names) < 2 or not bool((np.isfinite(sigma) & (sigma > 0)).all()):
-        return ()
+        return {}
     logs = np.log(sigma)
-    middle = float(np.median(logs))
-    order = sorted(range(len(names)), key=lambda i: -abs(logs[i] - middle))
-    others = [np.median(np.delete(logs, i)) for i in range(len(names))]  # another bad layer does not move it
-    return tuple(Fix(names[i], float(np.exp(logs[i] - others[i]))) for i in order)
+    order = np.argsort(-np.abs(logs - np.median(logs)), kind="stable")
+    return {names[i]: float(np.exp((logs[i] - np.median(np.delete(logs, i))) / 2)) for i in order}
 
 
 def _median(values: Array) -> float:
@@ -421,36 +338,30 @@ def _judge(check: InitCheck) -> tuple[str, str]:
             f" {short(math.sqrt(interval.value))}×, from {names[int(means.argmin())]} to {names[int(means.argmax())]}.",
             _blame(check),
         ]
-    return level, " ".join([*sentences, *_comparison(check), *_outputs(checked)])
+    return level, " ".join([*sentences, *_place(check), *_outputs(checked)])
 
 
 def _blame(check: InitCheck) -> str:
-    """The block farthest from the others, and what brings it back."""
-    fix = check.fixes[0]
-    more = fix.excess > 1
-    times = fix.excess if more else 1 / fix.excess
+    """The weight farthest from the others, and what brings it back."""
+    name, factor = next(iter(check.variance_factors.items()))
+    more = factor > 1
+    times = max(factor, 1 / factor)
     what = (
-        f"{fix.block} has {short(times)}× {'more' if more else 'less'} σ² than the others in the median (about"
-        f" {short(math.sqrt(times))}× too {'much' if more else 'little'} curvature): multiply its variance by"
-        f" {short(fix.variance)} (its standard deviation by {short(math.sqrt(fix.variance))})"
+        f"{name} has {short(times**2)}× {'more' if more else 'less'} σ² than the others in the median (about"
+        f" {short(times)}× too {'much' if more else 'little'} curvature): multiply its variance by"
+        f" {short(factor)} (its standard deviation by {short(math.sqrt(factor))})"
     )
-    if fix.layer not in check.checked.layers:  # an embedding, say, does not multiply what it reads
+    if name.rpartition(".")[0] not in check.checked.layers:  # an embedding, say, does not multiply its input
         return f"{what}."
-    return f"{what}; to keep the signal as it is, also insert a fixed factor {short(fix.before)} before it."
+    return f"{what}; to keep the signal as it is, also insert a fixed factor {short(factor**-0.5)} before it."
 
 
-def _comparison(check: InitCheck) -> list[str]:
-    best, mine = check.schemes[0], check.checked
+def _place(check: InitCheck) -> list[str]:
     if len(check.schemes) < 2:
         return []
-    place = f"Rank {check.rank} of {len(check.schemes)}"
-    if best is mine:
-        second = check.schemes[1]
-        return [f"{place}; {second.init} comes next with {short(second.spread().value)}×."]
-    better = mine.spread().value / best.spread().value
-    if better < WORTH_NAMING:
-        return [f"{place}, about as balanced as the first, {best.init} ({short(best.spread().value)}×)."]
-    return [f"{place}; {best.init} is the most balanced, within {short(best.spread().value)}×."]
+    other = check.schemes[1 if check.rank == 1 else 0]
+    what = "comes next with" if check.rank == 1 else "is the most balanced, within"
+    return [f"Rank {check.rank} of {len(check.schemes)}; {other.init} {what} {short(other.spread().value)}×."]
 
 
 def _outputs(checked: SchemeCheck) -> list[str]:

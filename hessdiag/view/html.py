@@ -163,12 +163,6 @@ def check_page(check: InitCheck) -> str:
     ]  # fmt: skip
     layers = _numbers(setups.names, init_check.layer_values(check))
     sections.append(Section(f"Layers under {check.init}", (), init_check.LAYERS, layers))
-    if check.widths is not None:
-        reading = "One line for each layer. Level lines: the balance holds as the network grows."
-        figures.append(Picture.of(plots.draw_widths(check.widths), "σ² of every layer by width", reading))
-        titles = ["layer", *(f"{width:g}×" for width in check.widths.widths)]
-        rows = _numbers(init_check.swept_names(check.widths), init_check.sweep_values(check.widths))
-        sections.append(Section("Widths", (), titles, rows))
     settings = [
         (key, getattr(setups, key)) for key in ("loss", "matrix", "per", "method", "batch_size", "data", "seed")
     ]

@@ -218,7 +218,7 @@ def test_eval_is_an_option_of_every_command(command: str, folder: Path, capsys: 
 
 
 @pytest.mark.parametrize(
-    "command", ["diagnose {} --arg width=0.5", "check-init fan-in --model {} --setups 1 --widths 0.5"]
+    "command", ["diagnose {} --arg width=0.5", "check-init fan-in --model {} --setups 1 --arg width=0.5"]
 )
 def test_a_fraction_where_a_whole_number_belongs(
     command: str, folder: Path, capsys: pytest.CaptureFixture[str]

@@ -13,7 +13,7 @@ from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.models import resolve_model
 from hessdiag.models import StridedLeNet
-from hessdiag.results.init_check import Fix, InitCheck, fixes
+from hessdiag.results.init_check import InitCheck, variance_factors
 
 LENET = ("conv1", "conv2", "fc1", "fc2", "fc3")
 
@@ -79,18 +79,18 @@ def test_outputs_and_growth_are_those_of_the_formulas(lenet: InitCheck) -> None:
 def test_a_spoilt_layer_is_named_and_the_fix_mends_it(layer: str, factor: float, lenet: InitCheck) -> None:
     bad = spoilt(layer, factor)
     check = check_init(bad, model="lenet", against=["geometric"], setups=6, batch_size=16)
-    worst = check.fixes[0]
-    assert worst.layer == layer
-    assert worst.variance == pytest.approx(factor**-2, rel=0.5)
+    worst, variance = next(iter(check.variance_factors.items()))
+    assert worst == f"{layer}.weight"
+    assert variance == pytest.approx(factor**-2, rel=0.5)
     assert check.level == "unbalanced"
     assert f"{layer}.weight has" in check.verdict
     assert f"from {layer}.weight to " in check.verdict or f" to {layer}.weight." in check.verdict
-    assert f"multiply its variance by {worst.variance:.3g} (" in check.verdict
+    assert f"multiply its variance by {variance:.3g} (" in check.verdict
 
     def mended(weight: torch.Tensor) -> None:
         bad(weight)
         if tuple(weight.shape) == tuple(StridedLeNet().get_submodule(layer).weight.shape):
-            weight.mul_(math.sqrt(worst.variance))
+            weight.mul_(math.sqrt(variance))
 
     after = check_init(mended, model="lenet", against=["geometric"], setups=6, batch_size=16)
     unspoilt = next(scheme for scheme in after.schemes if scheme.init == "geometric")
@@ -102,10 +102,11 @@ def test_a_fix_with_its_factor_leaves_the_network_and_the_other_layers_alone() -
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 4)).double()
     x = torch.randn(5, 6, dtype=torch.float64)
     before, y = diagnose(model, x).weights, model(x)
-    fix = Fix("2.weight", before[1].avg_sq_singular_value / before[0].avg_sq_singular_value)
+    sigma = np.array([before[1].avg_sq_singular_value, before[0].avg_sq_singular_value])
+    factor = variance_factors(["2.weight", "0.weight"], sigma)["2.weight"]
     with torch.no_grad():
-        model[2].weight.mul_(math.sqrt(fix.variance))
-    surgery.insert_scale(model, fix.before, before=fix.layer)
+        model[2].weight.mul_(math.sqrt(factor))
+    surgery.insert_scale(model, factor**-0.5, before="2")
     after = diagnose(model, x).weights
     torch.testing.assert_close(model(x), y)
     sigma = [block.avg_sq_singular_value for block in after]
@@ -117,7 +118,8 @@ def test_a_fix_with_its_factor_leaves_the_network_and_the_other_layers_alone() -
 def test_all_fixes_together_balance_fan_out() -> None:
     """Each brings its block to the others' mean: to the power (L − 1) / L of it, all of them meet."""
     check = check_init("fan-out", model="lenet", against=[], setups=6, batch_size=16)
-    factors = {fix.layer: fix.variance ** ((len(LENET) - 1) / len(LENET)) for fix in check.fixes}
+    power = (len(LENET) - 1) / len(LENET)
+    factors = {name.removesuffix(".weight"): v**power for name, v in check.variance_factors.items()}
     shapes = {tuple(StridedLeNet().get_submodule(name).weight.shape): name for name in LENET}
 
     def mended(weight: torch.Tensor) -> None:
@@ -150,25 +152,11 @@ def test_json_gives_everything_back(lenet: InitCheck, tmp_path: Path) -> None:
         InitCheck.from_json('{"schema": "hessdiag.report/1"}')
 
 
-def test_a_sweep_over_widths_holds_for_the_geometric_mean_and_not_for_fan_out() -> None:
-    options = {"model": "lenet", "against": [], "setups": 6, "batch_size": 8, "widths": (0.5, 1, 2)}
-    level = check_init("geometric", **options).widths
-    tilted = check_init("fan-out", **options).widths
-    assert level is not None
-    assert tilted is not None
-    assert level.relative().shape == (3, 5)
-    assert max(level.spreads()) < 2
-    assert min(tilted.spreads()) > 50
-    np.testing.assert_allclose(np.exp(np.log(tilted.relative()).mean(axis=1)), 1)
-    assert "2×" in repr(check_init("geometric", **options))
-
-
 def test_a_function_that_builds_a_network_will_do() -> None:
-    def network(width: float = 1.0):
-        hidden = round(8 * width)
-        return nn.Sequential(nn.Linear(6, hidden), nn.ReLU(), nn.Linear(hidden, 3)), 6
+    def network():
+        return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), 6
 
-    check = check_init("fan-in", model=network, against=["as built"], setups=3, batch_size=4, widths=[1, 2])
+    check = check_init("fan-in", model=network, against=["as built"], setups=3, batch_size=4)
     assert {scheme.init for scheme in check.schemes} == {"fan-in", "as built"}
     assert check.model == "network"
 
@@ -180,7 +168,7 @@ def test_a_layer_without_curvature_is_said() -> None:
     check = check_init(dead, model="mlp:6-5-3", against=[], setups=2, batch_size=4)
     assert check.level in ("unbalanced", "undecided")
     assert "no curvature" in check.verdict
-    assert check.fixes == ()
+    assert check.variance_factors == {}
     assert repr(check)
 
 
@@ -202,30 +190,27 @@ def test_no_factor_before_a_layer_that_does_not_multiply_its_input() -> None:
             return self.last(self.first(self.embed(x.argmax(1))).relu())
 
     check = check_init("fan-in", model=lambda: (Words(), 9), against=[], setups=2, batch_size=4)
-    assert check.fixes[0].layer == "embed"
+    assert next(iter(check.variance_factors)) == "embed.weight"
     assert "embed.weight has" in check.verdict
     assert "before it" not in check.verdict
 
 
 def test_the_farthest_from_the_middle_is_blamed() -> None:
-    ordered = fixes(["a", "b", "c", "d"], np.array([1.0, 2.0, 1.0, 0.001]))
-    assert ordered[0].block == "d"
-    assert ordered[0].excess == pytest.approx(0.001)  # the median of the others is 1
-    assert fixes(["a"], np.array([1.0])) == ()
-    assert fixes(["a", "b"], np.array([1.0, 0.0])) == ()
+    name, factor = next(iter(variance_factors(["a", "b", "c", "d"], np.array([1.0, 2.0, 1.0, 0.001])).items()))
+    assert name == "d"
+    assert factor**2 == pytest.approx(0.001)  # the median of the others is 1
+    assert variance_factors(["a"], np.array([1.0])) == {}
+    assert variance_factors(["a", "b"], np.array([1.0, 0.0])) == {}
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"setups": 0}, "0 set-ups: ask for at least 1"),
-        ({"widths": [0.0]}, "pass positive factors"),
+        ({"setups": 0}, "setups 0: pass at least 1"),
         ({"against": ["fan-inn"]}, "unknown initialisation 'fan-inn': did you mean fan-in"),
         ({"against": [init.fan_in_, lambda w: None, lambda w: None]}, "two initialisations are called '<lambda>'"),
         ({"model": "lenett"}, "did you mean lenet"),
         ({"model": nn.Linear(2, 2)}, "already built"),
-        ({"model": resolve_model("lenet"), "widths": [1.0]}, "takes no widths"),
-        ({"model": lambda: (nn.Linear(2, 2), 2), "widths": [1.0]}, "takes no argument 'width'"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message: str) -> None:
@@ -234,5 +219,5 @@ def test_what_cannot_be_is_refused(options, message: str) -> None:
 
 
 def test_two_bad_layers_are_each_given_their_own_factor() -> None:
-    ordered = fixes(list("abcde"), np.array([1e4, 1.0, 1.0, 1.0, 1e-4]))
-    assert {fix.block: round(fix.excess, 4) for fix in ordered[:2]} == {"a": 1e4, "e": 1e-4}
+    ordered = list(variance_factors(list("abcde"), np.array([1e4, 1.0, 1.0, 1.0, 1e-4])).items())
+    assert dict(ordered[:2]) == pytest.approx({"a": 100.0, "e": 0.01})

@@ -24,7 +24,7 @@ from hessdiag.results.init_check import InitCheck
 from hessdiag.results.init_check import cells as scheme_cells
 from hessdiag.results.report import COLUMNS, Report, cells
 from tests.synthetic import build_block, build_report
-from tests.view.test_init_check import build_check, build_sweep
+from tests.view.test_init_check import build_check
 
 VOID = {"meta", "br", "hr", "img", "source", "wbr", "input", "link"}
 SVG = "data:image/svg+xml;base64,"
@@ -121,13 +121,13 @@ AWKWARD = awkward()
 
 
 def hostile_check() -> InitCheck:
-    check = build_check(3, widths=build_sweep())
+    check = build_check(3)
     schemes = [replace(s, setups=replace(s.setups, init=f"</script><b onclick=x>{s.init}")) for s in check.schemes]
     return replace(check, init=schemes[0].init, schemes=tuple(schemes))
 
 
 CHECKS = {
-    "check": lambda: build_check(4, widths=build_sweep()),
+    "check": lambda: build_check(4),
     "one init": lambda: build_check(1),
     "bad": hostile_check,
 }
@@ -254,15 +254,14 @@ def test_a_finding_leads_to_its_blocks_and_is_explained() -> None:
     assert "36.6; threshold 4.00" in explained
 
 
-def test_a_check_has_its_ranking_layers_and_widths() -> None:
+def test_a_check_has_its_ranking_and_layers() -> None:
     check, page = CHECKS["check"](), Page(page_of("check"))
     body = page.text("tbody")
     assert check.verdict in page.text("p")
     assert f"{check.init} (asked about)" in body
     for scheme in check.schemes:
         assert all(text in body for text in scheme_cells(scheme))
-    assert [tag for tag, _ in page.elements].count("figure") == 2
-    assert "2×" in page.text("thead")
+    assert [tag for tag, _ in page.elements].count("figure") == 1
     assert [tag for tag, _ in Page(page_of("one init")).elements].count("figure") == 1
 
 
@@ -277,7 +276,7 @@ def test_is_written_whole_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_needs_no_torch() -> None:
     code = (
-        "import sys; from tests.synthetic import build_block, build_report;"
+        "import sys; from hessdiag.view.html import to_html; from tests.reports import build_block, build_report;"
         "to_html(build_report([build_block('a.weight')])); assert 'torch' not in sys.modules"
     )
     root = Path(hessdiag.__file__).parents[1]

@@ -1,13 +1,10 @@
-"""Initialisations side by side: a map for each, markers where the numbers are, and one line a layer over widths."""
-
-from dataclasses import replace
+"""Initialisations side by side: a map for each, and markers where the numbers are."""
 
 import numpy as np
 import pytest
 
-from hessdiag.errors import HessdiagError
-from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep, ranked
-from hessdiag.view.plots import draw_init_check, draw_widths, save
+from hessdiag.results.init_check import InitCheck, SchemeCheck, ranked
+from hessdiag.view.plots import draw_init_check, save
 from tests.view.conftest import build_setups
 
 
@@ -31,21 +28,9 @@ def build_scheme(init: str, factor: float) -> SchemeCheck:
     )
 
 
-def build_check(count: int = 4, widths: WidthSweep | None = None) -> InitCheck:
+def build_check(count: int = 4) -> InitCheck:
     schemes = [build_scheme(f"init{number}", 2.0 * 3**number) for number in range(count)]
-    return InitCheck(init=f"init{count - 1}", schemes=ranked(schemes), widths=widths)
-
-
-def build_sweep() -> WidthSweep:
-    sigma = np.array([[1.0, 2.0, 4.0], [1.0, 2.0, 8.0]])
-    return WidthSweep(
-        widths=(1.0, 2.0),
-        names=("a.weight", "b.weight", "c.weight"),
-        avg_sq_singular_value=sigma,
-        gamma=sigma,
-        nu=sigma,
-        output_sq=np.ones(2),
-    )
+    return InitCheck(init=f"init{count - 1}", schemes=ranked(schemes))
 
 
 @pytest.mark.parametrize("count", [1, 4, 8])
@@ -74,17 +59,3 @@ def test_markers_stand_at_the_spreads() -> None:
     assert drawn == {(row, scheme.spread().value) for row, scheme in enumerate(check.schemes)}
     dashed = [line.get_xdata()[0] for line in spreads.lines if line.get_linestyle() == "--"]
     assert dashed == [2.0, 10.0]
-
-
-def test_one_line_a_layer_over_widths() -> None:
-    axes = draw_widths(build_sweep()).axes[0]
-    lines = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_marker() == "o"]
-    assert [line.get_label() for line in lines] == ["a", "b", "c"]
-    np.testing.assert_allclose(lines[0].get_ydata(), [1 / 2, 1 / 16 ** (1 / 3)])
-
-
-def test_nothing_to_draw_over_widths_is_refused() -> None:
-    zeros = np.zeros((2, 3))
-    sweep = replace(build_sweep(), avg_sq_singular_value=zeros)
-    with pytest.raises(HessdiagError, match="nothing to draw"):
-        draw_widths(sweep)

@@ -4,7 +4,7 @@ Nothing is measured here, and no figure touches pyplot's state or the caller's r
 """
 
 from hessdiag.view.plots.heatmaps import draw_heatmap, draw_heatmaps
-from hessdiag.view.plots.init_check import draw_init_check, draw_widths
+from hessdiag.view.plots.init_check import draw_init_check
 from hessdiag.view.plots.layers import draw_layers
 from hessdiag.view.plots.learning_rates import draw_learning_rates
 from hessdiag.view.plots.ratios import draw_ratios
@@ -18,6 +18,5 @@ __all__ = [
     "draw_layers",
     "draw_learning_rates",
     "draw_ratios",
-    "draw_widths",
     "save",
 ]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from hessdiag.arguments import check_kind
-from hessdiag.errors import HessdiagError
 from hessdiag.results.findings import BALANCED, UNBALANCED
-from hessdiag.results.init_check import InitCheck, SchemeCheck, WidthSweep
+from hessdiag.results.init_check import InitCheck, SchemeCheck
 from hessdiag.view.plots import style
 from hessdiag.view.plots.heatmaps import Panel, draw_maps, map_size
 
@@ -75,40 +73,3 @@ def _draw_spreads(axes: Axes, check: InitCheck) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     lines = [Line2D([], [], color=s.colour, marker=s.marker, markersize=4.5, label=s.label) for s in style.QUANTITIES]
     axes.legend(handles=lines, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)
-
-
-def draw_widths(sweep: WidthSweep) -> Figure:
-    """Draw σ² of every layer over the geometric mean of all, against the width: one line a layer.
-
-    As in a coordinate check, lines that stay level say that the balance holds as the network grows.
-
-    Raises:
-        HessdiagError: no width has a defined value for all layers.
-    """
-    check_kind("sweep", sweep, WidthSweep, "pass check_init(..., widths=[0.5, 1, 2]).widths")
-    relative = sweep.relative()  # (W, L)
-    if not np.isfinite(relative).any():
-        raise HessdiagError("σ² is zero or undefined at every width: there is nothing to draw")
-    with style.context("whitegrid"):
-        figure = Figure(figsize=(6.4, 4.0))
-        axes = figure.subplots()
-        names = style.short_labels(sweep.names)
-        few = len(names) <= len(style.COLOURS)
-        colours = style.COLOURS if few else sns.color_palette("viridis", len(names))
-        for name, values, colour in zip(names, relative.T, colours, strict=False):
-            axes.plot(sweep.widths, values, marker="o", markersize=3.5, linewidth=1.3, color=colour, label=name)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xticks(list(sweep.widths), labels=[f"{width:g}×" for width in sweep.widths])
-        axes.set_xlabel("width of the hidden layers")
-        axes.set_ylabel("σ² / geometric mean of all layers")
-        low, high = axes.get_ylim()
-        axes.set_ylim(min(low, 0.3), max(high, 3.0))  # a decade, so that level lines look level
-        axes.axhline(1, **style.REFERENCE)
-        if len(names) <= 12:
-            axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-        style.label_decades(axes.yaxis)
-        pairs = zip(sweep.widths, sweep.spreads(), strict=True)
-        note = "largest over smallest σ²: " + ", ".join(f"{style.number(s)} at {w:g}×" for w, s in pairs)
-        style.frame(figure, title="Balance of the layers as the network grows", note=note)
-    return figure
