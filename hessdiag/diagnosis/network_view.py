@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hessdiag.arguments import joined
+from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import ParameterSignals, Signals
@@ -144,6 +145,20 @@ def exp(logarithm: float) -> float:
 def worst_first(numbers: dict[str, float]) -> tuple[str, ...]:
     """Names by falling number."""
     return tuple(sorted(numbers, key=numbers.__getitem__, reverse=True))
+
+
+def graded(value: float, warning: float, fault: float = math.inf) -> Severity:
+    """Say how grave a number is, the more the larger; up to `warning` it is a note."""
+    return "fault" if value > fault else "warning" if value > warning else "note"
+
+
+def finding(
+    rule: str, severity: Severity, blocks: tuple[str, ...], value: float, threshold: float, message: str, advice: str
+) -> Finding:
+    """Make the finding of a rule."""
+    return Finding(
+        rule=rule, severity=severity, blocks=blocks, message=message, advice=advice, value=value, threshold=threshold
+    )
 
 
 FOLLOWED = 0.4  # share of the weights, from which on a scheme is the one of the network

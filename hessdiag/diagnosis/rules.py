@@ -97,7 +97,7 @@ def find(signals: Signals, blocks: Sequence[BlockReport] = ()) -> tuple[Finding,
         blocks: what was measured of its blocks.
     """
     net = Net(signals, blocks)
-    found = [finding for rule in RULES for finding in rule(net)]
+    found = [finding for rule in RULES if (finding := rule(net))]
     return tuple(sorted(without_effects(found), key=_place))
 
 

@@ -1,12 +1,11 @@
-"""HD1xx: what runs through the network. Each rule reads a `Net` and yields its findings."""
+"""HD1xx: what runs through the network. Each rule reads a `Net` and returns what it finds, or None."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
 
-from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, exp, laws, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, exp, finding, graded, laws, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
@@ -21,15 +20,15 @@ VARIES, VARIES_WARNING, VARIES_FAULT = 3e-3, 1e-3, 1e-5
 TAPER = 1.5
 
 
-def initial_loss(net: Net) -> Iterator[Finding]:
+def initial_loss(net: Net) -> Finding | None:
     """HD101: the first loss is far above that of a constant guess."""
     signals, ratio = net.signals, net.loss_ratio
     if signals.loss_kind not in LOSS or not ratio > LOSS[signals.loss_kind][0]:
-        return
+        return None
     note, warn, fault = LOSS[signals.loss_kind]
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
     if not surely > note / 2 or signals.input_sq > INPUT_SQ:  # HD105 names the cause
-        return
+        return None
     what = (
         f"The initial loss is {short(signals.initial_loss)}, {short(ratio)} times that of a constant guess"
         f" ({short(signals.chance_loss)}; above {trimmed(note)} is unusual)"
@@ -37,27 +36,15 @@ def initial_loss(net: Net) -> Iterator[Finding]:
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
         bias = net.bias_of(net.head)
         name = bias.name if bias else net.name_of(net.head)
-        yield Finding(
-            rule="HD101",
-            severity="warning" if ratio > 4 else "note",
-            blocks=(name,),
-            message=f"{what}, although E[y²] is only {short(signals.output_sq)}: the outputs' mean does not fit the"
-            " targets.",
-            advice=f"Set {name} to the logarithm of the label frequencies, or to the mean of the targets.",
-            value=ratio,
-            threshold=note,
+        message = (
+            f"{what}, although E[y²] is only {short(signals.output_sq)}: the outputs' mean does not fit the targets."
         )
-        return
+        advice = f"Set {name} to the logarithm of the label frequencies, or to the mean of the targets."
+        return finding("HD101", graded(ratio, 4), (name,), ratio, note, message, advice)
     blocks, scales = loudest(net)
-    yield Finding(
-        rule="HD101",
-        severity="fault" if surely > fault else "warning" if surely > warn else "note",
-        blocks=blocks,
-        message=f"{what}: E[y²] is {short(signals.output_sq)}, which is due to {net.listed(blocks)}.",
-        advice=_scaling_advice(blocks, scales),
-        value=ratio,
-        threshold=note,
-    )
+    message = f"{what}: E[y²] is {short(signals.output_sq)}, which is due to {net.listed(blocks)}."
+    advice = _scaling_advice(blocks, scales)
+    return finding("HD101", graded(surely, warn, fault), blocks, ratio, note, message, advice)
 
 
 def _scaling_advice(blocks: tuple[str, ...], scales: dict[str, float]) -> str:
@@ -92,40 +79,38 @@ def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
     return tuple(dict.fromkeys(net.name_of(path) for path in chosen)), scales
 
 
-def nothing_arrives(net: Net) -> Iterator[Finding]:
+def nothing_arrives(net: Net) -> Finding | None:
     """HD102: the outputs do not depend on the inputs any more."""
     head = net.layers.get(net.head or "")
     if not head or head.path not in net.weight_of or net.scale(head.path) == 0:
-        return
+        return None
     varying = head.x_sq * head.x_varies
     if not 0 < varying <= SILENT:
-        return
+        return None
     steps = {
         net.name_of(path): log_ratio(layer.x_sq, layer.out_sq)
         for path in net.hidden
         if (layer := net.layers[path]).x_sq > 0 and layer.out_sq > 0
     }
     blocks = worst_first(steps)[: max(3, len(steps) // 3)]
-    yield Finding(
-        rule="HD102",
-        severity="warning" if net.signals.fixed_norms else "fault",
-        blocks=blocks,
-        message=f"Hardly anything of the inputs reaches the last layer: what varies between examples there has a second"
-        f" moment of {short(varying)} (below {trimmed(SILENT)} is lost); {net.listed(blocks)} shrink it most.",
-        advice="Initialise these layers so that n k² E[W²] is 2 behind ReLUs, as hessdiag.init.apply(model, 'fan-in')"
-        " does, or put a normalisation between them.",
-        value=varying,
-        threshold=SILENT,
+    message = (
+        f"Hardly anything of the inputs reaches the last layer: what varies between examples there has a second"
+        f" moment of {short(varying)} (below {trimmed(SILENT)} is lost); {net.listed(blocks)} shrink it most."
     )
+    advice = (
+        "Initialise these layers so that n k² E[W²] is 2 behind ReLUs, as hessdiag.init.apply(model, 'fan-in')"
+        " does, or put a normalisation between them."
+    )
+    return finding("HD102", "warning" if net.signals.fixed_norms else "fault", blocks, varying, SILENT, message, advice)
 
 
-def depth_scale(net: Net) -> Iterator[Finding]:
+def depth_scale(net: Net) -> Finding | None:
     """HD103: in a chain without normalisation or skips the scale multiplies up, or down, with depth."""
     if net.normalised or net.residual or len(net.hidden) < 4:
-        return
+        return None
     chain = [path for path in net.hidden if "LSTM" not in net.layers[path].kind and net.scale(path) > 0]
     if len(chain) < len(net.hidden):
-        return
+        return None
     steps = {path: math.log(net.scale(path) / need) for path in chain if (need := net.critical(path))}
     product = sum(steps.values())
     first, last = net.layers[chain[0]], net.layers[chain[-1]]
@@ -135,9 +120,9 @@ def depth_scale(net: Net) -> Iterator[Finding]:
     varies = 1.0 if math.isnan(varies) else varies
     measured = max(abs(forward), abs(backward))
     if max(abs(product), measured) < math.log(CHAIN) and varies > 1e-3:
-        return
+        return None
     if measured < math.log(5) and varies > 1e-2:
-        return  # a nonlinearity that holds its own scale, as a saturating one does
+        return None  # a nonlinearity that holds its own scale, as a saturating one does
     severity: Severity = "fault" if measured > math.log(CHAIN_FAULT) or varies < 1e-4 else "warning"
     sign = 1 if (product or max(forward, backward, key=abs)) > 0 else -1
     blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
@@ -145,25 +130,23 @@ def depth_scale(net: Net) -> Iterator[Finding]:
     value = exp(max(measured, abs(product)))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed})
     usual = "; a factor of " + short(exp(sign * sum(blamed.values()) / len(blamed))) + " a layer" if blamed else ""
-    yield Finding(
-        rule="HD103",
-        severity="note" if net.signals.fixed_norms else severity,
-        blocks=blocks,
-        message=f"The signal {'grows' if sign > 0 else 'decays'} with depth: E[x²] by {short(exp(forward))} forward and"
+    message = (
+        f"The signal {'grows' if sign > 0 else 'decays'} with depth: E[x²] by {short(exp(forward))} forward and"
         f" {short(exp(backward))} backward over {len(chain)} layers, {short(exp(product))} by n k² E[W²] alone"
-        f" (healthy within {trimmed(CHAIN)}){usual}, in {net.listed(blocks)}.",
-        advice="Initialise every layer so that n k² E[W²] is "
-        + (f"{' or '.join(trimmed(n) for n in needs)}" if needs else "what its nonlinearity needs")
-        + (": hessdiag.init.apply(model, 'fan-in')." if needs == [2.0] else "."),
-        value=value,
-        threshold=CHAIN,
+        f" (healthy within {trimmed(CHAIN)}){usual}, in {net.listed(blocks)}."
     )
+    advice = (
+        "Initialise every layer so that n k² E[W²] is "
+        + (f"{' or '.join(trimmed(n) for n in needs)}" if needs else "what its nonlinearity needs")
+        + (": hessdiag.init.apply(model, 'fan-in')." if needs == [2.0] else ".")
+    )
+    return finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, value, CHAIN, message, advice)
 
 
-def residual_growth(net: Net) -> Iterator[Finding]:
+def residual_growth(net: Net) -> Finding | None:
     """HD104: residual branches without normalisation double E[x²] again and again."""
     if net.normalised or not net.residual or len(net.hidden) < 6:
-        return
+        return None
     first = max(net.layers[net.hidden[0]].out_sq, TINY)
     ends = [net.layers[path].x_sq for path in (net.head, net.hidden[-1]) if path]
     totals = [t for path in net.hidden if (t := net.layers[path].out_gradient_total) > 0]
@@ -172,48 +155,38 @@ def residual_growth(net: Net) -> Iterator[Finding]:
     growth = max(forward, backward)
     limit = RESIDUAL_FAULT if net.signals.fixed_norms else RESIDUAL
     if not growth >= limit:
-        return
+        return None
     branches = [path for path in net.hidden if "add" in net.layers[path].labels and net.scale(path) > 0]
     if not branches:
-        return
+        return None
     blocks = tuple(net.name_of(path) for path in branches)
     severity: Severity = "fault" if growth > RESIDUAL_FAULT or net.loss_ratio > 4 else "warning"
     factor = len(branches) ** -0.5
-    yield Finding(
-        rule="HD104",
-        severity="note" if net.signals.fixed_norms else severity,
-        blocks=blocks,
-        message=f"{len(branches)} residual branches without a normalisation multiply E[x²] by {short(forward)} from the"
+    message = (
+        f"{len(branches)} residual branches without a normalisation multiply E[x²] by {short(forward)} from the"
         f" first layer to the last, and its gradient by {short(backward)} (healthy below {trimmed(limit)}); they end in"
-        f" {net.listed(blocks)}.",
-        advice="Start these at zero (Fixup): `nn.init.zeros_`, or multiply them by"
-        f" 1/√{len(branches)} = {short(factor)}.",
-        value=growth,
-        threshold=limit,
+        f" {net.listed(blocks)}."
     )
+    advice = f"Start these at zero (Fixup): `nn.init.zeros_`, or multiply them by 1/√{len(branches)} = {short(factor)}."
+    return finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, growth, limit, message, advice)
 
 
-def raw_inputs(net: Net) -> Iterator[Finding]:
+def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs far from unit scale, such as pixels from 0 to 255."""
     sq = net.signals.input_sq
     if not sq > INPUT_SQ or not net.backbone:
-        return
+        return None
     path = next((path for path in net.backbone if net.layers[path].x_sq > 0.2 * sq), net.backbone[0])
     normed = "norm" in net.layers[path].labels and net.normalised
-    yield Finding(
-        rule="HD105",
-        severity="note" if normed else "fault" if net.loss_ratio > 4 else "warning",
-        blocks=(net.name_of(path),),
-        message=f"The inputs have a second moment of {short(sq)} (standardised ones have 1; above {trimmed(INPUT_SQ)}"
-        " is unusual).",
-        advice="Standardise the data: subtract its mean and divide by its standard deviation, about"
-        f" {short(math.sqrt(sq))} here.",
-        value=sq,
-        threshold=INPUT_SQ,
-    )
+    unusual = f"above {trimmed(INPUT_SQ)} is unusual"
+    message = f"The inputs have a second moment of {short(sq)} (standardised ones have 1; {unusual})."
+    std = short(math.sqrt(sq))
+    advice = f"Standardise the data: subtract its mean and divide by its standard deviation, about {std} here."
+    severity: Severity = "note" if normed else "fault" if net.loss_ratio > 4 else "warning"
+    return finding("HD105", severity, (net.name_of(path),), sq, INPUT_SQ, message, advice)
 
 
-def drowning_branches(net: Net) -> Iterator[Finding]:
+def drowning_branches(net: Net) -> Finding | None:
     """HD108: a pre-norm branch is much larger than the stream that it is added to (LLaMA and OPT do so, too)."""
     share: dict[str, float] = {}
     for path in net.hidden:
@@ -222,23 +195,19 @@ def drowning_branches(net: Net) -> Iterator[Finding]:
         if "add" in layer.labels and net.scale(path) > 0 and stream and stream.normalises and stream.x_sq > 0:
             share[path] = layer.out_sq * layer_scale(net, path) / stream.x_sq
     if len(share) < 4 or max(share.values()) < BRANCH:
-        return
+        return None
     families: dict[str, list[str]] = defaultdict(list)
     for path in share:
         families[net.siblings[net.name_of(path)]].append(path)
     ranked = sorted(families.values(), key=lambda paths: -sum(net.layers[path].out_sq for path in paths))
     blocks = tuple(net.name_of(path) for paths in ranked for path in paths)
     factor = len(share) ** -0.5
-    yield Finding(
-        rule="HD108",
-        severity="note",
-        blocks=blocks,
-        message=f"A residual branch writes {short(max(share.values()))} times E[x²] of the stream that it is added to"
-        f" (above {trimmed(BRANCH)}); the branches end in {net.listed(blocks)}.",
-        advice=f"GPT-2 scales these by 1/√{len(share)} = {short(factor)}; LLaMA and OPT do not, and train.",
-        value=max(share.values()),
-        threshold=BRANCH,
+    message = (
+        f"A residual branch writes {short(max(share.values()))} times E[x²] of the stream that it is added to"
+        f" (above {trimmed(BRANCH)}); the branches end in {net.listed(blocks)}."
     )
+    advice = f"GPT-2 scales these by 1/√{len(share)} = {short(factor)}; LLaMA and OPT do not, and train."
+    return finding("HD108", "note", blocks, max(share.values()), BRANCH, message, advice)
 
 
 def layer_scale(net: Net, path: str) -> float:
@@ -253,10 +222,10 @@ def layer_scale(net: Net, path: str) -> float:
     return min(vectors, default=1.0)
 
 
-def drowned(net: Net) -> Iterator[Finding]:
+def drowned(net: Net) -> Finding | None:
     """HD110: what a layer reads is nearly the same for every example; the constant that drowns it is named."""
     if net.signals.examples < 4:
-        return
+        return None
     before: list[str] = []
     for path, layer in net.layers.items():
         if "Embedding" not in layer.kind and layer.x_sq > 0 and layer.x_varies < VARIES:
@@ -265,43 +234,38 @@ def drowned(net: Net) -> Iterator[Finding]:
             blamed = (steady or before[-1:] or [path])[:3]
             blocks = tuple(dict.fromkeys(p.name for o in blamed for p in net.parameters if o in p.owners))
             varies = layer.x_varies
-            yield Finding(
-                rule="HD110",
-                severity="fault" if varies < VARIES_FAULT else "warning" if varies < VARIES_WARNING else "note",
-                blocks=blocks,
-                message=f"Only {short(varies)} of E[x²] that {path or 'the model'} reads varies between examples"
-                f" (healthy above {trimmed(VARIES)})" + (f": {net.listed(blocks)} drown it." if blocks else "."),
-                advice="Make that constant smaller, or what it is added to larger, until both have about the same"
-                " second moment.",
-                value=varies,
-                threshold=VARIES,
+            message = (
+                f"Only {short(varies)} of E[x²] that {path or 'the model'} reads varies between examples"
+                f" (healthy above {trimmed(VARIES)})" + (f": {net.listed(blocks)} drown it." if blocks else ".")
             )
-            return
+            advice = (
+                "Make that constant smaller, or what it is added to larger, until both have about the same"
+                " second moment."
+            )
+            severity = graded(-varies, -VARIES_WARNING, -VARIES_FAULT)
+            return finding("HD110", severity, blocks, varies, VARIES, message, advice)
         before.append(path)
+    return None
 
 
-def backward_scheme(net: Net) -> Iterator[Finding]:
+def backward_scheme(net: Net) -> Finding | None:
     """HD111: weights that keep the gradient's scale (fan-out) in a chain that changes width."""
     found = laws(net)
     plain = not (net.normalised or net.signals.fixed_norms or net.residual)
     if not plain or not found or found.share < 0.8 or found.law != "fan-out":
-        return
+        return None
     steps = {net.name_of(path): abs(log_ratio(net.weight_of[path].fan_in, net.weight_of[path].fan_out))
              for path in net.hidden}  # fmt: skip
     blocks = worst_first(steps)
     if not blocks or steps[blocks[0]] < math.log(TAPER):
-        return
+        return None
     worst = math.exp(steps[blocks[0]])
-    yield Finding(
-        rule="HD111",
-        severity="note",
-        blocks=blocks,
-        message=f"The weights follow fan-out in a chain whose widths change by up to {short(worst)} in a layer (above"
-        f" {trimmed(TAPER)}): E[x²] changes with them.",
-        advice="Use fan-in, which keeps E[x²], or the geometric mean of both: hessdiag.init.apply(model, 'geometric').",
-        value=worst,
-        threshold=TAPER,
+    message = (
+        f"The weights follow fan-out in a chain whose widths change by up to {short(worst)} in a layer (above"
+        f" {trimmed(TAPER)}): E[x²] changes with them."
     )
+    advice = "Use fan-in, which keeps E[x²], or the geometric mean of both: hessdiag.init.apply(model, 'geometric')."
+    return finding("HD111", "note", blocks, worst, TAPER, message, advice)
 
 
 SATURATED, SATURATED_FAULT = 0.5, 0.9
@@ -311,45 +275,38 @@ MAX_COORDINATES = 8  # inputs of a network of coordinates
 BELOW_EPS = 0.3
 
 
-def saturation(net: Net) -> Iterator[Finding]:
+def saturation(net: Net) -> Finding | None:
     """HD106: a tanh or sigmoid is flat for most of its inputs."""
     hit = {net.name_of(path): s for path in net.hidden if (s := net.layers[path].saturated) > SATURATED}
-    if not hit:
-        return
-    blocks = worst_first(hit)
-    path = next(path for path in net.hidden if net.name_of(path) == blocks[0])
-    factor = min(1.0, net.layers[path].out_sq ** -0.5) if net.layers[path].out_sq > 0 else 1.0
-    yield Finding(
-        rule="HD106",
-        severity="fault" if hit[blocks[0]] > SATURATED_FAULT else "warning",
-        blocks=blocks,
-        message=f"{100 * hit[blocks[0]]:.0f} % of the units behind {blocks[0]} are flat, beyond .99 of the range of"
-        f" their tanh or sigmoid (above {100 * SATURATED:.0f} % in {net.listed(blocks)}).",
-        advice=f"Make the weights smaller: {blocks[0]} by {short(factor)} gives what it writes a second moment of 1.",
-        value=hit[blocks[0]],
-        threshold=SATURATED,
+    if not (blocks := worst_first(hit)):
+        return None
+    worst = hit[blocks[0]]
+    out_sq = next(net.layers[path].out_sq for path in net.hidden if net.name_of(path) == blocks[0])
+    factor = min(1.0, out_sq**-0.5) if out_sq > 0 else 1.0
+    message = (
+        f"{100 * worst:.0f} % of the units behind {blocks[0]} are flat, beyond .99 of the range of"
+        f" their tanh or sigmoid (above {100 * SATURATED:.0f} % in {net.listed(blocks)})."
     )
+    advice = f"Make the weights smaller: {blocks[0]} by {short(factor)} gives what it writes a second moment of 1."
+    return finding("HD106", graded(worst, 0, SATURATED_FAULT), blocks, worst, SATURATED, message, advice)
 
 
-def peaked_attention(net: Net) -> Iterator[Finding]:
+def peaked_attention(net: Net) -> Finding | None:
     """HD112: attention puts nearly all of its weight on one key."""
     shares = {path: layer.peaked for path, layer in net.layers.items() if layer.peaked > PEAKED}
     named = {path: net.weight_of.get(path) or net.gain_of(path) for path in shares}
     hit = {p.name: shares[path] for path, p in named.items() if p is not None}
-    if not hit:
-        return
-    blocks = worst_first(hit)
-    yield Finding(
-        rule="HD112",
-        severity="warning" if hit[blocks[0]] > PEAKED_WARNING else "note",
-        blocks=blocks,
-        message=f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention behind {blocks[0]} has more than .99 of the"
-        f" weight on one key (above {100 * PEAKED:.0f} % in {net.listed(blocks)}): hardly any gradient passes there.",
-        advice="Draw the weights of queries and keys smaller, divide the logits by the root of the width of a head, or"
-        " normalise queries and keys.",
-        value=hit[blocks[0]],
-        threshold=PEAKED,
+    if not (blocks := worst_first(hit)):
+        return None
+    message = (
+        f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention behind {blocks[0]} has more than .99 of the"
+        f" weight on one key (above {100 * PEAKED:.0f} % in {net.listed(blocks)}): hardly any gradient passes there."
     )
+    advice = (
+        "Draw the weights of queries and keys smaller, divide the logits by the root of the width of a head, or"
+        " normalise queries and keys."
+    )
+    return finding("HD112", graded(hit[blocks[0]], PEAKED_WARNING), blocks, hit[blocks[0]], PEAKED, message, advice)
 
 
 def first_phase(net: Net) -> tuple[ParameterSignals, float] | None:
@@ -364,27 +321,23 @@ def first_phase(net: Net) -> tuple[ParameterSignals, float] | None:
     return first, omega * math.sqrt(first.fan_in * first.weight_sq * layer.x_sq)
 
 
-def narrow_phase(net: Net) -> Iterator[Finding]:
+def narrow_phase(net: Net) -> Finding | None:
     """HD107: the first sines of a coordinate network span less than half a period, so that they are nearly linear."""
     found = first_phase(net)
     if not found or not 0 < found[1] < PHASE:
-        return
+        return None
     first, spread = found
     n = first.fan_in
-    yield Finding(
-        rule="HD107",
-        severity="warning",
-        blocks=(first.name,),
-        message=f"The arguments of the first sines spread by {short(spread)} rad (rms), less than the"
-        f" {trimmed(PHASE)} of half a period: they are nearly linear in the coordinates.",
-        advice=f"Draw {first.name} from U(±1/n): `nn.init.uniform_(weight, -1 / {n}, 1 / {n})`; the sines' own ω"
-        " multiplies it.",
-        value=spread,
-        threshold=PHASE,
+    message = (
+        f"The arguments of the first sines spread by {short(spread)} rad (rms), less than the"
+        f" {trimmed(PHASE)} of half a period: they are nearly linear in the coordinates."
     )
+    how = f"`nn.init.uniform_(weight, -1 / {n}, 1 / {n})`"
+    advice = f"Draw {first.name} from U(±1/n): {how}; the sines' own ω multiplies it."
+    return finding("HD107", "warning", (first.name,), spread, PHASE, message, advice)
 
 
-def below_epsilon(net: Net) -> Iterator[Finding]:
+def below_epsilon(net: Net) -> Finding | None:
     """HD109: the signal that a normalisation reads is below its ε, so that it is not normalised."""
     hit: dict[str, float] = {}
     sources: list[str] = []
@@ -399,19 +352,15 @@ def below_epsilon(net: Net) -> Iterator[Finding]:
             hit |= {source: min(share, hit.get(source, 1.0)), gain.name: share}
             sources.append(source)
     if not hit:
-        return
+        return None
     blocks = tuple(sorted(hit, key=lambda name: (hit[name], name not in sources)))
     worst = hit[blocks[0]]
-    yield Finding(
-        rule="HD109",
-        severity="warning",
-        blocks=blocks,
-        message=f"What a normalisation reads is below its ε, so that E[y²] behind it is {short(worst)} and not 1"
-        f" (healthy above {trimmed(BELOW_EPS)}); it comes from {blocks[0]}.",
-        advice=f"Make {blocks[0]} larger (a standard deviation of .02 is usual for embeddings), or ε smaller.",
-        value=worst,
-        threshold=BELOW_EPS,
+    message = (
+        f"What a normalisation reads is below its ε, so that E[y²] behind it is {short(worst)} and not 1"
+        f" (healthy above {trimmed(BELOW_EPS)}); it comes from {blocks[0]}."
     )
+    advice = f"Make {blocks[0]} larger (a standard deviation of .02 is usual for embeddings), or ε smaller."
+    return finding("HD109", "warning", blocks, worst, BELOW_EPS, message, advice)
 
 
 RULES = (

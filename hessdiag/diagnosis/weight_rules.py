@@ -1,10 +1,10 @@
-"""HD2xx to HD4xx: weights, curvature and what can learn. Each rule reads a `Net` and yields its findings."""
+"""HD2xx to HD4xx: weights, curvature and what can learn. Each rule reads a `Net` and returns what it finds, or None."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
@@ -12,12 +12,14 @@ from hessdiag.diagnosis.network_view import (
     FOLLOWED,
     UNITS,
     Net,
+    finding,
+    graded,
     how_drawn,
     laws,
     mode,
     worst_first,
 )
-from hessdiag.results.findings import Finding
+from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
 
@@ -32,11 +34,11 @@ ALIKE = 1e-9
 SAME_INPUT = 4.0
 
 
-def outliers(net: Net) -> Iterator[Finding]:
+def outliers(net: Net) -> Finding | None:
     """HD201: a few entries far outside the rest of their tensor."""
     tails = {p.name: p.kurtosis for p in net.matrices if p.zeros < 0.2 and not math.isnan(p.kurtosis)}
     if not tails:
-        return
+        return None
     limit = max(KURTOSIS, 3 * median(tails.values()))
     hit = {
         p.name: p.kurtosis
@@ -44,25 +46,24 @@ def outliers(net: Net) -> Iterator[Finding]:
         if p.name in tails and p.numel >= 64 and p.largest > 8
         and (p.kurtosis > limit or (p.kurtosis > 30 and p.largest > 30))
     }  # fmt: skip
-    if not hit:
-        return
-    blocks = worst_first(hit)
+    if not (blocks := worst_first(hit)):
+        return None
     worst = net.named[blocks[0]]
-    yield Finding(
-        rule="HD201",
-        severity="fault" if worst.kurtosis > KURTOSIS_FAULT else "warning",
-        blocks=blocks,
-        message=f"The weights of {net.listed(blocks)} have outliers: the kurtosis is {short(worst.kurtosis)} (3 for a"
+    message = (
+        f"The weights of {net.listed(blocks)} have outliers: the kurtosis is {short(worst.kurtosis)} (3 for a"
         f" normal, above {trimmed(KURTOSIS)} is unusual), and the largest entry is {short(worst.largest)} times the"
-        " rms.",
-        advice="Draw these entries anew: a truncated normal needs its bounds in standard deviations,"
-        " `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)`.",
-        value=worst.kurtosis,
-        threshold=KURTOSIS,
+        " rms."
+    )
+    advice = (
+        "Draw these entries anew: a truncated normal needs its bounds in standard deviations,"
+        " `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)`."
+    )
+    return finding(
+        "HD201", graded(worst.kurtosis, 0, KURTOSIS_FAULT), blocks, worst.kurtosis, KURTOSIS, message, advice
     )
 
 
-def sibling(net: Net) -> Iterator[Finding]:
+def sibling(net: Net) -> Finding | None:
     """HD202: one tensor is scaled differently from those of the same name and shape at other depths."""
     families: dict[str, list[ParameterSignals]] = defaultdict(list)
     for p in net.matrices:
@@ -80,25 +81,20 @@ def sibling(net: Net) -> Iterator[Finding]:
                 away[p.name] = ratio
         if len(away) <= max(1, len(family) // 4):  # else there are two populations, not an outlier
             hit |= away
-    if not hit:
-        return
-    blocks = worst_first({name: abs(ratio) for name, ratio in hit.items()})
+    if not (blocks := worst_first({name: abs(ratio) for name, ratio in hit.items()})):
+        return None
     ratio = hit[blocks[0]]
     worst, factor = math.exp(abs(ratio)), math.exp(-ratio / 2)
-    yield Finding(
-        rule="HD202",
-        severity="fault" if worst > SIBLING_FAULT else "warning",
-        blocks=blocks,
-        message=f"E[W²] of {blocks[0]} is {short(worst)} times {'above' if ratio > 0 else 'below'} that of the same"
+    message = (
+        f"E[W²] of {blocks[0]} is {short(worst)} times {'above' if ratio > 0 else 'below'} that of the same"
         f" layer at other depths (above {trimmed(SIBLING)} is unusual)"
-        + (f"; also {net.listed(blocks[1:])}." if len(blocks) > 1 else "."),
-        advice=f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}.",
-        value=worst,
-        threshold=SIBLING,
+        + (f"; also {net.listed(blocks[1:])}." if len(blocks) > 1 else ".")
     )
+    advice = f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}."
+    return finding("HD202", graded(worst, 0, SIBLING_FAULT), blocks, worst, SIBLING, message, advice)
 
 
-def fused_part(net: Net) -> Iterator[Finding]:
+def fused_part(net: Net) -> Finding | None:
     """HD203: one part of a fused tensor (query, key, value; the gates of an LSTM) differs from the others."""
     hit: dict[str, tuple[float, int]] = {}
     for p in net.matrices:
@@ -112,30 +108,27 @@ def fused_part(net: Net) -> Iterator[Finding]:
         part = max(range(len(away)), key=lambda i: abs(away[i]))
         if abs(away[part]) > math.log(PART):
             hit[p.name] = (away[part], part)
-    if not hit:
-        return
-    blocks = worst_first({name: abs(ratio) for name, (ratio, _) in hit.items()})
+    if not (blocks := worst_first({name: abs(ratio) for name, (ratio, _) in hit.items()})):
+        return None
     ratio, part = hit[blocks[0]]
     worst, count = math.exp(abs(ratio)), len(net.named[blocks[0]].parts)
-    yield Finding(
-        rule="HD203",
-        severity="fault" if worst > PART_FAULT else "warning",
-        blocks=blocks,
-        message=f"Part {part + 1} of the {count} that are fused in {blocks[0]} has an E[W²] {short(worst)} times"
-        f" {'above' if ratio > 0 else 'below'} that of the others (above {trimmed(PART)} is unusual).",
-        advice=f"Initialise the parts alike: multiply chunk {part} of `{blocks[0].rpartition('.')[2]}.chunk({count})`"
-        f" by {short(math.exp(-ratio / 2))}.",
-        value=worst,
-        threshold=PART,
+    message = (
+        f"Part {part + 1} of the {count} that are fused in {blocks[0]} has an E[W²] {short(worst)} times"
+        f" {'above' if ratio > 0 else 'below'} that of the others (above {trimmed(PART)} is unusual)."
     )
+    advice = (
+        f"Initialise the parts alike: multiply chunk {part} of `{blocks[0].rpartition('.')[2]}.chunk({count})`"
+        f" by {short(math.exp(-ratio / 2))}."
+    )
+    return finding("HD203", graded(worst, 0, PART_FAULT), blocks, worst, PART, message, advice)
 
 
-def groups_forgotten(net: Net) -> Iterator[Finding]:
+def groups_forgotten(net: Net) -> Finding | None:
     """HD204: depthwise convolutions were drawn with fans that were not divided by their groups."""
     grouped = [p for p in net.weights if p.groups > 1 and p.kernel > 1 and p.weight_sq > 0]
     dense = [p for p in net.weights if p.groups == 1 and len(p.shape) == 4 and p.weight_sq > 0]
     if len(dense) < 2 or len(grouped) < 2:
-        return
+        return None
     for law, unit in UNITS.items():
         plain = [math.log(unit(p) * p.weight_sq) for p in dense]
         constant = mode(plain)
@@ -152,21 +145,18 @@ def groups_forgotten(net: Net) -> Iterator[Finding]:
         blocks = worst_first(misread)
         worst = math.exp(misread[blocks[0]])
         calibrated = net.signals.fixed_norms > 0 and not net.signals.fresh_norms
-        yield Finding(
-            rule="HD204",
-            severity="note" if net.normalised or calibrated else "warning",
-            blocks=blocks,
-            message=f"E[W²] of {net.listed(blocks)} is {up_to(blocks)}{short(worst)} times below the {law} scheme of"
-            " the dense convolutions, as if the fan had not been divided by the groups.",
-            advice=f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by"
-            f" {short(math.sqrt(worst))}.",
-            value=worst,
-            threshold=GROUPS,
+        message = (
+            f"E[W²] of {net.listed(blocks)} is {up_to(blocks)}{short(worst)} times below the {law} scheme of"
+            " the dense convolutions, as if the fan had not been divided by the groups."
         )
-        return
+        root = short(math.sqrt(worst))
+        advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {root}."
+        severity: Severity = "note" if net.normalised or calibrated else "warning"
+        return finding("HD204", severity, blocks, worst, GROUPS, message, advice)
+    return None
 
 
-def summed_fans(net: Net) -> Iterator[Finding]:
+def summed_fans(net: Net) -> Finding | None:
     """HD204: Xavier's fans were summed over all dimensions of a kernel."""
     summed = [
         p
@@ -175,20 +165,17 @@ def summed_fans(net: Net) -> Iterator[Finding]:
         and _near(p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out), 2.0, p.numel)
     ]  # fmt: skip
     if len(summed) < 2:
-        return
+        return None
     summed.sort(key=lambda p: -p.numel)  # in a small tensor it may be chance
     scales = {p.name: math.sqrt(2 / (p.kernel * (p.fan_in + p.fan_out)) / p.weight_sq) for p in summed}
     blocks = tuple(scales)
-    yield Finding(
-        rule="HD204",
-        severity="note" if net.normalised else "warning",
-        blocks=blocks,
-        message=f"E[W²] of {net.listed(blocks)} is 2 / (k + k + n + n'), the sum over all dimensions of the kernel;"
-        f" Xavier's fans are k² n and k² n', about {summed[0].kernel} times as many.",
-        advice=f"Use `nn.init.xavier_normal_`, or multiply {blocks[0]} by {short(scales[blocks[0]])}.",
-        value=float(summed[0].kernel),
-        threshold=1.0,
+    message = (
+        f"E[W²] of {net.listed(blocks)} is 2 / (k + k + n + n'), the sum over all dimensions of the kernel;"
+        f" Xavier's fans are k² n and k² n', about {summed[0].kernel} times as many."
     )
+    advice = f"Use `nn.init.xavier_normal_`, or multiply {blocks[0]} by {short(scales[blocks[0]])}."
+    severity: Severity = "note" if net.normalised else "warning"
+    return finding("HD204", severity, blocks, float(summed[0].kernel), 1.0, message, advice)
 
 
 def _near(value: float, expected: float, numel: int) -> bool:
@@ -196,7 +183,7 @@ def _near(value: float, expected: float, numel: int) -> bool:
     return abs(value / expected - 1) < 4 * math.sqrt(2 / numel) + 0.01
 
 
-def large_bias(net: Net) -> Iterator[Finding]:
+def large_bias(net: Net) -> Finding | None:
     """HD205: a bias drowns what its layer computes from the inputs."""
     hit: dict[str, float] = {}
     for path in net.hidden:
@@ -204,48 +191,38 @@ def large_bias(net: Net) -> Iterator[Finding]:
         if bias and bias.weight_sq > BIAS and bias.weight_sq > 0.8 * layer.out_sq:
             hit[bias.name] = bias.weight_sq / max(layer.out_sq - bias.weight_sq, 0.01 * bias.weight_sq)
             hit.setdefault(net.name_of(path), 0.0)
-    if not hit:
-        return
-    blocks = worst_first(hit)
+    if not (blocks := worst_first(hit)):
+        return None
     value = net.named[blocks[0]].weight_sq
-    yield Finding(
-        rule="HD205",
-        severity="warning",
-        blocks=blocks,
-        message=f"E[b²] of {blocks[0]} is {short(value)} (above {trimmed(BIAS)} is unusual): the bias drowns what"
-        " the layer"
-        " computes from its inputs.",
-        advice=f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`.",
-        value=value,
-        threshold=BIAS,
+    unusual = f"above {trimmed(BIAS)} is unusual"
+    message = (
+        f"E[b²] of {blocks[0]} is {short(value)} ({unusual}): the bias drowns what the layer computes from its inputs."
     )
+    advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
+    return finding("HD205", "warning", blocks, value, BIAS, message, advice)
 
 
-def above_scheme(net: Net) -> Iterator[Finding]:
+def above_scheme(net: Net) -> Finding | None:
     """HD206: a layer is much larger than the scheme that most others follow. Smaller is on purpose, mostly."""
     found = laws(net)
     if not found or found.share < FOLLOWED:
-        return
+        return None
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE)}
-    if not large:
-        return
-    blocks = worst_first(large)
+    if not (blocks := worst_first(large)):
+        return None
     worst = math.exp(large[blocks[0]])
     first = bool(net.backbone) and net.backbone[0] in net.named[blocks[0]].owners
     few = len(large) <= max(2, len(found.away) // 6) and found.share >= CLEAR
-    yield Finding(
-        rule="HD206",
-        severity="warning" if worst > (ABOVE_FIRST if first else ABOVE_WARNING) and few else "note",
-        blocks=blocks,
-        message=f"E[W²] of {net.listed(blocks)} is {up_to(blocks)}{short(worst)} times above the {found.law} scheme"
-        f" that {100 * found.share:.0f} % of the other weights follow (above {trimmed(ABOVE)} is unusual).",
-        advice=f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}.",
-        value=worst,
-        threshold=ABOVE,
+    message = (
+        f"E[W²] of {net.listed(blocks)} is {up_to(blocks)}{short(worst)} times above the {found.law} scheme"
+        f" that {100 * found.share:.0f} % of the other weights follow (above {trimmed(ABOVE)} is unusual)."
     )
+    advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
+    severity: Severity = "warning" if worst > (ABOVE_FIRST if first else ABOVE_WARNING) and few else "note"
+    return finding("HD206", severity, blocks, worst, ABOVE, message, advice)
 
 
-def norm_gain(net: Net) -> Iterator[Finding]:
+def norm_gain(net: Net) -> Finding | None:
     """HD207: a normalisation's gain is far from one, without being zero or ending a residual branch."""
     hit: dict[str, float] = {}
     for path, layer in net.layers.items():
@@ -258,45 +235,37 @@ def norm_gain(net: Net) -> Iterator[Finding]:
         effective = layer.out_sq - (bias.weight_sq if bias else 0.0) if layer.normalises else own.weight_sq
         if not 1 / GAIN < effective < GAIN:
             hit[own.name] = max(effective, 1e-300)
-    if not hit:
-        return
-    blocks = worst_first({name: abs(math.log(v)) for name, v in hit.items()})
+    if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
+        return None
     worst = hit[blocks[0]]
-    yield Finding(
-        rule="HD207",
-        severity="warning",
-        blocks=blocks,
-        message=f"The gain of {net.listed(blocks)} has a second moment of {short(worst)}, where 1 is usual (outside 1 /"
-        f" {trimmed(GAIN)} to {trimmed(GAIN)}).",
-        advice=f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`; a normal initialisation"
-        " of all parameters may have met them by mistake.",
-        value=max(worst, 1 / worst),
-        threshold=GAIN,
+    message = (
+        f"The gain of {net.listed(blocks)} has a second moment of {short(worst)}, where 1 is usual (outside 1 /"
+        f" {trimmed(GAIN)} to {trimmed(GAIN)})."
     )
+    advice = (
+        f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`; a normal initialisation"
+        " of all parameters may have met them by mistake."
+    )
+    return finding("HD207", "warning", blocks, max(worst, 1 / worst), GAIN, message, advice)
 
 
-def identical_units(net: Net) -> Iterator[Finding]:
+def identical_units(net: Net) -> Finding | None:
     """HD208: all outputs of a layer have the same weights, so that they learn the same."""
     alike = tuple(
         p.name for p in net.weights if p.weight_sq > 0 and p.unlike < ALIKE and p.shape[0] > 1 and p.trainable
     )
     if not alike:
-        return
+        return None
     value = net.named[alike[0]].unlike
-    yield Finding(
-        rule="HD208",
-        severity="fault",
-        blocks=alike,
-        message=f"All units of {net.listed(alike)} have the same weights: what differs between them is"
-        f" {short(value)} of"
-        f" E[W²] (below {trimmed(ALIKE)}), so that they learn the same.",
-        advice=f"Draw random weights ({how_drawn(net, alike[0])}).",
-        value=value,
-        threshold=ALIKE,
+    message = (
+        f"All units of {net.listed(alike)} have the same weights: what differs between them is"
+        f" {short(value)} of E[W²] (below {trimmed(ALIKE)}), so that they learn the same."
     )
+    advice = f"Draw random weights ({how_drawn(net, alike[0])})."
+    return finding("HD208", "fault", alike, value, ALIKE, message, advice)
 
 
-def same_input(net: Net) -> Iterator[Finding]:
+def same_input(net: Net) -> Finding | None:
     """HD209: layers that read the same tensor and have the same shape are scaled differently."""
     readers: dict[tuple[int, str], list[str]] = defaultdict(list)
     for path in net.backbone:
@@ -313,20 +282,15 @@ def same_input(net: Net) -> Iterator[Finding]:
         # Of two that differ, the one farther from what the rest of the network does.
         away = {name: abs(law.away.get(name, v - middle) if law else v - middle) for name, v in logs.items()}
         hit |= {name: v for name, v in away.items() if v > math.log(2)} or away
-    if not hit:
-        return
-    blocks = worst_first(hit)
+    if not (blocks := worst_first(hit)):
+        return None
     worst = math.exp(hit[blocks[0]])
-    yield Finding(
-        rule="HD209",
-        severity="note",
-        blocks=blocks,
-        message=f"E[W²] of {net.listed(blocks)} differs by {up_to(blocks)}{short(worst)} from layers of the same shape"
-        f" that read the same tensor (above {trimmed(SAME_INPUT)}).",
-        advice="Check that it is meant, as T5's small q and DeepNorm's v are.",
-        value=worst,
-        threshold=SAME_INPUT,
+    message = (
+        f"E[W²] of {net.listed(blocks)} differs by {up_to(blocks)}{short(worst)} from layers of the same shape"
+        f" that read the same tensor (above {trimmed(SAME_INPUT)})."
     )
+    advice = "Check that it is meant, as T5's small q and DeepNorm's v are."
+    return finding("HD209", "note", blocks, worst, SAME_INPUT, message, advice)
 
 
 def up_to(blocks: Sequence[str]) -> str:
@@ -334,38 +298,34 @@ def up_to(blocks: Sequence[str]) -> str:
     return "up to " if len(blocks) > 1 else ""
 
 
-def no_curvature(net: Net) -> Iterator[Finding]:
+def no_curvature(net: Net) -> Finding | None:
     """HD301: a weight along which the outputs do not curve at all, although a gradient reaches it."""
     weights = [block for block in net.blocks.values() if block.kind == "weight" and block.name in net.named]
     flat = [b.name for b in weights if b.avg_sq_singular_value == 0 and b.stderr == 0]
     if len(flat) == len(weights):  # the loss has none
-        return
+        return None
     found = tuple(name for name in flat if net.named[name].gradient == "some" and not explained(net, net.named[name]))
-    if found:
-        yield Finding(
-            rule="HD301",
-            severity="note",
-            blocks=found,
-            message=f"{net.listed(found)} {'has' if len(found) == 1 else 'have'} no curvature at all on this"
-            " batch (σ² is"
-            " exactly 0), although a gradient is there.",
-            advice="Check that it is meant: the loss is linear in what this weight changes.",
-            value=0.0,
-            threshold=0.0,
-        )
+    if not found:
+        return None
+    message = (
+        f"{net.listed(found)} {'has' if len(found) == 1 else 'have'} no curvature at all on this"
+        " batch (σ² is exactly 0), although a gradient is there."
+    )
+    advice = "Check that it is meant: the loss is linear in what this weight changes."
+    return finding("HD301", "note", found, 0.0, 0.0, message, advice)
 
 
 DEAD, DEAD_FAULT = 0.8, 0.95
 MIN_SAMPLES = 16  # of a unit, before it is called dead
 
 
-def cannot_learn(net: Net) -> Iterator[Finding]:
+def cannot_learn(net: Net) -> Finding | None:
     """HD401: exactly zero gradients that no zero weight on their way, itself with a gradient, explains."""
     stuck = [p for p in net.parameters if p.trainable and p.gradient == "zero"]
     stuck = [p for p in stuck if not explained(net, p) and not _is_idle(net, p)]
     telling = [p for p in stuck if len(p.shape) > 1 or p.weight_sq > 0]
     if not telling:
-        return
+        return None
     both = [p for p in telling if p.weight_sq == 0]
     beside = {owner for p in telling for owner in p.owners}
     biases = [p for p in stuck if p not in telling and beside & set(p.owners)]
@@ -373,16 +333,12 @@ def cannot_learn(net: Net) -> Iterator[Finding]:
     opened: dict[str, str] = {}  # of the zeros side by side, the first is to be drawn
     for p in both:
         opened.setdefault(_neighbourhood(p), p.name)
-    yield Finding(
-        rule="HD401",
-        severity="fault" if both else "warning",
-        blocks=blocks,
-        message=f"{net.listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
-        " and no other weight that learns will change that.",
-        advice=_advise(net, tuple(opened.values())),
-        value=0.0,
-        threshold=0.0,
+    message = (
+        f"{net.listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
+        " and no other weight that learns will change that."
     )
+    advice = _advise(net, tuple(opened.values()))
+    return finding("HD401", "fault" if both else "warning", blocks, 0.0, 0.0, message, advice)
 
 
 def _advise(net: Net, opened: tuple[str, ...]) -> str:
@@ -421,7 +377,7 @@ def _explains(net: Net, zero: ParameterSignals, stuck: ParameterSignals) -> bool
     return place >= own
 
 
-def dead(net: Net) -> Iterator[Finding]:
+def dead(net: Net) -> Finding | None:
     """HD402: a layer whose outputs, or the units behind them, do not change with the inputs; the first one."""
     for path, layer in net.layers.items():
         own, bias = net.gain_of(path), net.bias_of(path)
@@ -429,79 +385,63 @@ def dead(net: Net) -> Iterator[Finding]:
         if path == net.head or not own or not alive or "add" in layer.labels:
             continue  # the last gain of a residual branch is zero on purpose
         if "Norm" in layer.kind and own.weight_sq == 0 and not layer.out_varies > 0:
-            yield Finding(
-                rule="HD402",
-                severity="fault",
-                blocks=(own.name,),
-                message=f"The gain {own.name} is zero, so that nothing passes this normalisation.",
-                advice=f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`.",
-                value=0.0,
-                threshold=0.0,
-            )
-            return
+            message = f"The gain {own.name} is zero, so that nothing passes this normalisation."
+            advice = f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
+            return finding("HD402", "fault", (own.name,), 0.0, 0.0, message, advice)
         rectified = {"relu", "relu6"} & set(layer.labels)
         if own.weight_sq > 0 and rectified and layer.off_share > DEAD and layer.samples >= MIN_SAMPLES:
-            yield _dead_units(net, path, own, bias)
-            return
+            return _dead_units(net, path, own, bias)
+    return None
 
 
 def _dead_units(net: Net, path: str, own: ParameterSignals, bias: ParameterSignals | None) -> Finding:
     layer = net.layers[path]
     sunk = bias is not None and bias.mean < 0 and bias.mean**2 > 0.5 * layer.out_sq
     blocks = (bias.name, own.name) if bias is not None and sunk else (own.name,)
-    return Finding(
-        rule="HD402",
-        severity="fault" if layer.off_share > DEAD_FAULT else "warning",
-        blocks=blocks,
-        message=f"{100 * layer.off_share:.0f} % of the ReLUs behind {path or 'the model'} never fire on this batch"
+    message = (
+        f"{100 * layer.off_share:.0f} % of the ReLUs behind {path or 'the model'} never fire on this batch"
         f" (above {100 * DEAD:.0f} % is unusual)"
-        + (f"; the mean of the bias is {short(bias.mean)}." if bias is not None and sunk else "."),
-        advice=f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
-        if sunk
-        else "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign.",
-        value=layer.off_share,
-        threshold=DEAD,
+        + (f"; the mean of the bias is {short(bias.mean)}." if bias is not None and sunk else ".")
     )
+    advice = (
+        f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
+        if sunk
+        else "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."
+    )
+    return finding("HD402", graded(layer.off_share, 0, DEAD_FAULT), blocks, layer.off_share, DEAD, message, advice)
 
 
-def frozen(net: Net) -> Iterator[Finding]:
+def frozen(net: Net) -> Finding | None:
     """HD403: frozen, unlike siblings."""
     learning = {net.siblings[p.name] for p in net.parameters if p.trainable}
     found = tuple(p.name for p in net.matrices if not p.trainable and net.siblings[p.name] in learning)
-    if found:
-        yield Finding(
-            rule="HD403",
-            severity="note",
-            blocks=found,
-            message=f"{net.listed(found)} {'is' if len(found) == 1 else 'are'} frozen, while the same layers at other"
-            " depths learn.",
-            advice=f"If that is not meant: `model.get_parameter({found[0]!r}).requires_grad_()`.",
-            value=float(len(found)),
-            threshold=0.0,
-        )
+    if not found:
+        return None
+    message = (
+        f"{net.listed(found)} {'is' if len(found) == 1 else 'are'} frozen, while the same layers at other depths learn."
+    )
+    advice = f"If that is not meant: `model.get_parameter({found[0]!r}).requires_grad_()`."
+    return finding("HD403", "note", found, float(len(found)), 0.0, message, advice)
 
 
-def unused(net: Net) -> Iterator[Finding]:
+def unused(net: Net) -> Finding | None:
     """HD403: parameters that the outputs do not depend on."""
     names = [p for p in net.parameters if p.trainable and p.gradient == "none"]
     if not names:
-        return
+        return None
     used = {net.siblings[p.name] for p in net.parameters if p.gradient != "none"}
     forgotten = [p.name for p in names if net.siblings[p.name] in used and len(p.shape) > 1]
     forgotten = [name for name in forgotten if "expert" not in name.lower()]  # this batch may not need them all
     blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])
-    yield Finding(
-        rule="HD403",
-        severity="warning" if forgotten else "note",
-        blocks=blocks,
-        message=f"The outputs do not depend on {net.listed(blocks)}"
-        + (", while they do on the same layers at other depths." if forgotten else "."),
-        advice="Call the layer in the forward pass, or leave it out."
-        if forgotten
-        else "Nothing to do where another mode of the model uses it.",
-        value=float(len(blocks)),
-        threshold=0.0,
+    message = f"The outputs do not depend on {net.listed(blocks)}" + (
+        ", while they do on the same layers at other depths." if forgotten else "."
     )
+    advice = (
+        "Call the layer in the forward pass, or leave it out."
+        if forgotten
+        else "Nothing to do where another mode of the model uses it."
+    )
+    return finding("HD403", "warning" if forgotten else "note", blocks, float(len(blocks)), 0.0, message, advice)
 
 
 RULES = (

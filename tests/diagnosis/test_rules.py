@@ -19,7 +19,8 @@ Make = Callable[[float], Signals]
 
 def of(rule: str, signals: Signals) -> list[Finding]:
     """What the rules say under one id, before effects are left out."""
-    return [finding for each in RULES for finding in each(Net(signals)) if finding.rule == rule]
+    found = (each(Net(signals)) for each in RULES)
+    return [finding for finding in found if finding and finding.rule == rule]
 
 
 def varying_head(varying: float) -> Signals:
