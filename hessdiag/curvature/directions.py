@@ -21,9 +21,8 @@ from hessdiag.data.batch import Batch
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.data.seeds import gaussians, stream
 from hessdiag.derivatives.backward import block_vjps, logits_call, trace_blocks, unit_cotangents
-from hessdiag.derivatives.cross_entropy import CrossEntropy
 from hessdiag.derivatives.functional import FunctionalModel, tangent
-from hessdiag.derivatives.losses import hessian_products, root_products
+from hessdiag.derivatives.losses import CrossEntropy
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import block_parameter
@@ -84,8 +83,8 @@ class Directions:
 def both_sides(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
     """The cotangents of directions z (q, B, *out): A z where the loss has a root, else z and S z."""
     if problem.loss.has_root:
-        return root_products(problem.loss, y, part.targets, z)
-    return torch.cat([z, hessian_products(problem.loss, y, part.targets, z)])
+        return problem.loss.root_products(y, part.targets, z)
+    return torch.cat([z, problem.loss.hessian_products(y, part.targets, z)])
 
 
 def range_scales(problem: Problem, outputs: int, seed: int) -> tuple[float, ...]:
@@ -101,7 +100,7 @@ def range_scales(problem: Problem, outputs: int, seed: int) -> tuple[float, ...]
             return ()
         z = gaussians(seed, "scales of a basis", part.numbers, (count, *seen.y.shape[1:])).to(seen.y)
         if problem.loss.has_root:
-            z = root_products(problem.loss, seen.y.detach(), part.targets, z)
+            z = problem.loss.root_products(seen.y.detach(), part.targets, z)
         for number, jacobian in block_vjps(problem.model, part, problem.blocks, seen, z):
             if jacobian is not None:
                 squares[number] += float(jacobian.gram().diagonal(dim1=1, dim2=2).double().sum())

@@ -22,7 +22,6 @@ from hessdiag.data.batch import Batch
 from hessdiag.data.sums import Sums, sum_over
 from hessdiag.derivatives.backward import all_jacobians, block_vjps, trace_blocks, unit_cotangents
 from hessdiag.derivatives.jacobians import Jacobian, concatenate
-from hessdiag.derivatives.losses import hessian_matrix
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import Block
 from hessdiag.results.numbers import Array
@@ -35,7 +34,7 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
     def measure(part: Batch) -> Sums:
         seen = trace_blocks(problem.model, part, blocks)
         y = seen.y.detach()
-        S = hessian_matrix(problem.loss, y, part.targets).double()  # (B, N, N)
+        S = problem.loss.hessian_matrix(y, part.targets).double()  # (B, N, N)
         SK = S.new_zeros(part.size, len(blocks), *S.shape[1:])
         for number, jacobian in block_vjps(problem.model, part, blocks, seen, unit_cotangents(y)):
             if jacobian is not None:
@@ -52,7 +51,7 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
     batch, loss, blocks = problem.batch, problem.loss, problem.blocks
 
     parts = [output_jacobians(problem, part) for part in batch.chunks(chunk)]
-    S = torch.cat([hessian_matrix(loss, y, p.targets) for (y, _), p in zip(parts, batch.chunks(chunk), strict=True)])
+    S = torch.cat([loss.hessian_matrix(y, p.targets) for (y, _), p in zip(parts, batch.chunks(chunk), strict=True)])
     S = S.double()
     whole = [_concatenate([jacobians[i] for _, jacobians in parts]) for i in range(len(blocks))]
     B, N, _ = S.shape

@@ -1,8 +1,8 @@
 """Losses as the curvature sees them: value and gradient per example, and products with the Hessian in the outputs.
 
 Every method works on outputs `y` of shape (B, *out) whose first dimension runs over examples, and treats each example
-on its own. The three built-in losses have closed forms; any other callable goes through automatic differentiation, see
-`hessdiag.derivatives.callable_loss`.
+on its own. A loss has to give its value; gradient and Hessian then follow by plain automatic differentiation, and the
+built-in losses have closed forms of the Hessian and of its root.
 """
 
 from __future__ import annotations
@@ -10,79 +10,82 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import vmap
 
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.callable_loss import CallableLoss, LoopedLoss, callable_loss, check_mean_over_examples
-from hessdiag.derivatives.cross_entropy import CrossEntropy, class_dimension, cross_entropy_of_module
+from hessdiag.derivatives.targets import IGNORED, check_values, class_dimension, is_like_outputs, required
 from hessdiag.errors import HessdiagError
-
-__all__ = [
-    "NAMES",
-    "CallableLoss",
-    "CrossEntropy",
-    "LoopedLoss",
-    "Loss",
-    "LossFunction",
-    "MeanSquaredError",
-    "RandomQuadratic",
-    "Reading",
-    "check_targets",
-    "hessian_matrix",
-    "hessian_products",
-    "resolve_loss",
-    "root_products",
-]
 
 LossFunction = Callable[[Tensor, "Tensor | None"], Tensor]
 
 NAMES = ("random-quadratic", "cross-entropy", "mse")
 MAX_OUTPUTS = 2**14  # of a random quadratic: 2 GiB
+# What a function's own code makes of tensors that it was not written for; its other errors are its author's.
+UNFIT = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
+SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the loss of a batch and the mean of its examples'
 
 
-class Loss(Protocol):
-    """A loss of each example's outputs: (B, *out) in, one value an example out."""
+class Loss:
+    """A loss of each example's outputs: (B, *out) in, one value an example out.
 
-    @property
-    def name(self) -> str:
-        """As shown in tables and files."""
-        ...
+    Attributes:
+        name: as shown in tables and files.
+        has_root: whether S = A Aᵀ is known in closed form, with S the Hessian of each example's loss in its outputs.
+    """
+
+    name: str
+    has_root = False
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """Loss of each example, shape (B,)."""
-        ...
+        raise NotImplementedError
 
     def gradient(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """Gradient of each example's loss in its own outputs, shape (B, *out)."""
-        ...
-
-    @property
-    def has_root(self) -> bool:
-        """Whether S = A Aᵀ is known in closed form."""
-        ...
+        return self._gradient(y, targets)[1].detach()
 
     def hessian_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
-        """S v with S the Hessian of each example's loss in its own outputs; `v` and the result are (B, *out)."""
-        ...
+        """S v; `v` and the result are (B, *out)."""
+        return self.hessian_products(y, targets, v.unsqueeze(0))[0]
 
-    def root_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
-        """A v, of `v`'s shape; only where `has_root`."""
-        ...
+    def hessian_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        """S v of several v, (q, B, *out), by reverse mode twice."""
+        at, gradient = self._gradient(y, targets)
+        if not gradient.requires_grad:  # a linear loss
+            return torch.zeros_like(z)
+        found = [torch.autograd.grad(gradient, at, v, retain_graph=True, materialize_grads=True)[0] for v in z]
+        return torch.stack(found)
+
+    def hessian_matrix(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        """S as a matrix over an example's flattened outputs, shape (B, N, N)."""
+        count = math.prod(y.shape[1:])
+        basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:]).expand(count, *y.shape)
+        return self.hessian_products(y, targets, basis).flatten(2).permute(1, 2, 0)
+
+    def root_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        """A v of several v, (q, B, *out); only where `has_root`."""
+        raise TypeError(f"the Hessian of {self.name} has no root in closed form")
 
     def root_transposed_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
         """Aᵀ v, of `v`'s shape; only where `has_root`."""
-        ...
+        raise TypeError(f"the Hessian of {self.name} has no root in closed form")
+
+    def _gradient(self, y: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Where the outputs are, and the gradient there with its graph."""
+        with torch.enable_grad():
+            at = y.detach().clone().requires_grad_()
+            value = self.value(at, targets).sum()
+            if not value.requires_grad:
+                return at, torch.zeros_like(at)
+            (gradient,) = torch.autograd.grad(value, at, create_graph=True, materialize_grads=True)
+        return at, gradient
 
 
-def _no_root(loss: Loss, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
-    raise TypeError(f"the Hessian of {loss.name} has no root in closed form")
-
-
-class RandomQuadratic:
+class RandomQuadratic(Loss):
     """yᵀRy with the entries of R drawn from N(0, 1) (Section 5.1 of arXiv 1906.04267): the paper's random loss.
 
     Its Hessian R + Rᵀ is indefinite. R is drawn in float64 on the CPU, so that a seed means the same loss everywhere.
@@ -95,7 +98,6 @@ class RandomQuadratic:
     """
 
     name = "random-quadratic"
-    has_root = False
 
     def __init__(self, R: Tensor) -> None:
         self.R = R
@@ -117,22 +119,14 @@ class RandomQuadratic:
         return cls(torch.randn(outputs, outputs, generator=generator, dtype=torch.float64).to(like))
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        """Loss of each example, shape (B,)."""
         flat = y.flatten(1)  # (B, N)
         return ((flat @ self.R) * flat).sum(dim=1)
 
-    def gradient(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        """(R + Rᵀ) y."""
-        return (y.flatten(1) @ self.S).view_as(y)
-
-    def hessian_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
-        """(R + Rᵀ) v."""
-        return (v.flatten(1) @ self.S).view_as(v)
-
-    root_product = root_transposed_product = _no_root
+    def hessian_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        return (z.flatten(2) @ self.S).view_as(z)
 
 
-class MeanSquaredError:
+class MeanSquaredError(Loss):
     """(y − t)² averaged over an example's outputs, so that the mean over a batch is torch's `mse_loss`.
 
     Written out, because `F.mse_loss` fails under forward over reverse mode (pytorch#123996).
@@ -142,27 +136,232 @@ class MeanSquaredError:
     has_root = True
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        """Loss of each example, shape (B,)."""
-        return (y - self._targets(y, targets)).square().flatten(1).mean(dim=1)
+        t = required(self.name, targets).to(y.dtype).reshape(y.shape)  # (B,) for one output (B, 1) too
+        return (y - t).square().flatten(1).mean(dim=1)
 
-    def gradient(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        """2 (y − t) / N."""
-        return (y - self._targets(y, targets)) * (2 / y[0].numel())
+    def hessian_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        return z * (2 / y[0].numel())
 
-    def hessian_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
-        """2 v / N."""
-        return v * (2 / y[0].numel())
+    def root_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        return z * math.sqrt(2 / y[0].numel())
 
-    def root_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
-        """√(2 / N) v."""
+    def root_transposed_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
         return v * math.sqrt(2 / y[0].numel())
 
-    root_transposed_product = root_product
 
-    def _targets(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        if targets is None:
-            raise HessdiagError("loss 'mse' needs targets: pass a tensor of the outputs' shape")
-        return targets.to(y.dtype).reshape(y.shape)  # (B,) for one output (B, 1) too
+class CrossEntropy(Loss):
+    """Log-softmax cross-entropy −Σ_c τ_c log p_c, averaged over an example's further positions.
+
+    Targets are class indices (B, *positions), where `ignore_index` is left out as in torch, or one-hot integers or
+    probabilities of y's shape. τ are these, smoothed and weighted as `nn.CrossEntropyLoss` has it. In here logits, p
+    and τ are (B, *positions, C). At every position S = s (diag(p) − p pᵀ) with s = Σ_c τ_c over what the example's sum
+    is divided by.
+
+    Args:
+        class_dim: dimension of the classes: 1 as in torch, or -1 for sequences (B, T, V).
+        weight: of each class, (C,); an example's sum is divided by the weights of its indices.
+        label_smoothing: share of the uniform distribution in the targets.
+        ignore_index: class index of positions that are left out.
+        divisor: what the sum over an example's positions is divided by, where it is the same for all examples.
+        name: as shown in tables and files.
+    """
+
+    has_root = True
+
+    def __init__(
+        self,
+        class_dim: int = 1,
+        *,
+        weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        ignore_index: int = IGNORED,
+        divisor: float | None = None,
+        name: str = "cross-entropy",
+    ) -> None:
+        self.class_dim = class_dim
+        self.weight = weight
+        self.label_smoothing = label_smoothing
+        self.ignore_index = ignore_index
+        self.divisor = divisor
+        self.name = name
+
+    def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        log_p = F.log_softmax(self._classes_last(y, y), dim=-1)
+        targets = required(self.name, targets)
+        return -(self._tau(y, targets) * log_p).flatten(1).sum(dim=1) * self._shares(y, targets)
+
+    def hessian_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        p, s = self._softmax(y, targets)
+        return self._projected(y, p * s, p, z)
+
+    def root_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        """√s (√p∘v − p (√p·v)) at every position, of several v."""
+        p, s = self._softmax(y, targets)
+        return self._projected(y, (p * s).sqrt(), p, z)
+
+    def root_transposed_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
+        """√s √p∘(v − p·v) at every position."""
+        (p, s), v = self._softmax(y, targets), self._classes_last(v, y)
+        found = (p * s).sqrt() * (v - (p * v).sum(dim=-1, keepdim=True))
+        return found.movedim(-1, self.class_dim)
+
+    def divisors(self, y: Tensor, targets: Tensor) -> Tensor:
+        """What torch's mean divides the sum over each example's positions by, (B,): positions, or their weights."""
+        if is_like_outputs(y, targets):
+            return y.new_full((len(targets),), y[0].numel() // y.shape[self.class_dim])
+        return self._counted(y, targets).reshape(len(targets), -1).sum(dim=1)
+
+    def label_weights(self, y: Tensor, targets: Tensor | None) -> Tensor | None:
+        """w (B, *positions) with gradients w (p − e_c) of one class c a position; None where targets are no indices.
+
+        w is zero at positions that are left out; the Hessian there is w (diag(p) − p pᵀ).
+        """
+        if targets is None or self.label_smoothing or is_like_outputs(y, targets):
+            return None
+        counted = self._counted(y, targets)
+        return counted * _per_example(self._shares(y, targets), counted)
+
+    def _classes_last(self, values: Tensor, y: Tensor) -> Tensor:
+        """A view of values like `y`, or of several like it, with the classes in the last dimension."""
+        return values.movedim(self.class_dim % y.dim() - y.dim(), -1)
+
+    def _softmax(self, y: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
+        """p and s."""
+        targets = required(self.name, targets)
+        tau = self._tau(y, targets)
+        s = tau.sum(dim=-1, keepdim=True) * _per_example(self._shares(y, targets), tau)
+        return F.softmax(self._classes_last(y, y), dim=-1), s
+
+    def _projected(self, y: Tensor, factor: Tensor, p: Tensor, z: Tensor) -> Tensor:
+        """f∘v − p Σ f∘v of several v, one after the other: all at once do not fit a cache."""
+        found = torch.empty_like(z)
+        for v, each in zip(self._classes_last(z, y), self._classes_last(found, y), strict=True):
+            torch.mul(factor, v, out=each)
+            each.addcmul_(p, each.sum(dim=-1, keepdim=True), value=-1)
+        return found
+
+    def _tau(self, y: Tensor, targets: Tensor) -> Tensor:
+        classes = y.shape[self.class_dim]
+        if is_like_outputs(y, targets):
+            tau, kept = self._classes_last(targets, y).to(y.dtype), torch.ones((), device=y.device)
+        else:
+            kept = (targets != self.ignore_index).unsqueeze(-1)
+            tau = (kept & (targets.unsqueeze(-1) == torch.arange(classes, device=y.device))).to(y.dtype)
+        if self.label_smoothing:
+            tau = (1 - self.label_smoothing) * tau + self.label_smoothing / classes * kept.to(y.dtype)
+        return tau if self.weight is None else tau * self.weight.to(y)
+
+    def _counted(self, y: Tensor, targets: Tensor) -> Tensor:
+        """What each position of class indices counts, like `targets`: the weight of its class, or 1; 0 if left out."""
+        kept = targets != self.ignore_index
+        if self.weight is None:
+            return kept.to(y.dtype)
+        return kept * self.weight.to(y)[torch.where(kept, targets, 0).long()]
+
+    def _shares(self, y: Tensor, targets: Tensor) -> Tensor:
+        """One over what each example's sum is divided by, (B,)."""
+        if self.divisor is not None:
+            return y.new_full((len(y),), 1 / self.divisor)
+        number = self.divisors(y, targets)
+        return 1 / torch.where(number > 0, number, 1)
+
+
+def _per_example(values: Tensor, like: Tensor) -> Tensor:
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
+class CallableLoss(Loss):
+    """Any `function(outputs, targets) -> scalar`, applied to one example (a batch of 1) at a time.
+
+    Differentiated by plain `torch.autograd`: a function may look at values (`if`, `one_hot`), which cannot be vmapped,
+    and what it computes under `torch.no_grad` is a constant, which forward mode ignores (pytorch#128600).
+
+    Args:
+        function: the loss.
+        scalar: whether it is given outputs (B,), of which this is given (B, 1).
+    """
+
+    def __init__(self, function: LossFunction, *, scalar: bool = False) -> None:
+        self.function = function
+        self.scalar = scalar
+        self.name = getattr(function, "__name__", type(function).__name__)
+
+    def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        each = [self._one(y[b : b + 1], None if targets is None else targets[b : b + 1]) for b in range(len(y))]
+        return torch.stack(each)
+
+    def whole(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        """The function of several examples at once, as its author means it."""
+        return self.function(y[:, 0] if self.scalar else y, targets)
+
+    def check(self, y: Tensor, targets: Tensor | None, *, mean: bool) -> None:
+        """Refuse a function that cannot read these examples, or cannot be differentiated twice.
+
+        Args:
+            y: outputs (B, *out) of the first examples.
+            targets: theirs.
+            mean: whether its value for several examples has to be the mean of theirs, as no sum or weighted mean is.
+        """
+        try:
+            values = self.value(y, targets).detach()
+        except UNFIT as error:
+            raise HessdiagError(self._unusable(y, targets, error)) from error
+        try:
+            self.hessian_product(y, targets, torch.ones_like(y))
+        except UNFIT as error:
+            raise HessdiagError(
+                f"the loss {self.name!r} cannot be differentiated twice ({_first_line(error)}): write it with"
+                " operations that can, such as clamp, exp and sums"
+            ) from error
+        if mean:
+            self._check_mean(y, targets, values.mean())
+
+    def _check_mean(self, y: Tensor, targets: Tensor | None, mean: Tensor) -> None:
+        try:
+            whole = self.whole(y, targets)
+        except UNFIT:  # it reads one example at a time
+            return
+        if not isinstance(whole, Tensor) or whole.numel() != 1:
+            return
+        same = torch.isclose(whole.detach().to(mean).reshape(()), mean, rtol=SAME[y.dtype], atol=0, equal_nan=True)
+        if not same:
+            raise HessdiagError(
+                f"the loss {self.name!r} of {len(y)} examples ({float(whole):.3g}) is not the mean of theirs"
+                f" ({float(mean):.3g}), as per='batch' needs it: return the plain mean over examples, or use"
+                " per='example'"
+            )
+
+    def _one(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        loss = self.whole(y, targets)
+        if not isinstance(loss, Tensor):
+            raise HessdiagError(f"the loss {self.name!r} gave a {type(loss).__name__}: return a scalar tensor")
+        if loss.numel() != 1:
+            raise HessdiagError(
+                f"the loss {self.name!r} gave a tensor of shape {tuple(loss.shape)} for one example:"
+                " return a scalar, the mean over the examples it was given"
+            )
+        return loss.reshape(())
+
+    def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> str:
+        """What the loss was called with, what it made of it, and what to write instead."""
+        shape = tuple(y[:1].shape[:1] if self.scalar else y[:1].shape)
+        given = "None" if targets is None else f"targets {tuple(targets[:1].shape)}"
+        how = "write a function of these two that returns a scalar"
+        if targets is None and "NoneType" in str(error):
+            how = "pass targets"
+        elif isinstance(error, AttributeError) or "indices" in str(error):  # out.logits, out["logits"]
+            how = (
+                "it is given the tensor of outputs, not the model's output object: pick the tensor with output=..., and"
+                " write the loss of it and the targets, or name one, as in loss='cross-entropy'"
+            )
+        elif targets is not None and not targets.is_floating_point() and isinstance(error, RuntimeError):
+            how = f"targets are {targets.dtype}, convert them if the loss compares numbers, as in targets.float()"
+        call = f"outputs {shape} and {given} of one example ({type(error).__name__}: {_first_line(error)})"
+        return f"the loss {self.name!r} cannot be called with {call}: {how}"
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())[:160]
 
 
 @dataclass(frozen=True)
@@ -199,77 +398,56 @@ def resolve_loss(
     """
     reading = reading or Reading()
     if type(loss) is nn.CrossEntropyLoss:
-        return cross_entropy_of_module(loss, y, _needed("CrossEntropyLoss", targets), reading.class_dim, reading.per)
+        return _cross_entropy_of(loss, y, required("CrossEntropyLoss", targets), reading)
     if reading.class_dim is not None and loss != "cross-entropy":
         raise HessdiagError(f"class_dim {reading.class_dim}: it is for loss 'cross-entropy' alone, leave it out")
     if not isinstance(loss, str):
-        few = None if targets is None else targets[: len(y)]
-        chosen = callable_loss(loss, y, few, scalar=reading.scalar)
-        if reading.per == "batch":
-            check_mean_over_examples(chosen, y, few)
+        chosen = CallableLoss(loss, scalar=reading.scalar)
+        chosen.check(y, None if targets is None else targets[: len(y)], mean=reading.per == "batch")
         return chosen
     if loss not in NAMES:
         raise HessdiagError(f"unknown loss {loss!r}: use one of {', '.join(NAMES)}, or a callable(outputs, targets)")
     if loss == "random-quadratic":
         return RandomQuadratic.draw(math.prod(y.shape[1:]), seed=seed, like=y)
-    targets = _needed(loss, targets)
+    targets = required(loss, targets)
     if loss == "mse":
-        _check_values(y, targets)
+        check_values(y, targets)
         return MeanSquaredError()
     return CrossEntropy(class_dimension(y, targets, asked=reading.class_dim, usual=reading.usual))
+
+
+def _cross_entropy_of(module: nn.CrossEntropyLoss, y: Tensor, targets: Tensor, reading: Reading) -> CrossEntropy:
+    """`nn.CrossEntropyLoss` of one example at a time, or an example's share in it as it averages over a whole batch."""
+    name, weight, reduction = type(module).__name__, module.weight, module.reduction
+    asked = 1 if reading.class_dim is None else reading.class_dim
+    dim = class_dimension(y, targets, asked=asked, ignore_index=module.ignore_index)
+    classes = y.shape[dim]
+    if weight is not None and len(weight) != classes:
+        raise HessdiagError(f"loss {name!r} has {len(weight)} class weights, but the network has {classes} outputs")
+    if reduction == "none" and y.dim() > 2:
+        raise HessdiagError(f"loss {name!r} has reduction='none': use 'mean' or 'sum', one number an example")
+    if reduction == "sum" and reading.per == "batch":
+        raise HessdiagError(f"loss {name!r} has reduction='sum': per='batch' is of the mean loss, use 'mean'")
+    options: dict[str, Any] = {
+        "weight": weight,
+        "label_smoothing": module.label_smoothing,
+        "ignore_index": module.ignore_index,
+    }
+    divisor = None if reduction == "mean" else 1.0
+    if reduction == "mean" and reading.per == "batch":
+        whole = CrossEntropy(dim, **options).divisors(y[:1].expand(len(targets), *y.shape[1:]), targets)
+        divisor = float(whole.mean()) or 1.0
+    return CrossEntropy(dim, **options, divisor=divisor, name=name)
 
 
 def check_targets(loss: Loss, *, like: Tensor, targets: Tensor | None) -> None:
     """Refuse targets of a later batch that do not fit outputs `like` these (of any number of examples)."""
     if isinstance(loss, MeanSquaredError):
-        _check_values(like, _needed(loss.name, targets))
+        check_values(like, required(loss.name, targets))
     elif isinstance(loss, CrossEntropy):
-        class_dimension(like, _needed(loss.name, targets), asked=loss.class_dim, ignore_index=loss.ignore_index)
-
-
-def _needed(loss: str, targets: Tensor | None) -> Tensor:
-    if targets is None:
-        wanted = "a tensor of the outputs' shape" if loss == "mse" else "class indices of shape (batch,)"
-        raise HessdiagError(f"loss {loss!r} needs targets: pass {wanted}")
-    return targets
-
-
-def _check_values(y: Tensor, targets: Tensor) -> None:
-    """Refuse targets that are not one number for each output."""
-    alone = math.prod(y.shape[1:]) == 1 and targets.shape[1:] == ()
-    if targets.shape[1:] != y.shape[1:] and not alone:
-        whole = (len(targets), *y.shape[1:])
-        labels = not targets.is_floating_point() and targets.dim() < y.dim()
-        remedy = "class indices are for loss 'cross-entropy'" if labels else "pass targets of that shape"
-        raise HessdiagError(f"targets have shape {tuple(targets.shape)}, the outputs {whole}: {remedy}")
-
-
-def hessian_products(loss: Loss, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
-    """S v of several v, (q, B, *out)."""
-    if isinstance(loss, CrossEntropy):
-        return loss.hessian_products(y, targets, z)
-    return torch.stack([loss.hessian_product(y, targets, v) for v in z])
+        class_dimension(like, required(loss.name, targets), asked=loss.class_dim, ignore_index=loss.ignore_index)
 
 
 def sides_of(loss: Loss) -> int:
     """Cotangents of a direction z: A z where the loss has a root, else z and S z."""
     return 1 if loss.has_root else 2
-
-
-def root_products(loss: Loss, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
-    """A v of several v, (q, B, *out); only where the loss has a root."""
-    if isinstance(loss, CrossEntropy):
-        return loss.root_products(y, targets, z)
-    return torch.stack([loss.root_product(y, targets, v) for v in z])
-
-
-def hessian_matrix(loss: Loss, y: Tensor, targets: Tensor | None) -> Tensor:
-    """S of every example as a matrix over its flattened outputs, shape (B, N, N)."""
-    count = math.prod(y.shape[1:])
-    if isinstance(loss, RandomQuadratic):
-        return loss.S.expand(y.shape[0], count, count)
-    if isinstance(loss, LoopedLoss):
-        return loss.hessian_matrix(y, targets)
-    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:]).expand(count, *y.shape)
-    columns = vmap(lambda v: loss.hessian_product(y, targets, v))(basis)  # (N, B, *out)
-    return columns.flatten(2).permute(1, 2, 0)

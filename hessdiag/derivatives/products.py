@@ -70,11 +70,16 @@ def hessian_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[s
 
 
 def ggn_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
-    """Rows `at` of J^T S J r: forward mode, the loss's Hessian product, reverse mode."""
+    """Rows `at` of J^T S J r: forward mode, the loss's Hessian by reverse mode twice, reverse mode."""
     moving = {name: at[name] for name in r}
     y, moved, *_ = jvp(lambda values: network(values, batch), (moving,), (dict(r),))
     _, pull, *_ = vjp(lambda values: network(values, batch), at)
-    return cast(Values, pull(loss.hessian_product(y, batch.targets, moved))[0])
+
+    def summed(outputs: Tensor) -> Tensor:
+        return loss.value(outputs, batch.targets).sum()
+
+    _, curve, *_ = vjp(grad(summed), y)
+    return cast(Values, pull(curve(moved)[0])[0])
 
 
 def ggn_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:

@@ -21,7 +21,6 @@ from torch.autograd.graph import get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import gaussians, stream
 from hessdiag.data.sums import Sums, sum_over
-from hessdiag.derivatives.losses import hessian_matrix, hessian_products
 from hessdiag.derivatives.magnitude import SquaresOnce, largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
@@ -259,7 +258,7 @@ def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -
     count = math.prod(shape)
     wanted = min(-(-CURVATURE_SAMPLES // problem.batch.size), MAX_CURVATURE_PROBES)
     if count <= 2 * wanted:
-        values, vectors = torch.linalg.eigh(hessian_matrix(loss, y, part.targets).double())  # (B, N), (B, N, N)
+        values, vectors = torch.linalg.eigh(loss.hessian_matrix(y, part.targets).double())  # (B, N), (B, N, N)
         largest = values.abs().amax(dim=0)
         curved = largest > NO_CURVATURE * largest.max()
         curved[-1] = True  # one at least
@@ -267,4 +266,4 @@ def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -
         sent: Tensor = columns.permute(2, 0, 1).reshape(-1, part.size, *shape).to(y)
         return sent
     drawn = gaussians(seed, "curvature probes", part.numbers, (wanted, *shape)).to(y).div_(math.sqrt(wanted))
-    return hessian_products(loss, y, part.targets, drawn)
+    return loss.hessian_products(y, part.targets, drawn)

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.cross_entropy import CrossEntropy
-from hessdiag.derivatives.losses import Loss, MeanSquaredError
+from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
 from hessdiag.derivatives.magnitude import largest_entry
 from hessdiag.diagnosis.roles import Graph, Role, peaked_attention
 from hessdiag.errors import HessdiagError

@@ -16,7 +16,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import EXPECTED, Tally
 from hessdiag.data.stream import batches as split
-from hessdiag.derivatives.cross_entropy import check_class_dim
+from hessdiag.derivatives.targets import check_class_dim
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import try_model
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve

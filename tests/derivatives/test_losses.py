@@ -8,14 +8,10 @@ from torch import Tensor, nn
 from hessdiag.derivatives.losses import (
     CallableLoss,
     CrossEntropy,
-    LoopedLoss,
     MeanSquaredError,
     RandomQuadratic,
     Reading,
-    hessian_matrix,
-    hessian_products,
     resolve_loss,
-    root_products,
 )
 from hessdiag.errors import HessdiagError
 
@@ -61,8 +57,14 @@ def cases():
             F.one_hot(labels),
             lambda a, t: F.cross_entropy(a[None], t[None] * 1.0),
         ),
-        "looped": (LoopedLoss(branching), y, None, lambda a, t: branching(a[None], t)),
-        "looped labels": (LoopedLoss(with_one_hot), y, labels, lambda a, t: with_one_hot(a[None], t[None])),
+        "branching": (CallableLoss(branching), y, None, lambda a, t: branching(a[None], t)),
+        "one-hot inside": (CallableLoss(with_one_hot), y, labels, lambda a, t: with_one_hot(a[None], t[None])),
+        "no gradients inside": (
+            CallableLoss(without_gradients_inside),
+            y,
+            None,
+            lambda a, t: without_gradients_inside(a[None], t),
+        ),
         "callable": (CallableLoss(F.mse_loss), y, t, lambda a, t: F.mse_loss(a, t)),
         "callable huber": (CallableLoss(F.huber_loss), 2 * y, t, lambda a, t: F.huber_loss(a, t)),
         "callable without targets": (CallableLoss(lambda y, t: y.exp().mean()), y, None, lambda a, t: a.exp().mean()),
@@ -74,7 +76,7 @@ def cases():
 def test_against_autograd(name: str) -> None:
     loss, y, targets, one = cases()[name]
     v = torch.randn_like(y)
-    product, S = loss.hessian_product(y, targets, v), hessian_matrix(loss, y, targets)
+    product, S = loss.hessian_product(y, targets, v), loss.hessian_matrix(y, targets)
     for b in range(B):
         t = None if targets is None else targets[b]
         a = y[b].clone().requires_grad_()
@@ -91,9 +93,9 @@ def test_against_autograd(name: str) -> None:
 def test_the_root_multiplies_to_the_hessian(name: str) -> None:
     loss, y, targets, _ = cases()[name]
     v, w = torch.randn_like(y), torch.randn_like(y)
-    there_and_back = loss.root_product(y, targets, loss.root_transposed_product(y, targets, v))
+    (there_and_back,) = loss.root_products(y, targets, loss.root_transposed_product(y, targets, v)[None])
     torch.testing.assert_close(there_and_back, loss.hessian_product(y, targets, v), rtol=1e-11, atol=1e-14)
-    a = (loss.root_product(y, targets, v) * w).sum()
+    a = (loss.root_products(y, targets, v[None])[0] * w).sum()
     torch.testing.assert_close(a, (v * loss.root_transposed_product(y, targets, w)).sum())
 
 
@@ -101,14 +103,10 @@ def test_the_root_multiplies_to_the_hessian(name: str) -> None:
 def test_products_of_several_vectors_are_those_of_each(name: str) -> None:
     loss, y, targets, _ = cases()[name]
     z = torch.randn(3, *y.shape, dtype=y.dtype)
-    for several, one in ((hessian_products, loss.hessian_product), (root_products, loss.root_product)):
-        if several is hessian_products or loss.has_root:
-            expected = torch.stack([one(y, targets, v) for v in z])
-            torch.testing.assert_close(several(loss, y, targets, z), expected, rtol=1e-12, atol=1e-14)
-            basis = z[:, :1].expand_as(z)
-            torch.testing.assert_close(
-                several(loss, y, targets, basis), torch.stack([one(y, targets, v) for v in basis])
-            )
+    for several in (loss.hessian_products, loss.root_products)[: 1 + loss.has_root]:
+        for some in (z, z[:, :1].expand_as(z)):  # a basis is expanded
+            expected = torch.cat([several(y, targets, v[None]) for v in some])
+            torch.testing.assert_close(several(y, targets, some), expected, rtol=1e-12, atol=1e-14)
 
 
 def test_the_random_matrix_follows_the_seed_alone() -> None:
@@ -175,7 +173,7 @@ def test_the_options_of_torchs_cross_entropy(module: nn.CrossEntropyLoss, kind: 
 
 def held_against_autograd(loss, y: Tensor, targets: Tensor, one) -> None:
     """Value, gradient, Hessian and its root, example by example."""
-    S, v = hessian_matrix(loss, y, targets), torch.randn_like(y)
+    S, v = loss.hessian_matrix(y, targets), torch.randn_like(y)
     for b in range(len(y)):
         a = y[b].clone().requires_grad_()
         value = one(a, targets[b])
@@ -184,20 +182,8 @@ def held_against_autograd(loss, y: Tensor, targets: Tensor, one) -> None:
         torch.testing.assert_close(loss.value(y, targets)[b], value.detach(), rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(loss.gradient(y, targets)[b], g.detach(), rtol=1e-11, atol=1e-14)
         torch.testing.assert_close(S[b], rows, rtol=1e-11, atol=1e-13)
-    back = loss.root_product(y, targets, loss.root_transposed_product(y, targets, v))
+    (back,) = loss.root_products(y, targets, loss.root_transposed_product(y, targets, v)[None])
     torch.testing.assert_close(back, loss.hessian_product(y, targets, v), rtol=1e-11, atol=1e-13)
-
-
-@pytest.mark.parametrize("function", [branching, without_gradients_inside])
-def test_what_torch_func_gets_wrong_or_refuses_is_looped(function) -> None:
-    y = torch.randn(B, C, dtype=torch.float64)
-    assert isinstance(resolve_loss(function, y=y, targets=None, seed=0), LoopedLoss)
-
-
-def test_what_torch_func_gets_right_is_vmapped() -> None:
-    y, t = torch.randn(2, B, C, dtype=torch.float64)
-    for function in (F.mse_loss, F.huber_loss, nn.BCEWithLogitsLoss()):
-        assert type(resolve_loss(function, y=y, targets=t.sigmoid(), seed=0)) is CallableLoss
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # off during a measurement

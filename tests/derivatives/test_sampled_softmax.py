@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 import hessdiag.derivatives.sampled_softmax as sampled_softmax
-from hessdiag.derivatives.cross_entropy import CrossEntropy
 from hessdiag.derivatives.jacobians import JacobianSum, LookupJacobian, merge
+from hessdiag.derivatives.losses import CrossEntropy
 from hessdiag.derivatives.sampled_softmax import DRAWS, SampledSoftmax, SampledSoftmaxFactor
 
 B, T, V, d = 2, 3, 7, 4
