@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -98,7 +99,8 @@ def launched(device: str) -> Iterator[Processes]:
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     try:
-        dist.init_process_group("nccl" if device == "cuda" else "gloo")
+        # Shares may end hours apart; by default gloo gives up after half an hour, NCCL after ten minutes.
+        dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(days=1))
     except (RuntimeError, ValueError) as error:  # what cannot connect is a RuntimeError
         told = " ".join(str(error).split())[:120]
         raise HessdiagError(f"cannot join the other processes ({told}): start them with torchrun") from error

@@ -15,21 +15,6 @@ from tests.networks import PLAIN, Multiplier
 SETUPS = 60
 
 
-def _telescoped_output_sq(channels_in, channels_out):
-    """E[x_L²] = √(n_0 / n_L) under geometric-mean initialisation, c = 2/k, ReLU behind every layer (Section 7)."""
-    return math.sqrt(channels_in / channels_out)
-
-
-def _gamma_of_bias(varsigma, *, channels, out_sq):
-    """γᵇ = ς / (n E[x²]²), with ς, n and E[x²] of the activation that the bias is added to (Section 8)."""
-    return varsigma / (channels * out_sq**2)
-
-
-def _gamma_under_geometric(varsigma, c):
-    """γ = ς / c² of every layer initialised with E[W²] = c / (k √(n n')) (Eq. 3), whatever its size."""
-    return varsigma / c**2
-
-
 def _reports(build, inputs):
     """Diagnoses of random networks under geometric-mean initialisation."""
     reports = []
@@ -44,30 +29,21 @@ def _geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def test_the_output_moment_depends_on_the_first_and_last_width_alone():
-    found = {}
-    for inner in ([400], [100, 300]):
-        widths = [64, *inner, 16]
-        squares = []
-        for seed in range(SETUPS):
-            torch.manual_seed(seed)
-            model = nn.Sequential(init.apply(mlp(widths, bias=False), "geometric"), nn.ReLU())
-            squares.append(float(model(torch.randn(64, 64)).detach().square().mean()))
-        found[len(inner)] = sum(squares) / SETUPS
-    expected = _telescoped_output_sq(64, 16)
-    assert expected == 2.0
-    assert all(abs(value / expected - 1) < 0.2 for value in found.values())  # measured 1.9 and 2.0
-
-
-def test_strided_convolutions_telescope_too():
+@pytest.mark.parametrize("inner", [[400], [100, 300], None])
+def test_the_output_moment_depends_on_the_first_and_last_width_alone(inner):
     squares = []
     for seed in range(SETUPS):
         torch.manual_seed(seed)
-        layers = [nn.Conv2d(8, 64, 2, 2, bias=False), nn.ReLU(), nn.Conv2d(64, 32, 2, 2, bias=False), nn.ReLU()]
-        model = init.apply(nn.Sequential(*layers), "geometric")
-        squares.append(float(model(torch.randn(16, 8, 8, 8)).detach().square().mean()))
-    expected = _telescoped_output_sq(8, 32)
-    assert sum(squares) / SETUPS == pytest.approx(expected, rel=0.1)
+        if inner:
+            model, size = nn.Sequential(mlp([64, *inner, 16], bias=False), nn.ReLU()), (64,)
+        else:  # strided convolutions telescope too
+            layers = [nn.Conv2d(8, 64, 2, 2, bias=False), nn.ReLU(), nn.Conv2d(64, 32, 2, 2, bias=False), nn.ReLU()]
+            model, size = nn.Sequential(*layers), (8, 8, 8)
+        init.apply(model, "geometric")
+        squares.append(float(model(torch.randn(64 if inner else 16, *size)).detach().square().mean()))
+    # E[x_L²] = √(n_0 / n_L) under geometric-mean initialisation, c = 2/k, ReLU behind every layer (Section 7)
+    expected = math.sqrt(64 / 16) if inner else math.sqrt(8 / 32)
+    assert sum(squares) / SETUPS == pytest.approx(expected, rel=0.2 if inner else 0.1)  # measured 1.9 and 2.0
 
 
 @pytest.mark.parametrize("image", [False, True])
@@ -91,12 +67,6 @@ def test_biases_are_equally_scaled_under_geometric_initialisation():
     biases = [[b for b in report.blocks if b.kind == "bias"][:2] for report in reports]  # the last has no ReLU behind
     ratio = _geometric_mean([first.gamma / second.gamma for first, second in biases])
     assert ratio == pytest.approx(1, rel=0.25)
-    block = reports[0].blocks[1]
-    layer = reports[0].blocks[0]
-    # ς of the layer's output from its definition n E[Δ²] E[y²], both of which γᵇ holds
-    out_sq = layer.fan_in * layer.weight_sq  # its mean, E[x²] = 1
-    varsigma = block.gamma * layer.fan_out * out_sq**2
-    assert _gamma_of_bias(varsigma, channels=layer.fan_out, out_sq=out_sq) == pytest.approx(block.gamma)
 
 
 def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
@@ -124,7 +94,7 @@ def test_intrinsic_and_extrinsic_gamma_agree():
     for number, block in enumerate(reports[0].weights):
         ratios = [report.weights[number].gamma / report.weights[number].gamma_intrinsic for report in reports]
         assert _geometric_mean(ratios) == pytest.approx(1, rel=0.12), block.name
-        first = [_gamma_under_geometric(r.weights[number].activation_scaling, 2.0) for r in reports]
+        first = [r.weights[number].activation_scaling / 2.0**2 for r in reports]  # γ = ς / c² (Eq. 3)
         second = [r.weights[number].gamma_intrinsic for r in reports]
         assert _geometric_mean([a / b for a, b in zip(first, second, strict=True)]) == pytest.approx(1, rel=0.05)
 

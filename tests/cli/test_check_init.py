@@ -53,7 +53,7 @@ SAID = {
     "init_unguarded": "called with every linear and convolutional layer",
     "init_weight": "called with every weight, biases set to zero",
 }
-SMALL = "--model mlp:8-9-7-4 --setups 3 --batch-size 4"
+SMALL = "--model mlp:8-9-7-4 --setups 2 --batch-size 4"
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def own_file(tmp_path: Path) -> None:
 def test_ones_own_initialisation_against_the_known_ones(run) -> None:
     status, out, err = run(f"check-init ./mine.py:init {SMALL}")
     assert (status, err) == (0, "")
-    assert "mlp:8-9-7-4: initialisation ./mine.py:init against 4 others, 3 set-ups each" in out
+    assert "mlp:8-9-7-4: initialisation ./mine.py:init against 4 others, 2 set-ups each" in out
     for name in ("fan-in", "fan-out", "arithmetic", "geometric", "./mine.py:init *"):
         assert f"\n{name} " in out
     assert out.startswith(("./mine.py:init: balanced", "./mine.py:init: uneven", "./mine.py:init: unbalanced"))
@@ -88,21 +88,13 @@ def test_every_convention_is_understood_and_said(run, name: str, tmp_path: Path)
     assert err.startswith(f"hessdiag: --init ./ways.py:{name}: {SAID[name]}")
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing", "was called with every module"),
-        ("array", "returned a ndarray"),
-    ],
-)
-@pytest.mark.parametrize("command", [f"check-init INIT {SMALL}", "diagnose mlp:8-9-4 --init INIT"])
-def test_a_function_that_initialises_nothing_is_refused(
-    run, command: str, name: str, message: str, tmp_path: Path
-) -> None:
+def test_a_function_that_initialises_nothing_is_refused(run, tmp_path: Path) -> None:
     (tmp_path / "ways.py").write_text(CONVENTIONS)
-    status, out, err = run(command.replace("INIT", f"./ways.py:{name}"))
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"hessdiag: init './ways.py:{name}' {message}")
+    for name, message in {"nothing": "was called with every module", "array": "returned a ndarray"}.items():
+        for command in (f"check-init INIT {SMALL}", "diagnose mlp:8-9-4 --init INIT"):
+            status, out, err = run(command.replace("INIT", f"./ways.py:{name}"))
+            assert (status, out, err.count("\n")) == (2, "", 1)
+            assert err.startswith(f"hessdiag: init './ways.py:{name}' {message}")
 
 
 def test_files(run, tmp_path: Path) -> None:
@@ -136,24 +128,3 @@ def test_the_gate(run) -> None:
     assert status == 1
     assert out
     assert "spread of σ² under fan-out is" in err
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("check-init fan-in", "--model"),
-        (f"check-init fan-inn {SMALL}", "unknown initialisation 'fan-inn': did you mean fan-in"),
-        (f"check-init kaiming {SMALL}", "unknown initialisation 'kaiming': it is called fan-in here"),
-        (f"check-init ./nothing.py:f {SMALL}", "there is no file 'nothing.py'"),
-        (f"check-init fan-in {SMALL} --setups 0", "setups 0"),
-        (f"check-init fan-in {SMALL} --max-spread 0.5", "at least 1"),
-        (f"check-init fan-in {SMALL} --json nowhere/c.json", "there is no folder 'nowhere'"),
-        ("check-init fan-in --model lenett", "did you mean lenet"),
-    ],
-)
-def test_what_cannot_be_is_one_line(run, line: str, message: str) -> None:
-    status, out, err = run(line)
-    assert (status, out) == (2, "")
-    assert err.startswith("hessdiag: ")
-    assert err.count("\n") == 1
-    assert message in err

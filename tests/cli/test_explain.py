@@ -49,15 +49,6 @@ def test_explanations_are_as_wide_as_asked_for(
         assert max(len(line) for line in lines if "://" not in line) <= 70
 
 
-def test_an_unknown_rule_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "HD1O1"]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert err.startswith("hessdiag: there is no rule 'HD1O1': did you mean HD1")
-    assert main(["explain", "nonsense"]) == 2
-    assert capsys.readouterr().err == "hessdiag: there is no rule 'nonsense': hessdiag explain lists all\n"
-
-
 def diagnose(model: str, *options: str) -> int:
     return main(["diagnose", model, "--input-size", "4", "--batch-size", "16", *options])
 
@@ -76,8 +67,3 @@ def test_a_healthy_network_does_not_fail(sunk: str, capsys: pytest.CaptureFixtur
     assert list(record)[:4] == ["schema", "verdict", "spread", "findings"]
     assert record["verdict"]["level"] == "healthy"
     assert record["signals"]["layers"][0]["path"] == "0"
-
-
-def test_what_to_fail_on_is_checked_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", "lenet", "--fail-on", "note"]) == 2
-    assert "'note' is not one of 'fault', 'warning'" in capsys.readouterr().err

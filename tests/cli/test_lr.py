@@ -65,20 +65,3 @@ def test_files(run, tmp_path: Path) -> None:
     assert out == repr(rates) + "\n"
     assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == ["learning-rates.png", "learning-rates.svg"]
     assert "wrote rates.json" in err
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("--optimizer lion", "optimizer 'lion'"),
-        ("--steps 0", "steps 0"),
-        ("--batch-size 0", "batch size 0"),
-        ("--json nowhere/rates.json", "no folder 'nowhere'"),
-        ("--loss random-quadratic", "random-quadratic"),
-    ],
-)
-def test_refusals(run, line: str, words: str) -> None:
-    status, out, err = run(f"lr mlp:6-8-3 {line}")
-    assert (status, out) == (2, "")
-    assert words in err
-    assert err.count("\n") == 1

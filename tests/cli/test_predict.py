@@ -32,14 +32,6 @@ def test_compare_measures_too(run, tmp_path):
     assert [block["name"] for block in record["prediction"]["blocks"]] == list(record["measured"])
 
 
-def test_a_network_of_ones_own_needs_its_input_size(run, tmp_path):
-    (tmp_path / "net.py").write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Linear(6, 3))\n")
-    status, out, err = run("predict ./net.py:build")
-    assert (status, out) == (2, "")
-    assert "pass --input-size" in err
-    assert run("predict ./net.py:build --input-size 6")[0] == 0
-
-
 def test_tokens_are_taken_as_independent(run, tmp_path):
     config = {"model_type": "gpt2", "vocab_size": 50, "n_embd": 16, "n_layer": 1, "n_head": 2}
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["GPT2LMHeadModel"]}))
@@ -47,20 +39,3 @@ def test_tokens_are_taken_as_independent(run, tmp_path):
     assert status == 0
     assert "without a rule" in out
     assert "GPT2Attention 'transformer.h.0.attn'" in out
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("predict lenet --moments exact", "'exact' is not one of 'paper', 'kernel'"),
-        ("predict lenet --init he", "no closed form for the initialisation 'he'"),
-        ("predict lenet --loss hinge", "loss 'hinge' has no prediction"),
-        ("predict lenet --json nowhere/x.json", "there is no folder 'nowhere'"),
-        ("predict lenet --input-size 3,8,8", "cannot trace"),
-    ],
-)
-def test_refusals_are_one_line(run, line, message):
-    status, out, err = run(line)
-    assert (status, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1

@@ -35,6 +35,3 @@ def test_json_on_stdout_and_in_a_file(run, tmp_path):
     status, page, err = run("prescribe mlp:20-30-5 --batch-size 8 --json found.json")
     assert (status, err) == (0, "wrote found.json\n")
     assert repr(Prescription.from_json(tmp_path / "found.json")) + "\n" == page
-    status, out, err = run("prescribe mlp:20-30-5 --json missing/found.json")
-    assert (status, out) == (2, "")
-    assert "there is no folder 'missing'" in err

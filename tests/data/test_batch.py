@@ -31,29 +31,17 @@ class TwoInputs(nn.Module):
     ("inputs", "args", "kwargs"),
     [
         (X, 1, set()),
-        ((X,), 1, set()),
         ([X, X], 2, set()),
         ((X, None, 2.0), 3, set()),
-        ({"a": X}, 0, {"a"}),
         ({"a": X, "b": X, "scale": 2.0}, 0, {"a", "b", "scale"}),
     ],
 )
 def test_inputs_become_arguments(inputs, args: int, kwargs: set[str]) -> None:
     batch = Batch.of(inputs, T)
+    if isinstance(inputs, dict):
+        inputs["late"] = X  # a later change of the caller's dict does not matter
     assert (len(batch.args), set(batch.kwargs), batch.size) == (args, kwargs, 4)
     assert batch.targets is T
-
-
-def test_inputs_may_be_the_targets_too() -> None:
-    """As of a language model."""
-    assert Batch.of({"tokens": T}, T).size == 4
-
-
-def test_a_later_change_of_the_callers_dict_does_not_matter() -> None:
-    inputs = {"a": X}
-    batch = Batch.of(inputs, None)
-    inputs["b"] = X
-    assert set(batch.kwargs) == {"a"}
 
 
 @pytest.mark.parametrize("method", ["exact", "probe"])
@@ -79,22 +67,14 @@ def test_every_form_gives_the_same_report(per: str, method: str) -> None:
     [
         (3.0, None, "inputs are a float: pass a tensor, or a tuple or dict of tensors"),
         ("text", None, "inputs are a str"),
-        (None, None, "inputs are None"),
-        ((), None, "inputs hold no tensor"),
         ({}, None, "inputs hold no tensor"),
-        ((1.0, None), None, "inputs hold no tensor"),
         ((), T, "inputs hold no tensor"),
         ((X, {"mask": X}), None, "inputs hold tensors inside a dict, list or tuple: pass each tensor as an argument"),
-        ({"a": X, "past": [(X, X)]}, None, "inputs hold tensors inside a dict, list or tuple"),
         (torch.zeros(0, 3), None, "the batch is empty"),
-        (torch.zeros(0, 3), T[:0], "the batch is empty"),
         (torch.tensor(1.0), None, "first dimension must be the same batch"),
         (X, T[:3], r"shapes \(4, 3\), \(3,\): the first dimension must be the same batch"),
-        (X, torch.tensor(1), "first dimension must be the same batch"),
-        ((X, X[:2]), None, "first dimension must be the same batch"),
         ({"a": X, "b": X[:2]}, None, "first dimension must be the same batch"),
         (X / 0 * 0, None, "NaN or infinite"),
-        (torch.full((4, 3), float("inf")), None, "NaN or infinite"),
         (X, torch.full((4,), float("nan")), "NaN or infinite"),
         ({"a": X, "b": X.log()}, None, "NaN or infinite"),
     ],
@@ -122,14 +102,11 @@ class Returns(nn.Module):
         (lambda y: (y, y + 1), r"returned a tuple with 2 tensors over the examples \(0, 1\): wrap it so"),
         (lambda y: {"a": y, "b": y}, r"returned a dict with 2 tensors over the examples \('a', 'b'\): wrap it so"),
         (lambda y: {"loss": y.sum()}, "returned a dict without a tensor over the examples: wrap it so"),
-        (lambda y: {"logits": y.sum()}, r"shape \(\) for 2 examples"),
         (lambda y: ((y,),), "returned a tuple without a tensor over the examples"),
         (lambda y: None, "returned a NoneType without a tensor over the examples"),
         (lambda y: y.sum(), r"shape \(\) for 2 examples"),
-        (lambda y: y.T[:1], r"shape \(1, 2\) for 2 examples"),
         (lambda y: torch.cat([y, y]), r"shape \(4, 2\) for 2 examples"),
         (lambda y: y.argmax(1), "returned torch.int64 outputs"),
-        (lambda y: y.to(torch.complex64), "returned torch.complex64 outputs"),
         (lambda y: y.half(), "returned torch.float16 outputs: switch autocast off"),
     ],
 )
@@ -151,7 +128,6 @@ class Outputs:
 @pytest.mark.parametrize(
     "turn",
     [
-        lambda y: {"scores": y},
         lambda y: {"hidden": 2 * y, "logits": y, "loss": y.sum()},
         lambda y: (y, y.sum(), None),
         lambda y: [y.argmax(1), y],
@@ -171,12 +147,10 @@ def test_outputs_are_found_in_what_holds_them(turn) -> None:
         (lambda y: (2 * y, y), 1),
         (lambda y: [y, 2 * y], -2),
         (lambda y: {"logits": 2 * y, "pooled": y}, "pooled"),
-        (lambda y: {"logits": 2 * y, "pooled": y}, 1),
         (lambda y: {7: y, 1: 2 * y}, 7),
         (lambda y: namedtuple("Pair", ["state", "logits"])(y, 2 * y), "state"),
         (lambda y: Outputs(y, 2 * y), "scores"),
         (lambda y: BaseModelOutputWithPooling(2 * y, y), "pooler_output"),
-        (lambda y: BaseModelOutputWithPooling(2 * y, y), 1),
     ],
 )
 @pytest.mark.parametrize("method", ["exact", "probe"])

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -11,27 +10,18 @@ from pathlib import Path
 import pytest
 
 from hessdiag.__main__ import main
+from hessdiag.errors import HessdiagError
+from hessdiag.parallel.processes import ALONE, Processes, default_group, launched
 from hessdiag.results.report import Report
 
 FACTORY = """
-import os, torch
+import torch
 from torch import nn
 
 def net():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5)), (6,)
 
-class Dying(nn.Linear):
-    calls = 0
-    def forward(self, x):
-        Dying.calls += 1
-        if os.environ.get("RANK") == "1" and Dying.calls > 2:
-            os.kill(os.getpid(), 9)
-        return super().forward(x)
-
-def dying():
-    torch.manual_seed(0)
-    return nn.Sequential(Dying(6, 8), nn.ReLU(), nn.Linear(8, 5)), (6,)
 """
 SHARED = [
     "--batch-size 9",
@@ -64,6 +54,31 @@ try:
 except hessdiag.HessdiagError as error:
     print(error, flush=True)
 dist.destroy_process_group()
+"""
+
+GATHER = """
+import os
+from hessdiag.errors import HessdiagError
+from hessdiag.parallel.processes import launched
+
+def failing(rank):
+    if rank == 1:
+        raise ValueError("one too many")
+
+with launched("cpu") as processes:
+    rank = processes.rank
+    print(processes.gather(lambda: list(range(5))[processes.share(5)]))
+    try:
+        processes.gather(lambda: failing(rank))
+    except (HessdiagError, ValueError) as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+    if rank == 1:
+        os._exit(9)
+    try:
+        processes.gather(lambda: rank)
+    except HessdiagError as error:
+        print(error, flush=True)
+    os._exit(0)
 """
 
 
@@ -129,8 +144,36 @@ def test_batches_are_shared_and_different_weights_refused(folder: Path) -> None:
     assert_alike(ranks[0], Report.from_json("alone.json"))
 
 
-def test_a_process_that_dies_ends_the_run_with_a_message(folder: Path) -> None:
-    first, second = run_two("-m", "hessdiag", "diagnose", "./nets.py:dying", "--json", "no.json")
-    assert (first[0], second[0]) == (2, -9)
-    assert re.fullmatch(r"hessdiag: another process of this run is gone \(.*", first[2].strip().splitlines()[-1])
-    assert not (folder / "no.json").exists()
+def test_errors_reach_all_processes_and_a_dead_one_ends_the_run_with_a_message(folder: Path) -> None:
+    (folder / "share.py").write_text(GATHER)
+    (first, told, _), (second, other, _) = run_two("share.py")
+    assert (first, second) == (0, 9)
+    shared, failed, gone = told.splitlines()
+    assert (shared, failed) == ("[[0, 1, 2], [3, 4]]", "HessdiagError: process 1 failed: one too many")
+    assert gone.startswith("another process of this run is gone (")
+    assert other.splitlines() == [shared, "ValueError: one too many"]
+
+
+def test_alone_without_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WORLD_SIZE", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with launched("cpu") as processes:
+        assert processes is ALONE
+    assert ALONE.gather(lambda: 3) == [3]
+    with pytest.raises(HessdiagError, match="distributed=True needs"):
+        default_group()
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8])
+def test_every_example_has_one_process(count: int) -> None:
+    shares = [range(count)[Processes(rank, 3).share(count)] for rank in range(3)]
+    assert [number for share in shares for number in share] == list(range(count))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_a_launcher_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(HessdiagError, match="cannot join the other processes"), launched("cpu"):
+        pass

@@ -2,11 +2,6 @@
 
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -52,35 +47,6 @@ def test_a_line_torn_anywhere_is_dropped(tmp_path: Path) -> None:
         assert cut.read_bytes() == whole
 
 
-SLOW = """
-import sys, time
-from hessdiag.parallel.trials import TrialFile, measure_trials
-
-def slow(seed):
-    time.sleep(0.05)
-    return {"value": seed / 7}
-
-print(measure_trials("slow", range(12), slow, file=TrialFile(sys.argv[1], {"of": "slow"})))
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills as POSIX does")
-def test_a_killed_run_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    undisturbed = subprocess.run(
-        [sys.executable, "-c", SLOW, str(tmp_path / "one")], capture_output=True, text=True, check=True
-    )
-    command = [sys.executable, "-c", SLOW, str(tmp_path / "two")]
-    for lines in (2, 6):
-        killed = subprocess.Popen(command, stdout=subprocess.PIPE)
-        while not (tmp_path / "two").exists() or (tmp_path / "two").read_bytes().count(b"\n") < lines:
-            time.sleep(0.01)
-        os.kill(killed.pid, signal.SIGKILL)
-        killed.communicate()
-    resumed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert resumed.stdout == undisturbed.stdout
-    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
-
-
 def test_processes_measure_each_their_share(tmp_path: Path) -> None:
     asked: list[int] = []
 
@@ -98,7 +64,6 @@ def test_processes_measure_each_their_share(tmp_path: Path) -> None:
     [
         (json.dumps({"of": {"model": "mlp"}}) + "\n", "another measurement, model was mlp and is lenet"),
         ("a letter\nto somebody\n", "cannot resume from"),
-        ("a letter", "no line of JSON"),
         ("[1, 2]\n", "cannot resume from"),
     ],
 )
