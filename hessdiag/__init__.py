@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hessdiag import calculus, init, models, surgery
     from hessdiag.calculus.prediction import predict
-    from hessdiag.diagnosis.check_init import check_init
     from hessdiag.diagnosis.compare import compare
     from hessdiag.diagnosis.describe import describe
     from hessdiag.diagnosis.diagnose import diagnose
     from hessdiag.diagnosis.learning_rates import learning_rates
     from hessdiag.diagnosis.prescribe import Prescription, prescribe
-    from hessdiag.diagnosis.random_setups import measure_setups
+    from hessdiag.diagnosis.random_setups import check_init, measure_setups
     from hessdiag.errors import HessdiagError
     from hessdiag.results.comparison import Comparison
     from hessdiag.results.init_check import InitCheck
@@ -66,7 +65,7 @@ _HOMES = {
     "Monitor": "training.monitor",
     "Report": "results.report",
     "Setups": "results.setups",
-    "check_init": "diagnosis.check_init",
+    "check_init": "diagnosis.random_setups",
     "compare": "diagnosis.compare",
     "describe": "diagnosis.describe",
     "diagnose": "diagnosis.diagnose",

@@ -55,7 +55,7 @@ def check_init(
     check_files(html, resume)
     check_folder(plots)
     check_max_spread(max_spread)
-    from hessdiag.diagnosis.check_init import check_init as measure
+    from hessdiag.diagnosis.random_setups import check_init as measure
     from hessdiag.parallel.processes import launched
 
     with launched(measured.torch_device) as processes, redirect_stdout(sys.stderr):

@@ -8,8 +8,7 @@ from torch import nn
 
 from hessdiag import diagnose
 from hessdiag.derivatives.losses import resolve_loss
-from hessdiag.diagnosis.check_init import _bias_balance
-from hessdiag.diagnosis.random_setups import CURVATURE_ALONE
+from hessdiag.diagnosis.random_setups import CURVATURE_ALONE, _bias_balance
 from tests.networks import build
 
 
