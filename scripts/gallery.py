@@ -82,7 +82,7 @@ def networks(kinds: Sequence[str], seeds: int, only: str = "") -> Iterator[tuple
                         guilty = case.guilty if variant == "before" else ()
                         what = {"kind": kind, "name": case.name, "variant": variant, "width": width, "seed": seed}
                         model = case.build(seed=seed) if healthy else case.build(variant, seed=seed, width=width)
-                        batch = case.batch(seed=seed) if healthy else case.batch(seed=seed, width=width)
+                        batch = case.batch(seed=seed)
                         yield what | {"guilty": guilty}, model, *batch, case.loss
 
 

@@ -130,9 +130,10 @@ def _reads(model: nn.Module, batch: Batch, change: Callable[[Tensor], Tensor]) -
     """Whether the model runs with the inputs changed."""
     args = tuple(change(v) if isinstance(v, Tensor) else v for v in batch.args)
     kwargs = {key: change(v) if isinstance(v, Tensor) else v for key, v in batch.kwargs.items()}
+    changed = replace(batch, args=args, kwargs=kwargs, targets=None)
     try:
         with torch.no_grad():
-            replace(batch, args=args, kwargs=kwargs, targets=None).call(model)
+            replace(changed, size=len(changed.tensors[0])).call(model)
     except Exception:  # whatever the model raises
         return False
     return True

@@ -82,10 +82,8 @@ def measure(kind: str, case: Any, variant: str, width: int, seed: int) -> Any:
     """Diagnose one network; the batch is the same for every seed of the weights."""
     import hessdiag
 
-    if kind in WITHOUT_REPAIR:
-        model, (inputs, targets) = case.build(seed=seed), case.batch(seed=0)
-    else:
-        model, (inputs, targets) = case.build(variant, seed=seed, width=width), case.batch(seed=0, width=width)
+    inputs, targets = case.batch(seed=0)
+    model = case.build(seed=seed) if kind in WITHOUT_REPAIR else case.build(variant, seed=seed, width=width)
     half = len(targets) // 2
     inputs = {k: v[:half] for k, v in inputs.items()} if isinstance(inputs, Mapping) else inputs[:half]
     sequences = case.loss == "cross-entropy" and targets.dim() == 2

@@ -121,7 +121,7 @@ def test_refusals(arguments: tuple, options: dict, message: str) -> None:
 @pytest.mark.parametrize("seeds", [(0, 0), (0, 1)], ids=["same seed", "other seed"])
 def test_public_bugs_are_named_first(name: str, seeds: tuple[int, int]) -> None:
     case = CASE[name]
-    inputs, targets = case.batch(seed=0, width=64)
+    inputs, targets = case.batch(seed=0)
     before, after = (case.build(v, seed=s, width=64) for v, s in zip(("before", "after"), seeds, strict=True))  # type: ignore[arg-type]
     options = {"loss": case.loss, "rtol": 0.5, "max_products": 4}
     comparison = hessdiag.compare(before, after, inputs[:16], targets[:16], **options)
@@ -137,7 +137,7 @@ def test_public_bugs_are_named_first(name: str, seeds: tuple[int, int]) -> None:
 
 def test_two_seeds_of_one_network_give_no_warning() -> None:
     case = CASE["linear-default"]
-    inputs, targets = case.batch(seed=0, width=64)
+    inputs, targets = case.batch(seed=0)
     models = [case.build("after", seed=seed, width=64) for seed in (0, 1)]
     comparison = hessdiag.compare(*models, inputs[:16], targets[:16], loss=case.loss)
     assert [finding.severity for finding in comparison.findings] == ["note"]

@@ -33,7 +33,7 @@ def measure(case: Case, variant: str) -> Report:
 
 
 def diagnose(model: object, case: Case) -> Report:
-    inputs, targets = case.batch(width=WIDTHS[case.name])
+    inputs, targets = case.batch()
     if targets.dim() == 1 and inputs.dim() == 4:  # images
         inputs, targets = inputs[:4], targets[:4]
     return hessdiag.diagnose(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 Variant = Literal["before", "after"]
 Batch = tuple[Any, Tensor]  # inputs as `hessdiag.diagnose` takes them, and targets
 Build = Callable[[Variant, int], nn.Module]  # variant, width
+Draw = Callable[[int], Batch]  # seed
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Case:
         source: address of the report.
         story: what was wrong and what it was changed to, in a sentence.
         make: (variant, width) -> network, from torch's global random state.
-        draw: (seed, width) -> inputs and targets.
+        draw: seed -> inputs and targets.
         guilty: patterns (fnmatch) of the parameters that the repair changes.
         loss: as `hessdiag.diagnose` takes it.
         widths: three sizes to build it at.
@@ -35,7 +36,7 @@ class Case:
     source: str
     story: str
     make: Build
-    draw: Callable[[int, int], Batch]
+    draw: Draw
     guilty: tuple[str, ...]
     loss: str = "cross-entropy"
     widths: tuple[int, int, int] = (256, 320, 384)
@@ -46,9 +47,9 @@ class Case:
         torch.manual_seed(seed)
         return self.make(variant, width or self.widths[0]).eval()
 
-    def batch(self, *, seed: int = 0, width: int | None = None) -> Batch:
+    def batch(self, *, seed: int = 0) -> Batch:
         """Draw inputs and targets."""
-        return self.draw(seed, width or self.widths[0])
+        return self.draw(seed)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Healthy:
 
     name: str
     make: Callable[[], nn.Module]
-    draw: Callable[[int], Batch]
+    draw: Draw
     loss: str = "cross-entropy"
     note: str = ""
 

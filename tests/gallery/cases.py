@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.gallery.case import Case
-from tests.gallery.convolutional import conv_xavier, depthwise_fan_out, pictures, zero_module
-from tests.gallery.language import gpt2_cproj, lora_zero, pairs, t5_head, tokens, trunc_normal
-from tests.gallery.plain import linear_default, places, points, selu_gain, siren_first
+from tests.gallery.convolutional import conv_xavier, depthwise_fan_out, zero_module
+from tests.gallery.data import images, pairs, pixels, points, text
+from tests.gallery.language import gpt2_cproj, lora_zero, t5_head, trunc_normal
+from tests.gallery.plain import linear_default, selu_gain, siren_first
 
 GITHUB = "https://github.com/"
 
@@ -15,7 +16,7 @@ CASES: tuple[Case, ...] = (
         source=GITHUB + "huggingface/transformers/issues/47458",
         story="The projections that end residual branches drew N(0, 0.02²), without GPT-2's factor 1/√(2L).",
         make=gpt2_cproj,
-        draw=tokens,
+        draw=text,
         guilty=("*.attn.c_proj.weight", "*.mlp.c_proj.weight"),
     ),
     Case(
@@ -23,7 +24,7 @@ CASES: tuple[Case, ...] = (
         source=GITHUB + "pytorch/pytorch/issues/155588",
         story="A truncated normal with std 0.02 and absolute bounds ±2 put a few entries at the bounds.",
         make=trunc_normal,
-        draw=tokens,
+        draw=text,
         guilty=("*.2.attn.c_attn.weight", "*.5.mlp.c_fc.weight"),
     ),
     Case(
@@ -39,7 +40,7 @@ CASES: tuple[Case, ...] = (
         source=GITHUB + "pytorch/pytorch/issues/23854",
         story="The fan-out of depthwise convolutions was k²·out, not divided by the groups.",
         make=depthwise_fan_out,
-        draw=pictures,
+        draw=images,
         guilty=("*.depthwise.0.weight",),
         widths=(32, 40, 48),
     ),
@@ -48,7 +49,7 @@ CASES: tuple[Case, ...] = (
         source=GITHUB + "LeelaChessZero/lczero-training/pull/43",
         story="Xavier's formula summed all four dimensions of a kernel, where k² multiplies the channels.",
         make=conv_xavier,
-        draw=pictures,
+        draw=images,
         guilty=("tower.*.weight",),
         widths=(32, 48, 64),
     ),
@@ -57,7 +58,7 @@ CASES: tuple[Case, ...] = (
         source=GITHUB + "lucidrains/siren-pytorch/issues/1",
         story="The first layer drew like the hidden ones, so that its sines spanned a fraction of a period.",
         make=siren_first,
-        draw=places,
+        draw=pixels,
         guilty=("0.weight",),
         loss="mse",
     ),
@@ -66,7 +67,7 @@ CASES: tuple[Case, ...] = (
         source=GITHUB + "Guitaricet/relora/issues/18",
         story="Both factors of the low-rank updates started at zero, where both gradients vanish.",
         make=lora_zero,
-        draw=tokens,
+        draw=text,
         guilty=("*.lora_A", "*.lora_B"),
     ),
     Case(
@@ -76,7 +77,6 @@ CASES: tuple[Case, ...] = (
         make=selu_gain,
         draw=points,
         guilty=("*.weight",),
-        loss="cross-entropy",
     ),
     Case(
         name="linear-default",
@@ -91,7 +91,7 @@ CASES: tuple[Case, ...] = (
         source=GITHUB + "huggingface/diffusers/issues/639",
         story="The zero-initialised last convolutions of residual branches were overwritten by Kaiming's.",
         make=zero_module,
-        draw=pictures,
+        draw=images,
         guilty=("tower.*.conv2.weight",),
         widths=(32, 48, 64),
     ),

@@ -8,17 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.gallery.case import Batch, Variant
+from tests.gallery.case import Variant
 from tests.gallery.data import images
 
 
-def he(module: nn.Module, mode: str = "fan_in") -> None:
-    """He's initialisation of every convolution and linear layer, biases zero."""
-    for layer in module.modules():
+def he(model: nn.Module) -> nn.Module:
+    """Initialise every convolution and linear layer as He does, biases zero."""
+    for layer in model.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
-            nn.init.kaiming_normal_(layer.weight, mode=mode, nonlinearity="relu")
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+    return model
 
 
 class InvertedResidual(nn.Module):
@@ -112,8 +113,7 @@ class Chain(nn.Module):
 
 def conv_xavier(variant: Variant, width: int) -> nn.Module:
     """Xavier's fans summed over the four dimensions of the kernel, and the product of kernel and channels."""
-    model = Chain(width, depth=6)
-    he(model)
+    model = he(Chain(width, depth=6))
     for layer in model.tower:
         rows, columns, k, _ = layer.weight.shape
         fans = 2 * k + rows + columns if variant == "before" else k * k * (rows + columns)
@@ -124,8 +124,7 @@ def conv_xavier(variant: Variant, width: int) -> nn.Module:
 
 def zero_module(variant: Variant, width: int) -> nn.Module:
     """The last convolution of every branch: overwritten by Kaiming's initialisation, and zero."""
-    model = Tower(width, blocks=10)
-    he(model)
+    model = he(Tower(width, blocks=10))
     nn.init.normal_(model.head.weight, std=0.01)
     if variant == "after":
         for block in model.tower:
@@ -133,18 +132,12 @@ def zero_module(variant: Variant, width: int) -> nn.Module:
     return model
 
 
-def pictures(seed: int, width: int) -> Batch:
-    return images(seed)
-
-
 def mobile(width: int) -> nn.Module:
     """A healthy MobileNet, with statistics of a first pass in its normalisations."""
-    model = depthwise_fan_out("after", width)
-    calibrate(model)
-    return model
+    return calibrate(depthwise_fan_out("after", width))
 
 
-def calibrate(model: nn.Module) -> None:
+def calibrate(model: nn.Module) -> nn.Module:
     """Set the running statistics of normalisations from one batch."""
     momenta = {}
     for layer in model.modules():
@@ -155,3 +148,4 @@ def calibrate(model: nn.Module) -> None:
         model(images(99, batch=64)[0])
     for layer, momentum in momenta.items():
         layer.momentum = momentum
+    return model

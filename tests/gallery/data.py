@@ -30,6 +30,18 @@ def masked_text(seed: int, *, batch: int = 4, length: int = 64) -> tuple[Tensor,
     return torch.where(masked, 0, tokens), torch.where(masked, tokens, -100)
 
 
+def pairs(seed: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Draw text to read and to continue; the decoder reads it shifted."""
+    read, follow = text(seed)
+    return {"input_ids": read, "decoder_input_ids": read.roll(1, 1)}, follow
+
+
+def topics(seed: int) -> tuple[Tensor, Tensor]:
+    """Draw text and a class that its first word decides."""
+    tokens, _ = text(seed, batch=16, length=32)
+    return tokens, tokens[:, 0] % 10
+
+
 def images(seed: int, *, batch: int = 16, size: int = 32, classes: int = 10) -> tuple[Tensor, Tensor]:
     """Draw standardised images (batch, 3, size, size) of gratings on blobs; the class is the grating's direction."""
     draw = torch.Generator().manual_seed(seed)
@@ -46,7 +58,7 @@ def images(seed: int, *, batch: int = 16, size: int = 32, classes: int = 10) -> 
     return (picture - picture.mean()) / picture.std(), labels
 
 
-def vectors(seed: int, *, inputs: int, batch: int = 64, classes: int = 10) -> tuple[Tensor, Tensor]:
+def points(seed: int, *, inputs: int = 32, batch: int = 64, classes: int = 10) -> tuple[Tensor, Tensor]:
     """Draw standardised vectors around a mean for each class, and the classes."""
     means = torch.randn(classes, inputs, generator=torch.Generator().manual_seed(12))
     draw = torch.Generator().manual_seed(seed)
@@ -54,7 +66,7 @@ def vectors(seed: int, *, inputs: int, batch: int = 64, classes: int = 10) -> tu
     return (means[labels] + torch.randn(batch, inputs, generator=draw)) / math.sqrt(2), labels
 
 
-def regression(seed: int, *, inputs: int, batch: int = 64) -> tuple[Tensor, Tensor]:
+def regression(seed: int, *, inputs: int = 64, batch: int = 64) -> tuple[Tensor, Tensor]:
     """Draw Gaussian inputs and a smooth function of them, of variance near 1."""
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(batch, inputs, generator=draw)
@@ -75,6 +87,13 @@ def rare(seed: int, *, batch: int = 16, size: int = 32) -> tuple[Tensor, Tensor]
     pictures, _ = images(seed, batch=batch, size=size)
     draw = torch.Generator().manual_seed(seed + 1)
     return pictures, (torch.rand(batch, size, size, generator=draw) < 0.01).long()
+
+
+def noise(seed: int) -> tuple[Tensor, Tensor]:
+    """Draw noisy images and their noise."""
+    pictures, _ = images(seed, batch=8)
+    added = torch.randn(pictures.shape, generator=torch.Generator().manual_seed(seed + 7))
+    return (pictures + added) / math.sqrt(2), added
 
 
 def number_words(words: list[str]) -> Tensor:

@@ -12,8 +12,8 @@ from torch.nn.utils import parametrizations
 
 from tests.gallery.case import Batch, Healthy
 from tests.gallery.convolutional import calibrate, he
-from tests.gallery.data import VOCABULARY, images, regression, text, vectors
-from tests.gallery.healthy import NanoGPT, ResNet18, trained
+from tests.gallery.data import VOCABULARY, images, points, regression, text, topics
+from tests.gallery.healthy import NanoGPT, ResNet18, plain, trained
 from tests.gallery.plain import dense
 
 
@@ -32,11 +32,8 @@ class Squeeze(nn.Module):
         super().__init__()
         self.expand, self.bn1 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
         self.depthwise = nn.Conv2d(4 * width, 4 * width, 3, 1, 1, groups=4 * width, bias=False)
-        self.bn2, self.reduce, self.gate = (
-            nn.BatchNorm2d(4 * width),
-            nn.Conv2d(4 * width, width, 1),
-            nn.Conv2d(width, 4 * width, 1),
-        )
+        self.bn2 = nn.BatchNorm2d(4 * width)
+        self.reduce, self.gate = nn.Conv2d(4 * width, width, 1), nn.Conv2d(width, 4 * width, 1)
         self.project, self.bn3 = nn.Conv2d(4 * width, width, 1, bias=False), nn.BatchNorm2d(width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,12 +43,10 @@ class Squeeze(nn.Module):
 
 
 def efficientnet() -> nn.Module:
-    model = nn.Sequential(
+    return calibrate(nn.Sequential(
         nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.SiLU(), *(Squeeze(32) for _ in range(5)),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
-    )  # fmt: skip
-    calibrate(model)
-    return model
+    ))  # fmt: skip
 
 
 def decoder() -> nn.Module:
@@ -106,13 +101,10 @@ class Dense(nn.Module):
 
 
 def densenet() -> nn.Module:
-    model = nn.Sequential(
+    return calibrate(he(nn.Sequential(
         nn.Conv2d(3, 32, 3, 2, 1), *(Dense(32 + 16 * i, 16) for i in range(6)), nn.BatchNorm2d(128), nn.ReLU(),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10),
-    )  # fmt: skip
-    he(model)
-    calibrate(model)
-    return model
+    )))  # fmt: skip
 
 
 def weight_norm() -> nn.Module:
@@ -143,16 +135,8 @@ def fixup() -> nn.Module:
 
 
 def gpt_loss_trained() -> nn.Module:
-    """nanoGPT after 120 steps of Adam."""
-    model = NanoGPT(256, 4)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for step in range(120):
-        tokens, targets = text(1000 + step, batch=4)
-        optimizer.zero_grad()
-        F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten()).backward()
-        optimizer.step()
-    model.zero_grad(set_to_none=True)
-    return model
+    """nanoGPT after 120 steps of AdamW."""
+    return trained(lambda: NanoGPT(256, 4), text, 120, kind=torch.optim.AdamW)
 
 
 def attention_classifier() -> nn.Module:
@@ -179,46 +163,25 @@ def dirac() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
-def topics(seed: int) -> Batch:
-    tokens, _ = text(seed, batch=16, length=32)
-    return tokens, tokens[:, 0] % 10
-
-
-def flat(seed: int) -> Batch:
-    return vectors(seed, inputs=32)
-
-
 def latent(seed: int) -> Batch:
     draw = torch.Generator().manual_seed(seed)
     return torch.randn(16, 64, generator=draw), images(seed)[0] / 3
 
 
-def small_resnet() -> nn.Module:
-    model = ResNet18(32)
-    calibrate(model)
-    return model
-
-
-def words(seed: int) -> Batch:
-    return text(seed)
-
-
-def wave(seed: int) -> Batch:
-    return regression(seed, inputs=64)
-
-
 EXTRA_HEALTHY: tuple[Healthy, ...] = (
-    Healthy("orthogonal-tanh", orthogonal, flat),
-    Healthy("he-20-layers", lambda: dense([32] + [256] * 20 + [10], nn.ReLU, variance=2.0), flat),
+    Healthy("orthogonal-tanh", orthogonal, points),
+    Healthy("he-20-layers", plain(32, *[256] * 20, 10), points),
     Healthy("efficientnet-se", efficientnet, images),
     Healthy("dcgan-generator", decoder, latent, loss="mse"),
     Healthy("mixer-zero-head", MixerNet, images, note="the head starts at zero"),
     Healthy("densenet", densenet, images),
-    Healthy("weight-norm", weight_norm, flat),
-    Healthy("fixup-zero-head", fixup, flat, note="head and last layers of branches start at zero"),
-    Healthy("nanogpt-trained", gpt_loss_trained, words),
+    Healthy("weight-norm", weight_norm, points),
+    Healthy("fixup-zero-head", fixup, points, note="head and last layers of branches start at zero"),
+    Healthy("nanogpt-trained", gpt_loss_trained, text),
     Healthy("attention-classifier", attention_classifier, topics),
     Healthy("dirac", dirac, images),
-    Healthy("resnet-trained", partial(trained, small_resnet, images, 20), images),
-    Healthy("regression-mlp", lambda: dense([64, 256, 256, 4], nn.GELU, variance=math.sqrt(2)), wave, loss="mse"),
+    Healthy("resnet-trained", partial(trained, lambda: calibrate(ResNet18(32)), images, 20), images),
+    Healthy(
+        "regression-mlp", plain(64, 256, 256, 4, activation=nn.GELU, variance=math.sqrt(2)), regression, loss="mse"
+    ),
 )

@@ -10,89 +10,24 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    ConvNextConfig,
-    ConvNextForImageClassification,
-    Dinov2Config,
-    Dinov2ForImageClassification,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    OPTConfig,
-    OPTForCausalLM,
-    ResNetConfig,
-    ResNetForImageClassification,
-    ViTConfig,
-    ViTForImageClassification,
-)
 
-from tests.gallery.case import Batch, Case, Healthy
+from tests.gallery.case import Batch, Case, Draw, Healthy
 from tests.gallery.cases import CASES
-from tests.gallery.convolutional import Chain, he, mobile
-from tests.gallery.data import VOCABULARY, images, masked_text, rare, regression, text, vectors
-from tests.gallery.language import pairs, t5
+from tests.gallery.convolutional import Chain, calibrate, he, mobile
+from tests.gallery.data import VOCABULARY, images, masked_text, noise, pairs, points, rare, regression, text, topics
+from tests.gallery.language import configured, heads, t5
 from tests.gallery.plain import dense
 
-
-class FirstOutput(nn.Module):
-    """A transformers model that returns its logits alone, from whatever it takes first."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.model(x).logits
+TEXT = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": VOCABULARY}
+PICTURE = {
+    "image_size": 32, "patch_size": 8, "num_labels": 10, "hidden_size": 256, "num_attention_heads": 4,
+    "num_hidden_layers": 6,
+}  # fmt: skip
 
 
-SMALL = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": VOCABULARY}
-PICTURE = {"image_size": 32, "patch_size": 8, "num_labels": 10, "hidden_size": 256, "num_attention_heads": 4}
-
-
-def gpt2_own() -> nn.Module:
-    return FirstOutput(GPT2LMHeadModel(GPT2Config(n_embd=256, n_layer=6, n_head=4, vocab_size=VOCABULARY)))
-
-
-def llama() -> nn.Module:
-    return FirstOutput(LlamaForCausalLM(LlamaConfig(**SMALL, intermediate_size=688, num_key_value_heads=2)))
-
-
-def bert() -> nn.Module:
-    return FirstOutput(BertForMaskedLM(BertConfig(**SMALL, intermediate_size=1024)))
-
-
-def neox() -> nn.Module:
-    return FirstOutput(GPTNeoXForCausalLM(GPTNeoXConfig(**SMALL, intermediate_size=1024)))
-
-
-def opt() -> nn.Module:
-    return FirstOutput(OPTForCausalLM(OPTConfig(**SMALL, ffn_dim=1024, word_embed_proj_dim=256)))
-
-
-def vit() -> nn.Module:
-    return FirstOutput(ViTForImageClassification(ViTConfig(**PICTURE, num_hidden_layers=6, intermediate_size=1024)))
-
-
-def dino() -> nn.Module:
-    config = Dinov2Config(**PICTURE, num_hidden_layers=6, layerscale_value=1e-5)
-    return FirstOutput(Dinov2ForImageClassification(config))
-
-
-def convnext() -> nn.Module:
-    config = ConvNextConfig(hidden_sizes=[48, 96, 192, 384], depths=[2, 2, 4, 2], patch_size=2, num_labels=10)
-    return FirstOutput(ConvNextForImageClassification(config))
-
-
-def resnet_hf() -> nn.Module:
-    config = ResNetConfig(
-        embedding_size=32, hidden_sizes=[32, 64, 128, 256], depths=[2, 2, 2, 2], layer_type="basic", num_labels=10
-    )
-    return FirstOutput(ResNetForImageClassification(config))
+def mlp_default() -> nn.Module:
+    layers = [layer for n in (32, 256, 256) for layer in (nn.Linear(n, 256), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(256, 10))
 
 
 class BasicBlock(nn.Module):
@@ -139,21 +74,6 @@ def lenet(*, own: bool = False) -> nn.Module:
         he(model)
         nn.init.xavier_normal_(model[-1].weight)
     return model
-
-
-def mlp() -> nn.Module:
-    return dense([32, 256, 256, 256, 256, 10], nn.ReLU, variance=2.0)
-
-
-def mlp_default() -> nn.Module:
-    layers: list[nn.Module] = []
-    for n in (32, 256, 256):
-        layers += [nn.Linear(n, 256), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(256, 10))
-
-
-def tanh_mlp() -> nn.Module:
-    return dense([32, 256, 256, 256, 256, 10], nn.Tanh, variance=1.0)
 
 
 class NanoGPT(nn.Module):
@@ -210,7 +130,7 @@ class DeepNormLayer(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (f(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        q, k, v = heads(x, (self.q, self.k, self.v), self.heads)
         mixed = self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
         x = self.norm_1(self.alpha * x + mixed)
         return self.norm_2(self.alpha * x + self.down(F.relu(self.up(x))))
@@ -229,14 +149,6 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.head(self.norm(self.blocks(self.embedding(tokens))))
-
-
-def deepnorm() -> nn.Module:
-    return Encoder(lambda: DeepNormLayer(256, 6), 6)
-
-
-def torch_encoder() -> nn.Module:
-    return Encoder(lambda: nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True, norm_first=True), 4)
 
 
 class Recurrent(nn.Module):
@@ -269,22 +181,6 @@ def discriminator() -> nn.Module:
     return model
 
 
-def discriminator_calibrated() -> nn.Module:
-    from tests.gallery.convolutional import calibrate
-
-    model = discriminator()
-    calibrate(model)
-    return model
-
-
-def resnet_calibrated() -> nn.Module:
-    from tests.gallery.convolutional import calibrate
-
-    model = ResNet18()
-    calibrate(model)
-    return model
-
-
 def detector() -> nn.Module:
     """A dense binary detector whose last bias knows that positives are rare."""
     model = nn.Sequential(
@@ -304,10 +200,6 @@ def policy() -> nn.Module:
             nn.init.orthogonal_(layer.weight, gain=0.01 if layer.out_features == 10 else math.sqrt(2))
             nn.init.zeros_(layer.bias)
     return model
-
-
-def autoencoder() -> nn.Module:
-    return dense([64, 256, 256, 32, 256, 256, 4], nn.SiLU, variance=2.0)
 
 
 class UNetBlock(nn.Module):
@@ -338,43 +230,17 @@ class Denoiser(nn.Module):
         return self.head(F.silu(self.norm(self.blocks(self.stem(x)))))
 
 
-def noise(seed: int) -> Batch:
-    pictures, _ = images(seed, batch=8)
-    added = torch.randn(pictures.shape, generator=torch.Generator().manual_seed(seed + 7))
-    return (pictures + added) / math.sqrt(2), added
-
-
-def trained(build: Callable[[], nn.Module], draw: Callable[[int], Batch], steps: int = 50) -> nn.Module:
+def trained(build: Callable[[], nn.Module], draw: Draw, steps: int = 50, *, kind: Any = torch.optim.Adam) -> nn.Module:
     """Train with Adam on fresh batches; the batches of the gallery are others."""
     model = build()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    optimizer = kind(model.parameters(), lr=1e-3)
     for step in range(steps):
         inputs, targets = draw(1000 + step)
         optimizer.zero_grad()
-        F.cross_entropy(model(inputs), targets).backward()
+        F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten()).backward()
         optimizer.step()
     model.zero_grad(set_to_none=True)
     return model
-
-
-def small_cnn() -> nn.Module:
-    model = Chain(32, depth=3)
-    he(model)
-    return model
-
-
-def words(seed: int) -> Batch:
-    return text(seed)
-
-
-def masked(seed: int) -> Batch:
-    return masked_text(seed)
-
-
-def topics(seed: int) -> Batch:
-    """The text with a class that its first word decides."""
-    tokens, _ = text(seed, batch=16, length=32)
-    return tokens, tokens[:, 0] % 10
 
 
 def real_or_not(seed: int) -> Batch:
@@ -383,58 +249,57 @@ def real_or_not(seed: int) -> Batch:
 
 
 def repaired(case: Case) -> Healthy:
-    return Healthy(
-        name=f"{case.name} (repaired)",
-        make=partial(case.make, "after", case.widths[0]),
-        draw=lambda seed: case.draw(seed, case.widths[0]),
-        loss=case.loss,
-    )
+    return Healthy(f"{case.name} (repaired)", partial(case.make, "after", case.widths[0]), case.draw, loss=case.loss)
 
 
-def flat(seed: int) -> Batch:
-    return vectors(seed, inputs=32)
+def plain(*widths: int, activation: type[nn.Module] = nn.ReLU, variance: float = 2.0) -> Callable[[], nn.Module]:
+    return lambda: dense([*widths], activation, variance=variance)
 
 
-def wave(seed: int) -> Batch:
-    return regression(seed, inputs=64)
-
-
-def both(seed: int) -> Any:
-    return pairs(seed, 256)
-
+MLP = plain(32, 256, 256, 256, 256, 10)
 
 HEALTHY: tuple[Healthy, ...] = (
     *(repaired(case) for case in CASES if case.repaired_healthy),
     Healthy("lenet-he", lenet, images),
     Healthy("lenet-default", partial(lenet, own=True), images),
-    Healthy("mlp-he", mlp, flat),
-    Healthy("mlp-default", mlp_default, flat),
-    Healthy("mlp-tanh", tanh_mlp, flat),
+    Healthy("mlp-he", MLP, points),
+    Healthy("mlp-default", mlp_default, points),
+    Healthy("mlp-tanh", plain(32, 256, 256, 256, 256, 10, activation=nn.Tanh, variance=1.0), points),
     Healthy("resnet-18", ResNet18, images, note="fresh running statistics in evaluation mode normalise nothing"),
-    Healthy("resnet-18-calibrated", resnet_calibrated, images),
+    Healthy("resnet-18-calibrated", lambda: calibrate(ResNet18()), images),
     Healthy("resnet-18-zero-gamma", partial(ResNet18, zero_last=True), images, note="last gains are zero on purpose"),
-    Healthy("resnet-transformers", resnet_hf, images),
+    Healthy("resnet-transformers", configured(
+        "ResNetForImageClassification", embedding_size=32, hidden_sizes=[32, 64, 128, 256], depths=[2, 2, 2, 2],
+        layer_type="basic", num_labels=10,
+    ), images),
     Healthy("mobilenet-calibrated", partial(mobile, 32), images),
-    Healthy("gpt2", gpt2_own, words),
-    Healthy("llama", llama, words),
-    Healthy("bert", bert, masked),
-    Healthy("gpt-neox", neox, words),
-    Healthy("opt", opt, words),
-    Healthy("vit", vit, images),
-    Healthy("dinov2", dino, images, note="LayerScale 1e-5"),
-    Healthy("convnext", convnext, images, note="LayerScale 1e-6"),
-    Healthy("t5-tied", partial(t5, 256, tied=True), both, note="q is √d smaller than k and v"),
-    Healthy("nanogpt", NanoGPT, words),
-    Healthy("deepnorm", deepnorm, words, note="v, o and feed-forward layers are scaled by β"),
-    Healthy("torch-encoder", torch_encoder, words),
+    Healthy("gpt2", configured("GPT2LMHeadModel", n_embd=256, n_layer=6, n_head=4, vocab_size=VOCABULARY), text),
+    Healthy("llama", configured("LlamaForCausalLM", **TEXT, intermediate_size=688, num_key_value_heads=2), text),
+    Healthy("bert", configured("BertForMaskedLM", **TEXT, intermediate_size=1024), masked_text),
+    Healthy("gpt-neox", configured("GPTNeoXForCausalLM", **TEXT, intermediate_size=1024), text),
+    Healthy("opt", configured("OPTForCausalLM", **TEXT, ffn_dim=1024, word_embed_proj_dim=256), text),
+    Healthy("vit", configured("ViTForImageClassification", **PICTURE, intermediate_size=1024), images),
+    Healthy("dinov2", configured("Dinov2ForImageClassification", **PICTURE, layerscale_value=1e-5), images,
+            note="LayerScale 1e-5"),
+    Healthy("convnext", configured(
+        "ConvNextForImageClassification", hidden_sizes=[48, 96, 192, 384], depths=[2, 2, 4, 2], patch_size=2,
+        num_labels=10,
+    ), images, note="LayerScale 1e-6"),
+    Healthy("t5-tied", partial(t5, 256, tied=True), pairs, note="q is √d smaller than k and v"),
+    Healthy("nanogpt", NanoGPT, text),
+    Healthy("deepnorm", lambda: Encoder(lambda: DeepNormLayer(256, 6), 6), text,
+            note="v, o and feed-forward layers are scaled by β"),
+    Healthy("torch-encoder", lambda: Encoder(
+        lambda: nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True, norm_first=True), 4,
+    ), text),
     Healthy("lstm", Recurrent, topics),
     Healthy("gru", partial(Recurrent, nn.GRU), topics),
     Healthy("dcgan-discriminator", discriminator, real_or_not, note="std 0.02 relies on batch statistics"),
-    Healthy("dcgan-discriminator-calibrated", discriminator_calibrated, real_or_not),
+    Healthy("dcgan-discriminator-calibrated", lambda: calibrate(discriminator()), real_or_not),
     Healthy("detector", detector, rare, note="one pixel in a hundred is positive"),
-    Healthy("ppo-policy", policy, flat, note="the head's gain is 0.01"),
-    Healthy("autoencoder", autoencoder, wave, loss="mse"),
+    Healthy("ppo-policy", policy, points, note="the head's gain is 0.01"),
+    Healthy("autoencoder", plain(64, 256, 256, 32, 256, 256, 4, activation=nn.SiLU), regression, loss="mse"),
     Healthy("denoiser", Denoiser, noise, loss="mse", note="last convolutions of branches are zero"),
-    Healthy("mlp-trained", partial(trained, mlp, flat), flat),
-    Healthy("cnn-trained", partial(trained, small_cnn, images, 30), images),
-)
+    Healthy("mlp-trained", partial(trained, MLP, points), points),
+    Healthy("cnn-trained", partial(trained, lambda: he(Chain(32, depth=3)), images, 30), images),
+)  # fmt: skip

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
-from tests.gallery.case import Batch, Variant
-from tests.gallery.data import VOCABULARY, text
+from tests.gallery.case import Variant
+from tests.gallery.data import VOCABULARY
 
 
 class Logits(nn.Module):
@@ -19,9 +22,29 @@ class Logits(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
+        model.config.use_cache = False
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
-        return self.model(*args, **kwargs, use_cache=False).logits
+        return self.model(*args, **kwargs).logits
+
+
+def configured(name: str, **options: Any) -> Callable[[], nn.Module]:
+    """Build the model of that name in transformers, from its configuration."""
+    kind = getattr(transformers, name)
+    return lambda: Logits(kind(kind.config_class(**options)))
+
+
+def heads(x: Tensor, layers: Iterable[Callable[[Tensor], Tensor]], count: int) -> Iterator[Tensor]:
+    """Apply each layer, and split its outputs into heads, (B, heads, T, width / heads)."""
+    return (layer(x).unflatten(-1, (count, -1)).transpose(1, 2) for layer in layers)
+
+
+def draw_normal(model: nn.Module, ending: str | tuple[str, ...], std: float) -> nn.Module:
+    """Draw the parameters whose names end so from N(0, std²)."""
+    for name, parameter in model.named_parameters():
+        if name.endswith(ending):
+            nn.init.normal_(parameter, std=std)
+    return model
 
 
 def gpt2(width: int, layers: int = 8) -> nn.Module:
@@ -30,20 +53,12 @@ def gpt2(width: int, layers: int = 8) -> nn.Module:
         n_embd=width, n_layer=layers, n_head=width // 64, vocab_size=VOCABULARY, n_positions=64,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
-    model = GPT2LMHeadModel(config)
-    for name, parameter in model.named_parameters():
-        if name.endswith("c_proj.weight"):
-            nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers))
-    return Logits(model)
+    return draw_normal(Logits(GPT2LMHeadModel(config)), "c_proj.weight", 0.02 / math.sqrt(2 * layers))
 
 
 def gpt2_cproj(variant: Variant, width: int) -> nn.Module:
     model = gpt2(width)
-    if variant == "before":
-        for name, parameter in model.named_parameters():
-            if name.endswith("c_proj.weight"):
-                nn.init.normal_(parameter, std=0.02)
-    return model
+    return draw_normal(model, "c_proj.weight", 0.02) if variant == "before" else model
 
 
 def trunc_normal(variant: Variant, width: int) -> nn.Module:
@@ -100,8 +115,7 @@ class LoraBlock(nn.Module):
         self.up, self.down = LoraLinear(width, 4 * width), LoraLinear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.norm_1(x)
-        q, k, v = (f(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        q, k, v = heads(self.norm_1(x), (self.q, self.k, self.v), self.heads)
         x = x + self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm_2(x))))
 
@@ -131,13 +145,3 @@ def lora_zero(variant: Variant, width: int) -> nn.Module:
             if name.endswith("lora_A"):
                 nn.init.kaiming_uniform_(parameter, a=math.sqrt(5))
     return model
-
-
-def tokens(seed: int, width: int) -> Batch:
-    return text(seed)
-
-
-def pairs(seed: int, width: int) -> Batch:
-    """The text to read and to continue; the decoder reads it shifted."""
-    read, follow = text(seed)
-    return {"input_ids": read, "decoder_input_ids": read.roll(1, 1)}, follow

@@ -8,8 +8,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tests.gallery.case import Batch, Variant
-from tests.gallery.data import pixels, vectors
+from tests.gallery.case import Variant
 
 
 def dense(sizes: list[int], activation: type[nn.Module], *, variance: float) -> nn.Sequential:
@@ -62,11 +61,3 @@ def siren_first(variant: Variant, width: int) -> nn.Module:
     if variant == "after":
         nn.init.uniform_(model[0].weight, -0.5, 0.5)
     return model
-
-
-def points(seed: int, width: int) -> Batch:
-    return vectors(seed, inputs=32)
-
-
-def places(seed: int, width: int) -> Batch:
-    return pixels(seed)

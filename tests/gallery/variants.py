@@ -7,14 +7,14 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.gallery.case import Case, Variant
-from tests.gallery.convolutional import Tower, calibrate, he, pictures
-from tests.gallery.data import VOCABULARY
-from tests.gallery.healthy import FirstOutput, NanoGPT, ResNet18
-from tests.gallery.language import tokens
-from tests.gallery.plain import Sine, dense, places, points
+from tests.gallery.convolutional import Tower, calibrate, he
+from tests.gallery.data import VOCABULARY, images, pixels, points, text
+from tests.gallery.extra import either
+from tests.gallery.healthy import NanoGPT, ResNet18
+from tests.gallery.language import configured, draw_normal
+from tests.gallery.plain import Sine, dense
 
 
 def every_tensor_truncated(variant: Variant, width: int) -> nn.Module:
@@ -70,8 +70,7 @@ class Separable(nn.Module):
 
 def separable(variant: Variant, width: int) -> nn.Module:
     """Fan-in of depthwise convolutions taken over all channels, as in Keras."""
-    model = Separable(width)
-    he(model)
+    model = he(Separable(width))
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d) and layer.groups > 1 and variant == "before":
             layer.weight.data /= math.sqrt(layer.groups)
@@ -122,18 +121,11 @@ class Field(nn.Module):
         return self.last(x)
 
 
-def field(variant: Variant, width: int) -> nn.Module:
-    return Field(width, variant == "after")
-
-
 def gpt2_deep(variant: Variant, width: int) -> nn.Module:
     layers = 12
-    config = GPT2Config(n_embd=width, n_layer=layers, n_head=4, vocab_size=VOCABULARY, n_positions=64)
-    model = GPT2LMHeadModel(config)
-    for name, parameter in model.named_parameters():
-        if name.endswith("c_proj.weight"):
-            nn.init.normal_(parameter, std=0.02 if variant == "before" else 0.02 / math.sqrt(2 * layers))
-    return FirstOutput(model)
+    size = {"n_embd": width, "n_layer": layers, "n_head": 4, "vocab_size": VOCABULARY, "n_positions": 64}
+    std = 0.02 if variant == "before" else 0.02 / math.sqrt(2 * layers)
+    return draw_normal(configured("GPT2LMHeadModel", **size)(), "c_proj.weight", std)
 
 
 def selu(variant: Variant, width: int) -> nn.Module:
@@ -141,8 +133,7 @@ def selu(variant: Variant, width: int) -> nn.Module:
 
 
 def fixup_deep(variant: Variant, width: int) -> nn.Module:
-    model = Tower(width, blocks=28)
-    he(model)
+    model = he(Tower(width, blocks=28))
     for block in model.tower if variant == "after" else []:
         nn.init.zeros_(block.conv2.weight)
     return model
@@ -177,24 +168,19 @@ def attention_unet(variant: Variant, width: int) -> nn.Module:
     return model
 
 
-def calibrated_xavier(variant: Variant, width: int) -> nn.Module:
-    model = xavier_resnet(variant, width)
-    calibrate(model)
-    return model
-
-
 CONV = (32, 48, 64)
 DEPTHWISE = tuple(f"features.{i}.weight" for i in (3, 9, 15, 21))
 VARIANTS: tuple[Case, ...] = (
-    Case("trunc-everywhere", "", "", every_tensor_truncated, tokens, ("*c_*.weight", "w?e.weight", "*c_proj.weight")),
-    Case("xavier-resnet-fresh", "", "", xavier_resnet, pictures, ("*conv?.weight",), widths=CONV),
-    Case("xavier-resnet-calibrated", "", "", calibrated_xavier, pictures, ("*conv?.weight",), widths=CONV),
-    Case("xavier-residual", "", "", xavier_residual, pictures, ("tower.*.weight", "stem.weight"), widths=CONV),
-    Case("separable-fan-in", "", "", separable, pictures, DEPTHWISE, widths=CONV),
-    Case("peft-zero", "", "", peft, tokens, ("*lora_?.weight",)),
-    Case("siren-modules", "", "", field, places, ("layers.0.weight",), loss="mse"),
-    Case("gpt2-12", "", "", gpt2_deep, tokens, ("*c_proj.weight",)),
+    Case("trunc-everywhere", "", "", every_tensor_truncated, text, ("*c_*.weight", "w?e.weight", "*c_proj.weight")),
+    Case("xavier-resnet-fresh", "", "", xavier_resnet, images, ("*conv?.weight",), widths=CONV),
+    Case("xavier-resnet-calibrated", "", "", lambda variant, width: calibrate(xavier_resnet(variant, width)), images,
+         ("*conv?.weight",), widths=CONV),
+    Case("xavier-residual", "", "", xavier_residual, images, ("tower.*.weight", "stem.weight"), widths=CONV),
+    Case("separable-fan-in", "", "", separable, images, DEPTHWISE, widths=CONV),
+    Case("peft-zero", "", "", peft, text, ("*lora_?.weight",)),
+    Case("siren-modules", "", "", either(Field, False, True), pixels, ("layers.0.weight",), loss="mse"),
+    Case("gpt2-12", "", "", gpt2_deep, text, ("*c_proj.weight",)),
     Case("selu-24", "", "", selu, points, ("*.weight",)),
-    Case("fixup-28", "", "", fixup_deep, pictures, ("tower.*.conv2.weight",), widths=CONV),
-    Case("attention-unet", "", "", attention_unet, pictures, ("*.proj_out.weight",), widths=(64, 96, 128)),
+    Case("fixup-28", "", "", fixup_deep, images, ("tower.*.conv2.weight",), widths=CONV),
+    Case("attention-unet", "", "", attention_unet, images, ("*.proj_out.weight",), widths=(64, 96, 128)),
 )  # fmt: skip
