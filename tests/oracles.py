@@ -6,8 +6,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from hessdiag.derivatives.losses import RandomQuadratic
+
 LossOfBatch = Callable[[Tensor, Tensor | None], Tensor]
 Blocks = list[list[Tensor]]
+
+
+def quadratic_matrix(outputs: int) -> Tensor:
+    """R of the default loss yᵀ R y, seed 0."""
+    return RandomQuadratic.draw(outputs, seed=0, like=torch.zeros((), dtype=torch.float64)).R
+
+
+def quadratic(outputs: int) -> LossOfBatch:
+    """The default loss, as a mean over a batch."""
+    R = quadratic_matrix(outputs)
+    return lambda y, t: ((y @ R.to(y)) * y).sum() / len(y)
 
 
 def dense_rows(scalars: list[Tensor], at: list[Tensor]) -> list[Tensor]:

@@ -11,13 +11,8 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag import HessdiagError
-from hessdiag.derivatives.losses import RandomQuadratic
 from tests.networks import BUILDERS, PLAIN, Multiplier, build
-from tests.oracles import ggn_blocks, mean_over_examples
-
-
-def quadratic(outputs: int, seed: int = 0) -> Tensor:
-    return RandomQuadratic.draw(outputs, seed=seed, like=torch.zeros((), dtype=torch.float64)).R
+from tests.oracles import ggn_blocks, mean_over_examples, quadratic, quadratic_matrix
 
 
 def by_name(report: hessdiag.Report) -> dict[str, hessdiag.BlockReport]:
@@ -27,7 +22,7 @@ def by_name(report: hessdiag.Report) -> dict[str, hessdiag.BlockReport]:
 @pytest.mark.parametrize("network", BUILDERS)
 def test_nu_is_the_mean_over_examples_of_plain_gradients(network: str, device: str) -> None:
     model, x = build(network, device=device)
-    R = quadratic(model(x).shape[1]).to(device)
+    R = quadratic_matrix(model(x).shape[1]).to(device)
     for per in ("example", "batch"):
         blocks = by_name(hessdiag.diagnose(model, x, per=per))
         for name, parameter in model.named_parameters():
@@ -48,7 +43,7 @@ def test_nu_is_the_mean_over_examples_of_plain_gradients(network: str, device: s
 def test_gammas_follow_their_definitions(network: str) -> None:
     """Moments recomputed with retain_grad on every layer's own input and output."""
     model, x = build(network)
-    R = quadratic(model(x).shape[1])
+    R = quadratic_matrix(model(x).shape[1])
     seen: dict[str, tuple[Tensor, Tensor]] = {}
 
     def enter(name: str):
@@ -125,7 +120,7 @@ def test_gamma_curvature_averages_over_random_outputs(loss: str) -> None:
         p = y.softmax(1)
         S = torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
     else:
-        R = quadratic(3)
+        R = quadratic_matrix(3)
         S = (R + R.T).expand(5, 3, 3)
     u = torch.randn(200_000, 3, dtype=torch.float64) * float(y.detach().square().mean().sqrt())
     delta_sq = np.mean([float((u @ S[b] @ jacobian[b]).detach().square().mean()) for b in range(5)])
@@ -142,7 +137,7 @@ def test_gamma_curvature_needs_no_constant_where_gamma_does() -> None:
         x, targets = torch.randn(64, 3, 32, 32), torch.randint(10, (64,))
         with torch.no_grad():
             model.fc3.weight.mul_(0.05 / model(x).std())
-        blocks = hessdiag.diagnose(model, x, targets, loss="cross-entropy", seed=seed).blocks
+        blocks = hessdiag.diagnose(model, x, targets, loss="cross-entropy", seed=seed, **PLAIN).blocks
         plain.append([block.ratio for block in blocks])
         curved.append([block.gamma_curvature / block.avg_sq_singular_value for block in blocks])
     assert (np.median(plain, axis=0) > 1500).all()
@@ -219,7 +214,7 @@ def test_back_propagated_gradient_is_the_upper_hessian_times_the_activation() ->
     """Δx_{l+1} = R_l x_{l+1} in a bias-free ReLU network under a quadratic loss: the step behind γ (appendix)."""
     torch.manual_seed(0)
     upper = nn.Sequential(nn.ReLU(), nn.Linear(5, 4, bias=False), nn.ReLU(), nn.Linear(4, 3, bias=False)).double()
-    R = quadratic(3)
+    R = quadratic_matrix(3)
     z = torch.randn(5, dtype=torch.float64, requires_grad=True)
 
     def loss(z: Tensor) -> Tensor:
@@ -289,9 +284,7 @@ class NeverThroughTheModule(WeightReadElsewhere):
 def test_a_weight_that_the_hooks_cannot_follow_is_differentiated_as_it_is(network: type[nn.Module]) -> None:
     model, x = network().double(), torch.randn(5, 4, dtype=torch.float64)
     report = hessdiag.diagnose(model, x)
-    R = quadratic(3)
-    names = list(report.heatmap.names)
-    dense = mean_over_examples(ggn_blocks, model, x, None, lambda y, t: ((y @ R) * y).sum() / len(y), names)
+    dense = mean_over_examples(ggn_blocks, model, x, None, quadratic(3), list(report.heatmap.names))
     np.testing.assert_allclose(report.heatmap.frobenius_sq, dense, rtol=1e-10)
     assert report.skipped == ()
     assert math.isnan(by_name(report)["layer.weight"].gamma)
@@ -553,10 +546,6 @@ def test_memory_may_be_a_text_and_progress_true(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == ""
 
 
-def test_a_model_of_two_arguments_reads_a_pair() -> None:
-    assert hessdiag.diagnose(OfTwo(), (X, X + 1)).batch_size == 6
-
-
 def test_the_dry_run_refuses_alike() -> None:
     with pytest.raises(hessdiag.HessdiagError, match="one example without a batch"):
         hessdiag.describe(images(), torch.ones(3, 8, 8))
@@ -590,7 +579,7 @@ def test_a_report_says_how_many_batches_of_how_many_were_read(per: str) -> None:
     assert "of the data read" not in repr(hessdiag.diagnose(model, x, **quick))
 
 
-def test_a_report_as_plain_dicts() -> None:
-    model, x = build("mlp")
-    report = hessdiag.diagnose(model, x)
+def test_a_report_as_plain_dicts_of_a_model_of_two_arguments() -> None:
+    report = hessdiag.diagnose(OfTwo(), (X, X + 1))
+    assert report.batch_size == 6
     assert report.to_dict() == json.loads(report.to_json())

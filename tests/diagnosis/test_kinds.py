@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessdiag
-from hessdiag.derivatives.losses import RandomQuadratic
 from tests.kinds import KINDS, REFUSED, Kind, OwnFunction, OwnFunctionOnce, rows
-from tests.oracles import frobenius_sq, ggn_blocks, hessian_blocks
+from tests.oracles import frobenius_sq, ggn_blocks, hessian_blocks, quadratic_matrix
 from tests.unchanged import unchanged
 
 DENSE = {"ggn": ggn_blocks, "hessian": hessian_blocks}
@@ -61,7 +60,7 @@ def dense(kind: Kind, model: nn.Module, inputs: Any, t: Tensor | None, names: li
     reader = Reader(model, kind)
     size = len(tensors_of(inputs)[0])
     outputs = reader(example(inputs, 0)).numel()
-    R = RandomQuadratic.draw(outputs, seed=0, like=torch.zeros((), dtype=torch.float64)).R
+    R = quadratic_matrix(outputs)
     loss = (lambda y, _: (y.flatten() @ R) @ y.flatten()) if t is None else cross_entropy
     maps = [
         frobenius_sq(DENSE[matrix](reader, example(inputs, b), None if t is None else t[b : b + 1], loss, names))
