@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -13,7 +14,7 @@ import hessdiag
 
 PACKAGE = Path(hessdiag.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MAX_FILES, MAX_LINES = 130, 20_000
+MAX_FILES, MAX_LINES = 130, 22_800
 MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 60  # without the docstring
 
@@ -32,6 +33,13 @@ def test_no_modules_import_one_another_in_a_circle() -> None:
         asked = {n.module for n in nodes} | {f"{n.module}.{alias.name}" for n in nodes for alias in n.names}
         graph[name] = asked & names.keys()
     assert tuple(TopologicalSorter(graph).static_order())  # raises CycleError, with the circle
+
+
+def test_the_tour_of_the_code_names_files_that_exist() -> None:
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text)
+    roots = [PACKAGE.parent, PACKAGE]
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
 
 
 def test_no_module_is_a_drawer() -> None:
