@@ -89,7 +89,7 @@ def test_json_gives_every_number_back_exactly(value: float) -> None:
     strict(text)
 
 
-@pytest.mark.parametrize("network", ["mlp", "conv groups", "unused", "groupnorm", "multiplier", "prelu", "tied"])
+@pytest.mark.parametrize("network", ["conv groups", "unused", "multiplier", "tied"])
 def test_a_measured_report_survives_a_file(network: str, tmp_path: Path) -> None:
     report = hessdiag.diagnose(*build(network))
     text = report.to_json(tmp_path / "report.json")
@@ -127,12 +127,6 @@ def test_json_has_the_keys_of_the_contract() -> None:
     assert set(record["spread"]) == {"gamma", "nu", "avg_sq_singular_value"}
     assert record["blocks"][0]["shape"] == [6, 2, 3, 3]
     assert {"hessdiag", "torch"} <= set(record["versions"])
-
-
-def test_json_has_one_line_a_block() -> None:
-    report = build_report(build_block(name="one"), build_block(name="two"))
-    lines = [line for line in report.to_json().splitlines() if line.startswith('  {"name"')]
-    assert [json.loads(line.rstrip(","))["name"] for line in lines] == ["one", "two"]
 
 
 def test_a_report_without_blocks_survives() -> None:
@@ -200,19 +194,15 @@ def test_a_data_frame_has_a_row_a_block_and_a_column_an_attribute() -> None:
 
 
 def test_csv_keeps_every_digit(tmp_path: Path) -> None:
-    blocks = [build_block(name=f"b{i}", nu=value) for i, value in enumerate(AWKWARD)]
+    blocks = [build_block(name=f'b,"{i}"', nu=value) for i, value in enumerate(AWKWARD)]
     report = build_report(*blocks, heatmap=build_report().heatmap)
     text = report.to_csv(tmp_path / "blocks.csv")
     assert (tmp_path / "blocks.csv").read_text() == text
     rows = list(csv.DictReader(io.StringIO(text)))
     assert list(rows[0]) == [f.name for f in dataclasses.fields(BlockReport)]
     assert [repr(float(row["nu"])) for row in rows] == list(map(repr, AWKWARD))
+    assert rows[1]["name"] == 'b,"1"'
     assert {row["shape"] for row in rows} == {"3x4"}
-
-
-def test_csv_of_a_name_with_a_comma_is_one_cell() -> None:
-    text = build_report(build_block(name='a,"b"')).to_csv()
-    assert [row["name"] for row in csv.DictReader(io.StringIO(text))] == ['a,"b"']
 
 
 def test_the_spread_of_a_report_is_over_its_weights() -> None:

@@ -9,8 +9,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from hessdiag import HessdiagError
+from hessdiag.results.setups import Setups
 from hessdiag.view.plots import draw_heatmap, draw_heatmaps
 from hessdiag.view.plots.style import number
+from tests.synthetic import build_map
+from tests.view.conftest import build_setups
 
 INITS = ("fan-in", "fan-out", "arithmetic", "geometric")
 LONG = tuple(f"encoder.stages.{i // 9}.layers.{i % 9}.convolution.weight" for i in range(54))
@@ -39,14 +42,14 @@ def cells(axes: Axes) -> dict[tuple[int, int], str]:
     return {(round(t.get_position()[1] - 0.5), round(t.get_position()[0] - 0.5)): t.get_text() for t in places}
 
 
-@pytest.fixture
-def study(make_setups, make_map):
+@pytest.fixture(scope="module")
+def study() -> list[Setups]:
     """Two matrices by four initialisations, given in another order than they are drawn in."""
     return [
-        make_setups(
+        build_setups(
             matrix=matrix,
             init=init,
-            normalized=make_map(5, decades=decades),
+            normalized=build_map(5, decades=decades),
             relative_error=0.031 if matrix == "hessian" else 0.0,
             method="probe" if matrix == "hessian" else "exact",
         )
@@ -54,56 +57,50 @@ def study(make_setups, make_map):
     ]
 
 
-def test_hessian_is_above_ggn_and_inits_stand_in_the_order_given(study, readable):
-    figure = draw_heatmaps(study)
+@pytest.fixture(scope="module")
+def figure(study: list[Setups]) -> Figure:
+    return draw_heatmaps(study)
+
+
+@pytest.fixture(scope="module")
+def relative(study: list[Setups]) -> Figure:
+    return draw_heatmaps(study, relative=True)
+
+
+def test_hessian_is_above_ggn_and_inits_stand_in_the_order_given(figure, readable, texts_of):
     readable(figure)
     at = {axes: axes.get_position() for axes in maps(figure)}
     rows = sorted({round(box.y0, 3) for box in at.values()}, reverse=True)
-    assert len(rows) == 2
     for row, label in zip(rows, ("Hessian", "Gauss-Newton (GGN)"), strict=True):
         across = sorted((axes for axes in at if round(at[axes].y0, 3) == row), key=lambda axes: at[axes].x0)
         assert [title(axes) for axes in across] == list(INITS)
         assert across[0].get_ylabel().startswith(label)
+    values = ("7.94", "501", "25.1", "1.17") * 2
+    expected = [f"{init}\ndiagonal max/min {value}" for init, value in zip(INITS * 2, values, strict=True)]
+    texts = texts_of(figure)
+    assert [t for t in texts if "diagonal max/min" in t] == expected
+    assert {"Hessian\nestimator error ≤ 3.10 %", "Gauss-Newton (GGN)\nexact"} <= set(texts)
 
 
-def test_all_panels_share_one_logarithmic_scale_that_covers_all_values(study):
-    figure = draw_heatmaps(study)
-    norms = {(type(m.norm).__name__, m.norm.vmin, m.norm.vmax, m.cmap.name) for m in map(mesh, maps(figure))}
+def test_colours_are_those_of_the_data_on_one_scale_that_covers_all_values(study, figure):
+    norms = {(type(m.norm).__name__, m.norm.vmin, m.norm.vmax) for m in map(mesh, maps(figure))}
     everything = np.concatenate([setups.normalized().ravel() for setups in study])
-    ((kind, low, high, cmap),) = norms
-    assert (kind, cmap) == ("LogNorm", "viridis")
+    ((kind, low, high),) = norms
+    assert kind == "LogNorm"
     assert (low, high) == pytest.approx((everything.min(), everything.max()), rel=1e-12)
     assert colourbar(figure).get_ylim() == pytest.approx((low, high), rel=1e-12)
-    assert "average squared singular value" in colourbar(figure).get_ylabel()
-
-
-def test_colours_are_those_of_the_data_with_the_first_block_on_top(study):
-    figure = draw_heatmaps(study)
     hessian = [setups for setups in study if setups.matrix == "hessian"]
     for axes, setups in zip(maps(figure)[:4], hessian, strict=True):
         np.testing.assert_allclose(mesh(axes).get_array(), setups.normalized(), rtol=1e-12)
         assert axes.yaxis_inverted()
 
 
-def test_a_panel_says_its_spread_and_its_row_the_estimator_error(study, texts_of):
-    figure = draw_heatmaps(study)
-    texts = texts_of(figure)
-    values = ("7.94", "501", "25.1", "1.17") * 2
-    expected = [f"{init}\ndiagonal max/min {value}" for init, value in zip(INITS * 2, values, strict=True)]
-    assert [t for t in texts if "diagonal max/min" in t] == expected
-    assert "Hessian\nestimator error ≤ 3.10 %" in texts
-    assert "Gauss-Newton (GGN)\nexact" in texts
-
-
-def test_a_row_says_its_largest_error(make_setups, texts_of):
-    errors = {"fan-in": 0.02, "geometric": 0.05, "arithmetic": 0.0}
-    figure = draw_heatmaps([make_setups(init=init, relative_error=error) for init, error in errors.items()])
-    assert "Gauss-Newton (GGN)\nestimator error ≤ 5.00 %" in texts_of(figure)
-
-
-def test_an_undefined_error_is_not_called_exact(make_setups, texts_of):
-    figure = draw_heatmaps([make_setups(relative_error=np.nan)])
-    assert "Gauss-Newton (GGN)\nestimator error unknown" in texts_of(figure)
+@pytest.mark.parametrize(
+    ("errors", "text"), [((0.02, 0.05, 0.0), "estimator error ≤ 5.00 %"), ((np.nan,), "estimator error unknown")]
+)
+def test_a_row_says_its_largest_error(errors, text, make_setups):
+    figure = draw_heatmaps([make_setups(init=init, relative_error=e) for init, e in zip(INITS, errors, strict=False)])
+    assert [a.get_ylabel() for a in maps(figure) if a.get_ylabel()] == [f"Gauss-Newton (GGN)\n{text}"]
 
 
 def test_cells_print_their_values(make_setups):
@@ -112,7 +109,7 @@ def test_cells_print_their_values(make_setups):
     assert cells(axes) == {(0, 0): "3.21", (0, 1): "0.0142", (1, 0): "1.42e-3", (1, 1): "473"}
 
 
-@pytest.mark.parametrize(("blocks", "printed"), [(1, 1), (8, 64), (9, 0), (54, 0)])
+@pytest.mark.parametrize(("blocks", "printed"), [(1, 1), (8, 64), (9, 0)])
 def test_numbers_are_printed_up_to_8_blocks(make_setups, readable, blocks, printed):
     figure = draw_heatmaps([make_setups(names=LONG[:blocks])])
     assert len(cells(maps(figure)[0])) == printed
@@ -186,26 +183,19 @@ def test_a_report_without_weights_has_no_map(make_block, make_report) -> None:
         draw_heatmap(make_report([make_block("u.scale")], normalized=np.zeros((0, 0))))
 
 
-def test_relative_maps_are_over_the_geometric_mean_of_their_diagonal(study, readable, texts_of):
-    figure = draw_heatmaps(study, relative=True)
-    readable(figure)
+def test_relative_maps_are_over_the_geometric_mean_of_their_diagonal(study, relative, texts_of):
     hessian = [setups for setups in study if setups.matrix == "hessian"]
-    for axes, setups in zip(maps(figure)[:4], hessian, strict=True):
+    for axes, setups in zip(maps(relative)[:4], hessian, strict=True):
         values = setups.normalized()
         level = np.exp(np.log(np.diagonal(values)).mean())
         np.testing.assert_allclose(mesh(axes).get_array(), values / level, rtol=1e-12)
-        assert (
-            axes.get_title(loc="left")
-            == f"{setups.init}\ndiagonal max/min {number(setups.spread)} · level {number(level)}"
-        )
-    assert any("over the level" in text for text in texts_of(figure))
+        assert axes.get_title(loc="left").endswith(f"max/min {number(setups.spread)} · level {number(level)}")
+    assert any("over the level" in text for text in texts_of(relative))
 
 
-def test_the_relative_scale_is_symmetric_around_1_and_pale_there(study):
-    figure = draw_heatmaps(study, relative=True)
-    norms = {(m.norm.vmin, m.norm.vmax, m.cmap.name) for m in map(mesh, maps(figure))}
-    ((low, high, cmap),) = norms
-    drawn = np.concatenate([mesh(axes).get_array().ravel() for axes in maps(figure)])
+def test_the_relative_scale_is_symmetric_around_1_and_pale_there(relative):
+    ((low, high, cmap),) = {(m.norm.vmin, m.norm.vmax, m.cmap.name) for m in map(mesh, maps(relative))}
+    drawn = np.concatenate([mesh(axes).get_array().ravel() for axes in maps(relative)])
     assert low * high == pytest.approx(1, rel=1e-12)
     assert high == pytest.approx(max(drawn.max(), 1 / drawn.min()), rel=1e-12)
     assert min(matplotlib.colormaps[cmap](0.5)[:3]) > 0.9  # as the page

