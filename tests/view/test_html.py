@@ -266,8 +266,9 @@ def test_a_check_has_its_ranking_and_layers() -> None:
 
 
 def test_is_written_whole_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.view.html.report_page", lambda report: page_of("several"))
-    assert to_html(several(), tmp_path / "page.html") == page_of("several")
+    page = page_of("several")
+    monkeypatch.setattr("hessdiag.view.html.report_page", lambda report: page)
+    assert to_html(several(), tmp_path / "page.html") == page
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page_of("several")
     with pytest.raises(HessdiagError, match="cannot write"):
         to_html(several(), tmp_path / "missing" / "page.html")
@@ -277,7 +278,7 @@ def test_is_written_whole_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_needs_no_torch() -> None:
     code = (
         "import sys; from hessdiag.view.html import to_html; from tests.reports import build_block, build_report;"
-        "to_html(build_report([build_block('a.weight')])); assert 'torch' not in sys.modules"
+        "to_html(build_report(build_block(name='a.weight'))); assert 'torch' not in sys.modules"
     )
     root = Path(hessdiag.__file__).parents[1]
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
