@@ -360,7 +360,7 @@ def call_by_name(function: Any, arguments: Mapping[str, Any]) -> Any:
     """Call an aten overload or a Python function with arguments by name; positional-only ones in their order."""
     if isinstance(function, torch._ops.OpOverload):
         schema = function._schema.arguments
-        args = [_listed(arguments[a.name]) for a in schema if not a.kwarg_only and a.name in arguments]
+        args = [listed(arguments[a.name]) for a in schema if not a.kwarg_only and a.name in arguments]
         kwargs = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
         return function(*args, **kwargs)
     return function(*arguments.values())
@@ -370,7 +370,8 @@ def _tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """Give sizes as the list that PyTorch's functions take."""
     return list(value) if isinstance(value, tuple) else value
 
 

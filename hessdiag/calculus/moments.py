@@ -60,6 +60,21 @@ class Activation:
         """Multiply all second moments by a factor."""
         return replace(self, sq=compactly(lambda sq: sq * factor, self.sq), before=None)
 
+    def independent(self, sq: Tensor) -> Activation:
+        """Replace the moments and take all entries as centred and independent, as the paper does."""
+        return replace(self, sq=sq, mean=0.0, site_correlation=0.0, example_correlation=0.0, before=None)
+
+    def weakened(self, sq: Tensor, keep: float) -> Activation:
+        """Replace the moments, of which the mean part and what is in common stay as large as `keep` says."""
+        return replace(
+            self,
+            sq=sq,
+            mean=min(self.mean * keep, 1.0),
+            site_correlation=min(self.site_correlation * keep, 1.0),
+            example_correlation=min(self.example_correlation * keep, 1.0),
+            before=None,
+        )
+
     def uniform(self) -> Activation:
         """Give every entry the mean moment, as the paper's i.i.d. assumption has it."""
         return replace(self, sq=average(self.sq).expand(self.sq.shape))

@@ -59,86 +59,58 @@ def predict_block(
     if not block.multiplies or len(block.owners) != 1 or len(known) != 1:
         return bare
     (use,) = known
-    layer = _Layer.of(block, use.step, found.graph.batch)
+    x, out, batch = use.step.x, use.step.out, found.graph.batch
+    assert x is not None
+    assert isinstance(out, Activation)
+    scalar = block.kind == "scalar"
+    channels = (x.sq.shape[1] if x.sq.dim() > 1 else 1) if scalar else block.fan_out
     forward = replace(
-        bare, sites_in=layer.sites_in, sites_out=layer.sites_out, x_sq=layer.x_sq, out_sq=layer.out_sq
-    )  # fmt: skip
+        bare,
+        sites_in=x.sq.numel() // batch // (channels if scalar else block.fan_in * block.groups),
+        sites_out=out.sq.numel() // batch // channels,
+        x_sq=float(x.second_moment.detach()),
+        out_sq=float(out.second_moment.detach()),
+    )
     gradient = found.gradients.get(use.result)
     if gradient is None:
         return forward
-    return _with_gradients(forward, layer, use, gradient, found, variances if moments == KERNEL else None)
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """Sizes and moments of the layer around a block.
-
-    Attributes:
-        channels: of its output; of a scalar's input.
-        elements_in: entries of its input per example.
-        sites_in, sites_out: positions of its input and output per example.
-        x_sq, out_sq: E[x_l²], E[x_{l+1}²].
-        site_correlation: of its input.
-    """
-
-    channels: int
-    elements_in: int
-    sites_in: int
-    sites_out: int
-    x_sq: float
-    out_sq: float
-    site_correlation: float
-
-    @classmethod
-    def of(cls, block: Block, step: Step, batch: int) -> _Layer:
-        x, out = step.x, step.out
-        assert x is not None
-        assert isinstance(out, Activation)
-        scalar = block.kind == "scalar"
-        channels = (x.sq.shape[1] if x.sq.dim() > 1 else 1) if scalar else block.fan_out
-        elements_in = x.sq.numel() // batch
-        return cls(
-            channels=channels,
-            elements_in=elements_in,
-            sites_in=elements_in // (channels if scalar else block.fan_in * block.groups),
-            sites_out=out.sq.numel() // batch // channels,
-            x_sq=float(x.second_moment.detach()),
-            out_sq=float(out.second_moment.detach()),
-            site_correlation=x.site_correlation,
-        )
+    return _with_gradients(forward, channels, use, x, gradient, found, variances if moments == KERNEL else None)
 
 
 def _with_gradients(
     block: BlockPrediction,
-    layer: _Layer,
+    channels: int,
     use: Use,
+    x: Activation,
     gradient: Gradient,
     found: Propagation,
     variances: Variances | None,
 ) -> BlockPrediction:
-    """Complete a prediction; without `variances`, as the paper has it: no correlations and no spread."""
+    """Complete a prediction of a layer with input `x`; without `variances`, without correlations and spread."""
     delta_sq = float(gradient.second_moment.detach())
     x_delta_sq = float(own_input_gradient(use.step, gradient).second_moment.detach())
     gamma = scaling.gamma(
         block.kind,
-        fan_in=layer.channels if block.kind == "scalar" else block.fan_in,
+        fan_in=channels if block.kind == "scalar" else block.fan_in,
         kernel=math.prod(block.kernel),
-        sites_out=layer.sites_out,
-        x_sq=layer.x_sq,
+        sites_out=block.sites_out,
+        x_sq=block.x_sq,
         delta_sq=delta_sq,
-        out_sq=layer.out_sq,
+        out_sq=block.out_sq,
     )
     spread = GammaSpread()
     if variances is not None and math.isfinite(gamma) and gamma > 0:
         source = use.step.source.name if use.step.source else ""
         spread = gamma_spread(found.sensitivities, variances, use.result, source, of_bias=block.kind == "bias")
     gamma *= spread.median
-    varsigma = scaling.activation_scaling(layer.elements_in, x_delta_sq, layer.x_sq) * spread.scaling_median
+    varsigma = (
+        scaling.activation_scaling(x.sq.numel() // found.graph.batch, x_delta_sq, block.x_sq) * spread.scaling_median
+    )
     intrinsic = math.nan
     if block.kind != "bias":
         intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=block.weight_sq)
     correlation = gradient.site_correlation if variances is not None else 0.0
-    gradient_sq = _parameter_gradient_sq(block, layer, delta_sq, correlation)
+    gradient_sq = _parameter_gradient_sq(block, channels, x, delta_sq, correlation)
     return replace(
         block,
         activation_scaling=varsigma,
@@ -154,14 +126,16 @@ def _with_gradients(
     )
 
 
-def _parameter_gradient_sq(block: BlockPrediction, layer: _Layer, delta_sq: float, correlation: float) -> float:
+def _parameter_gradient_sq(
+    block: BlockPrediction, channels: int, x: Activation, delta_sq: float, correlation: float
+) -> float:
     """E[ΔW²] = ρ² E[x²] E[Δ²] (1 + (ρ² - 1) c_x c_Δ), with c the correlations between positions; x = 1 for a bias."""
-    sites = layer.sites_out
+    sites = block.sites_out
     if block.kind == "bias":
         return sites * delta_sq * (1 + (sites - 1) * correlation)
-    count = sites * layer.channels if block.kind == "scalar" else sites
-    together = 1 + (sites - 1) * layer.site_correlation * correlation
-    return count * layer.x_sq * delta_sq * together
+    count = sites * channels if block.kind == "scalar" else sites
+    together = 1 + (sites - 1) * x.site_correlation * correlation
+    return count * block.x_sq * delta_sq * together
 
 
 BATCH_SIZE = 64  # of a measurement, where nothing else is said

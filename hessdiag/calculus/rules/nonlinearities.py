@@ -90,7 +90,7 @@ def _pointwise_of_paper(call: Call, phi: Nonlinearity, ref: Ref, x: Activation, 
         factor = response.sq / q if q else math.nan
         forward, slope_sq = compactly(lambda sq: sq * factor, x.sq), response.slope_sq
     return Step(
-        replace(x, sq=forward, mean=0.0, site_correlation=0.0, example_correlation=0.0, before=None),
+        x.independent(forward),
         ((ref, lambda g: g.scaled(slope_sq)),),
         x=x,
         kind="nonlinearity",
@@ -130,12 +130,4 @@ def dropout(call: Call) -> Step:
     def back(g: Gradient) -> Gradient:
         return Gradient(g.scaled(1 / keep).sq, g.site_correlation * keep, g.example_correlation * keep)
 
-    out = replace(
-        x,
-        sq=x.scaled(1 / keep).sq,
-        site_correlation=x.site_correlation * keep,
-        example_correlation=x.example_correlation * keep,
-        mean=x.mean * keep,
-        before=None,
-    )
-    return Step(out, ((call.ref("input"), back),))
+    return Step(x.weakened(x.scaled(1 / keep).sq, keep), ((call.ref("input"), back),))

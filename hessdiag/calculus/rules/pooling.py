@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Ref, Step, UnsupportedError, transposed
+from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Ref, Step, UnsupportedError, listed, transposed
 from hessdiag.calculus.moments import Before, Gradient, Nonlinearity, average, compactly, respond_of_largest
 from hessdiag.calculus.rules.reshaping import output_shape
 
@@ -26,31 +25,29 @@ def average_pool(call: Call) -> Step:
     shape = output_shape(call)
     size = call.arguments.get("kernel_size")
     count: float = math.prod(x.sq.shape[2:]) / math.prod(shape[2:]) if size is None else _entries(size, len(shape) - 2)
-    return averaged(call, call.ref(name), _Channelwise(lambda v: call.applied(name, v)), count)
+    return averaged(call, call.ref(name), _Average(lambda v: call.applied(name, v)), count)
 
 
 @dataclass(frozen=True)
-class _Plain:
-    """A linear function of tensors, and its transpose."""
+class _Average:
+    """A linear function of tensors, and its transpose.
+
+    Attributes:
+        channelwise: whether it treats every example and channel alike: it is then computed once where they are equal.
+    """
 
     function: Callable[[Tensor], Tensor]
+    channelwise: bool = True
 
     def __call__(self, values: Tensor) -> Tensor:
-        return self.function(values)
-
-    def transposed(self, like: Tensor, cotangent: Tensor) -> Tensor:
-        return transposed(self.function, like, cotangent)
-
-
-@dataclass(frozen=True)
-class _Channelwise(_Plain):
-    """One that treats every example and channel alike: computed once where they are equal."""
-
-    def __call__(self, values: Tensor) -> Tensor:
+        if not self.channelwise:
+            return self.function(values)
         found = self.function(_distinct(values))
         return found.expand(*values.shape[:2], *found.shape[2:])
 
     def transposed(self, like: Tensor, cotangent: Tensor) -> Tensor:
+        if not self.channelwise:
+            return transposed(self.function, like, cotangent)
         small = _distinct(cotangent)
         found = transposed(self.function, torch.empty(1, small.shape[1], *like.shape[2:]), small)
         return found.expand(like.shape)
@@ -70,10 +67,10 @@ def mean(call: Call) -> Step:
     if any(d % x.sq.dim() == 0 for d in dims):
         raise UnsupportedError("a mean over examples")
     count = math.prod(x.sq.shape[d] for d in dims)
-    return averaged(call, call.ref("self"), _Plain(lambda v: call.applied("self", v)), count)
+    return averaged(call, call.ref("self"), _Average(lambda v: call.applied("self", v), channelwise=False), count)
 
 
-def averaged(call: Call, ref: Ref, function: _Plain, count: float) -> Step:
+def averaged(call: Call, ref: Ref, function: _Average, count: float) -> Step:
     """y = the mean of `count` entries, with `function` the operation itself."""
     x = call.at(ref)
     if not call.kernel:
@@ -83,17 +80,9 @@ def averaged(call: Call, ref: Ref, function: _Plain, count: float) -> Step:
         def uniform_back(g: Gradient) -> Gradient:
             return Gradient((average(g.sq) * ratio / count).expand(x.sq.shape))
 
-        out = replace(
-            x,
-            sq=(average(x.sq) / count).expand(shape),
-            mean=0.0,
-            site_correlation=0.0,
-            example_correlation=0.0,
-            before=None,
-        )
-        return Step(
-            replace(out, positions=max(x.positions * math.prod(shape) // x.sq.numel(), 1)), ((ref, uniform_back),)
-        )
+        out = x.independent((average(x.sq) / count).expand(shape))
+        positions = max(x.positions * math.prod(shape) // x.sq.numel(), 1)
+        return Step(replace(out, positions=positions), ((ref, uniform_back),))
     coherent = function(compactly(torch.sqrt, x.sq)).square()  # what entries that are all equal would give
     sq = (1 - x.site_correlation) * function(x.sq) / count + x.site_correlation * coherent
     size, whole = float(average(sq.detach())), float(average(coherent.detach()))
@@ -108,16 +97,7 @@ def averaged(call: Call, ref: Ref, function: _Plain, count: float) -> Step:
         within = (count - 1) / max(x.positions - 1, 1)  # pairs of positions that go into the same mean
         return Gradient(sq, min(within + (1 - within) * g.site_correlation, 1.0), g.example_correlation)
 
-    out = replace(
-        x,
-        sq=sq,
-        mean=min(x.mean * share, 1.0),
-        site_correlation=min(x.site_correlation * share, 1.0),
-        example_correlation=min(x.example_correlation * share, 1.0),
-        positions=positions,
-        before=None,
-    )
-    return Step(out, ((ref, back),))
+    return Step(replace(x.weakened(sq, share), positions=positions), ((ref, back),))
 
 
 def max_pool(call: Call) -> Step:
@@ -138,7 +118,7 @@ def max_pool(call: Call) -> Step:
     count = _entries(call.arguments["kernel_size"], len(shape) - 2)
     correlation = max(before.site_correlation, before.mean)
     growth, together, steeper = respond_of_largest(phi, before.mean, correlation, count)
-    pooled = _Channelwise(_average_over_windows(call, len(shape) - 2))
+    pooled = _Average(_average_over_windows(call, len(shape) - 2))
 
     def back(g: Gradient) -> Gradient:
         # The largest entry is more often than others on the steep side of the nonlinearity below.
@@ -168,16 +148,12 @@ def _average_over_windows(call: Call, dimensions: int) -> Callable[[Tensor], Ten
     if window.get("dilation") not in (None, 1, (1,), (1, 1), (1, 1, 1)):
         raise UnsupportedError("dilated max pooling")
     pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[dimensions]
-    kernel = _listed(window["kernel_size"])
-    stride = _listed(window.get("stride") or window["kernel_size"])
-    padding = _listed(window.get("padding") or 0)
+    kernel = listed(window["kernel_size"])
+    stride = listed(window.get("stride") or window["kernel_size"])
+    padding = listed(window.get("padding") or 0)
 
     def averages(values: Tensor) -> Tensor:
         found: Tensor = pool(values, kernel, stride, padding, bool(window.get("ceil_mode")), False)
         return found
 
     return averages
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

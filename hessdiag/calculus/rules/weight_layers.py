@@ -16,33 +16,30 @@ from hessdiag.calculus.rules.reshaping import output_shape
 
 def linear(call: Call) -> Step:
     """E[y²] = n E[W²] E[x²], E[Δx²] = n' E[W²] E[Δy²]."""
-    x, w = call.activation("input"), call.activation("weight")
-    n_out, n_in = w.sq.shape
-    return _matrix(call, call.ref("input"), x, call.ref("weight"), n_in, n_out, call.optional("bias"))
+    if not call.activation("weight").parameter:
+        raise UnsupportedError("its weight is computed from activations")
+    return _product(call, "input", "weight", call.optional("bias"), outputs=0)
 
 
 def addmm(call: Call) -> Step:
     """y = b + x W, as in transformers' Conv1D, whose weight is (inputs, outputs)."""
-    x, w = call.activation("mat1"), call.activation("mat2")
-    if not w.parameter:
-        raise UnsupportedError("a product of two activations")
-    return _matrix(call, call.ref("mat1"), x, call.ref("mat2"), w.sq.shape[0], w.sq.shape[1], call.activation("self"))
+    return _product(call, "mat1", "mat2", call.activation("self"))
 
 
 def matmul(call: Call) -> Step:
     """A product with a weight matrix."""
-    left = "self"
     right = "mat2" if "mat2" in call.arguments else "other"
-    x, w = call.activation(left), call.activation(right)
-    if not w.parameter or w.sq.dim() != 2 or x.parameter:
+    if call.activation(right).sq.dim() != 2 or call.activation("self").parameter:
         raise UnsupportedError("a product of two activations")
-    return _matrix(call, call.ref(left), x, call.ref(right), w.sq.shape[0], w.sq.shape[1], None)
+    return _product(call, "self", right, None)
 
 
-def _matrix(call: Call, ref: Ref, x: Activation, weight: Ref, n_in: int, n_out: int, bias: Activation | None) -> Step:
-    w = call.at(weight)
+def _product(call: Call, left: str, right: str, bias: Activation | None, outputs: int = 1) -> Step:
+    """The product of an activation and a weight matrix whose dimension `outputs` is that of the result."""
+    ref, x, w = call.ref(left), call.activation(left), call.activation(right)
     if not w.parameter:
-        raise UnsupportedError("its weight is computed from activations")
+        raise UnsupportedError("a product of two activations")
+    n_out = w.sq.shape[outputs]
     w_sq = average(w.sq)
     shape = (*x.sq.shape[:-1], n_out)
     total = _summed(x.sq, -1)  # (B, ..., 1)
