@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from hessdiag.data.outputs import Outputs, read_outputs
 from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of
 from hessdiag.network.graph_cuts import LEAST, cut
 from hessdiag.network.layers import CONVOLUTIONS, is_linear
-from hessdiag.network.trace import Trace, trace, writes_outputs
+from hessdiag.network.trace import LayerCall, Trace, trace, writes_outputs
 
 SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory together
 
@@ -44,14 +43,20 @@ class LayerShape:
 
     def __add__(self, other: LayerShape) -> LayerShape:
         """Both calls of a layer that is called twice."""
-        return LayerShape(
-            self.inputs + other.inputs,
-            self.outputs + other.outputs,
-            self.sites_in + other.sites_in,
-            self.sites + other.sites,
-            self.patches + other.patches,
-            self.forward_macs + other.forward_macs,
-            self.channels_in,
+        summed = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        return LayerShape(**summed | {"channels_in": self.channels_in})
+
+    @classmethod
+    def of(cls, module: nn.Module, call: LayerCall, examples: int) -> LayerShape:
+        """Of one call on some examples."""
+        reads, writes = call.x.numel() // examples, math.prod(call.output_shape) // examples
+        channels_in, channels = _channels(module, call.x.shape), _channels(module, call.output_shape)
+        patch, groups = channels_in if is_linear(module) else 1, 1
+        if isinstance(module, CONVOLUTIONS):
+            patch, groups = module.in_channels * math.prod(module.kernel_size), module.groups
+        sites = writes // max(channels, 1)
+        return cls(
+            reads, writes, reads // max(channels_in, 1), sites, patch * sites, writes * patch // groups, channels_in
         )
 
 
@@ -159,53 +164,66 @@ def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> N
 
 def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
     """Run examples forward, once where no embedding asks for more, and note what every layer reads and writes."""
-    with _noting_order(model, owners_of(blocks)) as order, _noting_returned(model) as returned:
-        watched = _Watched.of(model, few, blocks)
-    outputs = read_outputs(returned[-1], size=few.size, which=few.output)
-    return DryRun(replace(outputs, y=outputs.y.detach()), _shape_of(model, few, blocks, watched, order))
-
-
-def _shape_of(
-    model: nn.Module, few: Batch, blocks: Sequence[Block], watched: _Watched, order: Sequence[str]
-) -> NetworkShape:
-    seen = watched.seen
+    order: list[str] = []
+    returned: list[Any] = []  # the last one is that of the whole model, where it calls itself
+    handles = [
+        model.get_submodule(owner).register_forward_pre_hook(lambda *_, owner=owner: order.append(owner))
+        for owner in owners_of(blocks)
+    ]
+    handles.append(model.register_forward_hook(lambda module, args, output: returned.append(output)))
+    try:
+        seen, unread, in_common = _trace(model, few, blocks)
+    finally:
+        for handle in handles:
+            handle.remove()
     layers: dict[str, LayerShape] = {}
-    looked_up = 0
     for call in seen.calls:
-        if call.input_edge is None:
-            looked_up += math.prod(call.output_shape) // few.size
-            continue
-        module = model.get_submodule(call.owner)
-        reads, writes = call.x.numel() // few.size, math.prod(call.output_shape) // few.size
-        channels_in, channels = _channels(module, call.x.shape), _channels(module, call.output_shape)
-        patch = 1
-        if is_linear(module):
-            patch = channels_in
-        elif isinstance(module, CONVOLUTIONS):
-            patch = module.in_channels * math.prod(module.kernel_size)
-        sites = writes // max(channels, 1)
-        groups = module.groups if isinstance(module, CONVOLUTIONS) else 1
-        macs = writes * patch // groups
-        new = LayerShape(reads, writes, reads // max(channels_in, 1), sites, patch * sites, macs, channels_in)
-        old = layers.get(call.owner)
-        layers[call.owner] = new if old is None else old + new
+        if call.input_edge is not None:
+            new = LayerShape.of(model.get_submodule(call.owner), call, few.size)
+            layers[call.owner] = layers[call.owner] + new if call.owner in layers else new
     writing = [call.output_shape for call in seen.calls if writes_outputs(seen.y, call.output_edge)]
-    returned = sum(math.prod(shape) // few.size for shape in writing)
-    dense = sum(block.numel for block in blocks if not block.structured or block.name in watched.unread)
-    return NetworkShape(
+    shape = NetworkShape(
         layers,
-        math.prod(seen.y.shape[1:]),
-        seen.y.element_size(),
-        tuple(dict.fromkeys(order)),
-        dense,
-        looked_up,
-        watched.unread,
-        watched.in_common,
-        returned,
-        sum(parameter.nbytes for parameter in model.parameters()),
-        sum(math.prod(shape[:-1]) // few.size for shape in writing),
-        _stretch(model, blocks, seen, few.size),
+        outputs=math.prod(seen.y.shape[1:]),
+        element_size=seen.y.element_size(),
+        order=tuple(dict.fromkeys(order)),
+        dense=sum(block.numel for block in blocks if not block.structured or block.name in unread),
+        looked_up=sum(math.prod(call.output_shape) // few.size for call in seen.calls if call.input_edge is None),
+        unread=unread,
+        in_common=in_common,
+        returned=sum(math.prod(shape) // few.size for shape in writing),
+        positions=sum(math.prod(shape[:-1]) // few.size for shape in writing),
+        parameters=sum(parameter.nbytes for parameter in model.parameters()),
+        stretch=_stretch(model, blocks, seen, few.size),
     )
+    outputs = read_outputs(returned[-1], size=few.size, which=few.output)
+    return DryRun(replace(outputs, y=outputs.y.detach()), shape)
+
+
+def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace, frozenset[str], frozenset[str]]:
+    """A traced pass of a few examples, and how embeddings are read: `unread` and `in_common` of `NetworkShape`.
+
+    What an embedding writes for all examples together is written for each of them as long as it is traced. A model that
+    cannot take that is traced without embeddings.
+    """
+    ruled = [block for block in blocks if block.structured]
+    lookups = [block for block in ruled if block.looked_up]
+    others = owners_of(block for block in ruled if not block.looked_up)
+    if not lookups:
+        return trace(model, few, others), frozenset(), frozenset()
+    in_common = looked_up_in_common(lookups)
+    for _ in range(2):
+        try:
+            seen = trace(model, few, owners_of(ruled), in_common=in_common)
+        except Exception:
+            break
+        strange = [call for call in seen.calls if call.input_edge is None and len(call.x) != few.size]
+        rows = {call.owner for call in strange if call.x.dim() == 1}
+        if not rows or in_common:
+            owners = {call.owner for call in strange}
+            return seen, frozenset(block.name for block in lookups if owners & {*block.owners}), in_common
+        in_common = frozenset(rows)
+    return trace(model, few, others), frozenset(block.name for block in lookups), frozenset()
 
 
 def _stretch(model: nn.Module, blocks: Sequence[Block], seen: Trace, examples: int) -> int:
@@ -218,67 +236,6 @@ def _stretch(model: nn.Module, blocks: Sequence[Block], seen: Trace, examples: i
     sizes = [math.prod(call.output_shape) // examples for call in calls] + [0] * len(leaves)
     found = cut(seen.y, [*(call.output_edge for call in calls), *leaves], sizes)
     return max(sum(sizes[place] for place in stretch.places) for stretch in found)
-
-
-@dataclass(frozen=True)
-class _Watched:
-    """A watched pass of a few examples, and how embeddings are read: see `NetworkShape`."""
-
-    seen: Trace
-    unread: frozenset[str] = frozenset()
-    in_common: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, model: nn.Module, few: Batch, blocks: Sequence[Block]) -> _Watched:
-        """What an embedding writes for all examples together is written for each of them as long as they are watched.
-
-        A model that cannot take that is watched without embeddings.
-        """
-        ruled = [block for block in blocks if block.structured]
-        lookups = [block for block in ruled if block.looked_up]
-        others = owners_of(block for block in ruled if not block.looked_up)
-        if not lookups:
-            return cls(trace(model, few, others))
-        in_common = looked_up_in_common(lookups)
-        for _ in range(2):
-            try:
-                seen = trace(model, few, owners_of(ruled), in_common=in_common)
-            except Exception:
-                break
-            strange = [call for call in seen.calls if call.input_edge is None and len(call.x) != few.size]
-            rows = {call.owner for call in strange if call.x.dim() == 1}
-            if not rows or in_common:
-                owners = {call.owner for call in strange}
-                return cls(seen, frozenset(block.name for block in lookups if owners & {*block.owners}), in_common)
-            in_common = frozenset(rows)
-        return cls(trace(model, few, others), frozenset(block.name for block in lookups))
-
-
-@contextmanager
-def _noting_order(model: nn.Module, owners: Sequence[str]) -> Iterator[list[str]]:
-    """Collect the paths of modules as they are called."""
-    order: list[str] = []
-
-    def note(owner: str) -> Callable[..., None]:
-        return lambda *_: order.append(owner)
-
-    handles = [model.get_submodule(owner).register_forward_pre_hook(note(owner)) for owner in owners]
-    try:
-        yield order
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _noting_returned(model: nn.Module) -> Iterator[list[Any]]:
-    """Collect what the model returns; the last one is that of the whole model, where it calls itself."""
-    returned: list[Any] = []
-    handle = model.register_forward_hook(lambda module, args, output: returned.append(output))
-    try:
-        yield returned
-    finally:
-        handle.remove()
 
 
 def _channels(module: nn.Module, shape: torch.Size) -> int:

@@ -64,8 +64,8 @@ def test_a_parameter_of_one_entry_is_a_scalar(make) -> None:
 def test_a_scalar_of_the_model_itself() -> None:
     model = nn.Sequential(nn.Linear(2, 2))
     model.register_parameter("gain", nn.Parameter(torch.ones(1, 1)))
-    assert blocks_of(model)["gain"].shape == (1, 1)
-    assert blocks_of(model)["gain"].owners == ("",)
+    gain = blocks_of(model)["gain"]
+    assert (gain.shape, gain.owners) == ((1, 1), ("",))
 
 
 @pytest.mark.parametrize(
@@ -157,24 +157,27 @@ def test_recurrent_weights_and_biases_are_blocks() -> None:
 
 @pytest.mark.parametrize(
     ("other", "structured"),
-    [(nn.Linear(3, 5, bias=False), True), (nn.Embedding(5, 3), True), (nn.Bilinear(3, 1, 5, bias=False), False)],
-    ids=["head", "embedding", "no rule"],
+    [
+        (None, True),
+        (nn.Linear(3, 5, bias=False), True),
+        (nn.Embedding(5, 3), True),
+        (nn.Bilinear(3, 1, 5, bias=False), False),
+    ],
+    ids=["alone", "head", "embedding", "no rule"],
 )
-def test_a_weight_tied_to_an_embedding_is_one_block(other: nn.Module, structured: bool) -> None:
-    model = nn.Sequential(nn.Embedding(5, 3), other)
-    model[1].weight = model[0].weight
+def test_an_embedding_has_no_gamma_and_is_one_block_with_what_is_tied_to_it(
+    other: nn.Module | None, structured: bool
+) -> None:
+    model = nn.Sequential(nn.Embedding(5, 3))
+    if other is not None:
+        other.weight = model[0].weight
+        model.append(other)
     (block,) = blocks_of(model).values()
-    assert block.owners == ("0", "1")
+    assert block.owners == tuple(map(str, range(len(model))))
+    assert (block.kind, block.fan_in, block.fan_out, block.kernel) == ("weight", 3, 5, ())
     assert block.looked_up
     assert not block.multiplies
     assert block.structured == structured
-
-
-def test_an_embedding_has_a_rule_and_no_gamma() -> None:
-    (block,) = blocks_of(nn.Embedding(5, 3)).values()
-    assert (block.kind, block.fan_in, block.fan_out, block.kernel) == ("weight", 3, 5, ())
-    assert block.structured
-    assert not block.multiplies
 
 
 class EveryKind(nn.Module):

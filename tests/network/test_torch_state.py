@@ -6,6 +6,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -74,11 +75,8 @@ def thread_state() -> dict[str, Any]:
 
 
 def in_another_thread(call: Callable[[], Any]) -> Any:
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(call()))
-    thread.start()
-    thread.join()
-    return found[0]
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()
 
 
 def test_the_process_is_as_before_during_and_after_a_diagnosis() -> None:
@@ -105,20 +103,10 @@ def test_two_threads_that_measure_at_once_leave_everything_as_it_was() -> None:
     alone = [hessdiag.diagnose(model, x) for model, x in models]
     before = process_state()
     kept = [state_of(model, x) for model, x in models]
-    wrong: list[Any] = []
-
-    def measure(order: list[int]) -> None:
-        try:
-            wrong.extend(k for k in order if hessdiag.diagnose(*models[k]) != alone[k])
-        except BaseException as error:  # of another thread
-            wrong.append(repr(error))
-
-    threads = [threading.Thread(target=measure, args=(order,)) for order in ([0, 2] * 5, [1, 3] * 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, wrong[:3]
+    with ThreadPoolExecutor(2) as threads:
+        measure = lambda order: [k for k in order if hessdiag.diagnose(*models[k]) != alone[k]]  # noqa: E731
+        wrong = [*threads.map(measure, ([0, 2] * 5, [1, 3] * 5))]
+    assert wrong == [[], []]
     assert not changed(before, process_state())
     assert SLOW_VMAP not in warnings.filters
     assert all(state_of(model, x) == one for (model, x), one in zip(models, kept, strict=True))
