@@ -14,7 +14,7 @@ import hessdiag
 
 PACKAGE = Path(hessdiag.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MAX_FILES, MAX_LINES = 130, 22_800
+MAX_FILES, MAX_LINES = 130, 21_900
 MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 60  # without the docstring
 

@@ -46,7 +46,7 @@ def test_the_citation_has_no_placeholder() -> None:
 
 def test_what_is_installed_for_the_tests_is_pinned() -> None:
     listed = PROJECT["dependencies"] + [
-        each for extra in ("test", "dev", "docs", "hf", "data") for each in PROJECT["optional-dependencies"][extra]
+        each for extra in ("test", "dev", "docs", "hf") for each in PROJECT["optional-dependencies"][extra]
     ]
     names = {re.split(r"[>=<\[]", each)[0] for each in listed} - {"hessdiag"}
     assert names - PINS.keys() - {"pillow"} == set()

@@ -103,7 +103,7 @@ def equal_parts(variance: Array, fourth: Array) -> Array:
 def widening(dof: Array | float) -> Array:
     """Student's 97.5 % quantile over the normal one: an error so much wider makes ± 1.96 of it a 95 % interval.
 
-    >>> widening(np.array([math.inf, 10.0])).round(3)
+    >>> widening(np.array([np.inf, 10.0])).round(3)
     array([1.   , 1.137])
     """
     degrees = np.maximum(dof, 0.5)
