@@ -18,6 +18,7 @@ from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
+from tests.kinds import Cube
 from tests.networks import Multiplier
 
 
@@ -674,20 +675,6 @@ for name, before, after, reshape in [
 # Functions of the tensor alone.
 
 
-class Cubed(torch.autograd.Function):
-    """x³, without rules for vmap or forward mode."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return 3 * x**2 * gradient
-
-
 PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "tanh": torch.tanh,
@@ -702,7 +689,7 @@ PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "spectrum": lambda h: torch.fft.rfft(h, dim=-1).abs().square(),
     "flip_features": lambda h: h.flip(-1),
     "leading_one": lambda h: h.unsqueeze(0).sin().squeeze(0),
-    "own_function": Cubed.apply,
+    "own_function": Cube.apply,
     "much_larger": lambda h: 1e5 * h,
     "much_smaller": lambda h: 1e-5 * h,
 }
