@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
-from itertools import cycle, islice
+from itertools import cycle, islice, repeat
 from statistics import median
 from typing import Any
 
@@ -105,16 +105,16 @@ def learning_rates(
     batches = [replace(each, output=output) for each in islice(batches_of(inputs, targets), 2 * steps)]
     with preserve_state(model, seed=seed):
         resolved = _resolve(model, batches, loss, settings)
-        walk = Walk.of(model, resolved, batches[0], seed=seed)
-        pairs = BatchPairs(batches, batch_size)
+        walk = Walk(model, resolved, batches[0], seed=seed)
+        examples = next(pairs_of(batches, batch_size, seed=seed))[0].size
         with showing(progress, title=f"stepping {type(model).__name__}", total=steps):
-            walked = list(walk.steps(pairs.draw(steps, seed=seed)))
+            walked = list(walk.steps(islice(pairs_of(batches, batch_size, seed=seed), steps)))
     return LearningRates(
-        rates={optimizer: _rate(optimizer, walked, pairs.examples) for optimizer in optimizers},
+        rates={optimizer: _rate(optimizer, walked, examples) for optimizer in optimizers},
         model=type(model).__name__,
         loss=resolved.name,
-        batch_size=pairs.examples,
-        fresh=pairs.fresh,
+        batch_size=examples,
+        fresh=are_fresh(batches, batch_size),
         seed=seed,
         device=device.type,
         dtype=str(dtype).removeprefix("torch."),
@@ -143,10 +143,10 @@ def _resolve(model: nn.Module, batches: Sequence[Batch], loss: str | LossFunctio
     return resolved
 
 
-def _rate(optimizer: str, walked: Sequence[VirtualStep], examples: int) -> LearningRate:
+def _rate(optimizer: str, walked: Sequence[tuple[Along, Along]], examples: int) -> LearningRate:
     """The optimiser's rate, from what was measured before each step."""
     factor = FACTORS[optimizer]
-    along = [step.adam if optimizer == "adam" else step.gradient for step in walked]
+    along = [adam if optimizer == "adam" else gradient for gradient, adam in walked]
     rate, stderr = best_constant_rate(along)
     falls = rate > 0
     return LearningRate(
@@ -157,54 +157,28 @@ def _rate(optimizer: str, walked: Sequence[VirtualStep], examples: int) -> Learn
     )
 
 
-@dataclass(frozen=True)
-class BatchPairs:
-    """Where pairs of batches come from.
+def are_fresh(batches: Sequence[Batch], batch_size: int) -> bool:
+    """Whether there are enough examples that the batches of a pair share none."""
+    return (len(batches) if len(batches) > 1 else batches[0].size // batch_size) >= MIN_BATCHES
 
-    Attributes:
-        batches: several are taken whole and in turn, over again where they are too few; of a single one, random
-            examples are drawn. Where all of them together are less than `MIN_BATCHES` batches, both batches of a pair
-            are all examples.
-        batch_size: examples that are drawn of a single batch.
+
+def pairs_of(batches: Sequence[Batch], batch_size: int, *, seed: int) -> Iterator[tuple[Batch, Batch]]:
+    """Pairs of batches without end: several are taken in turn, of a single one random examples are drawn.
+
+    Where there are too few of them, both batches of a pair are all examples.
     """
-
-    batches: Sequence[Batch]
-    batch_size: int
-
-    @property
-    def fresh(self) -> bool:
-        """Whether the batches of a pair share no example."""
-        if len(self.batches) > 1:
-            return len(self.batches) >= MIN_BATCHES
-        return self.batches[0].size >= MIN_BATCHES * self.batch_size
-
-    @property
-    def examples(self) -> int:
-        """How many examples a batch of a pair has."""
-        if not self.fresh:
-            return sum(batch.size for batch in self.batches)
-        return self.batches[0].size if len(self.batches) > 1 else self.batch_size
-
-    def draw(self, count: int, *, seed: int) -> Iterator[tuple[Batch, Batch]]:
-        """`count` pairs, in an order that follows from the seed."""
-        if not self.fresh:
-            whole = Batch.concatenate(self.batches)
-            yield from ((whole, whole) for _ in range(count))
-        elif len(self.batches) > 1:
-            turns = cycle(self.batches)
-            yield from ((next(turns), next(turns)) for _ in range(count))
-        else:
-            yield from self._drawn(count, seed)
-
-    def _drawn(self, count: int, seed: int) -> Iterator[tuple[Batch, Batch]]:
-        (whole,), size = self.batches, self.batch_size
-        generator = stream(seed, "examples of virtual steps")
-        order: list[int] = []
-        for _ in range(count):
-            if len(order) < 2 * size:
-                order = torch.randperm(whole.size, generator=generator).tolist()
-            chosen, order = order[: 2 * size], order[2 * size :]
-            yield whole.select(chosen[:size]), whole.select(chosen[size:])
+    if not are_fresh(batches, batch_size):
+        whole = Batch.concatenate(batches)
+        yield from repeat((whole, whole))
+    if len(batches) > 1:
+        turns = cycle(batches)
+        yield from zip(turns, turns, strict=False)
+    (whole,), generator = batches, stream(seed, "examples of virtual steps")
+    count = whole.size // (2 * batch_size)
+    while True:
+        order = torch.randperm(whole.size, generator=generator)[: 2 * batch_size * count]
+        for first, second in order.reshape(count, 2, batch_size).tolist():
+            yield whole.select(first), whole.select(second)
 
 
 class AdamDirection:
@@ -212,22 +186,19 @@ class AdamDirection:
 
     def __init__(self) -> None:
         self._steps = 0
-        self._first: Values = {}
-        self._second: Values = {}
+        self._moments: tuple[dict[str, Tensor], ...] = ({}, {})  # of g and of g²
 
     def __call__(self, gradient: Values) -> Values:
         """Return the direction of the next step, W ← W − rate · u, after a batch with this gradient."""
         self._steps += 1
-        self._first = _averaged(self._first, gradient, BETAS[0])
-        self._second = _averaged(self._second, {n: g.square() for n, g in gradient.items()}, BETAS[1])
-        first, second = (1 - beta**self._steps for beta in BETAS)
-        return {n: (m / first) / ((self._second[n] / second).sqrt() + EPSILON) for n, m in self._first.items()}
-
-
-def _averaged(before: Values, now: Values, beta: float) -> Values:
-    if not before:
-        return {name: (1 - beta) * value for name, value in now.items()}
-    return {name: torch.lerp(value, before[name], beta) for name, value in now.items()}
+        u = {}
+        for name, g in gradient.items():
+            means = []
+            for moments, beta, value in zip(self._moments, BETAS, (g, g.square()), strict=True):
+                moments[name] = beta * moments.get(name, torch.zeros_like(g)) + (1 - beta) * value
+                means.append(moments[name] / (1 - beta**self._steps))
+            u[name] = means[0] / (means[1].sqrt() + EPSILON)
+        return u
 
 
 @dataclass(frozen=True)
@@ -248,62 +219,40 @@ class Along:
         return self.slope / self.curvature if self.curvature > 0 else math.nan
 
 
-@dataclass(frozen=True)
-class VirtualStep:
-    """What was measured before one step: along the gradient of a batch, and along Adam's direction."""
-
-    gradient: Along
-    adam: Along
-
-
-@dataclass(frozen=True)
 class Walk:
     """Steps on copies of a model's trainable parameters; the model itself stays as it is.
 
-    Attributes:
-        network: the model as a function of them.
+    Args:
+        model: whose weights are the start.
         loss: what falls.
-        start: the weights as they are.
-        forward_mode: whether derivatives along u are right in forward mode.
+        batch: any that the model reads.
         seed: of what the model draws.
     """
 
-    network: FunctionalModel
-    loss: Loss
-    start: Values
-    forward_mode: bool
-    seed: int
-
-    @classmethod
-    def of(cls, model: nn.Module, loss: Loss, batch: Batch, *, seed: int) -> Walk:
-        """Start at the model's weights; `batch` is any that it reads.
-
-        Forward mode is left out where it does not agree with reverse mode: it differentiates what a model computes
-        under `torch.no_grad()`.
-        """
-        start = {
+    def __init__(self, model: nn.Module, loss: Loss, batch: Batch, *, seed: int) -> None:
+        self.network, self.loss, self.seed = FunctionalModel(model), loss, seed
+        self.start: Values = {
             name: parameter.detach()
             for name, parameter in model.named_parameters()
             if parameter.requires_grad and parameter.is_floating_point()
         }
-        walk = cls(FunctionalModel(model), loss, start, True, seed)
-        few = batch.narrow(0, COMPARED)
-        u = {name: torch.ones_like(value) for name, value in start.items()}
-        one, other = (walk._pushed(start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))
-        alike = bool((one - other).norm() <= SAME.get(one.dtype, 1e-3) * other.norm())
-        return cls(walk.network, loss, start, alike, seed)
+        # Forward mode differentiates what a model computes under `torch.no_grad()`; reverse mode does not.
+        few, u = batch.narrow(0, COMPARED), {name: torch.ones_like(value) for name, value in self.start.items()}
+        one, other = (self._pushed(self.start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))
+        self.forward_mode = bool((one - other).norm() <= SAME.get(one.dtype, 1e-3) * other.norm())
 
-    def steps(self, pairs: Iterator[tuple[Batch, Batch]]) -> Iterator[VirtualStep]:
-        """Walk as far as there are pairs: a batch that the directions are of, one that measures along them."""
+    def steps(self, pairs: Iterable[tuple[Batch, Batch]]) -> Iterator[tuple[Along, Along]]:
+        """Measure along the gradient of the first batch of each pair, and along Adam's direction, on the second."""
         at, adam = self.start, AdamDirection()
         for number, (stepped, measured) in enumerate(pairs):
             gradient = self._gradient(at, stepped, 2 * number)
             u = adam(gradient)
-            step = VirtualStep(*(self._along(at, each, measured, 2 * number + 1) for each in (gradient, u)))
+            along = self._along(at, gradient, measured, 2 * number + 1)
+            along_adam = self._along(at, u, measured, 2 * number + 1)
             advance("virtual steps")
-            yield step
-            if math.isfinite(step.adam.rate) and step.adam.rate > 0:
-                at = {name: value - SHARE * step.adam.rate * u[name] for name, value in at.items()}
+            yield along, along_adam
+            if math.isfinite(along_adam.rate) and along_adam.rate > 0:
+                at = {name: value - SHARE * along_adam.rate * u[name] for name, value in at.items()}
 
     def _along(self, at: Values, u: Values, batch: Batch, number: int) -> Along:
         """Slope and curvature along u, of the outputs' own slope and curvature along J u."""
@@ -347,10 +296,10 @@ def best_constant_rate(steps: Sequence[Along]) -> tuple[float, float]:
     """
     most = MAX_CURVATURE * median(each.curvature for each in steps)
     shares = [most / each.curvature if each.curvature > most > 0 else 1.0 for each in steps]
-    slope = sum(share * each.slope for share, each in zip(shares, steps, strict=True))
-    curvature = sum(share * each.curvature for share, each in zip(shares, steps, strict=True))
-    if not curvature > 0:
+    slopes = [share * each.slope for share, each in zip(shares, steps, strict=True)]
+    curvatures = [share * each.curvature for share, each in zip(shares, steps, strict=True)]
+    if not sum(curvatures) > 0:
         return math.nan, math.nan
-    rate, count = slope / curvature, len(steps)
-    left = sum((share * (each.slope - rate * each.curvature)) ** 2 for share, each in zip(shares, steps, strict=True))
-    return rate, math.sqrt(left * count / (count - 1)) / curvature if count > 1 else math.nan
+    rate, count = sum(slopes) / sum(curvatures), len(steps)
+    left = sum((slope - rate * curvature) ** 2 for slope, curvature in zip(slopes, curvatures, strict=True))
+    return rate, math.sqrt(left * count / (count - 1)) / sum(curvatures) if count > 1 else math.nan

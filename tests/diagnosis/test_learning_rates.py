@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,11 @@ from hessdiag.diagnosis.learning_rates import (
     SHARE,
     AdamDirection,
     Along,
-    BatchPairs,
     Values,
     Walk,
+    are_fresh,
     best_constant_rate,
+    pairs_of,
 )
 from tests.oracles import ggn_blocks
 from tests.unchanged import unchanged
@@ -39,29 +41,30 @@ def numbers(batch: Batch) -> list[int]:
     return [int(value) for value in batch.args[0].flatten()]
 
 
+def drawn(batches: list[Batch], batch_size: int, count: int) -> list[tuple[list[int], list[int]]]:
+    return [(numbers(a), numbers(b)) for a, b in islice(pairs_of(batches, batch_size, seed=0), count)]
+
+
 def test_a_single_batch_is_drawn_from_without_repeats_until_it_ends() -> None:
-    pairs = BatchPairs([numbered(20)], batch_size=2)
-    drawn = [numbers(first) + numbers(second) for first, second in pairs.draw(10, seed=0)]
-    assert (pairs.fresh, pairs.examples) == (True, 2)
-    assert all(len(pair) == len(set(pair)) == 4 for pair in drawn)
-    for turn in (drawn[:5], drawn[5:]):
-        assert sorted(number for pair in turn for number in pair) == list(range(20))
-    assert drawn[:5] != drawn[5:]
+    assert are_fresh([numbered(20)], 2)
+    pairs = [first + second for first, second in drawn([numbered(23)], 2, 10)]
+    assert all(len(pair) == len(set(pair)) == 4 for pair in pairs)
+    for turn in (pairs[:5], pairs[5:]):
+        assert len({number for pair in turn for number in pair}) == 20
+    assert pairs[:5] != pairs[5:]
 
 
 def test_several_batches_take_turns() -> None:
-    pairs = BatchPairs([numbered(2, 10 * i) for i in range(MIN_BATCHES + 1)], batch_size=128)
-    assert (pairs.fresh, pairs.examples) == (True, 2)
-    drawn = [(numbers(a)[0], numbers(b)[0]) for a, b in pairs.draw(6, seed=0)]
-    assert drawn == [(0, 10), (20, 30), (40, 50), (60, 70), (80, 0), (10, 20)]
+    batches = [numbered(2, 10 * i) for i in range(MIN_BATCHES + 1)]
+    assert are_fresh(batches, 128)
+    firsts = [(a[0], b[0]) for a, b in drawn(batches, 128, 6)]
+    assert firsts == [(0, 10), (20, 30), (40, 50), (60, 70), (80, 0), (10, 20)]
 
 
 def test_few_examples_are_all_taken_for_both() -> None:
-    single = BatchPairs([numbered(15)], batch_size=2)
-    several = BatchPairs([numbered(2, 2 * i) for i in range(MIN_BATCHES - 1)], batch_size=2)
-    for pairs, size in ((single, 15), (several, 14)):
-        assert (pairs.fresh, pairs.examples) == (False, size)
-        assert [(numbers(a), numbers(b)) for a, b in pairs.draw(2, seed=0)] == [(list(range(size)),) * 2] * 2
+    for batches, size in (([numbered(15)], 15), ([numbered(2, 2 * i) for i in range(MIN_BATCHES - 1)], 14)):
+        assert not are_fresh(batches, 2)
+        assert drawn(batches, 2, 2) == [(list(range(size)),) * 2] * 2
 
 
 def test_torchs_own_updates_step_by_step() -> None:
@@ -128,30 +131,30 @@ def along_by_hand(model: nn.Module, at: Values, u: Values, batch: Batch) -> tupl
 def test_every_step_by_hand(kind: str) -> None:
     model, twin = network(kind), network(kind)
     pairs = [(batch_of(2 * i), batch_of(2 * i + 1)) for i in range(3)]
-    walk = Walk.of(model, loss_for(twin, pairs[0][0]), pairs[0][0], seed=0)
+    walk = Walk(model, loss_for(twin, pairs[0][0]), pairs[0][0], seed=0)
     assert walk.forward_mode == (kind != "stopped")
     at: Values = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     adam = AdamDirection()
-    for found, (stepped, measured) in zip(walk.steps(iter(pairs)), pairs, strict=True):
+    for found, (stepped, measured) in zip(walk.steps(pairs), pairs, strict=True):
         gradient = gradient_at(twin, at, stepped)
         u = adam(gradient)
-        for along, direction in ((found.gradient, gradient), (found.adam, u)):
+        for along, direction in zip(found, (gradient, u), strict=True):
             expected = along_by_hand(twin, at, direction, measured)
             assert (along.slope, along.curvature) == pytest.approx(expected, rel=1e-10)
-        if found.adam.rate > 0:
-            at = {name: value - SHARE * found.adam.rate * u[name] for name, value in at.items()}
+        if found[1].rate > 0:
+            at = {name: value - SHARE * found[1].rate * u[name] for name, value in at.items()}
 
 
 def test_a_shared_parameter_moves_once() -> None:
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Tanh(), nn.Linear(3, 3, bias=False), nn.Linear(3, 4)).double()
     model[2].weight = model[0].weight
-    walk = Walk.of(model, loss_for(model, batch_of(0)), batch_of(0), seed=0)
+    walk = Walk(model, loss_for(model, batch_of(0)), batch_of(0), seed=0)
     assert list(walk.start) == ["0.weight", "3.weight", "3.bias"]
-    (step,) = walk.steps(iter([(batch_of(1), batch_of(2))]))
+    ((along, _),) = walk.steps([(batch_of(1), batch_of(2))])
     at = {name: parameter.detach() for name, parameter in model.named_parameters()}
     u = gradient_at(model, at, batch_of(1))
     expected = along_by_hand(model, at, u, batch_of(2))
-    assert (step.gradient.slope, step.gradient.curvature) == pytest.approx(expected, rel=1e-10)
+    assert (along.slope, along.curvature) == pytest.approx(expected, rel=1e-10)
 
 
 class Coin(nn.Module):
@@ -165,13 +168,13 @@ class Coin(nn.Module):
         return x * self.pair[int(torch.rand(()) < 0.5)]
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_what_is_drawn_is_the_same_for_slope_and_curvature(seed: int) -> None:
+def test_what_is_drawn_is_the_same_for_slope_and_curvature() -> None:
     """With another draw the curvature along the drawn entry's gradient would be 0."""
     batch = Batch.of(torch.ones(2, 1, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64))
     loss = resolve_loss("mse", y=batch.targets, targets=batch.targets, seed=0, reading=Reading(per="batch"))
-    (step,) = Walk.of(Coin(), loss, batch, seed=seed).steps(iter([(batch, batch)]))
-    assert (step.gradient.slope > 0) == (step.gradient.curvature > 0)
+    for seed in range(6):
+        ((along, _),) = Walk(Coin(), loss, batch, seed=seed).steps([(batch, batch)])
+        assert (along.slope > 0) == (along.curvature > 0)
 
 
 def test_the_best_constant_rate_is_lowest_on_all_quadratic_models_together() -> None:
