@@ -13,7 +13,7 @@ from statistics import median
 from zoo_networks import NETWORKS
 
 from hessdiag.calculus import PredictedVsMeasured, predict
-from hessdiag.diagnosis.random_setups import diagnose_random
+from hessdiag.diagnosis.random_setups import RandomTrials
 from hessdiag.loading.models import factory_source
 from hessdiag.loading.user_code import NamedFunction
 
@@ -24,9 +24,8 @@ errors = {"kernel": [], "paper": []}
 for name, (make, size) in NETWORKS.items():
     init = "" if "biases" in name else "fan-in"
     source = factory_source(NamedFunction("model", name, make), arguments={}, input_size=size)
-    reports = [
-        diagnose_random(source, init=init or "as built", batch_size=BATCH_SIZE, seed=seed) for seed in range(SETUPS)
-    ]
+    trials = RandomTrials.of(source, init=init or "as built", batch_size=BATCH_SIZE, setups=SETUPS, signals=True)
+    reports = trials.reports()
     line = f"{name:18}"
     for moments in ("kernel", "paper"):
         prediction = predict(make(), size, init=init or None, moments=moments, batch_size=BATCH_SIZE)

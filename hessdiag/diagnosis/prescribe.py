@@ -186,14 +186,29 @@ def prescribe(
     if not names:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:1])
         raise HessdiagError(f"no weight of {type(model).__name__} can be balanced ({reasons})")
-    level = _level(before, names, left_out)
+    blind = scale_invariant(before)  # what cannot be scaled but counts sets the level
+    level = geometric_mean([before[name].avg_sq_singular_value for name in left_out if name not in blind])
+    if math.isnan(level):
+        level = geometric_mean([before[name].avg_sq_singular_value for name in names])
     factors = {name: (before[name].avg_sq_singular_value / level) ** 0.25 for name in names}
     y = _outputs(scaled, few, before.seed)
     for name, factor in factors.items():
         rescale_weight(scaled, name, factor)
     after = diagnose(scaled, batches, **options)
     return Prescription(
-        blocks=tuple(_change_of(before, after, name, factor) for name, factor in factors.items()),
+        blocks=tuple(
+            WeightPrescription(
+                name=name,
+                shape=before[name].shape,
+                weight_factor=factor,
+                multiplier=1 / factor,
+                avg_sq_singular_value_before=before[name].avg_sq_singular_value,
+                avg_sq_singular_value=after[name].avg_sq_singular_value,
+                gamma_before=before[name].gamma,
+                gamma=after[name].gamma,
+            )
+            for name, factor in factors.items()
+        ),
         left_out=tuple(left_out.items()),
         model=before.model,
         loss=before.loss,
@@ -210,7 +225,7 @@ def prescribe(
 
 def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dict[str, str]:
     """Name the weights that are not balanced, and why; `scaled` computes the same as before."""
-    invariant = scale_invariant(report)
+    invariant, y = scale_invariant(report), _outputs(scaled, batch, seed)
     found = {}
     for block in report.weights:
         value = block.avg_sq_singular_value
@@ -224,49 +239,14 @@ def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dic
             found[block.name] = "its σ² is undefined"
         else:
             try:
-                rescale_weight(scaled, block.name, 2.0)
+                rescale_weight(scaled, block.name, 2.0)  # exact in binary: outputs stay the same to the last digit
             except HessdiagError as error:
                 found[block.name] = str(error).rpartition(":")[0]
-            else:
-                rescale_weight(scaled, block.name, 0.5)
-    names = [block.name for block in report.weights if block.name not in found]
-    passed_by = _used_elsewhere(scaled, names, batch, seed, _outputs(scaled, batch, seed))
-    found |= dict.fromkeys(passed_by, "the model reads it outside of the layer that holds it")
-    return {block.name: found[block.name] for block in report.weights if block.name in found}
-
-
-def _used_elsewhere(model: nn.Module, names: list[str], batch: Batch, seed: int, y: Tensor) -> list[str]:
-    """Name the weights for whose factor the multiplier does not make up, by bisection."""
-    for name in names:
-        rescale_weight(model, name, 2.0)  # exact in binary: the outputs stay the same to the last digit
-    change = _distance(_outputs(model, batch, seed), y)
-    for name in names:
-        rescale_weight(model, name, 0.5)
-    if change <= MAX_CHANGE:
-        return []
-    half = len(names) // 2
-    parts = (names[:half], names[half:]) if half else ()
-    return [name for part in parts for name in _used_elsewhere(model, part, batch, seed, y)] if half else names
-
-
-def _level(report: Report, names: list[str], left_out: Mapping[str, str]) -> float:
-    """Find the σ² to arrive at: the geometric mean of weights that cannot be scaled but count, else of the others."""
-    blind = scale_invariant(report)
-    level = geometric_mean([report[name].avg_sq_singular_value for name in left_out if name not in blind])
-    return geometric_mean([report[name].avg_sq_singular_value for name in names]) if math.isnan(level) else level
-
-
-def _change_of(before: Report, after: Report, name: str, factor: float) -> WeightPrescription:
-    return WeightPrescription(
-        name=name,
-        shape=before[name].shape,
-        weight_factor=factor,
-        multiplier=1 / factor,
-        avg_sq_singular_value_before=before[name].avg_sq_singular_value,
-        avg_sq_singular_value=after[name].avg_sq_singular_value,
-        gamma_before=before[name].gamma,
-        gamma=after[name].gamma,
-    )
+                continue
+            if _distance(_outputs(scaled, batch, seed), y) > MAX_CHANGE:
+                found[block.name] = "the model reads it outside of the layer that holds it"
+            rescale_weight(scaled, block.name, 0.5)
+    return found
 
 
 def _spread(report: Report, names: Iterable[str]) -> dict[str, float]:

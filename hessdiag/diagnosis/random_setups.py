@@ -28,6 +28,7 @@ from hessdiag.results.report import BlockReport, Report
 from hessdiag.results.setups import Setups
 
 CURVATURE_ALONE = {"signals": False}  # one trial is none to diagnose
+NETWORK: dict[str, Any] = {"input_size": None, "evaluate": False, "output": None}  # what `resolve_model` is told
 FIXED = ("targets", "seed", "distributed", "progress")  # arguments of `diagnose` that a trial decides itself
 
 
@@ -66,6 +67,13 @@ class RandomTrials:
         object.__setattr__(self, "device", str(as_device(self.device)))
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
 
+    @classmethod
+    def of(cls, source: ModelSource, **settings: Any) -> RandomTrials:
+        """Sort settings into the attributes of this class and options of `hessdiag.diagnose`."""
+        own = {f.name for f in fields(cls)} - {"source", "options"}
+        options = {key: value for key, value in settings.items() if key not in own}
+        return cls(source=source, options=options, **{key: settings[key] for key in settings if key in own})
+
     def measure(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[tuple[Report, str]]:
         """Diagnose every trial; return its report, and what a user's initialisation was called with."""
         asked = {"loss": self.loss, "class_dim": self.class_dim, **CURVATURE_ALONE, **self.options}
@@ -90,40 +98,30 @@ class RandomTrials:
 def measure_setups(
     source: Model,
     *,
-    setups: int = 20,
-    batch_size: int = 64,
-    init: Scheme = AS_BUILT,
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
     progress: Progress = None,
-    **options: Any,
+    **settings: Any,
 ) -> Setups:
-    """Diagnose `setups` random networks, each on its own random batch and with its own random loss.
+    """Diagnose random networks, each on its own random batch and with its own random loss.
 
     Args:
         source: what `hessdiag.models.resolve_model` takes or returns, or a function that builds a network.
-        setups: how many; trial s has seed `seed + s`.
-        batch_size: examples of each.
-        init: an initialisation, see `hessdiag.init.resolve`, or `"as built"`.
-        seed, device, dtype: of the first trial; of all.
         resume: file in which finished trials are kept; a killed run that is started again with the same file goes on
             where it was, to the same numbers.
         distributed: share the trials with the other processes of torch.distributed's default group.
         progress: as in `hessdiag.diagnose`, of the trials.
-        options: of `hessdiag.diagnose`, such as `matrix="hessian"`.
+        settings: `setups=20`, how many, `batch_size=64`, examples of each, `init="as built"` (see
+            `hessdiag.init.resolve`), `seed=0` of the first (trial s has seed `seed + s`), `device`, `dtype`, and
+            options of `hessdiag.diagnose`, such as `loss` and `matrix="hessian"`.
 
     Raises:
         HessdiagError: an argument cannot be used.
     """
-    given: dict[str, Any] = {key: options.pop(key) for key in ("loss", "class_dim") if key in options}
-    given |= {"setups": setups, "batch_size": batch_size, "seed": seed, "device": device, "dtype": dtype}
-    planned = RandomTrials(source=resolve_model(source), init=init, options=options, **given)
+    planned = RandomTrials.of(resolve_model(source), **settings)
     processes = default_group() if distributed else ALONE
-    file = trial_file(resume, {"model": planned.source.name}, [planned.source.name, init], processes)
-    with showing(progress, title=f"measuring {planned.source.name}", total=setups):
+    file = trial_file(resume, {"model": planned.source.name}, [planned.source.name, planned.init], processes)
+    with showing(progress, title=f"measuring {planned.source.name}", total=planned.setups):
         return Setups.collect(planned.reports(file=file, processes=processes))
 
 
@@ -147,39 +145,16 @@ def trial_file(
     return TrialFile(path, identity | code, processes)
 
 
-def diagnose_random(source: ModelSource, *, seed: int = 0, **settings: Any) -> Report:
-    """Diagnose one random network on one random batch; everything follows from the seed, on every device alike.
-
-    Args:
-        source: the network.
-        seed: of weights, inputs, targets and loss.
-        settings: of `RandomTrials`, or of `hessdiag.diagnose`.
-    """
-    own = {f.name for f in fields(RandomTrials)}
-    options = {"signals": True} | {key: value for key, value in settings.items() if key not in own}
-    mine = {key: value for key, value in settings.items() if key in own}
-    return RandomTrials(source=source, setups=1, seed=seed, options=options, **mine).reports()[0]
-
-
 def check_init(
     init: Scheme,
     *,
     model: Model,
     against: Sequence[Scheme] = tuple(SCHEMES),
-    setups: int = 20,
-    batch_size: int = 64,
     arguments: Mapping[str, Any] | None = None,
-    input_size: tuple[int, ...] | None = None,
-    output: str | int | None = None,
-    evaluate: bool = False,
-    loss: str = "random-quadratic",
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
     resume: str | os.PathLike[str] | None = None,
     distributed: bool = False,
     progress: Progress = None,
-    **options: Any,
+    **settings: Any,
 ) -> InitCheck:
     """Rank an initialisation among others by how equally curved it makes the layers of a network.
 
@@ -190,14 +165,11 @@ def check_init(
             `hessdiag.loading.initialisation`; `"as built"` leaves the network as its factory makes it.
         model: what `hessdiag.models.resolve_model` takes, what it returns, or a function that builds a network.
         against: initialisations to compare with, likewise.
-        setups: random networks under each.
-        batch_size: examples of each.
         arguments: keyword arguments of the function that builds the network.
-        input_size: shape of one example, where the network does not say.
-        output: name or position of the output to measure, where the network returns several.
-        evaluate: put the networks in evaluation mode, for a function that builds them in training mode.
-        loss, seed, device, dtype, resume, distributed, progress: as of `hessdiag.measure_setups`.
-        options: of `hessdiag.diagnose`, such as `method` or `matrix`.
+        resume, distributed, progress: as of `hessdiag.measure_setups`.
+        settings: those of `hessdiag.measure_setups`; and of the network `input_size=(3, 32, 32)`, the shape of one
+            example, where it does not say, `output`, a name or position, where it returns several, and
+            `evaluate=True`, for a function that builds it in training mode.
 
     Returns:
         An `InitCheck`; printing it shows the table and the verdict.
@@ -212,24 +184,21 @@ def check_init(
     against = [against] if isinstance(against, str) or callable(against) else against
     check_kind("against", against, (list, tuple), "pass a list of initialisations, such as ['fan-in', 'geometric']")
     schemes = _without_repeats(init, against)
-    shared: dict[str, Any] = {"setups": setups, "batch_size": batch_size, "loss": loss, "seed": seed}
-    shared |= {"device": device, "dtype": dtype, "class_dim": options.pop("class_dim", None), "options": options}
     check_kind("arguments", {} if arguments is None else arguments, Mapping, "pass a dict, such as {'bias': False}")
     given = dict(arguments or {})
-    asked: dict[str, Any] = {"input_size": input_size, "evaluate": evaluate, "output": output}
+    asked = {key: settings.pop(key, default) for key, default in NETWORK.items()}
     source = resolve_model(model, arguments=given, **asked)
-    plans = [RandomTrials(source=source, init=scheme, **shared) for scheme in schemes]
+    plans = [RandomTrials.of(source, init=scheme, **settings) for scheme in schemes]
     processes = default_group() if distributed else ALONE
     of = {"model": source.name, "arguments": given, **asked}
     file = trial_file(resume, of, [source.name, *schemes], processes)
-    with showing(progress, title=f"measuring {source.name}", total=setups * len(plans)):
-        measured = [check_scheme(each, file, processes) for each in plans]
+    with showing(progress, title=f"measuring {source.name}", total=plans[0].setups * len(plans)):
+        measured = [_check_scheme(each.measure(file=file, processes=processes)) for each in plans]
     return InitCheck(init=name_of(init), schemes=ranked(measured))
 
 
-def check_scheme(planned: RandomTrials, file: TrialFile | None = None, processes: Processes = ALONE) -> SchemeCheck:
-    """Measure the trials of one initialisation."""
-    found = planned.measure(file=file, processes=processes)
+def _check_scheme(found: Sequence[tuple[Report, str]]) -> SchemeCheck:
+    """Gather the trials of one initialisation."""
     reports = [report for report, _ in found]
     seen = [[block for block in report.weights if not math.isnan(block.x_sq)] for report in reports]
     return SchemeCheck(

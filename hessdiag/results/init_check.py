@@ -6,7 +6,7 @@ An `InitCheck` is plain numbers, like a `Report`: printing it shows the ranked t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,18 +21,6 @@ from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 KEYS = ("avg_sq_singular_value", "gamma", "nu")
 RESAMPLES = 1000
 CONFIDENCE = 0.95
-RANKING = (
-    "initialisation",
-    "σ² spread",
-    "γ spread",
-    "ν spread",
-    "γ/σ²",
-    "E[y²]",
-    "Var[y]",
-    "forward",
-    "backward",
-    "γ/γᵇ in",
-)
 LAYERS = ("layer", "σ²/mean", "γ/mean", "ν/mean", "variance ×")
 MARK = "*"  # of the checked one
 OUTPUT_VARIANCE = (0.01, 0.1)  # "reasonable choices" for log-softmax losses (Section 7 of arXiv 1906.04267)
@@ -189,11 +177,6 @@ class InitCheck(Printed, Record):
         return {key: self.checked.spread(key).value for key in KEYS}
 
     @property
-    def conventions(self) -> tuple[str, ...]:
-        """A sentence for every initialisation of a user: what it was called with."""
-        return tuple(f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention)
-
-    @property
     def variance_factors(self) -> dict[str, float]:
         """Factor on the variance of each weight that makes it as curved as the others, the worst one first."""
         return variance_factors(self.checked.setups.names, self.checked.means())
@@ -221,7 +204,7 @@ class InitCheck(Printed, Record):
             f"loss {setups.loss}, batch {setups.batch_size} ({setups.data}), seeds {setups.seed} to"
             f" {setups.seed + len(setups) - 1}, method {setups.method}",
             "",
-            TextTable(RANKING, [[self._marked(scheme), *cells(scheme)] for scheme in self.schemes]),
+            TextTable(["initialisation", *RANKING], list(map(self._cells, self.schemes))),
             "",
             f"{MARK} the one asked about. Spreads: max/min over the weights of means over set-ups (95 % interval).",
             "forward: E[x²] after the last layer over the first; backward: E[Δx²] after the first over the last.",
@@ -229,57 +212,43 @@ class InitCheck(Printed, Record):
         ]
         if any(scheme.saturates for scheme in self.schemes):
             parts.append("! variance of the outputs outside 0.01 to 0.1, the range that suits log-softmax losses.")
-        parts += [*self.conventions, "", f"layers under {self.init}"]
-        parts.append(TextTable(LAYERS, _rows(setups.names, layer_values(self))))
+        conventions = [f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention]
+        columns = [_relative(self.checked.means(key)) for key in KEYS]  # of (L,)
+        factors = self.variance_factors
+        rows = [
+            [name, *map(short, (*row, factors.get(name, math.nan)))]
+            for name, *row in zip(setups.names, *columns, strict=True)
+        ]
+        parts += [*conventions, "", f"layers under {self.init}", TextTable(LAYERS, rows)]
         return plain_text(parts, whole=detail == "whole")
 
-    def _marked(self, scheme: SchemeCheck) -> str:
-        return f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init
+    def _cells(self, scheme: SchemeCheck) -> list[str]:
+        """Return one row of the ranking."""
+        name = f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init
+        cells = {title: short(value(scheme)) for title, value in RANKING.items()}
+        interval = scheme.spread()
+        if not math.isnan(interval.low):
+            cells["σ² spread"] += f" ({short(interval.low)}–{short(interval.high)})"
+        cells["Var[y]"] += " !" if scheme.saturates else ""
+        return [name, *cells.values()]
 
 
-def _rows(names: Sequence[str], values: Sequence[Sequence[float]]) -> list[list[str]]:
-    return [[name, *map(short, row)] for name, row in zip(names, values, strict=True)]
-
-
-def cells(scheme: SchemeCheck) -> list[str]:
-    """Texts of one row of the ranking after the name."""
-    interval = scheme.spread()
-    texts = [short(value) for value in scheme_values(scheme)]
-    if not math.isnan(interval.low):
-        texts[0] += f" ({short(interval.low)}–{short(interval.high)})"
-    texts[RANKING.index("Var[y]") - 1] += " !" if scheme.saturates else ""
-    return texts
-
-
-def scheme_values(scheme: SchemeCheck) -> list[float]:
-    """Numbers of one row of the ranking after the name."""
-    return [
-        *(scheme.spread(key).value for key in KEYS),
-        scheme.ratio,
-        scheme.output_sq_mean,
-        scheme.output_variance_mean,
-        scheme.forward_growth,
-        scheme.backward_growth,
-        scheme.input_balance,
-    ]
-
-
-def layer_values(check: InitCheck) -> list[list[float]]:
-    """Numbers of `LAYERS` after the names, relative to the geometric mean; NaN where no factor is known."""
-    names = check.checked.setups.names
-    factors = check.variance_factors
-    columns = [_relative(check.checked.means(key)) for key in KEYS]
-    return [[*map(float, row), factors.get(name, math.nan)] for name, *row in zip(names, *columns, strict=True)]
+RANKING: Mapping[str, Callable[[SchemeCheck], float]] = {
+    "σ² spread": lambda scheme: scheme.spread().value,
+    "γ spread": lambda scheme: scheme.spread("gamma").value,
+    "ν spread": lambda scheme: scheme.spread("nu").value,
+    "γ/σ²": lambda scheme: scheme.ratio,
+    "E[y²]": lambda scheme: scheme.output_sq_mean,
+    "Var[y]": lambda scheme: scheme.output_variance_mean,
+    "forward": lambda scheme: scheme.forward_growth,
+    "backward": lambda scheme: scheme.backward_growth,
+    "γ/γᵇ in": lambda scheme: scheme.input_balance,
+}
 
 
 def ranked(schemes: Sequence[SchemeCheck]) -> tuple[SchemeCheck, ...]:
     """The most balanced first; undefined spreads last."""
-
-    def place(scheme: SchemeCheck) -> float:
-        value = scheme.spread().value
-        return math.inf if math.isnan(value) else value
-
-    return tuple(sorted(schemes, key=place))
+    return tuple(sorted(schemes, key=lambda scheme: (math.isnan(scheme.spread().value), scheme.spread().value)))
 
 
 def variance_factors(names: Sequence[str], sigma: Array) -> dict[str, float]:
@@ -338,7 +307,18 @@ def _judge(check: InitCheck) -> tuple[str, str]:
             f" {short(math.sqrt(interval.value))}×, from {names[int(means.argmin())]} to {names[int(means.argmax())]}.",
             _blame(check),
         ]
-    return level, " ".join([*sentences, *_place(check), *_outputs(checked)])
+    if len(check.schemes) > 1:
+        other = check.schemes[1 if check.rank == 1 else 0]
+        what = "comes next with" if check.rank == 1 else "is the most balanced, within"
+        sentences.append(
+            f"Rank {check.rank} of {len(check.schemes)}; {other.init} {what} {short(other.spread().value)}×."
+        )
+    if checked.saturates:
+        sentences.append(
+            f"The outputs' variance is {short(checked.output_variance_mean)}: for a log-softmax loss bring it into"
+            " 0.01 to 0.1, with hessdiag.surgery.normalise_output."
+        )
+    return level, " ".join(sentences)
 
 
 def _blame(check: InitCheck) -> str:
@@ -354,21 +334,3 @@ def _blame(check: InitCheck) -> str:
     if name.rpartition(".")[0] not in check.checked.layers:  # an embedding, say, does not multiply its input
         return f"{what}."
     return f"{what}; to keep the signal as it is, also insert a fixed factor {short(factor**-0.5)} before it."
-
-
-def _place(check: InitCheck) -> list[str]:
-    if len(check.schemes) < 2:
-        return []
-    other = check.schemes[1 if check.rank == 1 else 0]
-    what = "comes next with" if check.rank == 1 else "is the most balanced, within"
-    return [f"Rank {check.rank} of {len(check.schemes)}; {other.init} {what} {short(other.spread().value)}×."]
-
-
-def _outputs(checked: SchemeCheck) -> list[str]:
-    if not checked.saturates:
-        return []
-    variance = short(checked.output_variance_mean)
-    return [
-        f"The outputs' variance is {variance}: for a log-softmax loss bring it into 0.01 to 0.1, with"
-        " hessdiag.surgery.normalise_output."
-    ]

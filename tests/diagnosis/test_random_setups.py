@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hessdiag.diagnosis.random_setups import diagnose_random, measure_setups
+from hessdiag.diagnosis.random_setups import RandomTrials, measure_setups
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.models import resolve_model
 from hessdiag.loading.prepare import prepare, random_network
@@ -28,7 +28,7 @@ def test_a_later_set_up_is_the_first_of_a_later_seed() -> None:
 
 
 def test_weights_inputs_and_loss_are_drawn_apart() -> None:
-    report = diagnose_random(SOURCE, batch_size=4, init="fan-out", seed=3)
+    (report,) = RandomTrials.of(SOURCE, setups=1, batch_size=4, init="fan-out", seed=3).reports()
     assert (report.model, report.init, report.data, report.seed) == ("mlp:6-5-4", "fan-out", "random normal", 3)
     prepared = prepare(SOURCE, batch_size=4, init="fan-out", seed=3)
     (inputs,), targets = prepared.batch.args, prepared.batch.targets
@@ -39,7 +39,7 @@ def test_weights_inputs_and_loss_are_drawn_apart() -> None:
 
 @pytest.mark.parametrize(("loss", "shape"), [("cross-entropy", (4,)), ("mse", (4, 4))])
 def test_random_targets_fit_the_outputs(loss: str, shape: tuple[int, ...]) -> None:
-    report = diagnose_random(SOURCE, batch_size=4, loss=loss)
+    (report,) = RandomTrials.of(SOURCE, setups=1, batch_size=4, loss=loss).reports()
     assert report.loss == loss
     targets = prepare(SOURCE, batch_size=4, loss=loss, seed=0).batch.targets
     assert targets is not None
