@@ -185,7 +185,7 @@ def _products(problem: Problem, part: Batch, directions: Directions, seed: int) 
     sent = directions.cotangents(problem, part, seen, seed)
     m, L = len(sent), len(problem.blocks)
     grams = torch.zeros(L, part.size, m, part.size, m, dtype=torch.float64, device=seen.y.device)
-    for number, jacobian in block_vjps(problem.model, part, problem.blocks, seen, sent):
+    for number, jacobian in enumerate(block_vjps(problem.model, part, problem.blocks, seen, sent)):
         if jacobian is not None:
             grams[number].copy_(jacobian.cross(jacobian).detach())
     return grams if problem.loss.has_root else grams[:, :, : m // 2, :, m // 2 :]

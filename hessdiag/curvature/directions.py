@@ -101,7 +101,7 @@ def range_scales(problem: Problem, outputs: int, seed: int) -> tuple[float, ...]
         z = gaussians(seed, "scales of a basis", part.numbers, (count, *seen.y.shape[1:])).to(seen.y)
         if problem.loss.has_root:
             z = problem.loss.root_products(seen.y.detach(), part.targets, z)
-        for number, jacobian in block_vjps(problem.model, part, problem.blocks, seen, z):
+        for number, jacobian in enumerate(block_vjps(problem.model, part, problem.blocks, seen, z)):
             if jacobian is not None:
                 squares[number] += float(jacobian.gram().diagonal(dim1=1, dim2=2).double().sum())
     known = [square for square in squares if 0 < square < math.inf]

@@ -20,7 +20,7 @@ from torch import Tensor
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.sums import Sums, sum_over
-from hessdiag.derivatives.backward import all_jacobians, block_vjps, trace_blocks, unit_cotangents
+from hessdiag.derivatives.backward import block_vjps, trace_blocks, unit_cotangents
 from hessdiag.derivatives.jacobians import Jacobian, concatenate
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import Block
@@ -36,7 +36,7 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
         y = seen.y.detach()
         S = problem.loss.hessian_matrix(y, part.targets).double()  # (B, N, N)
         SK = S.new_zeros(part.size, len(blocks), *S.shape[1:])
-        for number, jacobian in block_vjps(problem.model, part, blocks, seen, unit_cotangents(y)):
+        for number, jacobian in enumerate(block_vjps(problem.model, part, blocks, seen, unit_cotangents(y))):
             if jacobian is not None:
                 SK[:, number] = torch.bmm(S, jacobian.gram().double())
         norms = torch.bmm(SK.flatten(2), SK.transpose(2, 3).flatten(2).mT).sum(dim=0)
@@ -77,14 +77,9 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
 
 def output_jacobians(problem: Problem, part: Batch) -> tuple[Tensor, list[Jacobian | None]]:
     """Outputs (B, *out) and, for each block, the Jacobian of all N outputs of each example."""
-    outputs: list[Tensor] = []
-
-    def cotangents_of(y: Tensor) -> Tensor:
-        outputs.append(y)
-        return unit_cotangents(y)
-
-    jacobians = dict(all_jacobians(problem.model, part, problem.blocks, cotangents_of))
-    return outputs[0], [jacobians[number] for number in range(len(problem.blocks))]
+    seen = trace_blocks(problem.model, part, problem.blocks)
+    y = seen.y.detach()
+    return y, list(block_vjps(problem.model, part, problem.blocks, seen, unit_cotangents(y)))
 
 
 def _concatenate(parts: Sequence[Jacobian | None]) -> Jacobian | None:

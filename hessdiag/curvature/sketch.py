@@ -136,8 +136,7 @@ class _Sketcher:
         most = self.shape.most_in_pieces(self.memory.total, drawn=may_draw_classes(self.problem, self.shape))
         rounds, each = _equal_rounds(directions.random, max(together, most) // sides - fixed)
         cotangents = (each + fixed) * sides
-        in_one = cotangents <= together and not self.shape.pays_in_pieces(cotangents)
-        at_once = None if in_one else SENT_AT_ONCE
+        at_once = None if cotangents <= together else SENT_AT_ONCE
         found = []
         for number in range(rounds):
             some = replace(directions, random=each, name=f"{directions.name} {number + 1}")
@@ -151,7 +150,8 @@ class _Sketcher:
         sent = directions.cotangents(problem, part, seen, self.seed)
         m = len(sent)
         grams = torch.zeros(part.size, len(problem.blocks), m, m, dtype=torch.float64, device=seen.y.device)
-        for number, jacobian in block_vjps(problem.model, part, problem.blocks, seen, sent, at_once=at_once):
+        jacobians = block_vjps(problem.model, part, problem.blocks, seen, sent, at_once=at_once)
+        for number, jacobian in enumerate(jacobians):
             if jacobian is not None:
                 grams[:, number] = jacobian.gram().detach()
         X = grams if problem.loss.has_root else grams[:, :, : m // 2, m // 2 :]

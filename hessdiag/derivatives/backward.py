@@ -7,7 +7,7 @@ differentiated as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -19,34 +19,11 @@ from hessdiag.derivatives.functional import functional_jacobians, output_tangent
 from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, fitting, merge
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxFactor
 from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of, parameter_at
-from hessdiag.network.graph_cuts import gradients_by_cut
 from hessdiag.network.layers import CONVOLUTIONS
-from hessdiag.network.trace import LayerCall, Trace, trace, writes_outputs
+from hessdiag.network.trace import LayerCall, Trace, backpropagate, trace, writes_outputs
 
 CONVOLVED = 2**20  # elements of an example that convolutions write, from which cotangents are sent back one by one
 PIECE = 2**22  # bytes of the factors that are multiplied at once, where J is formed from them
-Numbered = tuple[int, Jacobian | None]
-
-
-def all_jacobians(
-    model: nn.Module, part: Batch, blocks: Sequence[Block], cotangents_of: Callable[[Tensor], Tensor]
-) -> Iterator[Numbered]:
-    """For each block, cotangent^T ∂y/∂W for C cotangents of every example; None where y does not depend on W.
-
-    Layers with a structural rule share one traced forward pass and C backward passes to all of them; other blocks go
-    through `functional_jacobians`, scalars through one forward-mode pass each.
-
-    Args:
-        model: the model.
-        part: B examples.
-        blocks: the blocks.
-        cotangents_of: makes the cotangents (C, B, *out) from the outputs (B, *out).
-
-    Returns:
-        With each the block's number, those first that are at hand first.
-    """
-    traced = trace_blocks(model, part, blocks)
-    yield from block_vjps(model, part, blocks, traced, cotangents_of(traced.y.detach()))
 
 
 def trace_blocks(model: nn.Module, part: Batch, blocks: Sequence[Block]) -> Trace:
@@ -70,70 +47,42 @@ def block_vjps(
     cotangents: Tensor | SampledSoftmax,
     *,
     at_once: int | None = None,
-) -> Iterator[Numbered]:
-    """As `all_jacobians`, of cotangents (C, B, *out) and a forward pass that are at hand, `at_once` or all.
+) -> Iterator[Jacobian | None]:
+    """For each block, cotangent^T ∂y/∂W of C cotangents for every example; None where y does not depend on W.
 
-    Where they are not all sent back at once, the network is gone through from cut to cut, and gradients of one stretch
-    are held at a time. Blocks without a rule share the backward passes of a single example, where a parameter's
-    gradient is its Jacobian. With sampled classes there must be none of these, and a `logits_call`.
+    Layers with a structural rule share the backward passes. So do other blocks of a single example, where a parameter's
+    gradient is its Jacobian; of several examples they go through `functional_jacobians`. With sampled classes there
+    must be none of these, and a `logits_call`.
+
+    Args:
+        model: the model.
+        part: B examples.
+        blocks: the blocks.
+        traced: `trace_blocks` of them.
+        cotangents: (C, B, *out).
+        at_once: cotangents that are sent back together, if not all.
     """
-    own = [number for number, block in enumerate(blocks) if _has_no_rule(block)]
-    arriving = dict(enumerate(blocks))
-    if part.size > 1:
-        alone = [arriving.pop(number) for number in own]
-        yield from zip(own, jacobians_of(model, part, alone, (), (), cotangents), strict=True)
-        own = []
-    if _convolves_much(model, traced, part.size):
-        at_once = 1
-    start, sent, calls = _start(model, traced, cotangents)
-    parameters = [get_gradient_edge(block_parameter(model, blocks[number])) for number in own]
-    edges = dict(enumerate([*(call.output_edge for call in calls), *parameters]))
-    known: dict[int, Tensor | SampledSoftmax | None] = {}
-    if isinstance(cotangents, SampledSoftmax):
-        known[len(calls) - 1] = cotangents
-    waiting = {
-        number: {place for place, call in enumerate(calls) if block.kind != "scalar" and call.owner in block.owners}
-        for number, block in arriving.items()
-    } | {number: {place} for place, number in enumerate(own, start=len(calls))}
-    sizes = {place: len(sent) * call.output_shape.numel() for place, call in enumerate(calls)}
-    asked = {place: edge for place, edge in edges.items() if place not in known}
-    for found_here in gradients_by_cut(start, asked, sizes, sent, at_once=at_once):
-        known |= found_here
-        for number in [number for number, places in waiting.items() if places <= known.keys()]:
-            phis = {place: known[place] for place in sorted(waiting.pop(number))}
-            if number in own:
-                (gradient,) = phis.values()
-                assert not isinstance(gradient, SampledSoftmax)
-                yield number, None if gradient is None else _of_parameter(gradient)
-            else:
-                there = [calls[place] for place in phis]
-                yield number, next(jacobians_of(model, part, [blocks[number]], there, [*phis.values()], cotangents))
-            phis.clear()
-        needed = set[int]().union(*waiting.values())
-        known = {place: known[place] if place in needed else None for place in known}
-        found_here.clear()
-
-
-def _of_parameter(gradient: Tensor) -> Jacobian:
-    """Of a block without a rule, from the gradients (C, *shape) of a single example."""
-    return DenseJacobian.of(gradient.detach().flatten(1).unsqueeze(0))
-
-
-def _start(
-    model: nn.Module, traced: Trace, cotangents: Tensor | SampledSoftmax
-) -> tuple[Tensor | GradientEdge, Tensor, list[LayerCall]]:
-    """Where cotangents are sent back from, what they are there, and the calls, with one last that is left out.
-
-    Sampled classes start from the input of the layer that writes the logits.
-    """
-    if not isinstance(cotangents, SampledSoftmax):
-        return traced.y, cotangents, [*traced.calls]
-    head = logits_call(model, traced)
-    if head is None or head.input_edge is None:
-        raise RuntimeError("no layer writes the logits")
-    weight = parameter_at(model.get_submodule(head.owner), "weight").detach()
-    sent = cotangents.through(weight).view(len(cotangents), *head.x.shape)
-    return head.input_edge, sent, [*(call for call in traced.calls if call is not head), head]
+    unruled = [block for block in blocks if _has_no_rule(block)] if part.size == 1 else []
+    inner, calls, phis = [*traced.calls], [*traced.calls], list[Tensor | SampledSoftmax | None]()
+    start: Tensor | GradientEdge = traced.y
+    if isinstance(cotangents, Tensor):
+        sent = cotangents
+    else:  # from the input of the layer that writes the logits
+        head = logits_call(model, traced)
+        assert head is not None
+        assert head.input_edge is not None
+        weight = parameter_at(model.get_submodule(head.owner), "weight").detach()
+        start, sent = head.input_edge, cotangents.through(weight).view(len(cotangents), *head.x.shape)
+        inner = [call for call in inner if call is not head]
+        calls, phis = [head, *inner], [cotangents]
+    edges = [call.output_edge for call in inner]
+    edges += [get_gradient_edge(block_parameter(model, block)) for block in unruled]
+    found = backpropagate(start, edges, sent, at_once=1 if _convolves_much(model, traced, part.size) else at_once)
+    own = {
+        block.name: None if gradient is None else gradient.detach().flatten(1).unsqueeze(0)
+        for block, gradient in zip(unruled, found[len(inner) :], strict=True)
+    }
+    yield from jacobians_of(model, part, blocks, calls, [*phis, *found[: len(inner)]], cotangents, own)
 
 
 def logits_call(model: nn.Module, traced: Trace) -> LayerCall | None:
@@ -157,11 +106,14 @@ def jacobians_of(
     calls: Sequence[LayerCall],
     phis: Sequence[Tensor | SampledSoftmax | None],
     cotangents: Tensor | SampledSoftmax,
+    own: Mapping[str, Tensor | None] | None = None,
 ) -> Iterator[Jacobian | None]:
-    """As `all_jacobians`, in order, with the gradients `phis` in the outputs of the traced `calls` already at hand."""
-    others = [block for block in blocks if _has_no_rule(block)]
-    assert isinstance(cotangents, Tensor) or not others
-    dense = functional_jacobians(model, others, part, cotangents) if isinstance(cotangents, Tensor) and others else {}
+    """As `block_vjps`, with gradients at hand: `phis` in the outputs of the traced `calls`, `own` in parameters."""
+    dense = dict(own or {})
+    others = [block for block in blocks if _has_no_rule(block) and block.name not in dense]
+    if others:
+        assert isinstance(cotangents, Tensor)
+        dense |= functional_jacobians(model, others, part, cotangents)
     for block in blocks:
         if block.kind == "scalar":
             assert isinstance(cotangents, Tensor)
@@ -170,7 +122,8 @@ def jacobians_of(
         elif block.structured:
             yield block_jacobian(model, block, calls, phis, examples=part.size)
         else:
-            yield DenseJacobian.of(dense.pop(block.name))
+            J = dense.pop(block.name)
+            yield None if J is None else DenseJacobian.of(J)
 
 
 def _has_no_rule(block: Block) -> bool:

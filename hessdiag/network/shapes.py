@@ -9,12 +9,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.data.outputs import Outputs, read_outputs
-from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of
-from hessdiag.network.graph_cuts import LEAST, cut
+from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
 from hessdiag.network.layers import CONVOLUTIONS, is_linear
 from hessdiag.network.trace import LayerCall, Trace, trace, writes_outputs
 
@@ -77,7 +75,6 @@ class NetworkShape:
         returned: outputs that a layer itself writes, not what is computed of that.
         positions: at which it does.
         parameters: bytes of all of them.
-        stretch: elements that layers write, per example, in the widest of `hessdiag.network.graph_cuts`.
     """
 
     layers: dict[str, LayerShape]
@@ -91,7 +88,6 @@ class NetworkShape:
     returned: int = 0
     parameters: int = 0
     positions: int = 0
-    stretch: int = 0
 
     def bytes_per_example(self, cotangents: int) -> int:
         """Memory of one example when `cotangents` are back-propagated at once to every layer."""
@@ -108,31 +104,14 @@ class NetworkShape:
         more = self.bytes_per_example(1) - self.bytes_per_example(0)
         return max(0, memory * 3 // 4 - self.bytes_per_example(0)) // max(more, 1)  # the rest is for what is passing
 
-    @property
-    def inner(self) -> int:
-        """Elements that layers write that are not the outputs."""
-        return self.written - self.returned - self.outputs
-
-    @property
-    def has_stretches(self) -> bool:
-        """Whether holding the gradients of one at a time saves memory."""
-        return 2 * self.stretch < self.inner
-
-    def pays_in_pieces(self, cotangents: int) -> bool:
-        """Whether the way back is gone in stretches, as gradients in all layers at once are new memory."""
-        return self.has_stretches and cotangents * self.element_size * self.inner >= 2 * LEAST
-
     def most_in_pieces(self, memory: int, *, drawn: bool = False) -> int:
-        """Cotangents of one example that can be sent back `SENT_AT_ONCE` at a time, the gradients of a stretch held.
+        """Cotangents of one example that can be sent back `SENT_AT_ONCE` at a time.
 
-        Where they are `drawn`, those in the outputs are not.
+        Where they are `drawn`, those in the outputs are not held.
         """
         room = memory * 7 // 8 - self.bytes_per_example(SENT_AT_ONCE)
-        outputs = self.dense + (not drawn) * self.outputs
-        whole = max(0, room) // max(self.element_size * (self.inner + outputs), 1)
-        if not self.has_stretches:
-            return whole
-        return max(whole, (room - LEAST) // max(self.element_size * (2 * self.stretch + outputs), 1))
+        held = self.written - self.returned + self.dense - drawn * self.outputs
+        return max(0, room) // max(self.element_size * held, 1)
 
     def readable(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
         """The blocks as they can be read: some without a rule, some looked up for all examples together."""
@@ -194,7 +173,6 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
         returned=sum(math.prod(shape) // few.size for shape in writing),
         positions=sum(math.prod(shape[:-1]) // few.size for shape in writing),
         parameters=sum(parameter.nbytes for parameter in model.parameters()),
-        stretch=_stretch(model, blocks, seen, few.size),
     )
     outputs = read_outputs(returned[-1], size=few.size, which=few.output)
     return DryRun(replace(outputs, y=outputs.y.detach()), shape)
@@ -224,18 +202,6 @@ def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace
             return seen, frozenset(block.name for block in lookups if owners & {*block.owners}), in_common
         in_common = frozenset(rows)
     return trace(model, few, others), frozenset(block.name for block in lookups), frozenset()
-
-
-def _stretch(model: nn.Module, blocks: Sequence[Block], seen: Trace, examples: int) -> int:
-    """Elements per example that layers write in the widest stretch, but the outputs."""
-    if not seen.y.requires_grad:
-        return 0
-    calls = [call for call in seen.calls if not writes_outputs(seen.y, call.output_edge)]
-    parameters = [block_parameter(model, block) for block in blocks if not block.structured]
-    leaves = [get_gradient_edge(parameter) for parameter in parameters if parameter.requires_grad]
-    sizes = [math.prod(call.output_shape) // examples for call in calls] + [0] * len(leaves)
-    found = cut(seen.y, [*(call.output_edge for call in calls), *leaves], sizes)
-    return max(sum(sizes[place] for place in stretch.places) for stretch in found)
 
 
 def _channels(module: nn.Module, shape: torch.Size) -> int:
