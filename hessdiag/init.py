@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import check_kind, check_model, did_you_mean, is_positive
 from hessdiag.errors import HessdiagError
-from hessdiag.network.layers import (
+from hessdiag.network.blocks import (
     CONVOLUTIONS,
     TRANSPOSED,
     fans,

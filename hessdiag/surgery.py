@@ -18,8 +18,16 @@ from hessdiag.arguments import check_kind, check_model, check_number, did_you_me
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 from hessdiag.init import typical_kernel
-from hessdiag.network.blocks import parameter_at, parameter_slots
-from hessdiag.network.layers import CONVOLUTIONS, TRANSPOSED, fans, initialised_layers, is_linear, stores_inputs_first
+from hessdiag.network.blocks import (
+    CONVOLUTIONS,
+    TRANSPOSED,
+    fans,
+    initialised_layers,
+    is_linear,
+    parameter_at,
+    parameter_slots,
+    stores_inputs_first,
+)
 from hessdiag.network.preserve import preserve_state
 from hessdiag.scaling import balancing_input_scale, kernel_correction
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from hessdiag import init as initialisations
 from hessdiag.arguments import did_you_mean, kind_of, to_tensor
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import parameter_at, parameter_slots
-from hessdiag.network.layers import STRUCTURED, TRANSPOSED, initialised_layers, is_linear
+from hessdiag.network.blocks import STRUCTURED, TRANSPOSED, initialised_layers, is_linear, parameter_at, parameter_slots
 
 
 @dataclass(frozen=True)

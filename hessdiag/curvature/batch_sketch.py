@@ -38,10 +38,9 @@ from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import stream
 from hessdiag.data.sums import Sums, add, sum_over
 from hessdiag.derivatives.backward import block_vjps, trace_blocks
-from hessdiag.derivatives.losses import Loss, sides_of
+from hessdiag.derivatives.losses import sides_of
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
-from hessdiag.network.shapes import NetworkShape
 from hessdiag.results.numbers import Array
 
 ROWS = 256  # directions of all examples of a group: their pairs take about as long as sending them back
@@ -63,14 +62,13 @@ def directions_for(examples: int, *, sides: int = 1) -> int:
     return max(LEAST * sides, -(-ROWS // examples))
 
 
-def pairs_fit(shape: NetworkShape, loss: Loss, memory: int) -> bool:
+def pairs_fit(problem: Problem, memory: int) -> bool:
     """Whether two directions of a few examples fit into memory at once."""
-    return GROUP * WORKING * shape.bytes_per_example(LEAST * sides_of(loss)) <= memory
+    return GROUP * WORKING * problem.shape.bytes_per_example(LEAST * sides_of(problem.loss)) <= memory
 
 
 def sketch_per_batch(
     problem: Problem,
-    shape: NetworkShape,
     memory: MemoryBudget,
     *,
     rtol: float | None = None,
@@ -81,7 +79,6 @@ def sketch_per_batch(
 
     Args:
         problem: what to measure.
-        shape: sizes of the network.
         memory: that may be taken.
         rtol: relative standard error of the weight blocks' diagonal, of which a first sketch tells how many directions
             it takes; None for the default number.
@@ -92,18 +89,18 @@ def sketch_per_batch(
         HessdiagError: too little memory.
     """
     size, own = problem.batch.size, [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
-    if not pairs_fit(shape, problem.loss, memory.total):
+    if not pairs_fit(problem, memory.total):
         raise HessdiagError(
             f"max_memory leaves {memory.total} bytes for examples: method 'sketch' per batch needs more for two"
             f" directions of {GROUP} of them at once: use method 'probe'"
         )
-    rounds = _Rounds.of(problem, shape, memory, min(directions_for(size, sides=sides_of(problem.loss)), max_products))
+    rounds = _Rounds.of(problem, memory, min(directions_for(size, sides=sides_of(problem.loss)), max_products))
     value, stderr = rounds.measure(problem, seed, "sketch")
     spent = rounds.directions
     if rtol is not None and max_products - spent >= LEAST:
         times = times_wanted(np.diagonal(value)[own], np.diagonal(stderr)[own], rtol)
         wanted = min(max(LEAST, math.ceil(times * rounds.directions)), max_products - spent)
-        rounds = _Rounds.of(problem, shape, memory, wanted)
+        rounds = _Rounds.of(problem, memory, wanted)
         value, stderr = rounds.measure(problem, seed, "second sketch")
         spent += rounds.directions
     reason = (
@@ -127,13 +124,15 @@ class _Rounds:
     group: int
 
     @classmethod
-    def of(cls, problem: Problem, shape: NetworkShape, memory: MemoryBudget, directions: int) -> _Rounds:
+    def of(cls, problem: Problem, memory: MemoryBudget, directions: int) -> _Rounds:
         """As few rounds, and as large groups, as fit into memory."""
         sides, size = sides_of(problem.loss), problem.batch.size
 
         def fitting(each: int) -> int:
             rows = math.isqrt(memory.total // WORKING // (COPIES * 8 * len(problem.blocks)))
-            return min(shape.chunk(each * sides, memory=memory.total // WORKING), max(1, rows // (each * sides)))
+            return min(
+                problem.shape.chunk(each * sides, memory=memory.total // WORKING), max(1, rows // (each * sides))
+            )
 
         group = min(size, max(GROUP, min(ROWS // LEAST, fitting(LEAST))))
         each = max(LEAST, min(directions, ROWS // group))

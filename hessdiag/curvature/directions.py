@@ -26,7 +26,6 @@ from hessdiag.derivatives.losses import CrossEntropy
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import block_parameter
-from hessdiag.network.shapes import NetworkShape
 from hessdiag.network.trace import Trace
 
 BASIS = 8  # vectors: deep ReLU networks at initialisation have K_l of rank 1 to 3
@@ -87,12 +86,12 @@ def both_sides(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
     return torch.cat([z, problem.loss.hessian_products(y, part.targets, z)])
 
 
-def range_scales(problem: Problem, outputs: int, seed: int) -> tuple[float, ...]:
+def range_scales(problem: Problem, seed: int) -> tuple[float, ...]:
     """s_l of all blocks; none where each example has several output positions, as sequences have: their rank is high.
 
     None either where the weights have no forward-mode derivative.
     """
-    examples, count = SCALED_BY
+    outputs, (examples, count) = problem.shape.outputs, SCALED_BY
     squares = [0.0] * len(problem.blocks)
     for part in problem.batch.narrow(0, examples).chunks(1):
         seen = trace_blocks(problem.model, part, problem.blocks)
@@ -136,8 +135,9 @@ def weight_jvps(problem: Problem, part: Batch, scales: Sequence[float], count: i
         yield tangent(network, at, along, part, forward_mode=True).detach()
 
 
-def may_draw_classes(problem: Problem, shape: NetworkShape) -> bool:
+def may_draw_classes(problem: Problem) -> bool:
     """Whether `draw_classes` draws any, as far as the sizes of the network tell."""
+    shape = problem.shape
     if shape.returned != shape.outputs or not shape.positions:
         return False
     return _may_draw(problem, positions=shape.positions, classes=shape.outputs // shape.positions)

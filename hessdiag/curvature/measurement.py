@@ -15,7 +15,6 @@ from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
 from hessdiag.errors import HessdiagError
-from hessdiag.network.shapes import NetworkShape
 
 MATRICES = ("ggn", "hessian")
 VIEWS = ("example", "batch")
@@ -98,21 +97,20 @@ class Plan:
     reason: str
 
 
-def measure_curvature(problem: Problem, shape: NetworkShape, settings: Settings, memory: MemoryBudget) -> Curvature:
+def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curvature:
     """Measure the norms of all blocks by the algorithm that the settings ask for."""
-    plan = settings.plan(outputs=shape.outputs, batch_size=problem.batch.size)
+    plan = settings.plan(outputs=problem.shape.outputs, batch_size=problem.batch.size)
     rtol, most, seed = settings.rtol, settings.max_products, settings.seed
     per_example = settings.per == "example"
     if plan.method == "sketch":
         sketched = sketch_per_example if per_example else sketch_per_batch
-        found = sketched(problem, shape, memory, rtol=rtol, max_products=most, seed=seed)
+        found = sketched(problem, memory, rtol=rtol, max_products=most, seed=seed)
     elif plan.in_output_space:
         exactly = exact_per_example if per_example else exact_per_batch
-        found = exactly(problem, chunk=shape.chunk(shape.outputs, memory=memory.chunk))
+        found = exactly(problem, chunk=problem.shape.chunk(problem.shape.outputs, memory=memory.chunk))
     else:
         found = probe(
             problem,
-            shape,
             memory,
             matrix=cast(Matrix, settings.matrix),
             per=settings.per,

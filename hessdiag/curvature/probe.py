@@ -31,7 +31,6 @@ from hessdiag.data.seeds import stream
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix, Products
 from hessdiag.network.blocks import Block, block_parameter
-from hessdiag.network.shapes import NetworkShape
 from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array
 
@@ -53,7 +52,6 @@ def probes_for(examples: int) -> int:
 
 def probe(
     problem: Problem,
-    shape: NetworkShape,
     memory: MemoryBudget,
     *,
     matrix: Matrix,
@@ -67,7 +65,6 @@ def probe(
 
     Args:
         problem: what to measure.
-        shape: sizes of the network.
         memory: that may be taken.
         matrix: `"hessian"` or `"ggn"`.
         per: `"example"` or `"batch"`.
@@ -78,7 +75,7 @@ def probe(
         seed: of the probes, which do not depend on the device.
     """
     products, weights = Products(problem, matrix, seed=seed), problem.weights
-    prober = _Prober(products, problem.batch, per, memory.chunk, shape.bytes_per_example(1))
+    prober = _Prober(products, problem.batch, per, memory.chunk, problem.shape.bytes_per_example(1))
     most = math.inf if exhaustive else max(max_products, LEAST)
     diagonal, values, errors = {}, [], []
     announce("probed blocks", len(problem.blocks))

@@ -42,7 +42,7 @@ from hessdiag.data.sums import Sums, add, sum_over
 from hessdiag.derivatives.backward import block_vjps, trace_blocks
 from hessdiag.derivatives.losses import sides_of
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.shapes import SENT_AT_ONCE, NetworkShape
+from hessdiag.network.shapes import SENT_AT_ONCE
 from hessdiag.results.numbers import Array
 
 FEWEST, MOST = 6, 24  # directions of an example, where nothing is asked for
@@ -61,7 +61,6 @@ def directions_for(examples: int) -> int:
 
 def sketch_per_example(
     problem: Problem,
-    shape: NetworkShape,
     memory: MemoryBudget,
     *,
     rtol: float | None = None,
@@ -72,22 +71,21 @@ def sketch_per_example(
 
     Args:
         problem: what to measure.
-        shape: sizes of the network.
         memory: that may be taken.
         rtol: relative standard error of the weight blocks' diagonal; None for the default number of directions.
         max_products: directions that may be sent back in all, per example.
         seed: of the directions.
     """
-    scales = range_scales(problem, shape.outputs, seed)
-    sketcher = _Sketcher(problem, shape, memory, seed)
-    cost = 2 * min(BASIS, shape.outputs) if scales else 0
+    scales = range_scales(problem, seed)
+    sketcher = _Sketcher(problem, memory, seed)
+    cost = 2 * min(BASIS, problem.shape.outputs) if scales else 0
     room = max(LEAST, max_products - cost)
     first = Directions(min(directions_for(problem.batch.size), room), scales)
     found, chosen, spent = sketcher.measure(first), first, cost + first.random
     if rtol is not None and (left := max_products - spent - cost) >= LEAST:
         chosen = replace(first, random=sketcher.wanted(found, rtol, left), name="second sketch")
         found, spent = sketcher.measure(chosen), spent + cost + chosen.random
-    basis = f"a basis of {chosen.fixed(shape.outputs)} and " if scales else ""
+    basis = f"a basis of {chosen.fixed(problem.shape.outputs)} and " if scales else ""
     value, stderr = found.mean(rounding_of(problem))
     reason = f"{basis}{chosen.random} random directions of each example"
     return Curvature.of(problem.blocks, value, stderr, products=spent, rtol=rtol, reason=reason)
@@ -121,31 +119,30 @@ class _Sketcher:
     """Sketches of one problem, as many examples and cotangents at once as fit into memory.
 
     Attributes:
-        problem, shape, memory, seed: of all sketches.
+        problem, memory, seed: of all sketches.
     """
 
     problem: Problem
-    shape: NetworkShape
     memory: MemoryBudget
     seed: int
 
     def measure(self, directions: Directions) -> _Sketch:
         """In as many equal rounds as it takes for the directions of one example to fit."""
-        sides, fixed = sides_of(self.problem.loss), directions.fixed(self.shape.outputs)
-        together = self.shape.most_cotangents(self.memory.total)
-        most = self.shape.most_in_pieces(self.memory.total, drawn=may_draw_classes(self.problem, self.shape))
+        sides, fixed = sides_of(self.problem.loss), directions.fixed(self.problem.shape.outputs)
+        together = self.problem.shape.most_cotangents(self.memory.total)
+        most = self.problem.shape.most_in_pieces(self.memory.total, drawn=may_draw_classes(self.problem))
         rounds, each = _equal_rounds(directions.random, max(together, most) // sides - fixed)
         cotangents = (each + fixed) * sides
         at_once = None if cotangents <= together else SENT_AT_ONCE
         found = []
         for number in range(rounds):
             some = replace(directions, random=each, name=f"{directions.name} {number + 1}")
-            parts = list(self.problem.batch.chunks(self.shape.chunk(cotangents, memory=self.memory.chunk)))
+            parts = list(self.problem.batch.chunks(self.problem.shape.chunk(cotangents, memory=self.memory.chunk)))
             found.append(sum_over(parts, partial(self._sums, some, at_once), step="sketches"))
         return _Sketch(add(found), rounds * self.problem.batch.size, each)
 
     def _sums(self, directions: Directions, at_once: int | None, part: Batch) -> Sums:
-        problem, fixed = self.problem, directions.fixed(self.shape.outputs)
+        problem, fixed = self.problem, directions.fixed(self.problem.shape.outputs)
         seen = trace_blocks(problem.model, part, problem.blocks)
         sent = directions.cotangents(problem, part, seen, self.seed)
         m = len(sent)

@@ -18,8 +18,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import functional_jacobians, output_tangent
 from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, fitting, merge
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxFactor
-from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, owners_of, parameter_at
-from hessdiag.network.layers import CONVOLUTIONS
+from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, looked_up_in_common, owners_of, parameter_at
 from hessdiag.network.trace import LayerCall, Trace, backpropagate, trace, writes_outputs
 
 CONVOLVED = 2**20  # elements of an example that convolutions write, from which cotangents are sent back one by one

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torch import nn
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
+from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
+from hessdiag.network.shapes import NetworkShape, measure_shapes
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A model and its blocks, on a batch, under a loss; `skipped` has `(name, reason)` of parameters that are none."""
+    """A model and its blocks, on a batch, under a loss.
+
+    Attributes:
+        model, batch, loss, blocks: what is measured.
+        shape: sizes of the network and its layers.
+        skipped: `(name, reason)` of parameters that are no blocks.
+    """
 
     model: nn.Module
     batch: Batch
     loss: Loss
     blocks: Sequence[Block]
+    shape: NetworkShape
     skipped: tuple[tuple[str, str], ...] = ()
+
+    def read_as(self, blocks: Sequence[Block], skipped: Iterable[tuple[str, str]] = ()) -> Problem:
+        """The same with blocks that are read in another way; some are `skipped` more, for a reason each."""
+        shape = measure_shapes(self.model, self.batch, blocks)
+        return replace(self, blocks=blocks, shape=shape, skipped=(*self.skipped, *skipped))
+
+    def without(self, left: Mapping[str, str]) -> Problem:
+        """Without some blocks, which are skipped for a reason each.
+
+        Raises:
+            HessdiagError: no block is left.
+        """
+        kept = [block for block in self.blocks if block.name not in left]
+        if not kept:
+            raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
+        return self.read_as(kept, left.items()) if left else self
 
     @property
     def weights(self) -> list[Block]:

@@ -35,7 +35,7 @@ from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import REFUSALS
-from hessdiag.network.blocks import Block, parameter_at, parameter_slots
+from hessdiag.network.blocks import Block, looked_up_in_common, measured_layers, parameter_at, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.trace import LayerCall, Trace, backpropagate, trace
 
@@ -50,6 +50,24 @@ READ_ELSEWHERE = (
     "its gradient is not the one that is found by replacing it where modules hold it:"
     " the model also reads it from somewhere else, such as a list or a view of it"
 )
+
+
+def as_read(problem: Problem, few: Batch, seed: int) -> tuple[Problem, set[str]]:
+    """Check the model on a few examples: the problem with its blocks as they can be read, and the layers that mix rows.
+
+    Raises:
+        HessdiagError: the model cannot be measured right.
+    """
+    model, blocks = problem.model, problem.blocks
+    repeatable(model, few)
+    owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
+    if any(b.looked_up and b.structured for b in blocks) and not same_when_traced(model, few, owners, in_common):
+        problem = problem.read_as([replace(b, structured=b.structured and not b.looked_up) for b in blocks])
+        owners, in_common = measured_layers(model, problem.blocks), frozenset()
+    mixed = examples_apart(model, few, owners, in_common=in_common, seed=seed)
+    elsewhere = apart_nearby(model, few, seed=seed)
+    left = {block.name: READ_ELSEWHERE for block in problem.blocks if block.name in elsewhere}
+    return problem.without(left), mixed
 
 
 # The model gives the same outputs twice.

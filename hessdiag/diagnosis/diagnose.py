@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import metadata
 from itertools import chain, islice
@@ -13,32 +13,36 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_model, check_whole
-from hessdiag.curvature.measurement import Settings
-from hessdiag.curvature.norms import merge
+from hessdiag.curvature.measurement import Settings, measure_curvature
+from hessdiag.curvature.norms import Curvature, merge
 from hessdiag.data.batch import Batch, Inputs
-from hessdiag.data.memory import MemoryBudget
-from hessdiag.data.outputs import Outputs
+from hessdiag.data.memory import OVERHEAD, MemoryBudget, unless_out_of_memory
 from hessdiag.data.stream import Tally, batches_of
-from hessdiag.data.sums import add
-from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_loss
+from hessdiag.data.sums import Sums, add
+from hessdiag.derivatives.losses import LossFunction, check_targets
 from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis.block_reports import block_reports
-from hessdiag.diagnosis.checks import called_alone
-from hessdiag.diagnosis.measurement import Measured, bounded, check_tensors, measure_batches
-from hessdiag.diagnosis.moments import moments_of
+from hessdiag.diagnosis import checks
+from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, sum_moments
 from hessdiag.diagnosis.rules import find
+from hessdiag.diagnosis.signals import MAX_EXAMPLES, SignalSums
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import check_labels, try_model
+from hessdiag.loading.first_call import TRIED, check_tensors, read_loss, try_model
 from hessdiag.loading.models import ModelSource
 from hessdiag.loading.prepare import Prepared
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.shapes import DryRun, measure_shapes
+from hessdiag.network.shapes import NetworkShape
 from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.results.report import Heatmap, Report
+from hessdiag.results.signals import Signals
 
-TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
+LARGE = 2**24  # bytes of all parameters, whose gradients cost much: fewer examples are checked one by one
+GRADIENTS = 8  # of all parameters, that examples may take the memory of
+
+# What a measurement takes whatever is asked, by measurement: gradients of all parameters and of the largest one while
+# the model is checked, of all while blocks are measured, copies of the batch, and a few gradients of an example.
+CHECKED, LARGEST, MEASURED, COPIES, COTANGENTS, WORKING = 5, 2, 3, 2, 4, 2
 
 
 def diagnose(
@@ -121,28 +125,18 @@ def diagnose(
     tally, group = Tally(), default_group() if distributed else ALONE
     stream = _stream_of(inputs, targets, settings, most=batches, tally=tally)
     first = next(stream)
-    device, dtype = check_weights(model)
-    check_tensors(model, first)
-    found, skipped = blocks_of(model)
+    device, dtype = check_tensors(model, first)
     if distributed:
         _check_agreement(model, first, group)
     state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).call(model))
     with state, showing(progress, title=f"measuring {type(model).__name__}"):
-        dry = _run_dry(model, first, found, settings)
-        resolved = read_loss(first, loss, settings, dry.outputs)
-        problem = Problem(
-            model, first, resolved, in_execution_order(dry.shape.readable(found), dry.shape.order), skipped
-        )
+        problem, y = _first_call(model, first, loss, settings)
         memory = MemoryBudget.of(max_memory, device)
-        memory = memory if max_memory is None else bounded(memory, problem, dry.shape)
+        memory = memory if max_memory is None else _bounded(memory, problem)
         mine = _shares(chain([first], stream), settings, group)
-        like = dry.outputs.y
-        gathered = group.gather(
-            lambda: measure_batches(problem, mine, dry.shape, settings, memory, like=like, signals=signals)
-        )
+        gathered = group.gather(lambda: _measure(problem, mine, settings, memory, like=y, signals=signals))
         measured = gathered[0] if per == "batch" else [each for found_there in gathered for each in found_there]
-        ran = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
-        return _report(settings, problem, measured, tally, **ran)
+        return _report(settings, problem, measured, tally, device=device.type, dtype=str(dtype).removeprefix("torch."))
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
@@ -158,15 +152,6 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
         batches_read=prepared.tally.read,
         batches_given=prepared.tally.given,
     )
-
-
-def blocks_of(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
-    """Find the blocks and what is none; refuse a model without any."""
-    found, skipped = find_blocks(model)
-    if not found:
-        why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
-        raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
-    return found, skipped
 
 
 def _stream_of(
@@ -201,18 +186,127 @@ def _check_agreement(model: nn.Module, batch: Batch, group: Processes) -> None:
             )
 
 
-def _run_dry(model: nn.Module, batch: Batch, found: Sequence[Block], settings: Settings) -> DryRun:
-    """Run a few examples; the batch view tries its loss on the outputs of more."""
-    more = try_model(model, batch, examples=TRIED["batch"]).outputs if settings.per == "batch" else None
-    with called_alone(model, min(2, batch.size)):
-        return try_model(model, batch, found) if more is None else DryRun(more, measure_shapes(model, batch, found))
+def _first_call(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Problem, Tensor]:
+    """What is to be measured, as a first call of a few examples shows it, and their outputs."""
+    found, skipped = find_blocks(model)
+    if not found:
+        why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
+        raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
+    dry = try_model(model, batch, found, examples=TRIED[settings.per])
+    resolved = read_loss(batch, loss, settings, dry.outputs)
+    return Problem(model, batch, resolved, dry.shape.as_read(found), dry.shape, skipped), dry.outputs.y
 
 
-def read_loss(batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
-    """Call the loss once, on the outputs of a few examples: the loss as it will be read."""
-    check_labels(batch, loss)
-    reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, settings.per)
-    return resolve_loss(loss, y=outputs.y, targets=batch.targets, seed=settings.seed, reading=reading)
+@dataclass(frozen=True)
+class Measured:
+    """What one batch gave, or a process's share of it.
+
+    Attributes:
+        examples: how many.
+        blocks, shape, skipped: how they were read.
+        sums: see `hessdiag.diagnosis.moments`.
+        curvature: of its examples.
+        signals, missing: of the first batch, or why there are none.
+    """
+
+    examples: int
+    blocks: Sequence[Block]
+    shape: NetworkShape
+    skipped: tuple[tuple[str, str], ...]
+    sums: Sums
+    curvature: Curvature
+    signals: Signals | None = None
+    missing: str = "they were not asked for"
+
+
+def _measure(
+    problem: Problem, batches: Iterable[Batch], settings: Settings, memory: MemoryBudget, *, like: Tensor, signals: bool
+) -> list[Measured]:
+    """Measure one batch after the other; how the blocks are read is settled on the first.
+
+    Args:
+        problem: with a batch of which a few examples are checked.
+        batches: those to measure.
+        settings, memory: of the measurement.
+        like: outputs of a few examples.
+        signals: whether to measure them on the first batch.
+
+    Raises:
+        HessdiagError: the model cannot be measured right, or a batch is unlike the first.
+    """
+    alone = 2 if problem.shape.parameters >= LARGE else checks.FEW
+    few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))
+    problem, mixed = _check_few(problem, few, settings.seed)
+
+    def moments(problem: Problem, seen: SignalSums | None) -> Sums:
+        chunk, whole = _chunk(problem, memory), settings.per == "batch"
+        return sum_moments(problem, chunk=chunk, seed=settings.seed, mixed=mixed, signals=seen, whole=whole)
+
+    measured: list[Measured] = []
+    for batch in batches:
+        check_tensors(problem.model, batch)
+        if measured:
+            check_targets(problem.loss, like=like, targets=batch.targets)
+        problem = replace(problem, batch=batch)
+        seen = SignalSums() if signals and not measured else None
+        sums = moments(problem, seen)
+        misread = misread_in(problem, sums)
+        if misread and measured:
+            raise HessdiagError(
+                f"block {next(iter(misread))!r} is used in another way from example {batch.offset} on:"
+                " measure batches that take the same path through the model, one kind at a time"
+            )
+        if misread:  # its Jacobian cannot be had by a rule
+            plain = [replace(b, structured=b.structured and b.name not in misread) for b in problem.blocks]
+            problem = problem.read_as(plain)
+            sums = moments(problem, None)
+            problem = problem.without(misread_in(problem, sums))
+        curvature = measure_curvature(problem, settings, memory)
+        found: tuple[Signals | None, str] = (None, "they were not asked for")
+        if seen is not None:
+            some = batch.narrow(0, MAX_EXAMPLES)
+            found = seen.found(problem.model, some, problem.loss, chunk=_chunk(problem, memory))
+        kept = (batch.size, problem.blocks, problem.shape, problem.skipped)
+        measured.append(Measured(*kept, sums, curvature, *found))
+    return measured
+
+
+def _check_few(problem: Problem, few: Batch, seed: int) -> tuple[Problem, set[str]]:
+    """Check the model on a few examples, on two at least where more do not fit into memory.
+
+    Returns:
+        The problem with its blocks as they can be read, and the layers whose rows are no examples.
+    """
+    found = unless_out_of_memory(lambda: checks.as_read(problem, few, seed), examples=max(1, few.size - 1))
+    return _check_few(problem, few.narrow(0, max(2, few.size // 2)), seed) if found is None else found
+
+
+def _chunk(problem: Problem, memory: MemoryBudget) -> int:
+    """Examples at once in a pass with few cotangents.
+
+    As each chunk has gradients of all parameters, those may take several times their memory.
+    """
+    room = min(GRADIENTS * problem.shape.parameters, memory.total // OVERHEAD)
+    return problem.shape.chunk(4, memory=max(memory.chunk, room))
+
+
+def _bounded(memory: MemoryBudget, problem: Problem) -> MemoryBudget:
+    """The memory that is left for examples and their cotangents.
+
+    Raises:
+        HessdiagError: what was asked for is less than a measurement of this model and batch takes.
+    """
+    parameters, inputs = problem.shape.parameters, sum(tensor.nbytes for tensor in problem.batch.tensors)
+    held = CHECKED * parameters + LARGEST * max(p.nbytes for p in problem.model.parameters()) + COPIES * inputs
+    least = held + WORKING * problem.shape.bytes_per_example(COTANGENTS)
+    if memory.total < least:
+        asked, taken, data, wanted = (f"{-(-size // 2**20)}MiB" for size in (memory.total, parameters, inputs, least))
+        raise HessdiagError(
+            f"max_memory {asked}: gradients of {taken} of parameters, {data} of inputs and one example at a time take"
+            f" about {wanted}: pass at least that, or a smaller batch"
+        )
+    left = memory.total - MEASURED * parameters - COPIES * inputs
+    return replace(memory, total=left, chunk=min(memory.chunk, max(memory.total - held, 0) // OVERHEAD))
 
 
 def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], tally: Tally, **ran: Any) -> Report:
@@ -220,11 +314,11 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
     first, sizes = measured[0], [part.examples for part in measured]
     if any(part.blocks != first.blocks for part in measured):
         raise HessdiagError("some examples take another path through the model than others: measure in one process")
-    problem = replace(problem, blocks=first.blocks, skipped=first.skipped)
+    problem = replace(problem, blocks=first.blocks, shape=first.shape, skipped=first.skipped)
     curvature = merge([part.curvature for part in measured], sizes, rtol=settings.rtol)
     moments = moments_of(problem, add([part.sums for part in measured]), per=settings.per)
     size = sum(sizes) if settings.per == "batch" else 1
-    blocks = block_reports(problem, first.shape, moments, curvature, size=size)
+    blocks = block_reports(problem, moments, curvature, size=size)
     return Report(
         blocks=blocks,
         heatmap=Heatmap(
@@ -246,7 +340,7 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
         batches=tally.read if settings.per == "example" else 1,
         batches_read=tally.read,
         batches_given=tally.given,
-        outputs=first.shape.outputs,
+        outputs=problem.shape.outputs,
         rtol=settings.rtol,
         versions={"hessdiag": _version(), "torch": torch.__version__},
         output_sq=moments.output_sq,
@@ -261,23 +355,3 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
 @cache  # it is read from a file
 def _version() -> str:
     return metadata.version("hessdiag")
-
-
-def check_weights(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Device and dtype of the weights."""
-    lazy = [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]
-    if lazy:
-        raise HessdiagError(f"parameter {lazy[0]!r} has no shape yet: run the model once before measuring it")
-    tensors = list(model.parameters())
-    if not tensors:
-        raise HessdiagError(f"the model {type(model).__name__} has no parameters: there is nothing to measure")
-    for name, parameter in model.named_parameters():
-        if not bool(parameter.isfinite().all()):
-            raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
-    return tensors[0].device, tensors[0].dtype
-
-
-def in_execution_order(blocks: Sequence[Block], order: Sequence[str]) -> tuple[Block, ...]:
-    """Blocks by the first call of their layers; those never called come last."""
-    place = {owner: number for number, owner in enumerate(order)}
-    return tuple(sorted(blocks, key=lambda block: min(place.get(owner, len(place)) for owner in block.owners)))

@@ -26,10 +26,8 @@ from hessdiag.data.seeds import stream
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
-from hessdiag.diagnosis.diagnose import TRIED, check_weights, read_loss
-from hessdiag.diagnosis.measurement import check_tensors
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import try_model
+from hessdiag.loading.first_call import TRIED, check_tensors, read_loss, try_model
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_torch
 from hessdiag.parallel.progress import Progress, advance, showing
@@ -101,8 +99,8 @@ def learning_rates(
     check_whole("batch_size", batch_size, least=1)
     _check_optimizers(optimizers)
     settings = Settings(per="batch", class_dim=class_dim, output=output, seed=seed)
-    device, dtype = check_weights(model)
     batches = [replace(each, output=output) for each in islice(batches_of(inputs, targets), 2 * steps)]
+    device, dtype = check_tensors(model, batches[0])
     with preserve_state(model, seed=seed):
         resolved = _resolve(model, batches, loss, settings)
         walk = Walk(model, resolved, batches[0], seed=seed)
@@ -134,7 +132,7 @@ def _resolve(model: nn.Module, batches: Sequence[Batch], loss: str | LossFunctio
     """The loss, after the first call of the model; refuse batches that do not fit."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise HessdiagError("all parameters are frozen (requires_grad=False): there is nothing to train")
-    for batch in batches:
+    for batch in batches[1:]:
         check_tensors(model, batch)
     outputs = try_model(model, batches[0], examples=TRIED[settings.per]).outputs
     resolved = read_loss(batches[0], loss, settings, outputs)

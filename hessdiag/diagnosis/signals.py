@@ -23,7 +23,7 @@ from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
 from hessdiag.derivatives.magnitude import largest_entry
 from hessdiag.diagnosis.roles import Graph, Role, peaked_attention
 from hessdiag.errors import HessdiagError
-from hessdiag.network.layers import stores_inputs_first
+from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.signals import Gradient, LayerSignals, ParameterSignals, Signals
 

@@ -14,14 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import did_you_mean, few, one_line
-from hessdiag.data.batch import Batch
+from hessdiag.curvature.measurement import Settings
+from hessdiag.data.batch import Batch, Outputs
 from hessdiag.data.memory import is_out_of_memory
+from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
 from hessdiag.network.shapes import DryRun, run_dry
 
 TARGETS = ("labels", "label", "targets", "target", "y")
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)  # what layers raise that cannot read their input
+TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
 APART = "diagnose(model, inputs, targets), or (inputs, targets) from the function of --data"
 
 
@@ -53,6 +56,37 @@ def try_model(
         read = f"{name or 'the model'} cannot read inputs of shape {shapes} ({one_line(error)})"
         raise HessdiagError(advice or read) from error
     raise own
+
+
+def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.dtype]:
+    """Device and dtype of the weights.
+
+    Raises:
+        HessdiagError: there are none, or they are not finite, or the batch is on another device or of another type.
+    """
+    for name, parameter in model.named_parameters():
+        if nn.parameter.is_lazy(parameter):
+            raise HessdiagError(f"parameter {name!r} has no shape yet: run the model once before measuring it")
+        if not bool(parameter.isfinite().all()):
+            raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
+    tensors = list(model.parameters())
+    if not tensors:
+        raise HessdiagError(f"the model {type(model).__name__} has no parameters: there is nothing to measure")
+    devices = {str(t.device) for t in (*tensors, *batch.tensors)}
+    if len(devices) > 1:
+        raise HessdiagError(f"model and inputs are on {' and '.join(sorted(devices))}: move them to one device")
+    dtypes = {t.dtype for t in (*tensors, *batch.tensors) if t.is_floating_point()}
+    if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
+        names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        raise HessdiagError(f"model and inputs are in {names}: convert both to float32 or float64")
+    return tensors[0].device, tensors[0].dtype
+
+
+def read_loss(batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
+    """Call the loss once, on the outputs of a few examples: the loss as it will be read."""
+    check_labels(batch, loss)
+    reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, settings.per)
+    return resolve_loss(loss, y=outputs.y, targets=batch.targets, seed=settings.seed, reading=reading)
 
 
 def check_labels(batch: Batch, loss: object) -> None:

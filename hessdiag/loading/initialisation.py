@@ -29,7 +29,7 @@ from hessdiag import init
 from hessdiag.arguments import few, kind_of
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import NamedFunction, load_function
-from hessdiag.network.layers import (
+from hessdiag.network.blocks import (
     initialised_layers,
     is_linear,
     settable_layers,

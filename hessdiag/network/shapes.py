@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hessdiag.data.batch import Batch
-from hessdiag.data.outputs import Outputs, read_outputs
-from hessdiag.network.blocks import Block, looked_up_in_common, owners_of
-from hessdiag.network.layers import CONVOLUTIONS, is_linear
+from hessdiag.data.batch import Batch, Outputs, read_outputs
+from hessdiag.network.blocks import CONVOLUTIONS, Block, is_linear, looked_up_in_common, owners_of
 from hessdiag.network.trace import LayerCall, Trace, trace, writes_outputs
 
 SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory together
@@ -113,10 +111,12 @@ class NetworkShape:
         held = self.written - self.returned + self.dense - drawn * self.outputs
         return max(0, room) // max(self.element_size * held, 1)
 
-    def readable(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
-        """The blocks as they can be read: some without a rule, some looked up for all examples together."""
+    def as_read(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
+        """The blocks in execution order, those never called last, with what is known now of how they are read."""
         unread = [replace(block, structured=False) if block.name in self.unread else block for block in blocks]
-        return tuple(replace(block, in_common=tuple(self.in_common & {*block.owners})) for block in unread)
+        known = [replace(block, in_common=tuple(self.in_common & {*block.owners})) for block in unread]
+        place = {owner: number for number, owner in enumerate(self.order)}
+        return tuple(sorted(known, key=lambda block: min(place.get(owner, len(place)) for owner in block.owners)))
 
     def chunk(self, cotangents: int, *, memory: int) -> int:
         """Examples that fit into `memory` bytes at once, at least 1."""

@@ -19,7 +19,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
-from hessdiag.network.layers import looks_up
+from hessdiag.network.blocks import looks_up
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def test_input_size_reaches_the_layers(run) -> None:
 
 
 def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.diagnosis.measurement.sum_moments", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr("hessdiag.diagnosis.diagnose.sum_moments", lambda *_, **__: pytest.fail("measured"))
     status, out, err = run("describe lenet --batch-size 16")
     assert (status, err) == (0, "")
     assert re.search(r"\nconv1.weight +6×3×5×5 +450 +3 +6 +196 +weight +Conv2d\n", out)

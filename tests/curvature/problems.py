@@ -7,6 +7,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
+from hessdiag.network.shapes import measure_shapes
 
 
 def log_cosh(y: Tensor, t: Tensor | None) -> Tensor:
@@ -19,7 +20,8 @@ def problem_of(model: nn.Module, x: Tensor, loss: str) -> Problem:
     y = model(x).detach()
     t = targets_of(y, loss)
     resolved = resolve_loss(log_cosh if loss == "callable" else loss, y=y, targets=t, seed=0)
-    return Problem(model, Batch.of(x, t), resolved, find_blocks(model)[0])
+    batch, (blocks, _) = Batch.of(x, t), find_blocks(model)
+    return Problem(model, batch, resolved, blocks, measure_shapes(model, batch, blocks))
 
 
 def targets_of(y: Tensor, loss: str) -> Tensor | None:

@@ -17,7 +17,6 @@ from hessdiag.curvature.norms import Curvature
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.losses import RandomQuadratic
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.shapes import measure_shapes
 from tests.curvature.problems import log_cosh, problem_of
 from tests.networks import BUILDERS, PLAIN, CalledTwice, Tied, build
 from tests.oracles import frobenius_sq, ggn_blocks
@@ -51,8 +50,7 @@ def dense_of(problem: Problem, loss: str) -> Tensor:
 
 
 def sketched(problem: Problem, seed: int, memory: MemoryBudget = PLENTY, **options) -> Curvature:
-    shape = measure_shapes(problem.model, problem.batch, problem.blocks)
-    return sketch_per_batch(problem, shape, memory, seed=seed, **options)
+    return sketch_per_batch(problem, memory, seed=seed, **options)
 
 
 @pytest.mark.parametrize(
@@ -153,10 +151,9 @@ def test_a_group_that_does_not_fit_is_halved(loss: str, monkeypatch: pytest.Monk
 def test_little_memory_means_groups_and_rounds() -> None:
     torch.manual_seed(0)
     problem = problem_of(mlp(outputs=12), data(40, 6), "cross-entropy")
-    shape = measure_shapes(problem.model, problem.batch, problem.blocks)
-    assert _Rounds.of(problem, shape, PLENTY, 6) == _Rounds(1, 6, 40)
-    little = MemoryBudget(30 * shape.bytes_per_example(2) * 3, 2**26)
-    split = _Rounds.of(problem, shape, little, 6)
+    assert _Rounds.of(problem, PLENTY, 6) == _Rounds(1, 6, 40)
+    little = MemoryBudget(30 * problem.shape.bytes_per_example(2) * 3, 2**26)
+    split = _Rounds.of(problem, little, 6)
     assert split.group < 40
     found = sketched(problem, 0, little)
     own = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]

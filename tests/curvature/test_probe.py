@@ -8,7 +8,6 @@ import hessdiag
 from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.probe import hutchinson, symmetrize
 from hessdiag.data.memory import MemoryBudget
-from hessdiag.network.shapes import measure_shapes
 from tests.curvature.problems import problem_of
 from tests.curvature.test_exact import LOSSES, diagonal_matches, heatmap_matches, loss_and_targets
 from tests.networks import BUILDERS, build
@@ -84,13 +83,13 @@ def test_95_percent_intervals_cover(matrix: str, per: str) -> None:
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(9, 10), torch.nn.Tanh(), torch.nn.Linear(10, 8)).double()
     problem = problem_of(model, torch.randn(4, 9, dtype=torch.float64), "mse")
-    shape, memory = measure_shapes(model, problem.batch, problem.blocks), MemoryBudget(2**30, 2**26)
+    memory = MemoryBudget(2**30, 2**26)
     view = {"matrix": matrix, "per": per}
-    exact = measure_curvature(problem, shape, Settings(method="exact", **view), memory)
+    exact = measure_curvature(problem, Settings(method="exact", **view), memory)
     for rtol, seeds in ((None, 200), (0.2, 20)):
         inside = []
         for seed in range(seeds):
-            found = measure_curvature(problem, shape, Settings(method="probe", rtol=rtol, seed=seed, **view), memory)
+            found = measure_curvature(problem, Settings(method="probe", rtol=rtol, seed=seed, **view), memory)
             for name in ("0.weight", "2.weight"):
                 one, truth = found.diagonal[name], exact.diagonal[name].frobenius_sq
                 assert one.ended == "sampled" if rtol is None else one.ended in ("rtol", "budget", "exact")
@@ -103,10 +102,8 @@ def test_95_percent_intervals_cover(matrix: str, per: str) -> None:
 def test_probes_do_not_depend_on_the_chunks(per: str, memory: int) -> None:
     model, x = wide(5)
     problem = problem_of(model, x, "mse")
-    shape, settings = measure_shapes(model, problem.batch, problem.blocks), Settings(matrix="hessian", per=per)
-    whole, pieces = (
-        measure_curvature(problem, shape, settings, MemoryBudget(2**30, chunk)) for chunk in (2**26, memory)
-    )
+    settings = Settings(matrix="hessian", per=per)
+    whole, pieces = (measure_curvature(problem, settings, MemoryBudget(2**30, chunk)) for chunk in (2**26, memory))
     np.testing.assert_allclose(pieces.frobenius_sq, whole.frobenius_sq, rtol=1e-12)
 
 

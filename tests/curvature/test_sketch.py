@@ -12,7 +12,7 @@ from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.sketch import _Sketcher, directions_for
 from hessdiag.data.memory import MemoryBudget
-from hessdiag.network.shapes import SENT_AT_ONCE, measure_shapes
+from hessdiag.network.shapes import SENT_AT_ONCE
 from tests.curvature.problems import problem_of
 from tests.networks import BUILDERS, PLAIN, build
 
@@ -55,9 +55,8 @@ def test_95_percent_intervals_cover(network: Network, loss: str) -> None:
     torch.manual_seed(0)
     model, x = network()
     problem = problem_of(model, x, loss)
-    shape = measure_shapes(model, problem.batch, problem.blocks)
-    exact = measure_curvature(problem, shape, Settings(method="exact"), PLENTY)
-    found = [measure_curvature(problem, shape, Settings(method="sketch", seed=s), PLENTY) for s in range(200)]
+    exact = measure_curvature(problem, Settings(method="exact"), PLENTY)
+    found = [measure_curvature(problem, Settings(method="sketch", seed=s), PLENTY) for s in range(200)]
     gaps = np.array([each.frobenius_sq - exact.frobenius_sq for each in found])
     errors = np.array([each.stderr for each in found])
     inside = np.abs(gaps) <= 1.96 * errors + 1e-9 * exact.frobenius_sq
@@ -98,8 +97,7 @@ def test_the_first_stage_is_no_part_of_the_estimate(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(_Sketcher, "measure", noted)
     model, x = linear()
     problem = problem_of(model, x, "mse")
-    shape = measure_shapes(model, problem.batch, problem.blocks)
-    found = measure_curvature(problem, shape, Settings(method="sketch", rtol=0.05), PLENTY)
+    found = measure_curvature(problem, Settings(method="sketch", rtol=0.05), PLENTY)
     (first, _), (second, sums) = measured
     assert first.name != second.name
     assert found.diagonal["0.weight"].frobenius_sq == sums.mean(0.0)[0][0, 0]
@@ -201,13 +199,13 @@ def test_directions_that_do_not_fit_at_once_are_paired_all_the_same(network: str
     """Sent back a few at a time, with all of their gradients held: the numbers of one pass, not of more rounds."""
     model, x = linear() if network == "linear" else build(network)
     problem = problem_of(model, x, "cross-entropy")
-    shape = measure_shapes(model, problem.batch, problem.blocks)
+    shape = problem.shape
     most, each = 20, shape.element_size * (shape.written - shape.returned + shape.dense)
     enough = MemoryBudget(2**34, 1)  # an example at a time
     little = MemoryBudget((shape.bytes_per_example(SENT_AT_ONCE) + (most + 1) * each) * 8 // 7, 1)
     assert shape.most_in_pieces(little.total) >= most > shape.most_cotangents(little.total)
-    found = [_Sketcher(problem, shape, memory, 0).measure(Directions(most)) for memory in (enough, little)]
+    found = [_Sketcher(problem, memory, 0).measure(Directions(most)) for memory in (enough, little)]
     for key, sums in found[0].sums.items():
         np.testing.assert_allclose(sums, found[1].sums[key], rtol=1e-8)
-    rounds = _Sketcher(problem, shape, MemoryBudget(little.total // 2, 1), 0).measure(Directions(most))
+    rounds = _Sketcher(problem, MemoryBudget(little.total // 2, 1), 0).measure(Directions(most))
     assert rounds.parts > len(x)

@@ -11,12 +11,14 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Products, asymmetry
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.preserve import preserve_state
+from hessdiag.network.shapes import measure_shapes
 from tests.networks import BUILDERS, RECURRENT, build
 
 
 def problem_of(model: nn.Module, x: Tensor) -> Problem:
     loss = RandomQuadratic.draw(model(x).shape[1], seed=0, like=x)
-    return Problem(model, Batch.of(x, None), loss, find_blocks(model)[0])
+    batch, (blocks, _) = Batch.of(x, None), find_blocks(model)
+    return Problem(model, batch, loss, blocks, measure_shapes(model, batch, blocks))
 
 
 @pytest.mark.parametrize("matrix", ["hessian", "ggn"])

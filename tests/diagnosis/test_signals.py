@@ -261,7 +261,7 @@ def test_findings_do_not_depend_on_the_memory(monkeypatch: pytest.MonkeyPatch) -
     x, targets = 1 + 1e-3 * torch.randn(12, 20000), torch.randint(3, (12,))
     many = hessdiag.diagnose(model, x, targets, loss="cross-entropy")
     monkeypatch.setattr("hessdiag.data.memory.CHUNK", 2**18)
-    monkeypatch.setattr("hessdiag.diagnosis.measurement.GRADIENTS", 0)
+    monkeypatch.setattr("hessdiag.diagnosis.diagnose.GRADIENTS", 0)
     few = hessdiag.diagnose(model, x, targets, loss="cross-entropy")
     assert few.signals is not None
     assert few.signals.examples == 12

@@ -13,7 +13,7 @@ from transformers.pytorch_utils import Conv1D
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.initialisation import ADVICE, CALLED, apply_function, called_with, resolve
 from hessdiag.loading.user_code import NamedFunction
-from hessdiag.network.layers import swap_inputs_and_outputs
+from hessdiag.network.blocks import swap_inputs_and_outputs
 
 
 def network() -> nn.Sequential:
