@@ -10,7 +10,7 @@ import inspect
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hessdiag.errors import HessdiagError
@@ -103,25 +103,14 @@ def check_model(model: Any) -> None:
     """
     from torch import nn
 
-    if isinstance(model, nn.Module):
-        return
+    advice = "pass a torch.nn.Module"
     if isinstance(model, type):
-        raise HessdiagError(f"model is the class {model.__name__}: pass an instance, as in {model.__name__}(...)")
-    if isinstance(model, str):
-        raise HessdiagError(
-            f"model is the text {model!r}: pass a torch.nn.Module, such as"
-            f" hessdiag.models.resolve_model({model!r}).build().module"
-        )
-    if hasattr(model, "build"):
-        raise HessdiagError(f"model is a {type(model).__name__}: pass what it builds, model.build().module")
-    if isinstance(model, Mapping):
-        raise HessdiagError("model is a dict: load it into a network with load_state_dict, and pass the network")
-    if callable(model):
-        name = getattr(model, "__name__", type(model).__name__)
-        raise HessdiagError(
-            f"model is the function {name}: pass a torch.nn.Module; if it builds one, call it and pass that"
-        )
-    raise HessdiagError(f"model is {kind_of(model)}: pass a torch.nn.Module")
+        advice = f"pass an instance, as in {model.__name__}(...)"
+    elif isinstance(model, str) or hasattr(model, "build"):
+        advice = "pass a torch.nn.Module, such as hessdiag.models.resolve_model('lenet').build().module"
+    elif callable(model):
+        advice = "pass a torch.nn.Module; if this builds one, call it and pass that"
+    check_kind("model", model, nn.Module, advice)
 
 
 def as_dtype(dtype: Any) -> torch.dtype:
@@ -169,10 +158,6 @@ def to_tensor(value: Any, name: str) -> str:
         return ""
     if type(value).__module__.partition(".")[0] == "numpy":
         return f"pass torch.from_numpy({name})"
-    if hasattr(value, "to_numpy"):  # data frames
-        return f"pass torch.from_numpy({name}.to_numpy())"
-    if hasattr(value, "__array_interface__"):  # images of PIL
-        return f"pass torch.from_numpy(numpy.array({name}))"
     if isinstance(value, (list, tuple)) and value:
         if isinstance(value, tuple) and all(isinstance(size, int) for size in value):  # a shape
             return f"pass a tensor, such as torch.randn(64, {', '.join(map(str, value))})"

@@ -163,7 +163,7 @@ def check_scheme(scheme: Any) -> None:
         return
     if own := ELSEWHERE.get(re.split("[-_ ]", scheme.lower())[0]):
         raise HessdiagError(f"unknown initialisation {scheme!r}: it is called {own} here")
-    hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(known)}, or ./file.py:function")
+    hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(known)}")
     raise HessdiagError(f"unknown initialisation {scheme!r}: {hint}")
 
 

@@ -76,24 +76,24 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (check(arguments=["bias=1"]), "arguments is a list: pass a dict"),
     (check(input_size="3,3"), "input_size '3,3': pass the shape of one example"),
     (check(mehtod="exact"), "unknown option 'mehtod': did you mean method?"),
-    (lambda: calculus.predict("lenet", (3, 32, 32)), "model is the text 'lenet'"),  # type: ignore[arg-type]
+    (lambda: calculus.predict("lenet", (3, 32, 32)), "model is a str: pass a torch.nn.Module"),  # type: ignore[arg-type]
     (lambda: calculus.predict(nn.Linear, X), "model is the class Linear"),  # type: ignore[arg-type]
     (lambda: calculus.predict(MODEL, X.numpy()), r"inputs are a ndarray: pass torch.from_numpy\(inputs\)"),
-    (lambda: calculus.predict(MODEL, "4"), "inputs are the text '4': pass the shape of one example"),
+    (lambda: calculus.predict(MODEL, "4"), "inputs are a str: pass the shape of one example"),
     (lambda: calculus.predict(MODEL, (4,), batch_size="a"), "batch_size 'a': pass a whole number"),  # type: ignore[arg-type]
     (lambda: models.resolve_model(MODEL), "model is a network that is already built"),  # type: ignore[arg-type]
     (lambda: models.resolve_model("lenet", input_size="3,32,32"), "input_size '3,32,32'"),  # type: ignore[arg-type]
     (lambda: models.mlp("4-3"), "widths is a str: pass a list"),  # type: ignore[arg-type]
     (lambda: models.mlp([4, 2.5]), "width 2.5: pass at least 1"),  # type: ignore[list-item]
     (lambda: Report.from_json(None), "source is of type NoneType: pass JSON text or the name of a file"),  # type: ignore[arg-type]
-    (lambda: init.apply("fan-in", MODEL), "model is the text 'fan-in'"),  # type: ignore[arg-type]
+    (lambda: init.apply("fan-in", MODEL), "model is a str"),  # type: ignore[arg-type]
     (lambda: init.apply(MODEL, None), "init is None"),  # type: ignore[arg-type]
     (lambda: init.apply(MODEL, "fan-in", generator=0), "generator is an int: pass torch.Generator"),  # type: ignore[arg-type]
     (lambda: init.apply(MODEL, "geometric", c="2"), "c='2' with 'geometric': c is a positive constant"),  # type: ignore[arg-type]
     (lambda: surgery.insert_scale(nn.Linear, 2.0, before="0"), "model is the class Linear"),  # type: ignore[arg-type]
     (lambda: surgery.insert_scale(MODEL, "2", before="0"), "factor '2': pass a finite number"),  # type: ignore[arg-type]
     (lambda: surgery.insert_scale(MODEL, 2.0, before=MODEL[0]), "before is a Linear: pass the path"),  # type: ignore[arg-type]
-    (lambda: surgery.undo("model"), "model is the text 'model'"),  # type: ignore[arg-type]
+    (lambda: surgery.undo("model"), "model is a str"),  # type: ignore[arg-type]
     (lambda: surgery.correct_kernels(None), "model is None"),  # type: ignore[arg-type]
     (lambda: surgery.normalise_output(MODEL, X, std="a"), "std 'a': pass a positive standard deviation"),  # type: ignore[arg-type]
 ]

@@ -15,50 +15,38 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.graph import Operation, Step
+from hessdiag.calculus.graph import Step
 from hessdiag.calculus.moments import Activation, Gradient
-from hessdiag.calculus.propagation import Propagation, Sensitivities
+from hessdiag.calculus.propagation import Propagation
 
 QUANTILE = 1.6448536269514722  # of N(0, 1), 95 %
 
 
-@dataclass(frozen=True)
-class Source:
-    """Variances of the forward and backward gain of one operation, and their covariance."""
-
-    forward: float
-    backward: float
-    both: float
-
-
-def _source_of(operation: Operation, step: Step, gradient: Gradient, *, examples: int) -> Source:
-    """Find the relative variances of one operation's gains, for moments averaged over `examples` examples.
+def _gains(step: Step, gradient: Gradient, *, examples: int) -> tuple[float, float, float]:
+    """Find the relative variances of one operation's gains, forward and backward, and their covariance.
 
     For a linear layer 2 ρ² / n' forward and 2 ρ_Δ² / n backward, averaged over pairs of examples and positions; for a
     ReLU E[relu(a)² relu(b)²] and its like, with a, b of correlation ρ, over their products of means.
     """
-    x = step.x
+    x, out = step.x, step.out
     assert x is not None
+    assert isinstance(out, Activation)
     if step.kind == "weights":
-        assert isinstance(step.out, Activation)
         fan_in = x.sq.shape[-1] if x.sq.dim() == 2 else x.sq.shape[1]
-        reads = max(x.elements / max(step.out.positions, 1), 1.0)
+        reads = max(x.elements / max(out.positions, 1), 1.0)
 
         def seen(rho: float) -> float:
             return rho**2 + (1 - rho**2) / reads  # two independent inputs overlap by chance
 
-        forward = _over_pairs(lambda rho, _: 2 * seen(rho), x, gradient, step.out.positions, examples)
-        backward = _over_pairs(lambda _, rho: 2 * rho**2, x, gradient, step.out.positions, examples)
-        return Source(forward / step.out.width, backward / fan_in, 0.0)
-    if step.out.mean == 0 and x.mean == 0:  # type: ignore[union-attr]
-        return Source(0.0, 0.0, 0.0)  # an odd function has no zeros to draw
-    assert isinstance(step.out, Activation)
+        forward = _over_pairs(lambda rho, _: 2 * seen(rho), x, gradient, out.positions, examples)
+        backward = _over_pairs(lambda _, rho: 2 * rho**2, x, gradient, out.positions, examples)
+        return forward / out.width, backward / fan_in, 0.0
+    if out.mean == 0 and x.mean == 0:
+        return 0.0, 0.0, 0.0  # an odd function has no zeros to draw
+    extra: tuple[Callable[[float, float], float], ...] = (_relu_extra, _mask_extra, _relu_and_mask)
     width = max(x.width, 1)
-    positions = x.positions
-    forward = _over_pairs(lambda rho, _: _relu_extra(rho), x, gradient, positions, examples)
-    backward = _over_pairs(_mask_extra, x, gradient, positions, examples)
-    both = _over_pairs(lambda rho, _: _relu_and_mask(rho), x, gradient, positions, examples)
-    return Source(forward / width, backward / width, both / width)
+    forward, backward, both = (_over_pairs(each, x, gradient, x.positions, examples) / width for each in extra)
+    return forward, backward, both
 
 
 def _over_pairs(
@@ -76,7 +64,7 @@ def _clip(rho: float) -> float:
     return min(max(rho, 0.0), 1.0)
 
 
-def _relu_extra(rho: float) -> float:
+def _relu_extra(rho: float, _: float) -> float:
     """4 E[relu(a)² relu(b)²] - 1, less the 2 ρ² that a and b have already: 3 at ρ = 1, 0 at ρ = 0."""
     theta = math.acos(rho)
     fourth = (3 * math.sin(theta) * rho + (math.pi - theta) * (1 + 2 * rho**2)) / (2 * math.pi)
@@ -89,19 +77,10 @@ def _mask_extra(rho: float, rho_delta: float) -> float:
     return both_on * (1 + 2 * rho_delta**2) - 1 - 2 * rho_delta**2
 
 
-def _relu_and_mask(rho: float) -> float:
+def _relu_and_mask(rho: float, _: float) -> float:
     """4 E[relu(a)² 1(b > 0)] - 1: forward and backward share their zeros; 1 at ρ = 1."""
     theta = math.acos(rho)
     return 2 * (math.pi - theta + math.sin(theta) * rho) / math.pi - 1
-
-
-def _sources(found: Propagation, *, examples: int) -> dict[str, Source]:
-    """The operations of a propagation with random gains, by name."""
-    return {
-        operation.name: _source_of(operation, step, found.gradients[operation.name], examples=examples)
-        for operation, step in found.steps
-        if operation.name in found.sensitivities.sources and operation.name in found.gradients
-    }
 
 
 @dataclass(frozen=True)
@@ -136,9 +115,11 @@ def gain_variances(found: Propagation, *, examples: int) -> Variances:
     count = len(found.graph.operations)
     each = torch.zeros(2 * count + 1, dtype=torch.float64)
     both = torch.zeros(count, dtype=torch.float64)
-    for name, source in _sources(found, examples=examples).items():
-        index = found.sensitivities.sources[name]
-        each[2 * index], each[2 * index + 1], both[index] = source.forward, source.backward, source.both
+    for operation, step in found.steps:
+        index = found.sensitivities.sources.get(operation.name)
+        if index is not None and operation.name in found.gradients:
+            gains = _gains(step, found.gradients[operation.name], examples=examples)
+            each[2 * index], each[2 * index + 1], both[index] = gains
     rho = _clip(found.output.example_correlation)
     each[-1] = found.loss.variance * (1 + (examples - 1) * rho**2) / examples
     return Variances(each, both)
@@ -159,19 +140,18 @@ class GammaSpread:
     scaling_median: float = 1.0
 
 
-def gamma_spread(
-    sensitivities: Sensitivities, variances: Variances, result: str, source: str, *, of_bias: bool
-) -> GammaSpread:
+def gamma_spread(found: Propagation, variances: Variances, result: str, source: str, *, of_bias: bool) -> GammaSpread:
     """Find the spread of γ ∝ E[x_l²]² E[Δx_{l+1}²] / E[x_{l+1}²], for a bias without E[x_l²]².
 
     Args:
-        sensitivities, variances: of one propagation.
+        found, variances: of one propagation.
         result: name of x_{l+1}.
         source: name of x_l; empty where there is none.
         of_bias: whether the block is a bias.
     """
-    of_x, of_out = sensitivities.result(source), sensitivities.result(result)
-    of_delta, of_passed = sensitivities.of_gradient[result], sensitivities.of_passed[result]
+    slopes = found.sensitivities
+    of_x, of_out = slopes.result(source), slopes.result(result)
+    of_delta, of_passed = slopes.of_gradient[result], slopes.of_passed[result]
     power = 0.0 if of_bias else 2.0
     shift = variances.shift(of_delta) - variances.shift(of_out) + power * variances.shift(of_x)
     return GammaSpread(

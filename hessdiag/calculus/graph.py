@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,7 +33,8 @@ class Operation:
         name: of the result.
         target: the operation, such as `aten.linear`; the overload is left out.
         call: the function itself.
-        args, kwargs: with `Ref` in place of results of earlier operations.
+        arguments: by name, defaults too, with `Ref` in place of results of earlier operations.
+        refs: all results of earlier operations among the arguments.
         place: path of the module whose forward called it, `""` for the model itself.
         layer: class name of that module.
         shape: of the result; None where it is no single tensor.
@@ -43,8 +43,8 @@ class Operation:
     name: str
     target: str
     call: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    refs: tuple[Ref, ...]
     place: str
     layer: str
     shape: tuple[int, ...] | None
@@ -158,12 +158,13 @@ def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
 def _operation(node: torch.fx.Node) -> Operation:
     place, layer = _place(node)
     value = node.meta.get("val")
+    arguments = _arguments(node)
     return Operation(
         name=node.name,
         target=_target(node.target),
         call=node.target,
-        args=_refs(node.args),
-        kwargs=_refs(node.kwargs),
+        arguments=arguments,
+        refs=tuple(_refs_in(arguments.values())),
         place=place,
         layer=layer,
         shape=tuple(value.shape) if isinstance(value, Tensor) else None,
@@ -205,6 +206,25 @@ def _refs(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _refs(v) for k, v in value.items()}
     return value
+
+
+def _arguments(node: torch.fx.Node) -> dict[str, Any]:
+    """Name the arguments as in the operation's schema, with its defaults; those of Python functions by number."""
+    given: dict[str, Any] = _refs(node.kwargs)
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return {str(i): value for i, value in enumerate(_refs(node.args))} | given
+    schema = node.target._schema.arguments
+    bound = {a.name: _refs(a.default_value) for a in schema if a.has_default_value()}
+    bound |= dict(zip((a.name for a in schema), _refs(node.args), strict=False)) | given
+    return {a.name: bound[a.name] for a in schema if a.name in bound}
+
+
+def _refs_in(values: Iterable[Any]) -> Iterator[Ref]:
+    for value in values:
+        if isinstance(value, Ref):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _refs_in(value)
 
 
 @contextlib.contextmanager
@@ -291,18 +311,18 @@ class Call:
     values: Mapping[str, Value]
     numbers: Mapping[str, Tensor]
     moments: str
-    arguments: Mapping[str, Any]
-    refs: tuple[Ref, ...]
 
-    @classmethod
-    def of(cls, operation: Operation, values: Mapping[str, Value], numbers: Mapping[str, Tensor], moments: str) -> Call:
-        """Name the arguments as in the operation's schema; `refs` are all tensors among them."""
-        arguments = _bind(operation)
-        return cls(operation, values, numbers, moments, arguments, tuple(_refs_in(arguments.values())))
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """Find the operation's arguments by name."""
+        return self.operation.arguments
 
-    def reading(self, values: Mapping[str, Value]) -> Call:
-        """Replace the moments of some arguments."""
-        return replace(self, values={**self.values, **values}) if values else self
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Find the shape of what the operation returns, as traced."""
+        if self.operation.shape is None:
+            raise UnsupportedError("it returns more than one tensor")
+        return self.operation.shape
 
     @property
     def kernel(self) -> bool:
@@ -342,52 +362,20 @@ class Call:
 
     def applied(self, name: str, tensor: Tensor) -> Any:
         """Run the operation itself with one argument replaced by a tensor."""
-        kwargs = {key: tensor if key == name else value for key, value in self.arguments.items()}
+        function = self.operation.call
         if self.operation.target in ("aten.view", "aten._unsafe_view"):  # an expanded tensor cannot always be viewed
             return tensor.reshape(list(self.arguments["size"]))
-        return call_by_name(self.operation.call, kwargs)
-
-
-def _refs_in(values: Iterable[Any]) -> Iterator[Ref]:
-    for value in values:
-        if isinstance(value, Ref):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from _refs_in(value)
-
-
-def call_by_name(function: Any, arguments: Mapping[str, Any]) -> Any:
-    """Call an aten overload or a Python function with arguments by name; positional-only ones in their order."""
-    if isinstance(function, torch._ops.OpOverload):
-        schema = function._schema.arguments
-        args = [listed(arguments[a.name]) for a in schema if not a.kwarg_only and a.name in arguments]
-        kwargs = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
-        return function(*args, **kwargs)
-    return function(*arguments.values())
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+        arguments = {**self.arguments, name: tensor}
+        if not isinstance(function, torch._ops.OpOverload):
+            return function(*arguments.values())
+        schema = [a for a in function._schema.arguments if a.name in arguments]
+        args = [listed(arguments[a.name]) for a in schema if not a.kwarg_only]
+        return function(*args, **{a.name: arguments[a.name] for a in schema if a.kwarg_only})
 
 
 def listed(value: Any) -> Any:
     """Give sizes as the list that PyTorch's functions take."""
     return list(value) if isinstance(value, tuple) else value
-
-
-def _bind(operation: Operation) -> dict[str, Any]:
-    """Arguments by name, with the schema's defaults."""
-    if isinstance(operation.call, torch._ops.OpOverload):
-        schema = operation.call._schema.arguments
-        bound = {a.name: _tupled(a.default_value) for a in schema if a.has_default_value()}
-        bound.update(zip((a.name for a in schema), operation.args, strict=False))
-        bound.update(operation.kwargs)
-        return {a.name: bound[a.name] for a in schema if a.name in bound}
-    try:
-        names = list(inspect.signature(operation.call).parameters)
-    except (TypeError, ValueError):
-        names = [f"arg{i}" for i in range(len(operation.args))]
-    return dict(zip(names, operation.args, strict=False)) | dict(operation.kwargs)
 
 
 def transposed(function: Callable[[Tensor], Tensor], like: Tensor, cotangent: Tensor) -> Tensor:

@@ -6,58 +6,75 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hessdiag import init as initialisations
-from hessdiag.arguments import did_you_mean, kind_of, to_tensor
+from hessdiag.arguments import kind_of, to_tensor
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import STRUCTURED, TRANSPOSED, initialised_layers, is_linear, parameter_at, parameter_slots
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 @dataclass(frozen=True)
-class Activation:
+class Moments:
     """Second moments of one tensor, over random weights and inputs.
 
-    The moments are a tensor of the activation's own shape, so that reshaping, slicing and concatenating are done to
-    its moments by the very same operation. Equal entries are expanded views: they take no memory.
+    They are a tensor of the same shape, so that reshaping, slicing and concatenating are done to the moments by the
+    very same operation. Equal entries are expanded views: they take no memory.
 
     Attributes:
         sq: E[x²], float64, of the tensor's shape (B, ...).
-        mean: part of the second moment that is the square of the mean over channels; 1/π after a ReLU.
         site_correlation: E[x_s x_s'] / E[x²] of one channel at two positions s ≠ s' of an example.
         example_correlation: E[x_a x_b] / E[x²] of one entry for two examples a ≠ b.
-        width: channels that the last weight layer gave it; what fluctuations average over.
-        positions: number of positions per example.
-        parameter: name of the parameter or buffer whose values it holds; empty for an activation.
-        before: the Gaussian that a nonlinearity was applied to, for max pooling, which needs the distribution.
     """
 
     sq: Tensor
-    mean: float = 0.0
     site_correlation: float = 0.0
     example_correlation: float = 0.0
-    width: int = 1
-    positions: int = 1
-    parameter: str = ""
-    before: Before | None = None
 
     @property
     def second_moment(self) -> Tensor:
         """Average E[x²] over all entries."""
         return average(self.sq)
 
+    def scaled(self, factor: Tensor | float) -> Self:
+        """Multiply all second moments by a factor."""
+        return replace(self, sq=compactly(lambda sq: sq * factor, self.sq))
+
+    def uniform(self) -> Self:
+        """Give every entry the mean moment, as the paper's i.i.d. assumption has it."""
+        return replace(self, sq=average(self.sq).expand(self.sq.shape))
+
+
+@dataclass(frozen=True)
+class Activation(Moments):
+    """Second moments of what an operation returns, or of a parameter or buffer.
+
+    Attributes:
+        sq, site_correlation, example_correlation: see `Moments`.
+        mean: part of the second moment that is the square of the mean over channels; 1/π after a ReLU.
+        width: channels that the last weight layer gave it; what fluctuations average over.
+        positions: number of positions per example.
+        parameter: name of the parameter or buffer whose values it holds; empty for an activation.
+        before: the Gaussian that a nonlinearity was applied to, for max pooling, which needs the distribution.
+    """
+
+    mean: float = 0.0
+    width: int = 1
+    positions: int = 1
+    parameter: str = ""
+    before: Before | None = None
+
     @property
     def elements(self) -> int:
         """Count the entries per example."""
         return self.sq.numel() // self.sq.shape[0]
-
-    def scaled(self, factor: Tensor | float) -> Activation:
-        """Multiply all second moments by a factor."""
-        return replace(self, sq=compactly(lambda sq: sq * factor, self.sq), before=None)
 
     def independent(self, sq: Tensor) -> Activation:
         """Replace the moments and take all entries as centred and independent, as the paper does."""
@@ -74,10 +91,6 @@ class Activation:
             before=None,
         )
 
-    def uniform(self) -> Activation:
-        """Give every entry the mean moment, as the paper's i.i.d. assumption has it."""
-        return replace(self, sq=average(self.sq).expand(self.sq.shape))
-
 
 @dataclass(frozen=True)
 class Before:
@@ -90,32 +103,24 @@ class Before:
 
 
 @dataclass(frozen=True)
-class Gradient:
-    """Second moments of the gradient of an activation; correlations as in `Activation`.
+class Gradient(Moments):
+    """Second moments of the gradient of an activation.
 
     Attributes:
-        sq, site_correlation, example_correlation: as there.
+        sq, site_correlation, example_correlation: see `Moments`.
         slope: factor on E[φ'²] of the nonlinearity below, where the gradient lies on entries that are not like all:
             the largest ones behind a max pooling, or those that a second ReLU has let pass already.
     """
 
-    sq: Tensor
-    site_correlation: float = 0.0
-    example_correlation: float = 0.0
     slope: float = 1.0
 
-    @property
-    def second_moment(self) -> Tensor:
-        """Average E[Δx²] over all entries."""
-        return average(self.sq)
 
-    def scaled(self, factor: Tensor | float) -> Gradient:
-        """Multiply all second moments by a factor."""
-        return replace(self, sq=compactly(lambda sq: sq * factor, self.sq))
-
-    def uniform(self) -> Gradient:
-        """Give every entry the mean moment."""
-        return replace(self, sq=average(self.sq).expand(self.sq.shape))
+def distinct(sq: Tensor, *others: Tensor) -> Tensor:
+    """Keep one entry of each dimension that a tensor, and each of the others, repeats without memory."""
+    for d, size in enumerate(sq.shape):
+        if size > 1 and all(tensor.stride(d) == 0 for tensor in (sq, *others)):
+            sq = sq.narrow(d, 0, 1)
+    return sq
 
 
 def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
@@ -125,22 +130,12 @@ def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     >>> compactly(lambda a, b: a + b, torch.ones(1).expand(5), torch.ones(1).expand(5)).stride()
     (0,)
     """
-    shape = tensors[0].shape
-    repeated = [
-        d for d, size in enumerate(shape) if size > 1 and all(tensor.stride(d) == 0 for tensor in tensors)
-    ]  # fmt: skip
-    small = list(tensors)
-    for d in repeated:
-        small = [tensor.narrow(d, 0, 1) for tensor in small]
-    return function(*small).expand(shape)
+    return function(*(distinct(tensor, *tensors) for tensor in tensors)).expand(tensors[0].shape)
 
 
 def average(sq: Tensor) -> Tensor:
     """Average all entries; of an expanded view, those that it has in memory."""
-    for d, size in enumerate(sq.shape):
-        if size > 1 and sq.stride(d) == 0:
-            sq = sq.narrow(d, 0, 1)
-    return sq.mean()
+    return distinct(sq).mean()
 
 
 def add_gradients(gradients: Sequence[Gradient]) -> Gradient:
@@ -373,7 +368,7 @@ def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
     >>> scheme_moments(nn.Sequential(nn.Linear(8, 2)), "fan-in")
     {'0.weight': 0.25, '0.bias': 0.0}
     """
-    check_scheme(scheme)
+    initialisations.check_scheme(scheme)
     c = 2 / initialisations.typical_kernel(model)
     layers = dict(initialised_layers(model))
     found: dict[str, float] = {}
@@ -383,18 +378,6 @@ def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
             weight = attribute == "weight"
             found[name] = initialisations.second_moment(layers[path], scheme, c=c) if weight else 0.0
     return found
-
-
-def check_scheme(scheme: str) -> None:
-    """Refuse an initialisation without a closed form.
-
-    Raises:
-        HessdiagError: it is none of `hessdiag.init`.
-    """
-    known = (*initialisations.SCHEMES, *initialisations.VARIANTS)
-    if scheme not in known:
-        hint = did_you_mean(scheme, known, otherwise=f"use one of {', '.join(known)}")
-        raise HessdiagError(f"no closed form for the initialisation {scheme!r}: {hint}")
 
 
 def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:
@@ -417,22 +400,12 @@ def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:
     return math.nan
 
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
-
 @dataclass(frozen=True)
 class InputMoments:
-    """Moments of what the network reads.
-
-    Attributes:
-        sq: E[x²].
-        mean, site_correlation, example_correlation: as in `Activation`.
-    """
+    """E[x²] of what the network reads, and its correlation between positions and between examples."""
 
     sq: float = 1.0
-    mean: float = 0.0
-    site_correlation: float = 0.0
-    example_correlation: float = 0.0
+    correlation: float = 0.0
 
 
 def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any], InputMoments]:
@@ -459,7 +432,7 @@ def _shape_of_one_example(inputs: Any) -> tuple[int, ...] | None:
     return tuple(size)
 
 
-def _arguments(inputs: Any) -> Arguments:
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments by position and by name, as `diagnose` takes them."""
     if isinstance(inputs, Tensor):
         return (inputs,), {}
@@ -467,9 +440,8 @@ def _arguments(inputs: Any) -> Arguments:
         return (), dict(inputs)
     if isinstance(inputs, (tuple, list)) and inputs:
         return tuple(inputs), {}
-    found = f"the text {inputs!r}" if isinstance(inputs, str) else kind_of(inputs)
     how = to_tensor(inputs, "inputs") or "pass the shape of one example such as (3, 32, 32), or tensors"
-    raise HessdiagError(f"inputs are {found}: {how}")
+    raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
 
 
 def _two_examples(value: Any, device: torch.device) -> Any:
@@ -491,4 +463,4 @@ def measured_inputs(x: Tensor) -> InputMoments:
     cross = (values.sum(0).square() - values.square().sum(0)).mean() / (size * (size - 1))
     shared = min(max(float(cross) / sq, 0.0), 1.0)
     noise = 3 / math.sqrt(values.shape[1] * size * (size - 1) / 2)  # of the correlation of independent examples
-    return InputMoments(sq, example_correlation=shared, site_correlation=shared) if shared > noise else InputMoments(sq)
+    return InputMoments(sq, shared if shared > noise else 0.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -22,15 +22,8 @@ from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.prediction import BlockPrediction, Prediction
 
 
-@dataclass(frozen=True)
-class Use:
-    """One operation that applies a block's parameter.
-
-    Attributes:
-        order: of the operation in the graph.
-        result: name of the operation's result.
-        step: what its rule found.
-    """
+class Use(NamedTuple):
+    """One operation that applies a block's parameter: its place in the order, its result, and what its rule found."""
 
     order: int
     result: str
@@ -88,7 +81,7 @@ def _with_gradients(
 ) -> BlockPrediction:
     """Complete a prediction of a layer with input `x`; without `variances`, without correlations and spread."""
     delta_sq = float(gradient.second_moment.detach())
-    x_delta_sq = float(own_input_gradient(use.step, gradient).second_moment.detach())
+    x_delta_sq = own_input_gradient(use.step, gradient)
     gamma = scaling.gamma(
         block.kind,
         fan_in=channels if block.kind == "scalar" else block.fan_in,
@@ -101,7 +94,7 @@ def _with_gradients(
     spread = GammaSpread()
     if variances is not None and math.isfinite(gamma) and gamma > 0:
         source = use.step.source.name if use.step.source else ""
-        spread = gamma_spread(found.sensitivities, variances, use.result, source, of_bias=block.kind == "bias")
+        spread = gamma_spread(found, variances, use.result, source, of_bias=block.kind == "bias")
     gamma *= spread.median
     varsigma = (
         scaling.activation_scaling(x.sq.numel() // found.graph.batch, x_delta_sq, block.x_sq) * spread.scaling_median
@@ -226,8 +219,8 @@ def predict_graph(
     return Prediction(
         blocks=tuple(predicted),
         skipped=skipped,
-        unsupported=tuple(found.remarks.unsupported),
-        notes=tuple(found.remarks.notes),
+        unsupported=tuple(found.unsupported),
+        notes=tuple(found.notes),
         output_sq=float(found.output.second_moment.detach()),
         outputs=found.output.sq.numel() // graph.batch,
         model=type(model).__name__,

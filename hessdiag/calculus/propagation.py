@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from hessdiag.calculus.graph import PAPER, Call, Graph, Operation, Pieces, Ref, Step, Unknown, UnsupportedError, Value
 from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients
 from hessdiag.calculus.rules import BY_TARGET, LINEAR
-from hessdiag.calculus.rules.arithmetic import add, multiply
+from hessdiag.calculus.rules.elementwise import add, multiply
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
@@ -23,13 +24,13 @@ def initial_values(
     graph: Graph, weights: WeightMoments, inputs: InputMoments
 ) -> tuple[dict[str, Value], dict[str, Tensor]]:
     """Collect inputs, parameters and buffers as values, and the numbers of those that have some."""
-    numbers = _numbers(graph, weights)
+    known = {name: weights.names[path] for name, path in graph.parameters.items()} | dict(graph.buffers)
+    numbers = {**graph.constants, **{n: weights.values[path] for n, path in known.items() if path in weights.values}}
     values: dict[str, Value] = {
         name: _input(shape, inputs) if floating else Unknown(drawn=True) for name, shape, floating in graph.inputs
     }
-    for name, path in graph.parameters.items():
-        parameter = weights.names[path]
-        values[name] = _constant(parameter, weights.sq[parameter], weights.shapes[parameter])
+    for name in graph.parameters:
+        values[name] = _constant(known[name], weights.sq[known[name]], weights.shapes[known[name]])
     for name, actual in numbers.items():
         if name not in values and actual.is_floating_point():
             sq = actual.double().square()
@@ -42,19 +43,11 @@ def initial_values(
     return values, numbers
 
 
-def _numbers(graph: Graph, weights: WeightMoments) -> dict[str, Tensor]:
-    """Constants, parameters and buffers whose entries are at hand, by graph name."""
-    known = {name: weights.names[path] for name, path in graph.parameters.items()} | dict(graph.buffers)
-    found = {name: weights.values[path] for name, path in known.items() if path in weights.values}
-    return {**graph.constants, **found}
-
-
 def _input(shape: tuple[int, ...], inputs: InputMoments) -> Activation:
     return Activation(
         sq=torch.tensor(inputs.sq, dtype=torch.float64).expand(shape),
-        mean=inputs.mean,
-        site_correlation=inputs.site_correlation,
-        example_correlation=inputs.example_correlation,
+        site_correlation=inputs.correlation,
+        example_correlation=inputs.correlation,
         width=shape[1] if len(shape) > 1 else 1,
         positions=math.prod(shape[2:]) if len(shape) > 2 else 1,
     )
@@ -147,35 +140,18 @@ def softmax_moments(q: float, classes: int) -> tuple[float, float]:
 KEEPS_CONSTANTS = ("reshaping", "copying", "detaching", "padding")  # a weight stays a weight
 
 
-@dataclass
-class Remarks:
-    """What a sweep found that a reader should know.
-
-    Attributes:
-        unsupported: (operation with its place, reason).
-        notes: approximations, each once.
-    """
-
-    unsupported: list[tuple[str, str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def note(self, text: str) -> None:
-        """Add a note, once; an empty one is none."""
-        if text and text not in self.notes:
-            self.notes.append(text)
-
-
 def place(operation: Operation) -> str:
     """Say where in the model an operation is called."""
     return f"in {operation.layer} {operation.place!r}" if operation.place else "in the model's own forward"
 
 
-def forward_step(call: Call, remarks: Remarks) -> Step:
+def forward_step(call: Call, found: Propagation) -> Step:
     """Apply the rule of an operation; one without a rule gives NaN and is listed, once, where the trouble starts."""
     operation = call.operation
     if operation.target.startswith("aten._assert"):
         return Step(Unknown())
-    arguments = _arguments(call)
+    # Other results are parts of the graph.
+    arguments = [(ref, call.values[ref.name]) for ref in operation.refs if ref.name in call.values]
     if any(isinstance(v, Unknown) and v.broken for _, v in arguments):
         return _broken(operation, arguments)
     moving = [v for _, v in arguments if isinstance(v, (Activation, Pieces))]
@@ -184,31 +160,26 @@ def forward_step(call: Call, remarks: Remarks) -> Step:
     rule = BY_TARGET.get(operation.target)
     if not moving or (rule is None and constants):
         return Step(Unknown(drawn=drawn))
-    if rule is None:
-        return _refused(operation, arguments, remarks, "no rule for this operation")
     try:
+        if rule is None:
+            raise UnsupportedError("no rule for this operation")
         step = rule.apply(call)
     except UnsupportedError as error:
-        return Step(Unknown()) if constants else _refused(operation, arguments, remarks, str(error))
-    remarks.note(step.note)
+        if constants:
+            return Step(Unknown())
+        if not any(isinstance(v, Activation) and not v.parameter and _is_nan(v) for _, v in arguments):
+            found.unsupported.append((f"{operation.target} ({operation.name}) {place(operation)}", str(error)))
+        return _broken(operation, arguments)
+    if step.note:
+        found.notes[step.note] = None
     if not isinstance(step.out, Activation) or (constants and rule.operation in KEEPS_CONSTANTS):
         return step
     out = replace(step.out, parameter="")
     return replace(step, out=out.uniform() if call.moments == PAPER else out)
 
 
-def _arguments(call: Call) -> list[tuple[Ref, Value]]:
-    """The tensors that a call reads; other results are parts of the graph."""
-    return [(ref, call.values[ref.name]) for ref in call.refs if ref.name in call.values]
-
-
-def _refused(operation: Operation, arguments: Sequence[tuple[Ref, Value]], remarks: Remarks, reason: str) -> Step:
-    tainted = any(
-        isinstance(v, Activation) and not v.parameter and bool(v.sq.detach().isnan().any()) for _, v in arguments
-    )
-    if not tainted:
-        remarks.unsupported.append((f"{operation.target} ({operation.name}) {place(operation)}", reason))
-    return _broken(operation, arguments)
+def _is_nan(value: Activation) -> bool:
+    return bool(value.sq.detach().isnan().any())
 
 
 def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Step:
@@ -254,12 +225,12 @@ class Sensitivities:
         if rule is None or rule.apply in LINEAR:
             return call
         values: dict[str, Value] = {}
-        for ref in call.refs:
+        for ref in call.operation.refs:
             value = call.values.get(ref.name)
             if isinstance(value, Activation) and not value.parameter:
                 leaves[ref.name] = torch.ones((), dtype=torch.float64, requires_grad=True)
-                values[ref.name] = replace(value.scaled(leaves[ref.name]), before=value.before)
-        return call.reading(values)
+                values[ref.name] = value.scaled(leaves[ref.name])
+        return replace(call, values={**call.values, **values})
 
     def add_step(self, name: str, step: Step, out: Activation) -> None:
         """Carry sensitivities over one operation of the forward sweep."""
@@ -313,51 +284,35 @@ class Sensitivities:
         return torch.zeros(2 * self.operations + 1, dtype=torch.float64)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Propagation:
     """Everything that one forward and one backward sweep found.
 
     Attributes:
         graph: what was swept.
+        sensitivities: of all moments to random gains.
         steps: (operation, step) in execution order; steps of unsupported operations have moments of NaN.
-        gradients: moments of the gradient of each result, by name.
+        unsupported: (operation with its place, reason).
+        notes: approximations, each once.
+        roots: by result, the results that it depends on without a weight layer between.
         output: moments of the network's output.
         loss: what the loss sends back.
-        remarks: operations without a rule, and notes.
-        sensitivities: of all moments to random gains.
+        gradients: moments of the gradient of each result that the loss depends on, by name.
     """
 
     graph: Graph
-    steps: tuple[tuple[Operation, Step], ...]
-    gradients: dict[str, Gradient]
-    output: Activation
-    loss: OutputGradient
-    remarks: Remarks
-    sensitivities: Sensitivities
-
-
-@dataclass
-class _Forward:
-    """The state of a forward sweep.
-
-    Attributes:
-        remarks, sensitivities, steps: as in `Propagation`.
-        roots: by result, the results that it depends on without a weight layer between.
-    """
-
-    remarks: Remarks
     sensitivities: Sensitivities
     steps: list[tuple[Operation, Step]] = field(default_factory=list)
+    unsupported: list[tuple[str, str]] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
     roots: dict[str, frozenset[str]] = field(default_factory=dict)
+    output: Activation = field(init=False)
+    loss: OutputGradient = field(init=False)
+    gradients: dict[str, Gradient] = field(default_factory=dict)
 
 
 def propagate(
-    graph: Graph,
-    weights: WeightMoments,
-    *,
-    moments: str,
-    loss: str,
-    inputs: InputMoments | None = None,
+    graph: Graph, weights: WeightMoments, *, moments: str, loss: str, inputs: InputMoments | None = None
 ) -> Propagation:
     """Sweep forward from the inputs and backward from the loss.
 
@@ -369,77 +324,69 @@ def propagate(
         inputs: moments of floating-point inputs; N(0, 1) unless given.
     """
     values, numbers = initial_values(graph, weights, inputs or InputMoments())
-    forward = _Forward(Remarks(), Sensitivities(len(graph.operations)))
+    found = Propagation(graph, Sensitivities(len(graph.operations)))
     announce("operations", len(graph.operations))
     for operation in graph.operations:
-        step = _sweep_over(Call.of(operation, values, numbers, moments), forward, graph)
+        step = _sweep_over(Call(operation, values, numbers, moments), found)
         values[operation.name] = step.out
-        forward.steps.append((operation, step))
+        found.steps.append((operation, step))
         advance("operations")
     output = values.get(graph.output.name)
     if not isinstance(output, Activation):
         raise HessdiagError("the network's output does not depend on its inputs by any operation that has a rule")
-    sent = output_gradient(loss, output, graph.batch)
-    gradients = _backward(graph, forward, sent, moments)
-    return Propagation(
-        graph, tuple(forward.steps), gradients, output, sent, forward.remarks, forward.sensitivities
-    )  # fmt: skip
+    found.output, found.loss = output, output_gradient(loss, output, graph.batch)
+    _backward(found, moments)
+    return found
 
 
-def _sweep_over(call: Call, forward: _Forward, graph: Graph) -> Step:
+def _sweep_over(call: Call, found: Propagation) -> Step:
     """Take the step of one operation, and note what follows from it."""
-    step = forward_step(forward.sensitivities.observed(call), forward.remarks)
-    _note_dependence(call, step, forward, graph)
+    step = forward_step(found.sensitivities.observed(call), found)
+    _note_dependence(call.operation, step, found)
     if not isinstance(step.out, Activation):
         return step
-    forward.sensitivities.add_step(call.operation.name, step, step.out)
+    found.sensitivities.add_step(call.operation.name, step, step.out)
     return replace(step, out=_detached(step.out), x=_detached(step.x) if step.x else None)
 
 
-def _detached(value: Activation) -> Activation:
+def _detached(value: Any) -> Any:
     return replace(value, sq=value.sq.detach())
 
 
-def _note_dependence(call: Call, step: Step, forward: _Forward, graph: Graph) -> None:
+def _note_dependence(operation: Operation, step: Step, found: Propagation) -> None:
     """Say where two branches of one result meet again without a weight layer between: the rules take them apart."""
-    operation, roots = call.operation, forward.roots
-    names = dict.fromkeys(ref.name for ref in call.refs if ref.name not in graph.parameters)
-    read = [roots.get(name, frozenset({name})) for name in names]
+    names = dict.fromkeys(ref.name for ref in operation.refs if ref.name not in found.graph.parameters)
+    read = [found.roots.get(name, frozenset({name})) for name in names]
     rule = BY_TARGET.get(operation.target)
     if rule is not None and rule.apply in (add, multiply) and len(read) == 2 and read[0] & read[1]:
-        forward.remarks.note(
-            f"{rule.operation} {place(operation)}: both sides come from one result, and are taken as independent"
-        )
+        both = "both sides come from one result, and are taken as independent"
+        found.notes[f"{rule.operation} {place(operation)}: {both}"] = None
     through = frozenset() if step.weight else frozenset().union(*read)
-    roots[operation.name] = through | {operation.name}
+    found.roots[operation.name] = through | {operation.name}
 
 
-def _backward(graph: Graph, forward: _Forward, loss: OutputGradient, moments: str) -> dict[str, Gradient]:
+def _backward(found: Propagation, moments: str) -> None:
     """Find the moments of the gradient of every result that the loss depends on."""
-    found: dict[str, Gradient] = {}
-    sensitivities, output = forward.sensitivities, graph.output.name
-    waiting = {output: [(loss.gradient, sensitivities.from_loss(output, loss.slope))]}
-    for operation, step in reversed(forward.steps):
+    sensitivities, output = found.sensitivities, found.graph.output.name
+    waiting = {output: [(found.loss.gradient, sensitivities.from_loss(output, found.loss.slope))]}
+    for operation, step in reversed(found.steps):
         name = operation.name
         arrived = waiting.pop(name, None)
         if not arrived or not isinstance(step.out, Activation):
             continue
         g = add_gradients([gradient for gradient, _ in arrived])
-        found[name] = g = g.uniform() if moments == PAPER else g
+        found.gradients[name] = g = g.uniform() if moments == PAPER else g
         sensitivities.add_gradient(name, arrived)
         for ref, back in step.back:
             passed = back(g)
             passing = sensitivities.passed(name, passed)
             if ref == step.source:
                 sensitivities.of_passed[name] = passing
-            waiting.setdefault(ref.name, []).append((replace(passed, sq=passed.sq.detach()), passing))
-    return found
+            waiting.setdefault(ref.name, []).append((_detached(passed), passing))
 
 
-def own_input_gradient(step: Step, gradient: Gradient) -> Gradient:
-    """Find the moments of the gradient that a layer alone sends to its input, without other readers of it."""
-    for ref, back in step.back:
-        if ref == step.source:
-            passed = back(gradient)
-            return replace(passed, sq=passed.sq.detach())
-    return Gradient(torch.tensor(math.nan, dtype=torch.float64))
+def own_input_gradient(step: Step, gradient: Gradient) -> float:
+    """Find E[Δx²] of the gradient that a layer alone sends to its input, without other readers of it."""
+    return next(
+        (float(back(gradient).second_moment.detach()) for ref, back in step.back if ref == step.source), math.nan
+    )

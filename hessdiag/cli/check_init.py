@@ -17,7 +17,6 @@ from hessdiag.cli.options import (
     Resume,
     check_files,
     check_folder,
-    check_max_spread,
     grouped,
     parse_arguments,
     parse_output,
@@ -52,7 +51,6 @@ def check_init(
     """Rank an initialisation by how equally curved it makes the layers of MODEL, and say what to change."""
     check_files(resume)
     check_folder(plots)
-    check_max_spread(max_spread)
     from hessdiag.diagnosis.random_setups import check_init as measure
     from hessdiag.parallel.processes import launched
 

@@ -19,7 +19,6 @@ from hessdiag.cli.options import (
     Subject,
     check_files,
     check_folder,
-    check_max_spread,
     grouped,
 )
 from hessdiag.cli.printing import Printing, complain, gate_findings, gate_spread
@@ -47,7 +46,6 @@ def diagnose(
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
     check_files(csv, html)
     check_folder(plots)
-    check_max_spread(max_spread)
     source, prepared = subject.prepare(model, say=printing.say)
     from hessdiag.diagnosis.diagnose import diagnose_prepared
     from hessdiag.parallel.processes import launched

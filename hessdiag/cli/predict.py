@@ -77,7 +77,7 @@ def _build(source: ModelSource, *, init: str, seed: int) -> BuiltNetwork:
     """On the meta device where numbers are not needed or too many, else with the weights that the seed gives."""
     import torch
 
-    from hessdiag.calculus.moments import check_scheme
+    from hessdiag.init import check_scheme
     from hessdiag.loading.initialisation import AS_BUILT
     from hessdiag.loading.prepare import random_network
 

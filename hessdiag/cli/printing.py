@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from hessdiag.results.files import make_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.text import Text
 
     from hessdiag.results.findings import Finding, Severity
 
@@ -113,20 +113,18 @@ def print_coloured(text: str) -> None:
         print(text)
         return
     from rich.console import Console
+    from rich.theme import Theme
 
-    Console(soft_wrap=True).print(coloured(text), highlight=False)
+    Console(soft_wrap=True, theme=Theme(STYLES)).print(coloured(text), highlight=False)
 
 
-def coloured(text: str) -> object:
-    """The text with styles, as rich prints it."""
+def coloured(text: str) -> Text:
+    """The text with the names of styles, as rich prints it."""
     from rich.text import Text
 
     styled = Text(text)
     for pattern in PATTERNS:
-        for found in re.finditer(pattern, text):
-            for name, style in STYLES.items():
-                if name in found.groupdict():
-                    styled.stylize(style, *found.span(name))
+        styled.highlight_regex(pattern)
     return styled
 
 

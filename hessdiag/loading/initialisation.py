@@ -3,8 +3,7 @@
 | first parameter | the function is called with |
 |---|---|
 | `weight`, `w`, `tensor`, or annotated as a Tensor | every weight of a linear or convolutional layer; biases become 0 |
-| `module`, `m`, or annotated as a module | every module, as by `model.apply` |
-| `layer` | every linear and convolutional layer |
+| `module`, `m`, `layer`, or annotated as a module | every module, as by `model.apply` |
 | `model`, `net`, `network` | the whole model, once |
 
 A function whose first parameter says none of these is one of a weight, like those of `torch.nn.init`. Weights are
@@ -43,11 +42,10 @@ AS_BUILT = "as built"
 CALLED = {
     "weight": "called with every weight, biases set to zero",
     "module": "called with every module, as by model.apply",
-    "layer": "called with every linear and convolutional layer",
     "model": "called once, with the whole model",
 }
-NAMES = {"w": "weight", "tensor": "weight", "m": "module", "net": "model", "network": "model"}
-ADVICE = "name its first parameter weight, module, layer or model, for what it is to be called with"
+NAMES = {"w": "weight", "tensor": "weight", "m": "module", "layer": "module", "net": "model", "network": "model"}
+ADVICE = "name its first parameter weight, module or model, for what it is to be called with"
 
 
 def resolve(
@@ -96,7 +94,7 @@ def apply_function(
 
     Args:
         model: changed in place.
-        function: of a weight, a module, a layer or the model, see above.
+        function: of a weight, a module or the model, see above.
         generator: seeds torch's global random state, which such functions draw from; None leaves it alone.
         say: told what the function was called with, and which layers it left alone.
 
@@ -116,8 +114,7 @@ def apply_function(
         elif kind == "module":
             model.apply(lambda module: _call(module, function))
         else:
-            for module in [model] if kind == "model" else [layer for _, layer in layers]:
-                _call(module, function)
+            _call(model, function)
     modules, now = dict(model.named_modules()), dict(model.named_parameters())
     for path, shape in shapes.items():
         _check(modules.get(path), shape, path, function)
@@ -131,7 +128,7 @@ def apply_function(
 
 
 def called_with(function: Callable[..., object]) -> str:
-    """What a function initialises, by its first parameter: `"weight"`, `"module"`, `"layer"` or `"model"`.
+    """What a function initialises, by its first parameter: `"weight"`, `"module"` or `"model"`.
 
     >>> called_with(nn.init.orthogonal_), called_with(lambda m: None)
     ('weight', 'module')
@@ -150,11 +147,9 @@ def called_with(function: Callable[..., object]) -> str:
         hint = None
     named = NAMES.get(first.name, first.name)
     classes = [each for each in typing.get_args(hint) or (hint,) if isinstance(each, type)]
-    if any(issubclass(each, Tensor) for each in classes):
-        return "weight"
     if any(issubclass(each, nn.Module) for each in classes):
-        return named if named in ("layer", "model") else "module"
-    return named if named in CALLED else "weight"
+        return "model" if named == "model" else "module"
+    return named if named in CALLED and Tensor not in classes else "weight"
 
 
 def _is_unchanged(now: Tensor, parameter: Tensor, version: int, values: Tensor) -> bool:
@@ -181,27 +176,17 @@ def _fill(layer: Any, function: NamedFunction) -> None:
     before = (weight, weight._version, weight.detach().clone())
     result = function(weight)
     if result is not None:
-        _check_result(result, weight, function)
+        dense = isinstance(result, Tensor) and result.layout is torch.strided and not result.is_meta
+        if not (dense and result.is_floating_point() and result.shape == weight.shape):
+            found = f"a {result.dtype} of shape {tuple(result.shape)}" if dense else kind_of(result)
+            wanted = f"return a dense float tensor of the weight's shape {tuple(weight.shape)}, or change it in place"
+            raise HessdiagError(f"{function.label} returned {found}: {wanted}")
         if result.data_ptr() != weight.data_ptr():
             weight.copy_(result)
     if swapped and not _is_unchanged(weight, *before):
         layer.weight.copy_(swap_inputs_and_outputs(weight, groups=groups))
     if isinstance(layer.bias, Tensor):
         nn.init.zeros_(layer.bias)
-
-
-def _check_result(result: Any, weight: Tensor, function: NamedFunction) -> None:
-    """Refuse a result of a function of a weight that is not real numbers of the weight's shape."""
-    if not isinstance(result, Tensor):
-        found = f"{kind_of(result)}, not a torch.Tensor"
-    elif result.shape != weight.shape:
-        found = f"shape {tuple(result.shape)}"
-    elif not result.is_floating_point() or result.layout is not torch.strided or result.is_meta:
-        found = f"a {str(result.dtype).removeprefix('torch.')} tensor that is not dense and real"
-    else:
-        return
-    wanted = f"return real numbers of the weight's shape {tuple(weight.shape)}, or change it in place"
-    raise HessdiagError(f"{function.label} returned {found}: {wanted}")
 
 
 def _check(module: Any, shape: torch.Size, path: str, function: NamedFunction) -> None:

@@ -276,50 +276,25 @@ def _check_module(module: Any, label: str) -> nn.Module:
     return module
 
 
-def _preconditioned_resnet(
-    *,
-    depth: int = 50,
-    classes: int = 1000,
-    side: int = 224,
-    width: float = 1.0,
-    printed: bool = False,
-    curvature: bool = False,
-    centred: bool = True,
-) -> nn.Module:
-    """Without dropout, the biases centred on a random batch."""
-    network = PreconditionedResNet(depth, classes, side, width, printed=printed, curvature=curvature).eval()
-    return _centred(network) if centred else network
-
-
-def _rescalenet(
-    *, depth: int = 50, classes: int = 1000, side: int = 224, width: float = 1.0, centred: bool = True
-) -> nn.Module:
-    """Without dropout, the biases centred on a random batch."""
-    network = RescaleNet(depth, classes, side, width).eval()
-    return _centred(network) if centred else network
-
-
-def _resnet(*, depth: int = 50, classes: int = 1000, side: int = 224, width: float = 1.0) -> nn.Module:
-    """In evaluation mode, with the batch statistics of a random batch."""
-    network = ResNet(depth, classes, side, width)
-    calibrate(network, torch.randn(4, *network.input_size))
-    return network
-
-
-def _centred(network: Any) -> nn.Module:
-    centre(network, torch.randn(4, *network.input_size))
-    return cast("nn.Module", network)
+def _residual(network: Callable[..., Any], *, centred: bool = True, **options: Any) -> nn.Module:
+    """Build a network in evaluation mode, its biases centred or its statistics taken on random images."""
+    built: nn.Module = network(**options)
+    if isinstance(built, ResNet):
+        calibrate(built, torch.randn(4, *built.input_size))
+    elif centred:
+        centre(built.eval(), torch.randn(4, *cast("Any", built).input_size))
+    return built.eval()
 
 
 BUILT_IN: dict[str, Callable[..., nn.Module]] = {
     "lenet": StridedLeNet,
     "alexnet": StridedAlexNet,
-    "preconditioned-resnet50": _preconditioned_resnet,
-    "preconditioned-resnet14": partial(_preconditioned_resnet, **SMALL),
-    "rescalenet50": _rescalenet,
-    "rescalenet14": partial(_rescalenet, **SMALL),
-    "resnet50": _resnet,
-    "resnet14": partial(_resnet, **SMALL),
+    "preconditioned-resnet50": partial(_residual, PreconditionedResNet),
+    "preconditioned-resnet14": partial(_residual, PreconditionedResNet, **SMALL),
+    "rescalenet50": partial(_residual, RescaleNet),
+    "rescalenet14": partial(_residual, RescaleNet, **SMALL),
+    "resnet50": partial(_residual, ResNet),
+    "resnet14": partial(_residual, ResNet, **SMALL),
 }
 
 

@@ -75,10 +75,6 @@ class NamedFunction:
                 raise HessdiagError(
                     f"{self.label} takes no argument {key!r}: {did_you_mean(key, named, otherwise=takes)}"
                 )
-        for p in parameters:
-            if p.annotation in (int, "int") and isinstance(arguments.get(p.name), float):
-                factor = "; for factors of the width write width: float = 1.0" if p.name == "width" else ""
-                raise HessdiagError(f"{self.label} takes a whole number as {p.name}, not {arguments[p.name]:g}{factor}")
         missing = [p.name for p in parameters if p.name in {*named} - {*arguments} and p.default is p.empty]
         if missing and self.what == "model":
             pairs = ", ".join(f"{name!r}: VALUE" for name in missing)

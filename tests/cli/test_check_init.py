@@ -30,11 +30,6 @@ def init_all(model):
         init_weights(module)
 
 
-def init_unguarded(layer):
-    nn.init.kaiming_normal_(layer.weight)
-    nn.init.zeros_(layer.bias)
-
-
 def init_weight(weight):
     return torch.nn.init.kaiming_normal_(weight)
 
@@ -50,7 +45,6 @@ def array(weight):
 SAID = {
     "init_weights": "called with every module, as by model.apply",
     "init_all": "called once, with the whole model",
-    "init_unguarded": "called with every linear and convolutional layer",
     "init_weight": "called with every weight, biases set to zero",
 }
 SMALL = "--model mlp:8-9-7-4 --setups 2 --batch-size 4"
@@ -73,7 +67,7 @@ def test_ones_own_initialisation_against_the_known_ones(run) -> None:
 
 @pytest.mark.parametrize("name", SAID)
 def test_every_convention_is_understood_and_said(run, name: str, tmp_path: Path) -> None:
-    """All four draw the same weights by the same seed, hence the same numbers."""
+    """All draw the same weights by the same seed, hence the same numbers."""
     (tmp_path / "ways.py").write_text(CONVENTIONS)
     line = f"{SMALL} --against ./ways.py:init_weight"
     status, out, err = run(f"check-init ./ways.py:{name} {line} --json c.json")

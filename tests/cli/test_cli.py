@@ -176,7 +176,7 @@ def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.Mon
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_cuda_is_refused_where_there_is_none(run) -> None:
     assert run("diagnose mlp:4-3 --device cuda").err == (
-        "hessdiag: --device cuda: torch finds no CUDA device here; use --device cpu\n"
+        "hessdiag: device cuda: torch finds no CUDA device here; use device='cpu' (--device cpu)\n"
     )
 
 

@@ -1,5 +1,132 @@
-"""What each operation does to second moments, forward and backward: one small function an operation, one table."""
+"""The table of rules: one row an operation, to be held against the paper line by line.
 
-from hessdiag.calculus.rules.registry import BY_TARGET, LINEAR, RULES, Rule
+Every rule has two columns. `paper` is that of arXiv 1906.04267, whose activations are i.i.d. with one moment each;
+`kernel` also has the mean part, correlations between positions, borders of padding and overlap of strides. Rules that
+the paper does not have carry a note, which a prediction lists.
+"""
 
-__all__ = ["BY_TARGET", "LINEAR", "RULES", "Rule"]
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Step
+from hessdiag.calculus.rules.elementwise import add, dropout, multiply, negate, nonlinearity, prelu
+from hessdiag.calculus.rules.layers import (
+    addmm,
+    batch_norm,
+    convolution,
+    embedding,
+    group_norm,
+    layer_norm,
+    linear,
+    matmul,
+)
+from hessdiag.calculus.rules.positions import (
+    average_pool,
+    concatenate,
+    copied,
+    detached,
+    get_item,
+    max_pool,
+    mean,
+    pad,
+    reshaped,
+    take_apart,
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the calculus.
+
+    Attributes:
+        operation: in words.
+        targets: operations of the traced graph that it covers.
+        forward, backward: the formulas of the `paper` column.
+        maintains: whether ς stays: the ✓ and ✗ of the paper's Table 1, or our own verdict.
+        source: where the paper has it; empty where it has none.
+        apply: the rule itself.
+    """
+
+    operation: str
+    targets: tuple[str, ...]
+    forward: str
+    backward: str
+    maintains: str
+    source: str
+    apply: Callable[[Call], Step]
+
+
+_NORMALISED = ("E[w²]", "E[w²] E[Δy²] / E[x²]", "✓", "")
+_WEIGHTS = ("n E[W²] E[x²]", "n' E[W²] E[Δy²]", "✓", "Table 1")
+_LEAKY = ("(1 + a²) E[x²] / 2", "(1 + a²) E[Δy²] / 2", "✓", "Table 1")
+_MOVED = ("E[x²]", "E[Δy²]", "✓", "")
+_MOVES = """
+    view reshape _unsafe_view flatten unflatten permute transpose t squeeze unsqueeze expand slice select movedim
+    moveaxis narrow repeat numpy_T mT roll flip expand_as pixel_shuffle pixel_unshuffle channel_shuffle swapaxes
+"""
+_COPIES = "clone contiguous alias to _to_copy type_as lift_fresh_copy"
+_BATCH_NORMS = """
+    batch_norm _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _native_batch_norm_legit
+"""
+_STRIDED = "✓ if stride = kernel"
+_OUTSIDE = f"{{}}: {NOT_IN_PAPER} outside its linear regime"
+
+# Operation, names in the graph, forward, backward, whether ς is maintained, source, rule.
+_ROWS: tuple[tuple[str, str, str, str, str, str, Callable[[Call], Step]], ...] = (
+    ("linear layer", "linear", *_WEIGHTS, linear),
+    ("linear layer", "addmm", *_WEIGHTS, addmm),
+    ("linear layer", "matmul mm", *_WEIGHTS, matmul),
+    ("convolution", "conv1d conv2d conv3d convolution",
+     "n k² E[W²] E[x²]", "ρ'² n' k² E[W²] E[Δy²] / ρ²", _STRIDED, "Table 1, appendix B.1", convolution),
+    ("embedding", "embedding", "E[W²]", "–", "–", "", embedding),
+    ("skip connection, sum", "add sub", "E[x²] + a² E[y²]", "E[Δ²], a² E[Δ²]", "✓", "Table 1, appendix B.7", add),
+    ("scalar multiplier", "mul div multiply divide", "E[u²] E[x²]", "E[u²] E[Δy²]", "✓", "appendix B.6", multiply),
+    ("sign", "neg", *_MOVED, negate),
+    ("average pooling", "avg_pool1d avg_pool2d avg_pool3d",
+     "E[x²] / K", "E[Δy²] / K²", _STRIDED, "Table 1, appendix B.3", average_pool),
+    ("global pooling", "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
+     "E[x²] / ρ²", "E[Δy²] / ρ⁴", "✓", "appendix B.3", average_pool),
+    ("mean over positions", "mean", "E[x²] / K", "E[Δy²] / K²", "✓", "appendix B.3", mean),
+    ("max pooling", "max_pool1d max_pool2d max_pool3d", "E[x²]", "E[Δy²] / K", "✗", "Table 1", max_pool),
+    ("dropout", "dropout native_dropout feature_dropout",
+     "E[x²] / (1 - p)", "E[Δy²] / (1 - p)", "✓", "Table 1, appendix B.5", dropout),
+    ("ReLU", "relu", "E[x²] / 2", "E[Δy²] / 2", "✓", "Table 1, appendix B.4", nonlinearity("relu")),
+    ("leaky ReLU", "leaky_relu", *_LEAKY, nonlinearity("leaky_relu", "negative_slope")),
+    ("leaky ReLU", "prelu", *_LEAKY, prelu),
+    ("tanh", "tanh", "E[x²]", "E[Δy²]", "✗", "Table 1", nonlinearity("tanh", note=_OUTSIDE.format("tanh"))),
+    ("sigmoid", "sigmoid", "1/4 + E[x²] / 16", "E[Δy²] / 16", "✗", "Table 1",
+     nonlinearity("sigmoid", note=_OUTSIDE.format("sigmoid"))),
+    *(
+        (name, name, "E[φ(x)²]", "E[φ'(x)²] E[Δy²]", "✗", "",
+         nonlinearity(name, *parameters, note=f"{name}: {NOT_IN_PAPER}"))
+        for name, *parameters in (
+            ("gelu",), ("silu",), ("elu", "alpha"), ("selu",), ("softplus",), ("mish",), ("relu6",),
+            ("hardtanh", "min_val", "max_val"), ("hardswish",), ("hardsigmoid",),
+        )
+    ),
+    ("batch normalisation", _BATCH_NORMS, "E[w²] E[x²] / v", "E[w²] E[Δy²] / v", "✓", "", batch_norm),
+    ("layer normalisation", "layer_norm rms_norm", *_NORMALISED, layer_norm),
+    ("group normalisation", "group_norm", *_NORMALISED, group_norm),
+    ("reshaping", _MOVES, *_MOVED, reshaped),
+    ("copying", _COPIES, *_MOVED, copied),
+    ("detaching", "detach", "E[x²]", "0", "–", "", detached),
+    ("padding", "pad constant_pad_nd", *_MOVED, pad),
+    ("taking apart", "chunk split unbind split_with_sizes tensor_split", *_MOVED, take_apart),
+    ("taking apart", "getitem", *_MOVED, get_item),
+    ("concatenation", "cat stack concat", *_MOVED, concatenate),
+)  # fmt: skip
+
+
+def _rule(operation: str, names: str, *rest: Any) -> Rule:
+    return Rule(operation, tuple(n if n == "getitem" else f"aten.{n}" for n in names.split()), *rest)
+
+
+RULES: tuple[Rule, ...] = tuple(_rule(*row) for row in _ROWS)
+
+BY_TARGET: dict[str, Rule] = {target: rule for rule in RULES for target in rule.targets}
+
+# In the one activation that they read.
+LINEAR = (linear, addmm, matmul, convolution, reshaped, copied, take_apart, get_item, pad)
