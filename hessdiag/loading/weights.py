@@ -95,8 +95,9 @@ def load_checkpoint(module: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...
         raise HessdiagError(f"{label} cannot be loaded: {one_line(error)}") from error
     others = [key for key in checkpoint.tensors if not key.startswith(prefix)]
     notes = [f"took what is under {prefix.removesuffix('.')!r}"] * bool(prefix)
-    told = others and not checkpoint.key
-    return (*notes, *[f"left out {len(others)} other tensors ({few(others)})"] * bool(told))
+    if others and not checkpoint.key:
+        notes.append(f"left out {len(others)} other tensors ({few(others)})")
+    return tuple(notes)
 
 
 def _flat(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -179,7 +179,7 @@ def test_a_network_that_is_there_twice_is_picked_by_its_prefix(tmp_path: Path) -
     states = {name: network().state_dict() for name in ("model", "ema")}
     inside = {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
     torch.save({"state_dict": inside}, tmp_path / "last.ckpt")
-    with pytest.raises(HessdiagError, match="more than once: name one as in --weights FILE:KEY, 'ema' and 'model'"):
+    with pytest.raises(HessdiagError, match=r"more than once: .* FILE:KEY, 'state_dict\.ema' and"):
         load(tmp_path / "last.ckpt")
     for name, state in states.items():
         module = network()
