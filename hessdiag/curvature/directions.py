@@ -21,7 +21,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.data.seeds import gaussians, stream
 from hessdiag.derivatives.backward import block_vjps, logits_call, trace_blocks, unit_cotangents
-from hessdiag.derivatives.functional import FunctionalModel, tangent
+from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import CrossEntropy
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax
@@ -132,7 +132,7 @@ def weight_jvps(problem: Problem, part: Batch, scales: Sequence[float], count: i
             one, other = torch.randn(first, generator=generator), torch.randn(block.numel // first, generator=generator)
             value = at[block.name]
             along[block.name] = torch.outer(one.to(value) * scale, other.to(value)).view(value.shape)
-        yield tangent(network, at, along, part, forward_mode=True).detach()
+        yield outputs_and_tangent(network, at, along, part, forward_mode=True)[1].detach()
 
 
 def may_draw_classes(problem: Problem) -> bool:

@@ -13,6 +13,8 @@ from hessdiag.data.batch import Batch
 from hessdiag.network.blocks import Block, block_parameter, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 
+Values = dict[str, Tensor]
+
 
 class FunctionalModel:
     """Call a model with some parameters replaced.
@@ -43,9 +45,7 @@ class FunctionalModel:
         return batch.check_outputs(y)
 
 
-def functional_jacobians(
-    model: nn.Module, blocks: Sequence[Block], part: Batch, cotangents: Tensor
-) -> dict[str, Tensor]:
+def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch, cotangents: Tensor) -> Values:
     """cotangent^T ∂y/∂W of every example for blocks of any kind, (B, C, P) each, by reverse mode.
 
     Vmapped over examples and cotangents where every operation of the model allows it, else one by one.
@@ -59,10 +59,10 @@ def functional_jacobians(
     network = FunctionalModel(model)
     at = {block.name: block_parameter(model, block).detach() for block in blocks}
 
-    def one(args: Any, kwargs: Any, v: Tensor) -> dict[str, Tensor]:
+    def one(args: Any, kwargs: Any, v: Tensor) -> Values:
         single = part.single(args, kwargs, None)
         _, pull, *_ = vjp(lambda values: network(values, single), at)
-        return cast(dict[str, Tensor], vmap(lambda w: pull(w.unsqueeze(0))[0], randomness="same")(v))
+        return cast(Values, vmap(lambda w: pull(w.unsqueeze(0))[0], randomness="same")(v))
 
     try:
         rows = vmap(one, in_dims=(*part.batched_dims()[:2], 1), randomness="same")(
@@ -71,42 +71,26 @@ def functional_jacobians(
         # Detached: a parameter that the model reads from elsewhere has a gradient still.
         return {name: rows[name].detach().flatten(2) for name in at}
     except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
-        return _jacobians_one_by_one(network, at, part, cotangents)
-
-
-def _jacobians_one_by_one(
-    network: FunctionalModel, at: Mapping[str, Tensor], part: Batch, cotangents: Tensor
-) -> dict[str, Tensor]:
+        pass
     found: dict[str, list[Tensor]] = {name: [] for name in at}
     for b in range(part.size):
-        leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
+        leaves = leaves_of(at)
         y = network(leaves, part.narrow(b, b + 1))
-        at_leaves = list(leaves.values())
-        rows = [
-            torch.autograd.grad(y, at_leaves, v, retain_graph=True, allow_unused=True) for v in cotangents[:, b : b + 1]
-        ]
-        for number, (name, leaf) in enumerate(leaves.items()):
-            column = [torch.zeros_like(leaf) if row[number] is None else row[number].to_dense() for row in rows]
-            found[name].append(torch.stack(column).flatten(1))
+        each = [reverse_gradient(y, leaves, v) for v in cotangents[:, b : b + 1]]
+        for name, examples in found.items():
+            examples.append(torch.stack([row[name].to_dense().flatten() for row in each]))
     return {name: torch.stack(examples) for name, examples in found.items()}
 
 
 def output_tangent(model: nn.Module, block: Block, batch: Batch) -> Tensor:
-    """∂y/∂u for a scalar block u, (B, *out), by one forward-mode pass.
+    """∂y/∂u for a scalar block u, (B, *out).
 
-    By reverse mode twice where forward mode was found out to differ (`block.structured` is off): it differentiates
-    what the model computes under `torch.no_grad()`.
+    By reverse mode where forward mode was found out to differ (`block.structured` is off): it differentiates what the
+    model computes under `torch.no_grad()`.
     """
     at = {block.name: block_parameter(model, block).detach()}
     along = {name: torch.ones_like(value) for name, value in at.items()}
-    return tangent(FunctionalModel(model), at, along, batch, forward_mode=block.structured)
-
-
-def tangent(
-    network: FunctionalModel, at: Mapping[str, Tensor], r: Mapping[str, Tensor], batch: Batch, *, forward_mode: bool
-) -> Tensor:
-    """J r, (B, *out), for a tangent r of the named parameters; see `outputs_and_tangent`."""
-    return outputs_and_tangent(network, at, r, batch, forward_mode=forward_mode)[1]
+    return outputs_and_tangent(FunctionalModel(model), at, along, batch, forward_mode=block.structured)[1]
 
 
 def outputs_and_tangent(
@@ -119,8 +103,8 @@ def outputs_and_tangent(
         at: values of the parameters.
         r: the tangent.
         batch: B examples.
-        forward_mode: try forward mode first. Reverse mode twice is for operations without a forward-mode rule, and for
-            models that differentiate in their own forward pass.
+        forward_mode: try forward mode first. Reverse mode twice, the gradient of ⟨Jᵀv, r⟩ in v, is for operations
+            without a forward-mode rule, and for models that differentiate in their own forward pass.
     """
     if forward_mode:
         try:
@@ -129,13 +113,29 @@ def outputs_and_tangent(
                 return y, moved
         except (RuntimeError, NotImplementedError):
             pass
-    leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
+    leaves = leaves_of(at)
     y = network(leaves, batch)
     v = torch.zeros_like(y, requires_grad=True)
+    back = reverse_gradient(y, leaves, v, create_graph=True)
+    return y.detach(), reverse_gradient(inner_product(back, r), {"v": v})["v"]
+
+
+def leaves_of(at: Mapping[str, Tensor]) -> Values:
+    """Copies of values that gradients are taken in."""
+    return {name: value.detach().clone().requires_grad_() for name, value in at.items()}
+
+
+def inner_product(u: Mapping[str, Tensor], v: Mapping[str, Tensor]) -> Tensor:
+    """⟨u, v⟩ over the parameters of v."""
+    return torch.stack([(u[name] * v[name]).sum() for name in v]).sum()
+
+
+def reverse_gradient(
+    y: Tensor, at: Mapping[str, Tensor], v: Tensor | None = None, *, create_graph: bool = False
+) -> Values:
+    """vᵀ ∂y/∂W for each W by plain reverse mode; 0 where y does not depend on it."""
     if not y.requires_grad:
-        return y, v.detach()
-    back = torch.autograd.grad(y, list(leaves.values()), v, create_graph=True, materialize_grads=True)  # v^T ∂y/∂W
-    along = torch.stack([(gradient * r[name]).sum() for name, gradient in zip(leaves, back, strict=True)]).sum()
-    if not along.requires_grad:
-        return y.detach(), v.detach()
-    return y.detach(), torch.autograd.grad(along, v, materialize_grads=True)[0]
+        return {name: torch.zeros_like(value) for name, value in at.items()}
+    leaves = [*at.values()]
+    found = torch.autograd.grad(y, leaves, v, create_graph=create_graph, retain_graph=True, materialize_grads=True)
+    return dict(zip(at, found, strict=True))

@@ -8,9 +8,8 @@ constant. There are two ways to a product:
    model (pytorch#128600).
 2. `reverse over reverse, one by one`: the gradient of ⟨gradient, r⟩ by plain `torch.autograd.grad`, for all else.
 
-The Jacobian of the gradient is symmetric if the derivatives are right, so a mode must pass ⟨u, H v⟩ = ⟨v, H u⟩ on
-random u and v before it is used. `torch.func.hessian` is not among them: its `jacrev` is wrong on normalisation layers
-(pytorch#196699).
+A mode must pass ⟨u, H v⟩ = ⟨v, H u⟩ on random u and v before it is used, and agree with plain autograd.
+`torch.func.hessian` is not among them: its `jacrev` is wrong on normalisation layers (pytorch#196699).
 """
 
 from __future__ import annotations
@@ -26,14 +25,20 @@ from torch.utils._pytree import tree_leaves
 
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.functional import FunctionalModel
+from hessdiag.derivatives.functional import (
+    FunctionalModel,
+    Values,
+    inner_product,
+    leaves_of,
+    outputs_and_tangent,
+    reverse_gradient,
+)
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, block_parameter
 
 Matrix = Literal["hessian", "ggn"]
-Values = dict[str, Tensor]
 Product = Callable[[FunctionalModel, Loss, Values, Mapping[str, Tensor], Batch], Values]
 
 AD_MODES = ("forward over reverse", "reverse over reverse, one by one")
@@ -60,13 +65,10 @@ def hessian_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping
 
 def hessian_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
     """As `hessian_forward`, by reverse mode alone: H is symmetric, so its rows are the gradient of ⟨gradient, r⟩."""
-    leaves = {name: value.detach().clone().requires_grad_() for name, value in at.items()}
+    leaves = leaves_of(at)
     value = loss.value(network(leaves, batch), batch.targets).sum()
-    if not value.requires_grad:  # this example takes a path without them
-        return _plain_gradient([], leaves)
-    gradient = torch.autograd.grad(value, [leaves[name] for name in r], create_graph=True, allow_unused=True)
-    terms = [(g * r[name]).sum() for g, name in zip(gradient, r, strict=True) if g is not None and g.requires_grad]
-    return _plain_gradient(terms, leaves)
+    gradient = reverse_gradient(value, {name: leaves[name] for name in r}, create_graph=True)
+    return reverse_gradient(inner_product(gradient, r), leaves)
 
 
 def ggn_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
@@ -83,18 +85,12 @@ def ggn_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str
 
 
 def ggn_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
-    """As `ggn_forward`, with J r as the gradient of ⟨J^T v, r⟩ in v."""
-    leaves = {name: value.detach().clone().requires_grad_() for name, value in at.items()}
-    y = network(leaves, batch)
-    if not y.requires_grad:
-        return _plain_gradient([], leaves)
-    v = torch.zeros_like(y, requires_grad=True)
-    back = torch.autograd.grad(y, [leaves[name] for name in r], v, create_graph=True, allow_unused=True)
-    terms = [(g * r[name]).sum() for g, name in zip(back, r, strict=True) if g is not None and g.requires_grad]
-    moved = torch.autograd.grad(torch.stack(terms).sum(), v, retain_graph=True)[0] if terms else torch.zeros_like(y)
-    curved = loss.hessian_product(y.detach(), batch.targets, moved.detach())
-    found = torch.autograd.grad(y, list(leaves.values()), curved, allow_unused=True)
-    return {n: torch.zeros_like(leaf) if g is None else g for (n, leaf), g in zip(leaves.items(), found, strict=True)}
+    """As `ggn_forward`, by reverse mode alone."""
+    moving = {name: at[name] for name in r}
+    y, moved = outputs_and_tangent(network, moving, r, batch, forward_mode=False)
+    curved = loss.hessian_product(y, batch.targets, moved)
+    leaves = leaves_of(at)
+    return reverse_gradient(network(leaves, batch), leaves, curved)
 
 
 PRODUCTS: dict[str, dict[str, Product]] = {
@@ -106,48 +102,19 @@ PRODUCTS: dict[str, dict[str, Product]] = {
 SMALL_BLOCK = 1e-2  # of the largest block: smaller ones differ by more rounding, relative to them
 
 
-def asymmetry(product: Product, network: FunctionalModel, loss: Loss, at: Values, batch: Batch, seed: int) -> float:
-    """|⟨u, H v⟩ − ⟨v, H u⟩| over the size of the two, for random u and v of all blocks."""
-    u, v = _random_directions(at, seed)
-    Hu, Hv = (product(network, loss, at, r, batch) for r in (u, v))
-
-    def dot(a: Values, b: Values) -> float:
-        return float(sum((a[n].detach().double() * b[n].detach().double()).sum() for n in at))
-
-    size = (dot(Hu, Hu) * dot(Hv, Hv)) ** 0.25
-    return abs(dot(u, Hv) - dot(v, Hu)) / size if size > 0 else 0.0
+def asymmetry(Hu: Values, v: Values, Hv: Values, u: Values) -> float:
+    """|⟨Hu, v⟩ − ⟨Hv, u⟩| over the size of the two."""
+    Hu, v, Hv, u = ({n: value.detach().double() for n, value in each.items()} for each in (Hu, v, Hv, u))
+    size = float(inner_product(Hu, Hu) * inner_product(Hv, Hv)) ** 0.25
+    return abs(float(inner_product(Hu, v) - inner_product(Hv, u))) / size if size > 0 else 0.0
 
 
-def difference(
-    product: Product, other: Product, network: FunctionalModel, loss: Loss, at: Values, batch: Batch, seed: int
-) -> float:
-    """Largest error of a block of H u by one way, relative to it by another; 0 where the other does not run.
-
-    Symmetry alone does not tell: what forward mode makes of a `torch.no_grad()` may be symmetric too, as of one number.
-    """
-    u, _ = _random_directions(at, seed)
-    try:
-        expected = other(network, loss, at, u, batch)
-    except (RuntimeError, NotImplementedError):
-        return 0.0
-    found = product(network, loss, at, u, batch)
-    sizes = {name: float(expected[name].detach().double().norm()) for name in at}
+def difference(found: Values, expected: Values) -> float:
+    """Largest error of a block of a product, relative to its size."""
+    sizes = {name: float(value.double().norm()) for name, value in expected.items()}
+    errors = {name: float((found[name] - value).double().norm()) for name, value in expected.items()}
     least = SMALL_BLOCK * max(sizes.values())
-    errors = {name: float((found[name] - expected[name]).detach().double().norm()) for name in at}
     return max(error / max(sizes[name], least) if error > 0 else 0.0 for name, error in errors.items())
-
-
-def _random_directions(at: Values, seed: int) -> tuple[Values, Values]:
-    generator = torch.Generator().manual_seed(seed)
-    u, v = ({n: torch.randn(w.shape, generator=generator).to(w) for n, w in at.items()} for _ in range(2))
-    return u, v
-
-
-def _plain_gradient(terms: Sequence[Tensor], leaves: Values) -> Values:
-    if not terms:
-        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
-    found = torch.autograd.grad(torch.stack(list(terms)).sum(), list(leaves.values()), allow_unused=True)
-    return {n: torch.zeros_like(leaf) if g is None else g for (n, leaf), g in zip(leaves.items(), found, strict=True)}
 
 
 class Products:
@@ -155,7 +122,7 @@ class Products:
 
     Attributes:
         mode: which of `AD_MODES` runs.
-        passed_over: for each faster mode, why not that one.
+        passed_over: why the other mode does not run, where it does not.
         precision: the least that the model computes in, which bounds what a check may ask.
     """
 
@@ -178,7 +145,8 @@ class Products:
     @property
     def reason(self) -> str:
         """The mode, and why not a faster one, as a clause."""
-        against = "".join(f"; not {mode}: {why}" for mode, why in self.passed_over.items())
+        first = AD_MODES[0]
+        against = "" if self.mode == first else f"; not {first}: {self.passed_over[first]}"
         parts = "; parts of the model compute in float32" if self.precision != self.dtype else ""
         return f"{self.mode}{against}{parts}"
 
@@ -194,92 +162,84 @@ class Products:
         Returns:
             (B, M, len(rows)).
         """
-        if self.mode == AD_MODES[1]:
-            each = [self.batch_column_norms(column, rows, p, part.narrow(b, b + 1)) for b, p in enumerate(probes)]
-            return torch.stack(each)
 
-        def one(args: tuple[Any, ...], kwargs: dict[str, Any], target: Tensor | None, r: Tensor) -> Tensor:
-            return self._norms(column, rows, r, part.single(args, kwargs, target))
+        def norms(products: Values) -> Tensor:
+            return torch.stack([products[row.name].double().square().sum() for row in rows])
+
+        at = self._values((*rows, column))
+        if self.mode == AD_MODES[0]:
+            return cast(Tensor, self._vmapped(at, {column.name: probes}, part, norms))
+        found = [
+            torch.stack([norms(self._product(at, {column.name: r}, part.narrow(b, b + 1))) for r in each])
+            for b, each in enumerate(probes)
+        ]
+        return torch.stack(found)
+
+    def batch_column(self, column: Block, rows: Sequence[Block], probes: Tensor, batch: Batch) -> list[Tensor]:
+        """Products H_ij r with the batch-mean loss: (M, P_i) for each row block i, of `probes` (M, *shape of j)."""
+        at = self._values((*rows, column))
+
+        def one(r: Tensor) -> tuple[Tensor, ...]:
+            products = self._product(at, {column.name: r}, batch)
+            # Detached: a model may read a parameter from elsewhere, which is no block then, but has a gradient still.
+            return tuple(products[row.name].detach().flatten() / batch.size for row in rows)
+
+        if self.mode == AD_MODES[1]:
+            return [torch.stack(row) for row in zip(*map(one, probes), strict=True)]
+        return list(vmap(one, randomness="same")(probes))
+
+    def _product(self, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
+        return PRODUCTS[self.matrix][self.mode](self.network, self.loss, at, r, batch)
+
+    def _vmapped(self, at: Values, probes: Values, part: Batch, look: Callable[[Values], Any]) -> Any:
+        """`look` at the product with each of M probes of each of B examples, whose values are (B, M, ...)."""
+
+        def one(args: tuple[Any, ...], kwargs: dict[str, Any], target: Tensor | None, r: Values) -> Any:
+            return look(self._product(at, r, part.single(args, kwargs, target)))
 
         inner = vmap(one, in_dims=(None, None, None, 0), randomness="same")
         outer = vmap(inner, in_dims=(*part.batched_dims(), 0), randomness="same")
         return outer(part.args, dict(part.kwargs), part.targets, probes)
 
-    def batch_column_norms(self, column: Block, rows: Sequence[Block], probes: Tensor, batch: Batch) -> Tensor:
-        """‖H_ij r‖² of the batch-mean loss; `probes` is (M, *shape of block j), the result (M, len(rows))."""
-        if self.mode == AD_MODES[1]:
-            return torch.stack([self._norms(column, rows, r, batch) for r in probes])
-        return vmap(lambda r: self._norms(column, rows, r, batch), randomness="same")(probes)
-
-    def batch_column(self, column: Block, rows: Sequence[Block], probes: Tensor, batch: Batch) -> list[Tensor]:
-        """The products H_ij r themselves, with the batch-mean loss: (M, P_i) for each row block i.
-
-        With a batch of one example they are those of that example's own matrix.
-        """
-        if self.mode == AD_MODES[1]:
-            each = [self._parts(column, rows, r, batch) for r in probes]
-            return [torch.stack(row) for row in zip(*each, strict=True)]
-        return list(vmap(lambda r: tuple(self._parts(column, rows, r, batch)), randomness="same")(probes))
-
-    def _norms(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> Tensor:
-        return torch.stack([part.double().square().sum() for part in self._parts(column, rows, r, batch)])
-
-    def _parts(self, column: Block, rows: Sequence[Block], r: Tensor, batch: Batch) -> list[Tensor]:
-        at = self._values((*rows, column))
-        parts = PRODUCTS[self.matrix][self.mode](self.network, self.loss, at, {column.name: r}, batch)
-        # Detached: a model may read a parameter from elsewhere, which is no block then, but has a gradient still.
-        return [parts[row.name].detach().flatten() / batch.size for row in rows]
-
-    def _values(self, blocks: Sequence[Block]) -> dict[str, Tensor]:
+    def _values(self, blocks: Sequence[Block]) -> Values:
         return {block.name: block_parameter(self.model, block).detach() for block in blocks}
 
     def _pick(self, problem: Problem, seed: int) -> str:
-        """The first mode that runs, whose product is symmetric, that of plain autograd, and the same when vmapped."""
-        few = problem.batch.narrow(0, 2)
-        one = few.narrow(0, 1)
-        at = self._values(problem.blocks)
-        if not at:
-            return AD_MODES[0]
-        tolerance, ways = self.tolerance, PRODUCTS[self.matrix]
-        for mode in AD_MODES:
+        """The first mode that runs, and whose products, vmapped, are symmetric and those of plain autograd.
+
+        Symmetry alone does not tell: what forward mode makes of a `torch.no_grad()` may be symmetric too. Plain
+        autograd may not run; then the products of one example at a time are held against those of several.
+        """
+        few, at = problem.batch.narrow(0, 2), self._values(problem.blocks)
+        generator, right = stream(seed, "product check"), AD_MODES[0] if not at else ""
+        probes = {n: torch.randn(few.size, 2, *w.shape, generator=generator).to(w) for n, w in at.items()}
+        u, v = ({name: r[-1, number] for name, r in probes.items()} for number in range(2))
+        expected: list[Values] = []
+        for mode in reversed(AD_MODES if at else ()):
             self.mode = mode
             try:
-                found = asymmetry(ways[mode], self.network, self.loss, at, one, seed)
-                off = difference(ways[mode], ways[AD_MODES[1]], self.network, self.loss, at, one, seed)
-                together = mode == AD_MODES[1] or self._same_together(at, few, seed)
+                one = few.narrow(few.size - 1, few.size)
+                expected = expected or [self._product(at, r, one) for r in (u, v)]
+                found = expected
+                if mode == AD_MODES[0]:
+                    together = self._vmapped(at, probes, few, lambda product: product)
+                    found = [{name: each[-1, number] for name, each in together.items()} for number in range(2)]
             except (RuntimeError, NotImplementedError) as error:
                 self.passed_over[mode] = " ".join(str(error).split())[:120] or type(error).__name__
                 continue
-            if found <= tolerance and off <= tolerance and together:
-                return mode
-            wrong = "changed by vmap" if off <= tolerance else f"not those of plain autograd (off by {off:.0e})"
-            wrong = wrong if found <= tolerance else f"not symmetric (off by {found:.0e})"
-            self.passed_over[mode] = f"its products are {wrong}"
-        why = "; ".join(f"{mode}: {reason}" for mode, reason in self.passed_over.items())
-        raise HessdiagError(
-            f"no way to a right {self.matrix} product of this model ({why}): try matrix='ggn' (--matrix ggn)"
-        )
-
-    def _same_together(self, at: dict[str, Tensor], few: Batch, seed: int) -> bool:
-        """Whether products vmapped over examples and probes are those of one at a time; torch's PReLU fails it."""
-        product = PRODUCTS[self.matrix][self.mode]
-        generator = stream(seed, "vmap check")
-        probes = {n: torch.randn(few.size, 2, *w.shape, generator=generator).to(w) for n, w in at.items()}
-
-        def norms(r: dict[str, Tensor], batch: Batch) -> Tensor:
-            found = product(self.network, self.loss, at, r, batch)
-            return torch.stack([found[name].detach().square().sum() for name in at])
-
-        def one(args: tuple[Any, ...], kwargs: dict[str, Any], target: Tensor | None, r: dict[str, Tensor]) -> Tensor:
-            return norms(r, few.single(args, kwargs, target))
-
-        inner = vmap(one, in_dims=(None, None, None, 0), randomness="same")
-        outer = vmap(inner, in_dims=(*few.batched_dims(), 0), randomness="same")
-        together = outer(few.args, dict(few.kwargs), few.targets, probes)[-1, -1]
-        alone = norms({name: r[-1, -1] for name, r in probes.items()}, few.narrow(few.size - 1, few.size))
-        # A block that is zero up to rounding, as a bias before a normalisation layer, is held against the others.
-        rounding = torch.finfo(self.precision).eps * float(alone.max())
-        return torch.allclose(together, alone, rtol=self.tolerance, atol=rounding)
+            odd, off = asymmetry(found[0], v, found[1], u), max(map(difference, found, expected))
+            if odd > self.tolerance:
+                self.passed_over[mode] = f"its products are not symmetric (off by {odd:.0e})"
+            elif off > self.tolerance:
+                self.passed_over[mode] = f"its products are not those of plain autograd (off by {off:.0e})"
+            else:
+                right = mode
+        if not right:
+            why = "; ".join(f"{mode}: {self.passed_over[mode]}" for mode in AD_MODES)
+            raise HessdiagError(
+                f"no way to a right {self.matrix} product of this model ({why}): try matrix='ggn' (--matrix ggn)"
+            )
+        return right
 
 
 class _Precisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
