@@ -15,13 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.sums import Sums, sum_over
 from hessdiag.derivatives.backward import block_vjps, trace_blocks, unit_cotangents
-from hessdiag.derivatives.jacobians import Jacobian, concatenate
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import Block
 from hessdiag.results.numbers import Array
@@ -48,43 +46,31 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
 
 def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
     """‖G_ij‖_F² of the batch-mean loss for all blocks; `chunk` examples are held against all others at a time."""
-    batch, loss, blocks = problem.batch, problem.loss, problem.blocks
-
-    parts = [output_jacobians(problem, part) for part in batch.chunks(chunk)]
-    S = torch.cat([loss.hessian_matrix(y, p.targets) for (y, _), p in zip(parts, batch.chunks(chunk), strict=True)])
-    S = S.double()
-    whole = [_concatenate([jacobians[i] for _, jacobians in parts]) for i in range(len(blocks))]
+    batch, blocks = problem.batch, problem.blocks
+    parts = list(batch.chunks(chunk))
+    hessians, known = [], []
+    for part in parts:
+        seen = trace_blocks(problem.model, part, blocks)
+        y = seen.y.detach()
+        hessians.append(problem.loss.hessian_matrix(y, part.targets).double())
+        known.append(list(block_vjps(problem.model, part, blocks, seen, unit_cotangents(y))))
+    S = torch.cat(hessians)
     B, N, _ = S.shape
 
     def panel(part: Batch) -> Sums:
         start, size = part.offset - batch.offset, part.size
-        left: list[Tensor] = []
-        right: list[Tensor] = []
-        for others in whole:
-            if others is None:
-                zero = S.new_zeros(size, N, B, N)
-                left.append(zero)
-                right.append(zero)
-                continue
-            K = others.narrow(start, start + size).cross(others).double()  # (b, N, B, N)
-            left.append(torch.einsum("bij,bjck->bick", S[start : start + size], K))
-            right.append(torch.einsum("bicj,cjk->bick", K, S))
-        return {"norms": (torch.stack(left).flatten(1) @ torch.stack(right).flatten(1).T).cpu().numpy()}
+        first, K = start % chunk, S.new_zeros(len(blocks), size, N, B, N)
+        for there, others in zip(parts, known, strict=True):
+            columns = slice(there.offset - batch.offset, there.offset - batch.offset + there.size)
+            for i, (here, other) in enumerate(zip(known[start // chunk], others, strict=True)):
+                if here is not None and other is not None:
+                    K[i, :, :, columns] = here.narrow(first, first + size).cross(other)
+        left = torch.einsum("bij,lbjck->lbick", S[start : start + size], K)
+        right = torch.einsum("lbicj,cjk->lbick", K, S)
+        return {"norms": (left.flatten(1) @ right.flatten(1).T).cpu().numpy()}
 
-    norms = sum_over(list(batch.chunks(chunk)), panel, step="exact panels")["norms"]
+    norms = sum_over(parts, panel, step="exact panels")["norms"]
     return _curvature((norms + norms.T) / (2 * batch.size**2), blocks)
-
-
-def output_jacobians(problem: Problem, part: Batch) -> tuple[Tensor, list[Jacobian | None]]:
-    """Outputs (B, *out) and, for each block, the Jacobian of all N outputs of each example."""
-    seen = trace_blocks(problem.model, part, problem.blocks)
-    y = seen.y.detach()
-    return y, list(block_vjps(problem.model, part, problem.blocks, seen, unit_cotangents(y)))
-
-
-def _concatenate(parts: Sequence[Jacobian | None]) -> Jacobian | None:
-    present = [part for part in parts if part is not None]
-    return concatenate(present) if present else None
 
 
 def _curvature(frobenius_sq: Array, blocks: Sequence[Block]) -> Curvature:

@@ -25,7 +25,6 @@ from hessdiag.derivatives.magnitude import largest_entry
 SMALL = 1e-8  # its fourth power is about the least normal float32
 FORMED = 2**24  # numbers of J held at once while its Gram matrix is summed up
 CROSSED = 2**22  # the same while all rows are multiplied with all
-ALONE = 2**22  # multiply-adds of an example from which its layout in memory counts, and examples are taken one by one
 
 Form = TypeVar("Form", bound="Jacobian")
 
@@ -59,11 +58,6 @@ class Jacobian(ABC):
     @abstractmethod
     def dense(self) -> DenseJacobian:
         """The same with J formed."""
-
-    def paired(self, other: Jacobian) -> Tensor:
-        """J of every example here with J of the same example there, (B, C, C')."""
-        here, there = self.dense(), other.dense()
-        return enlarged(torch.bmm(here.J, there.J.mT), here.size * there.size)
 
     @abstractmethod
     def cross(self, other: Jacobian) -> Tensor:
@@ -163,24 +157,11 @@ class LowRankJacobian(Jacobian):
         u = self.u
         if _pays_to_factor(u.shape[1], T, C * n) and not u.is_cuda:
             u = torch.linalg.qr(u, mode="r").R  # (B, T, T), with the same inner products
-        gram = self.phi.new_zeros(B, C, C)
-        if self.phi.stride(2) == 1 and C * n * T * u.shape[1] >= ALONE:  # channels innermost: a copy takes as long
-            channels = max(1, FORMED // (C * u.shape[1]))
-            for each, factor, rows in zip(gram, u, self.phi.mT, strict=True):  # rows are (C, T, n)
-                for start in range(0, n, channels):
-                    J = torch.matmul(factor, rows[:, :, start : start + channels]).flatten(1)
-                    each += J @ J.T
-        else:
-            channels = max(1, FORMED // max(B * C * u.shape[1], 1))
-            for start in range(0, n, channels):
-                J = _formed(u, self.phi[:, :, start : start + channels])
-                gram += torch.bmm(J, J.mT)
+        gram, channels = self.phi.new_zeros(B, C, C), max(1, FORMED // max(B * C * u.shape[1], 1))
+        for start in range(0, n, channels):
+            J = _formed(u, self.phi[:, :, start : start + channels])
+            gram += torch.bmm(J, J.mT)
         return enlarged(gram, self.size**2)
-
-    def paired(self, other: Jacobian) -> Tensor:
-        if isinstance(other, LowRankJacobian | DenseJacobian):
-            return super().paired(other)
-        return other.paired(self).mT
 
     def cross(self, other: Jacobian) -> Tensor:
         if isinstance(other, DenseJacobian) or (
@@ -259,10 +240,6 @@ class LookupJacobian(Jacobian):
         rows = self.phi.flatten(2)
         return enlarged(torch.bmm(rows, rows.mT), self.size**2)
 
-    def paired(self, other: Jacobian) -> Tensor:
-        there = other.rows(self.numbers, self.height).flatten(2)  # only rows that are read here count
-        return enlarged(torch.bmm(self.phi.flatten(2), there.mT), self.size * other.size)
-
     def cross(self, other: Jacobian) -> Tensor:
         found = []
         for numbers, phi in zip(self.numbers, self.phi, strict=True):
@@ -290,11 +267,6 @@ class LookupJacobian(Jacobian):
             each.index_add_(1, numbers, phi)
         return DenseJacobian(J.flatten(2), size=self.size)
 
-    def filled_up(self, K: int) -> LookupJacobian:
-        """The same with K rows an example, where it has fewer."""
-        more = K - self.numbers.shape[1]
-        return replace(self, numbers=F.pad(self.numbers, (0, more)), phi=F.pad(self.phi, (0, 0, 0, more)))
-
 
 @dataclass(frozen=True)
 class JacobianSum(Jacobian):
@@ -314,7 +286,8 @@ class JacobianSum(Jacobian):
         gram = _sum([term.gram() for term in self.terms])
         for i, term in enumerate(self.terms):
             for other in self.terms[i + 1 :]:
-                pair = term.paired(other)
+                examples = [(term.narrow(b, b + 1), other.narrow(b, b + 1)) for b in range(len(gram))]
+                pair = torch.cat([one.cross(there).squeeze(2) for one, there in examples])
                 gram = gram + pair + pair.mT
         return gram
 
@@ -367,22 +340,6 @@ def merge(parts: Sequence[Jacobian]) -> Jacobian:
     terms += dense if len(dense) < 2 else [JacobianSum(tuple(dense)).dense()]
     terms += others
     return terms[0] if len(terms) == 1 else JacobianSum(tuple(terms))
-
-
-def concatenate(parts: Sequence[Jacobian]) -> Jacobian:
-    """The same block on more examples."""
-    if all(isinstance(part, JacobianSum) for part in parts):
-        columns = zip(*(part.terms for part in parts if isinstance(part, JacobianSum)), strict=True)
-        return JacobianSum(tuple(concatenate(column) for column in columns))
-    if len({type(part) for part in parts}) > 1:
-        return concatenate([part.dense() for part in parts])
-    lookups = [part for part in parts if isinstance(part, LookupJacobian)]
-    parts = [part.filled_up(max(each.numbers.shape[1] for each in lookups)) for part in lookups] or parts
-    size = max(part.size for part in parts)
-    *same, last = parts[0].held
-    changes: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in same}
-    changes[last] = torch.cat([getattr(part, last) * (part.size / size) for part in parts])
-    return replace(parts[0], size=size, **changes)
 
 
 def fitting(values: Tensor) -> tuple[Tensor, float]:

@@ -9,16 +9,12 @@ as of a Gaussian direction; but what it makes of the weight that writes the logi
 of a Gaussian direction takes them all. π_c ∝ p_c |e_c − p|² makes all terms as long as each other, and each class is
 drawn from a stratum of its own, so that φ is nearly as long each time.
 
-With φ = E − σ p, where E has s classes at a site and σ is how often p is taken away, and H = uᵀu, that weight has
-
-    ⟨J_k, J_m⟩ = Σ_tt' H_tt' (E_kt·E_mt' − σ_mt' E_kt·p_t' − σ_kt E_mt'·p_t + σ_kt σ_mt' p_t·p_t'),
-
-whose first term takes only draws of the same class. Neither V × d nor T × V numbers are ever held for a gradient.
+Gradients are formed for a part of the classes at a time: neither V × d nor T × V numbers are held for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,13 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LowRankJacobian, enlarged, fitting
+from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, enlarged, fitting
 
 DRAWS = 64  # classes at a position
 POSITIONS = 32  # whose distributions are held at once, in float64
 SMALL = 1e-12  # |e_c − p|² that is rounding: the class is as good as certain
-OFTEN = 128  # draws of a class from which it is multiplied for all gradients and sites, not pair by pair
-FORMED = 2**22  # numbers of what is multiplied that are held at once
+FORMED = 2**22  # numbers of gradients that are held at once
 
 
 @dataclass(frozen=True)
@@ -84,17 +79,13 @@ class SampledSoftmax:
         """C."""
         return len(self.classes)
 
-    def narrow(self, start: int, stop: int) -> SampledSoftmax:
-        """The same for examples `start` up to `stop`."""
-        return SampledSoftmax(self.classes[:, start:stop], self.sizes[:, start:stop], self.p[start:stop])
-
-    def of_cotangents(self, start: int, stop: int) -> SampledSoftmax:
-        """The same for some of the C."""
-        return replace(self, classes=self.classes[start:stop], sizes=self.sizes[start:stop])
-
-    def formed(self) -> Tensor:
-        """Form the gradients themselves, (C, B, T, V)."""
-        return (-self.sizes.sum(dim=3, keepdim=True) * self.p).scatter_add_(3, self.classes, self.sizes)
+    def formed(self, example: int, chosen: Tensor) -> Tensor:
+        """Form the gradients of one example in K chosen logits, (C, T, K)."""
+        classes, sizes, p = self.classes[:, example], self.sizes[:, example], self.p[example]
+        places = torch.full((p.shape[1],), len(chosen), device=p.device)
+        places[chosen] = torch.arange(len(chosen), device=p.device)
+        drawn = sizes.new_zeros(*classes.shape[:2], len(chosen) + 1).scatter_add_(2, places[classes], sizes)
+        return drawn[..., places[chosen]] - sizes.sum(dim=2, keepdim=True) * p[:, chosen]
 
     def through(self, weight: Tensor) -> Tensor:
         """Send them back to the inputs (C, B, T, d) of a layer whose weight (V, d) writes the logits."""
@@ -140,100 +131,37 @@ class SampledSoftmaxFactor(Jacobian):
         return self.drawn.classes.shape[1], self.drawn.classes.shape[0]
 
     def gram(self) -> Tensor:
-        return enlarged(torch.stack([one._products() for one in self._one_by_one()]), self.size**2)
-
-    def paired(self, other: Jacobian) -> Tensor:
-        if isinstance(other, LowRankJacobian | DenseJacobian):
-            return self.low_rank().paired(other)
-        return other.paired(self).mT
+        C, B, T, _ = self.drawn.classes.shape
+        gram = self.u.new_zeros(B, C, C, dtype=torch.float64)
+        for b in range(B):
+            for some in torch.split(self._all_classes(), max(1, FORMED // (C * T))):
+                gram[b] += LowRankJacobian(self.u[b : b + 1], self.drawn.formed(b, some).mT.unsqueeze(0)).gram()[0]
+        return enlarged(gram, self.size**2)
 
     def cross(self, other: Jacobian) -> Tensor:
+        if isinstance(other, LookupJacobian):  # of a weight that an embedding shares: only its rows count
+            return other.cross(self).permute(2, 3, 0, 1)
         return self.low_rank().cross(other.low_rank() if isinstance(other, SampledSoftmaxFactor) else other)
 
     def total(self) -> Tensor:
         return self.low_rank().total()
 
     def rows(self, numbers: Tensor, height: int) -> Tensor:
-        found = []
-        for one, chosen in zip(self._one_by_one(), numbers, strict=True):
-            classes, sizes, p = one.drawn.classes[:, 0], one.drawn.sizes[:, 0], one.drawn.p[0]
-            places = torch.full((height,), len(chosen), device=chosen.device)
-            places[chosen] = torch.arange(len(chosen), device=chosen.device)
-            C, T, _ = classes.shape
-            phi = sizes.new_zeros(C, T, len(chosen) + 1).scatter_add_(2, places[classes], sizes)
-            phi = phi[..., places[chosen]] - sizes.sum(dim=2, keepdim=True) * p[:, chosen]
-            found.append(phi.mT @ one.u[0].T)
-        return torch.stack(found)
+        each = enumerate(zip(self.u, numbers, strict=True))
+        return torch.stack([self.drawn.formed(b, chosen).mT @ u.T for b, (u, chosen) in each])
 
     def narrow(self, start: int, stop: int) -> SampledSoftmaxFactor:
-        return replace(self, u=self.u[start:stop], drawn=self.drawn.narrow(start, stop))
-
-    def of_cotangents(self, start: int, stop: int) -> SampledSoftmaxFactor:
-        return replace(self, drawn=self.drawn.of_cotangents(start, stop))
-
-    def over_cotangents(self) -> Jacobian:
-        return self.low_rank().over_cotangents()
+        classes, sizes, p = self.drawn.classes, self.drawn.sizes, self.drawn.p
+        drawn = SampledSoftmax(classes[:, start:stop], sizes[:, start:stop], p[start:stop])
+        return replace(self, u=self.u[start:stop], drawn=drawn)
 
     def low_rank(self) -> LowRankJacobian:
         """The same with all φ formed."""
-        return LowRankJacobian(self.u, self.drawn.formed().permute(1, 0, 3, 2), size=self.size)
+        phi = torch.stack([self.drawn.formed(b, self._all_classes()).mT for b in range(len(self.u))])
+        return LowRankJacobian(self.u, phi, size=self.size)
 
     def dense(self) -> DenseJacobian:
         return self.low_rank().dense()
 
-    def _one_by_one(self) -> Iterator[SampledSoftmaxFactor]:
-        return (self.narrow(b, b + 1) for b in range(len(self.u)))
-
-    def _products(self) -> Tensor:
-        """⟨J, J⟩ / size² of one example, (C, C), in float64."""
-        u, p, classes, sizes = self.u[0], self.drawn.p[0], self.drawn.classes[:, 0], self.drawn.sizes[:, 0]
-        H, taken, columns = u.T @ u, sizes.sum(dim=2), p.T.contiguous()  # (T, T), σ (C, T), (V, T)
-        met = []  # Σ_t H_tt' E_kt·p_t' of every gradient and site t'
-        for drawn, weights in zip(classes, sizes, strict=True):
-            met.append((F.embedding_bag(drawn, columns, per_sample_weights=weights, mode="sum") * H).sum(dim=0))
-        mixed = (torch.stack(met) @ taken.T).double()
-        both = taken @ (H * (p @ p.T)) @ taken.T
-        return _pairs(classes, sizes, H) - mixed - mixed.T + both.double()
-
-
-def _pairs(classes: Tensor, sizes: Tensor, H: Tensor) -> Tensor:
-    """Σ_tt' H_tt' E_kt·E_mt' of draws (C, T, s), (C, C), in float64."""
-    C, T, s = classes.shape
-    flat = classes.flatten()
-    gradient = torch.arange(C, device=H.device).repeat_interleave(T * s)
-    site = torch.arange(T, device=H.device).repeat_interleave(s).repeat(C)
-    many = torch.bincount(flat)[flat] > OFTEN
-    draws = (flat, gradient, site, sizes.flatten())
-    return _paired([each[~many] for each in draws], H, C) + _multiplied([each[many] for each in draws], H, C)
-
-
-def _paired(draws: Sequence[Tensor], H: Tensor, C: int) -> Tensor:
-    """Products of each draw with itself, and with those after it of the same class."""
-    order = draws[0].argsort()
-    classes, gradient, site, sizes = (each[order] for each in draws)
-    product = H.new_zeros(C * C, dtype=torch.float64)
-    first, lag = torch.arange(len(classes), device=H.device), 0
-    while len(first):
-        second = first + lag
-        values = (sizes[first] * sizes[second] * H[site[first], site[second]]).double()
-        product.index_add_(0, gradient[first] * C + gradient[second], values)
-        if lag:  # and the other way round
-            product.index_add_(0, gradient[second] * C + gradient[first], values)
-        lag += 1
-        first = first[first < len(classes) - lag]
-        first = first[classes[first] == classes[first + lag]]
-    return product.view(C, C)
-
-
-def _multiplied(draws: Sequence[Tensor], H: Tensor, C: int) -> Tensor:
-    """The same, from what each gradient has at every site of a class that many draws have."""
-    product, T = H.new_zeros(C, C, dtype=torch.float64), len(H)
-    classes, gradient, site, sizes = draws
-    names, number = torch.unique(classes, return_inverse=True)
-    at_once = max(1, FORMED // (C * T))
-    for start in range(0, len(names), at_once):
-        here = (number >= start) & (number < start + at_once)
-        place = ((number[here] - start) * C + gradient[here]) * T + site[here]
-        drawn = H.new_zeros(at_once * C * T).index_add_(0, place, sizes[here]).view(at_once, C, T)
-        product += torch.matmul(drawn @ H, drawn.mT).double().sum(dim=0)
-    return product
+    def _all_classes(self) -> Tensor:
+        return torch.arange(self.drawn.p.shape[2], device=self.u.device)

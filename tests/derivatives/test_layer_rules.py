@@ -45,17 +45,14 @@ def test_both_forms_agree(sites: int) -> None:
     torch.testing.assert_close(a.total(), a.dense().total())
 
 
-@pytest.mark.parametrize("innermost", [False, True])
 @pytest.mark.parametrize("inputs", [3, 60, 400])
-@pytest.mark.parametrize("held", [1, 40, 10**6])
+@pytest.mark.parametrize("held", [40, 10**6])
 def test_forming_a_part_at_a_time_gives_the_same_gram_matrix(
-    held: int, inputs: int, innermost: bool, monkeypatch: pytest.MonkeyPatch
+    held: int, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of fewer sites than inputs, which are factored, and of a large layer, with channels innermost."""
+    """Also of fewer sites than inputs, which are factored."""
     monkeypatch.setattr("hessdiag.derivatives.jacobians.FORMED", held)
-    monkeypatch.setattr("hessdiag.derivatives.jacobians.ALONE", 1)
-    phi = torch.randn(3, 2, 60, 700).double().mT if innermost else torch.randn(3, 2, 700, 60).double()
-    J = LowRankJacobian(torch.randn(3, inputs, 60).double(), phi)
+    J = LowRankJacobian(torch.randn(3, inputs, 60).double(), torch.randn(3, 2, 60, 70).double().mT)
     torch.testing.assert_close(J.gram(), J.dense().gram(), rtol=1e-11, atol=1e-9)
 
 
