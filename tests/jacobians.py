@@ -108,9 +108,9 @@ def _of_the_batch(call: Callable[[int], Tensor], at: list[Tensor], loss: LossOfE
 def _example(y: Tensor, at: list[Tensor], loss: LossOfExample, b: int) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Gradient (N,) and Hessian (N, N) of the loss in one example's outputs, and its Jacobians (N, P)."""
     z = y.detach().requires_grad_()
-    J = dense_rows(list(y.flatten()), at) if y.requires_grad else [a.new_zeros(y.numel(), a.numel()) for a in at]
+    J = dense_rows(y, at) if y.requires_grad else [a.new_zeros(y.numel(), a.numel()) for a in at]
     (g,) = torch.autograd.grad(loss(z, b), z, create_graph=True)
-    S = dense_rows(list(g.flatten()), [z])[0] if g.requires_grad else torch.zeros(z.numel(), z.numel()).to(z)
+    S = dense_rows(g, [z])[0] if g.requires_grad else torch.zeros(z.numel(), z.numel()).to(z)
     return g.detach().flatten(), S, J
 
 
@@ -145,7 +145,7 @@ def _gradient_and_hessian(value: Tensor, at: list[Tensor]) -> tuple[Tensor, Tens
     gradient = torch.cat([g.flatten() for g in _gradients(value, at)])
     if not gradient.requires_grad:
         return gradient, gradient.new_zeros(len(gradient), len(gradient))
-    return gradient.detach(), torch.cat(dense_rows(list(gradient), at), 1)
+    return gradient.detach(), torch.cat(dense_rows(gradient, at), 1)
 
 
 def _gradients(value: Tensor, at: list[Tensor]) -> list[Tensor]:

@@ -7,246 +7,182 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.networks import Net
 
-class TimeFirst(nn.Module):
+Rule = Callable[..., Any]
+
+
+def two(rule: Rule, *sizes: int, **held: Any) -> nn.Module:
+    """Two linear layers, `first` of sizes 0 to 1 and `last` of sizes 2 to 3 or of 1 to 2."""
+    return Net(rule, first=nn.Linear(*sizes[:2]), last=nn.Linear(*sizes[-2:]), **held)
+
+
+def time_first_encoder() -> nn.Module:
     """An encoder over (time, batch, features) inside a model whose batch comes first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
-        self.encode = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.0)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.encode(self.read(x).transpose(0, 1)).mean(0))
+    rule = lambda m, x: m.last(m.encode(m.read(x).transpose(0, 1)).mean(0))  # noqa: E731
+    layers = {"read": nn.Linear(3, 4), "last": nn.Linear(4, 2)}
+    return Net(rule, **layers, encode=nn.TransformerEncoderLayer(4, 2, 2, dropout=0.0))
 
 
-class TimeFirstLinear(nn.Module):
+def time_first() -> nn.Module:
     """A layer that is called on (time, batch, features), as many times as examples."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.first(x.transpose(0, 1)).tanh().mean(0))
+    return two(lambda m, x: m.last(m.first(x.transpose(0, 1)).tanh().mean(0)), 3, 4, 2)
 
 
-class PositionTable(nn.Module):
+def position_table() -> nn.Module:
     """Swin v2's continuous position bias: a small network on a table, the same for all examples."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("table", torch.linspace(-1, 1, 8).view(4, 2))
-        self.bias, self.first, self.last = nn.Linear(2, 3), nn.Linear(3, 4), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x) * self.bias(self.table.to(x)).sum(1)
-        return self.last(h.tanh())
+    rule = lambda m, x: m.last((m.first(x) * m.bias(m.table.to(x)).sum(1)).tanh())  # noqa: E731
+    model = Net(rule, bias=nn.Linear(2, 3), first=nn.Linear(3, 4), last=nn.Linear(4, 2))
+    model.register_buffer("table", torch.linspace(-1, 1, 8).view(4, 2))
+    return model
 
 
-class Windows(nn.Module):
+def windows() -> nn.Module:
     """Windows of all examples, the examples running fastest."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.last = nn.Linear(2, 3), nn.Linear(6, 2)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        h = m.first(torch.cat([x[:, :2], x[:, 2:]])).tanh()  # (2 B, 3)
+        return m.last(torch.cat(h.chunk(2), dim=1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        rows = torch.cat([x[:, :2], x[:, 2:]])  # (2 B, 2)
-        h = self.inner(rows).tanh()
-        return self.last(torch.cat(h.chunk(2), dim=1))
+    return two(forward, 2, 3, 6, 2)
 
 
-class WithoutPadding(nn.Module):
+def without_padding() -> nn.Module:
     """Only the positions that are no padding are read: more rows of some examples than of others."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        rows = self.first(x[mask]).tanh()
+    def forward(m: Any, x: Tensor, mask: Tensor) -> Tensor:
         filled = x.new_zeros(*mask.shape, 4)
-        filled[mask] = rows
-        return self.last(filled.sum(1))
+        filled[mask] = m.first(x[mask]).tanh()
+        return m.last(filled.sum(1))
+
+    return two(forward, 3, 4, 2)
 
 
-class Packed(nn.Module):
+def packed_sequence() -> nn.Module:
     """A packed sequence through a layer."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+    def forward(m: Any, x: Tensor, lengths: Tensor) -> Tensor:
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
-        h = packed._replace(data=self.first(packed.data).tanh())
-        return self.last(nn.utils.rnn.pad_packed_sequence(h, batch_first=True)[0].sum(1))
+        h = packed._replace(data=m.first(packed.data).tanh())
+        return m.last(nn.utils.rnn.pad_packed_sequence(h, batch_first=True)[0].sum(1))
+
+    return two(forward, 3, 4, 2)
 
 
-class Experts(nn.Module):
+def experts() -> nn.Module:
     """Each example goes to one of two experts."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate, self.last = nn.Linear(3, 2), nn.Linear(3, 2)
-        self.experts = nn.ModuleList([nn.Linear(3, 3) for _ in range(2)])
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores = self.gate(x).softmax(1)
-        best = scores.argmax(1)
-        h = torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
+    def forward(m: Any, x: Tensor) -> Tensor:
+        scores = m.gate(x).softmax(1)
+        best, h = scores.argmax(1), torch.zeros_like(x)
+        for number, expert in enumerate(m.experts):
             chosen = (best == number).nonzero()[:, 0]
             h = h.index_add(0, chosen, expert(x[chosen]).tanh() * scores[chosen, number : number + 1])
-        return self.last(h)
+        return m.last(h)
+
+    layers = {"gate": nn.Linear(3, 2), "last": nn.Linear(3, 2)}
+    return Net(forward, **layers, experts=nn.ModuleList([nn.Linear(3, 3) for _ in range(2)]))
 
 
-class Hypernetwork(nn.Module):
+def hypernetwork() -> nn.Module:
     """A layer whose weight another layer makes of a learnable code."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.code = nn.Parameter(torch.randn(1, 3))
-        self.make, self.last = nn.Linear(3, 12), nn.Linear(3, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(F.linear(x, self.make(self.code.squeeze(0)).view(3, 4)).tanh())
+    weight = lambda m: m.first(m.code.squeeze(0)).view(3, 4)  # noqa: E731
+    code = nn.Parameter(torch.randn(1, 3))
+    return two(lambda m, x: m.last(F.linear(x, weight(m)).tanh()), 3, 12, 3, 2, code=code)
 
 
-class PadsItself(nn.Conv2d):
+def siamese() -> nn.Module:
+    """Both sides of a pair in one call."""
+
+    def forward(m: Any, a: Tensor, b: Tensor) -> Tensor:
+        return m.last(torch.cat(m.first(torch.cat([a, b])).tanh().chunk(2), dim=1))
+
+    return two(forward, 4, 3, 6, 2)
+
+
+def own_forward(kind: type[Any], forward: Rule, *args: int, **options: int) -> nn.Module:
+    """A layer of a subclass, with another forward pass."""
+    return type("Own", (kind,), {"forward": forward})(*args, **options)
+
+
+def convolved(forward: Rule, **options: int) -> Callable[[], nn.Module]:
+    """One convolution with that forward pass on (B, 1, 3, 3), and an output layer."""
+    layer = lambda: own_forward(nn.Conv2d, forward, 1, 2, 2, **options)  # noqa: E731
+    return lambda: nn.Sequential(layer(), nn.Tanh(), nn.Flatten(), nn.Linear(8, 2))
+
+
+def pads_itself(m: Any, x: Tensor) -> Tensor:
     """As timm's `Conv2dSame`: what is padded is known in the forward pass."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(F.pad(x, (0, 1, 0, 1)), self.weight, self.bias, self.stride)
+    return F.conv2d(F.pad(x, (0, 1, 0, 1)), m.weight, m.bias, m.stride)
 
 
-class Standardised(nn.Conv2d):
+def standardised(m: Any, x: Tensor) -> Tensor:
     """A convolution whose weight is standardised in the forward pass."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        w = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
-        return F.conv2d(x, w, self.bias)
+    return F.conv2d(x, m.weight - m.weight.mean((1, 2, 3), keepdim=True), m.bias)
 
 
-class Doubled(nn.Linear):
+def doubled(m: Any, x: Tensor) -> Tensor:
     """A linear layer whose own forward pass keeps the shapes."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, 2 * self.weight**2, self.bias)
+    return F.linear(x, 2 * m.weight**2, m.bias)
 
 
-class FaintBranch(nn.Module):
-    """A branch scaled down by 1e-5 that uses a layer's weight once more."""
+def faint_branch(scale: float) -> nn.Module:
+    """A branch scaled down that uses a layer's weight once more."""
 
-    def __init__(self, scale: float = 1e-5) -> None:
-        super().__init__()
-        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
-        self.scale = scale
+    def forward(m: Any, x: Tensor) -> Tensor:
+        h = F.linear(m.second(x).tanh(), m.second.weight).tanh()
+        return m.last(m.first(x).tanh() + scale * h)
 
-    def forward(self, x: Tensor) -> Tensor:
-        h = F.linear(self.second(x).tanh(), self.second.weight).tanh()
-        return self.last(self.first(x).tanh() + self.scale * h)
+    return Net(forward, first=nn.Linear(4, 4), second=nn.Linear(4, 4), last=nn.Linear(4, 3))
 
 
-class Padded(nn.Module):
+def padded() -> nn.Module:
     """`nn.TransformerEncoder` with a padding mask, which has kernels of its own for inference."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.0, batch_first=True)
-        self.encode, self.last = nn.TransformerEncoder(layer, 2), nn.Linear(4, 2)
+    def forward(m: Any, x: Tensor, padding: Tensor) -> Tensor:
+        h = m.encode(x, src_key_padding_mask=padding)
+        return m.last(h.masked_fill(padding.unsqueeze(2), 0).sum(1))
 
-    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
-        h = self.encode(x, src_key_padding_mask=padding)
-        return self.last(h.masked_fill(padding.unsqueeze(2), 0).sum(1))
+    layer = nn.TransformerEncoderLayer(4, 2, 2, dropout=0.0, batch_first=True)
+    return Net(forward, encode=nn.TransformerEncoder(layer, 1), last=nn.Linear(4, 2)).eval()
 
 
-class Physics(nn.Module):
+def physics() -> nn.Module:
     """A physics-informed network: its outputs hold its derivative in its inputs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(2, 5), nn.Linear(5, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(m: Any, x: Tensor) -> Tensor:
         x = x.requires_grad_() if not x.requires_grad else x
-        u = self.last(self.first(x).tanh())
+        u = m.last(m.first(x).tanh())
         (du,) = torch.autograd.grad(u.sum(), x, create_graph=True)
         return torch.cat([u, du], dim=1)
 
-
-class Words(nn.Module):
-    """An embedding with sparse gradients."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.last = nn.Embedding(6, 3, sparse=True), nn.Linear(3, 2)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.last(self.embed(tokens).tanh().mean(1))
+    return two(forward, 2, 5, 1)
 
 
-class Siamese(nn.Module):
-    """Both sides of a pair in one call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tower, self.last = nn.Linear(4, 3), nn.Linear(6, 2)
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        u, v = self.tower(torch.cat([a, b])).tanh().chunk(2)
-        return self.last(torch.cat([u, v], dim=1))
+def mixed(mix: Callable[[Tensor], Tensor]) -> nn.Module:
+    """A function of the activations of all examples, between two layers."""
+    return two(lambda m, x: m.last(mix(m.first(x).tanh())), 4, 4, 2)
 
 
-class SumOverFirst(nn.Module):
+def sum_over_first(turned: bool = False) -> nn.Module:
     """A running sum over the examples."""
-
-    def __init__(self, turned: bool = False) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
-        self.turned = turned
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x).tanh()
-        h = h.flip(0).cumsum(0).flip(0) if self.turned else h.cumsum(0)
-        return self.last(h)
+    return mixed(lambda h: h.flip(0).cumsum(0).flip(0) if turned else h.cumsum(0))
 
 
-class ForgottenBatchFirst(nn.Module):
-    """A recurrent layer that takes examples for time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell, self.last = nn.LSTM(3, 4), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.cell(x)[0][:, -1])
-
-
-class CausalFirst(nn.Module):
+def causal_over_first() -> nn.Module:
     """Causal attention over the first dimension."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.read, self.attend, self.last = nn.Linear(3, 4), nn.MultiheadAttention(4, 2), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.read(x)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        h = m.read(x)
         mask = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
-        return self.last(self.attend(h, h, h, attn_mask=mask, need_weights=False)[0])
+        return m.last(m.attend(h, h, h, attn_mask=mask, need_weights=False)[0])
+
+    return Net(forward, read=nn.Linear(3, 4), attend=nn.MultiheadAttention(4, 2), last=nn.Linear(4, 2))
 
 
-class Whisper(nn.Module):
-    """A mixing of neighbours too weak to be seen in the outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x).tanh()
-        return self.last(h + 1e-14 * h.roll(1, 0))
+def forgotten_batch_first() -> nn.Module:
+    """A recurrent layer that takes examples for time."""
+    return Net(lambda m, x: m.last(m.cell(x)[0][:, -1]), cell=nn.LSTM(3, 4), last=nn.Linear(4, 2))
 
 
 LENGTHS = torch.tensor([5, 3, 2, 2])
@@ -261,36 +197,31 @@ def ragged() -> Tensor:
     return torch.arange(5) < LENGTHS.view(4, 1)
 
 
-def convolved(layer: type[nn.Conv2d], *args: int, sites: int, **options: int) -> Callable[[], nn.Module]:
-    """One convolution of that class on (B, 1, 3, 3), with an output layer."""
-    return lambda: nn.Sequential(layer(*args, **options), nn.Tanh(), nn.Flatten(), nn.Linear(2 * sites, 2))
-
-
 Made = tuple[Callable[[], nn.Module], Callable[[], Any]]
 
 WITHOUT_RULES: dict[str, Made] = {
-    "time first encoder": (TimeFirst, of(4, 3)),
-    "time first": (TimeFirstLinear, of(3, 3)),
-    "time first, as many as examples": (TimeFirstLinear, of(4, 3)),
-    "position table": (PositionTable, of(3)),
-    "windows": (Windows, of(4)),
-    "without padding": (WithoutPadding, lambda: (of(5, 3)(), ragged())),
-    "packed sequence": (Packed, lambda: (of(5, 3)(), LENGTHS)),
-    "experts": (Experts, of(3)),
-    "hypernetwork": (Hypernetwork, of(4)),
-    "siamese": (Siamese, lambda: (of(4)(), of(4)())),
-    "pads itself": (convolved(PadsItself, 1, 2, 2, sites=4, stride=2), of(1, 3, 3)),
-    "standardised": (convolved(Standardised, 1, 2, 2, sites=4), of(1, 3, 3)),
-    "own forward": (lambda: nn.Sequential(Doubled(4, 3), nn.Tanh(), nn.Linear(3, 2)), of(4)),
-    "faint branch": (lambda: FaintBranch(0.1), of(4)),
-    "padding mask": (lambda: Padded().eval(), lambda: (of(5, 4)(), ~ragged())),
-    "physics informed": (Physics, of(2)),
+    "time first encoder": (time_first_encoder, of(4, 3)),
+    "time first": (time_first, of(3, 3)),
+    "time first, as many as examples": (time_first, of(4, 3)),
+    "position table": (position_table, of(3)),
+    "windows": (windows, of(4)),
+    "without padding": (without_padding, lambda: (of(5, 3)(), ragged())),
+    "packed sequence": (packed_sequence, lambda: (of(5, 3)(), LENGTHS)),
+    "experts": (experts, of(3)),
+    "hypernetwork": (hypernetwork, of(4)),
+    "siamese": (siamese, lambda: (of(4)(), of(4)())),
+    "pads itself": (convolved(pads_itself, stride=2), of(1, 3, 3)),
+    "standardised": (convolved(standardised), of(1, 3, 3)),
+    "own forward": (lambda: nn.Sequential(own_forward(nn.Linear, doubled, 4, 3), nn.Tanh(), nn.Linear(3, 2)), of(4)),
+    "faint branch": (lambda: faint_branch(0.1), of(4)),
+    "padding mask": (padded, lambda: (of(5, 4)(), ~ragged())),
+    "physics informed": (physics, of(2)),
 }
 
 MIXING: dict[str, Made] = {
-    "sum over the examples": (SumOverFirst, of(4)),
-    "sum over later examples": (lambda: SumOverFirst(turned=True), of(4)),
-    "forgotten batch_first": (ForgottenBatchFirst, of(3, 3)),
-    "causal over the examples": (CausalFirst, of(3)),
-    "weak mixing": (Whisper, of(4)),
+    "sum over the examples": (sum_over_first, of(4)),
+    "sum over later examples": (lambda: sum_over_first(turned=True), of(4)),
+    "forgotten batch_first": (forgotten_batch_first, of(3, 3)),
+    "causal over the examples": (causal_over_first, of(3)),
+    "weak mixing": (lambda: mixed(lambda h: h + 1e-14 * h.roll(1, 0)), of(4)),  # not to be seen in the outputs
 }

@@ -1,10 +1,36 @@
 """Small networks of every kind that hessdiag measures, in float64: name -> (model, inputs)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+class Net(nn.Module):
+    """What a module holds, by name, and its forward pass as a function of the module and its inputs."""
+
+    def __init__(self, rule: Callable[..., Any], **held: Any) -> None:
+        super().__init__()
+        self.rule = rule
+        for name, value in held.items():
+            setattr(self, name, value)
+
+    def forward(self, *inputs: Any, **by_name: Any) -> Any:
+        return self.rule(self, *inputs, **by_name)
+
+
+def having(layer: nn.Module, **attributes: Any) -> nn.Module:
+    """The layer, with attributes set: a weight that it shares, say."""
+    for name, value in attributes.items():
+        setattr(layer, name, value)
+    return layer
+
+
+def chain(*layers: nn.Module, last: tuple[int, int]) -> nn.Sequential:
+    """Layers that lead to vectors, and a linear layer on these."""
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(*last))
 
 
 class Multiplier(nn.Module):
@@ -16,18 +42,6 @@ class Multiplier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.u * x
-
-
-class Residual(nn.Module):
-    """The input of a layer is read by a skip connection as well."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.last = nn.Linear(4, 5), nn.Linear(5, 5), nn.Linear(5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.first(x))
-        return self.last(x + F.relu(self.second(x)))
 
 
 class CalledTwice(nn.Module):
@@ -66,85 +80,53 @@ class TwoPaths(nn.Module):
         return self.last(F.relu(self.alias(x)))
 
 
-class RowsMerged(nn.Module):
+def residual() -> nn.Module:
+    """The input of a layer is read by a skip connection as well."""
+
+    def forward(m: Any, x: Tensor) -> Tensor:
+        x = F.relu(m.first(x))
+        return m.last(x + F.relu(m.second(x)))
+
+    return Net(forward, first=nn.Linear(4, 5), second=nn.Linear(5, 5), last=nn.Linear(5, 3))
+
+
+def rows_merged() -> nn.Module:
     """Positions are folded into the batch dimension, as `view(-1, n)` does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(3, 4), nn.Linear(5 * 4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = F.relu(self.first(x.reshape(-1, 3)))  # (B 5, 4)
-        return self.last(rows.view(len(x), -1))
+    rows = lambda m, x: F.relu(m.first(x.reshape(-1, 3)))  # noqa: E731  (B 5, 4)
+    return Net(lambda m, x: m.last(rows(m, x).view(len(x), -1)), first=nn.Linear(3, 4), last=nn.Linear(5 * 4, 3))
 
 
-class Unused(nn.Module):
-    """A layer that is never called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.used(x)
-
-
-class Recurrent(nn.Module):
-    """An LSTM's last state."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell, self.last = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.cell(x)[0][:, -1])
-
-
-class Gated(nn.Module):
-    """A two-layer GRU's last state."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell, self.last = nn.GRU(3, 2, num_layers=2, batch_first=True), nn.Linear(2, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.cell(x)[0][:, -1])
-
-
-class Frozen(nn.Module):
+def frozen() -> nn.Module:
     """A layer whose weight is frozen between two that are not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.last = nn.Linear(4, 5), nn.Linear(5, 4), nn.Linear(4, 3)
-        self.second.weight.requires_grad_(False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(F.relu(self.second(F.relu(self.first(x)))))
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    model[2].weight.requires_grad_(False)
+    return model
 
 
-class DotProduct(nn.Module):
+def dot_product() -> nn.Module:
     """`scaled_dot_product_attention` called directly, with a projection of its own for each argument."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v = (nn.Linear(4, 4, bias=False) for _ in range(3))
-        self.last = nn.Linear(4, 3)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        h = F.scaled_dot_product_attention(m.q(x), m.k(x), m.v(x), is_causal=True)  # (B, T, 4)
+        return m.last(h.mean(1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        h = F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), is_causal=True)  # (B, T, 4)
-        return self.last(h.mean(1))
+    return Net(forward, **{name: nn.Linear(4, 4, bias=False) for name in "qkv"}, last=nn.Linear(4, 3))
 
 
-class Attention(nn.Module):
+def last_state(cell: nn.Module, size: int) -> nn.Module:
+    """A recurrent network's last state."""
+    return Net(lambda m, x: m.last(m.cell(x)[0][:, -1]), cell=cell, last=nn.Linear(size, 3))
+
+
+def attention() -> nn.Module:
     """Self-attention: three projections in one weight, and an output layer whose forward is never called."""
+    rule = lambda m, x: m.last(m.attend(x, x, x, need_weights=False)[0].mean(1))  # noqa: E731
+    return Net(rule, attend=nn.MultiheadAttention(4, 2, batch_first=True), last=nn.Linear(4, 3))
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.attend, self.last = nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 3)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.attend(x, x, x, need_weights=False)[0].mean(1))
+def between(*layers: nn.Module, width: int = 5) -> nn.Sequential:
+    """Layers between two linear ones, the first of which is given."""
+    return nn.Sequential(*layers, nn.Linear(width, 3))
 
 
 BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -152,112 +134,67 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), (4,)),
     "inplace relu": (lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 3)), (4,)),
     "leaky relu": (lambda: nn.Sequential(nn.Linear(4, 6), nn.LeakyReLU(0.1), nn.Linear(6, 3)), (4,)),
-    "sequence": (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Flatten(), nn.Linear(20, 3)), (5, 3)),
-    "rows merged": (RowsMerged, (5, 3)),
-    "conv stride": (
-        lambda: nn.Sequential(nn.Conv2d(2, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)),
-        (2, 6, 5),
-    ),
+    "sequence": (lambda: chain(nn.Linear(3, 4), nn.ReLU(), last=(20, 3)), (5, 3)),
+    "rows merged": (rows_merged, (5, 3)),
+    "conv stride": (lambda: chain(nn.Conv2d(2, 3, 3, stride=2), nn.ReLU(), last=(12, 3)), (2, 6, 5)),
     "convs strided": (
-        lambda: nn.Sequential(
+        lambda: chain(
             *(nn.Conv2d(2, 3, 2, bias=False), nn.ReLU(inplace=True)),
-            *(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)),
+            *(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU()),
+            last=(36, 3),
         ),
         (2, 6, 7),
     ),
-    "conv padding": (
-        lambda: nn.Sequential(nn.Conv2d(2, 3, (3, 2), padding=(1, 0)), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)),
-        (2, 4, 4),
-    ),
-    "conv dilation": (
-        lambda: nn.Sequential(nn.Conv2d(2, 3, 2, dilation=2, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)),
-        (2, 4, 4),
-    ),
-    "conv groups": (
-        lambda: nn.Sequential(nn.Conv2d(4, 6, 3, groups=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(54, 3)),
-        (4, 3, 3),
-    ),
-    "depthwise": (
-        lambda: nn.Sequential(nn.Conv2d(3, 3, 2, groups=3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 2)),
-        (3, 3, 3),
-    ),
-    "conv same": (
-        lambda: nn.Sequential(nn.Conv2d(2, 2, 3, padding="same"), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2)),
-        (2, 3, 3),
-    ),
+    "conv padding": (lambda: chain(nn.Conv2d(2, 3, (3, 2), padding=(1, 0)), nn.ReLU(), last=(36, 3)), (2, 4, 4)),
+    "conv dilation": (lambda: chain(nn.Conv2d(2, 3, 2, dilation=2, bias=False), nn.ReLU(), last=(12, 3)), (2, 4, 4)),
+    "conv groups": (lambda: chain(nn.Conv2d(4, 6, 3, groups=2, padding=1), nn.ReLU(), last=(54, 3)), (4, 3, 3)),
+    "depthwise": (lambda: chain(nn.Conv2d(3, 3, 2, groups=3), nn.ReLU(), last=(12, 2)), (3, 3, 3)),
+    "conv same": (lambda: chain(nn.Conv2d(2, 2, 3, padding="same"), nn.ReLU(), last=(18, 2)), (2, 3, 3)),
     "conv circular": (
-        lambda: nn.Sequential(
-            nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2)
-        ),
+        lambda: chain(nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"), nn.ReLU(), last=(18, 2)),
         (2, 3, 3),
     ),
-    "conv1d": (
-        lambda: nn.Sequential(nn.Conv1d(2, 3, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)),
-        (2, 7),
-    ),
-    "conv3d": (
-        lambda: nn.Sequential(nn.Conv3d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)),
-        (1, 3, 3, 3),
-    ),
+    "conv1d": (lambda: chain(nn.Conv1d(2, 3, 3, stride=2, padding=1), nn.ReLU(), last=(12, 3)), (2, 7)),
+    "conv3d": (lambda: chain(nn.Conv3d(1, 2, 2), nn.ReLU(), last=(16, 3)), (1, 3, 3, 3)),
     "pooled": (
         lambda: nn.Sequential(
             nn.Conv2d(2, 4, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(4, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
         ),
         (2, 8, 8),
     ),
-    "batchnorm eval": (
-        lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).eval(),
-        (4,),
-    ),
-    "groupnorm": (
-        lambda: nn.Sequential(nn.Conv2d(2, 4, 2), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)),
-        (2, 3, 3),
-    ),
-    "residual": (Residual, (4,)),
+    "batchnorm eval": (lambda: between(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU()).eval(), (4,)),
+    "groupnorm": (lambda: chain(nn.Conv2d(2, 4, 2), nn.GroupNorm(2, 4), nn.ReLU(), last=(16, 3)), (2, 3, 3)),
+    "residual": (residual, (4,)),
     "called twice": (CalledTwice, (4,)),
     "tied": (Tied, (4,)),
     "two paths": (TwoPaths, (4,)),
-    "multiplier": (lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), Multiplier(), nn.Linear(5, 3)), (4,)),
-    "prelu": (lambda: nn.Sequential(nn.Linear(4, 5), nn.PReLU(), nn.Linear(5, 3)), (4,)),
-    "unused": (Unused, (4,)),
-    "lstm": (Recurrent, (3, 3)),
-    "attention": (Attention, (3, 4)),
-    "layernorm": (lambda: nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 3)), (4,)),
-    "conv transpose": (
-        lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 2)),
-        (2, 2, 2),
-    ),
-    "conv transpose 1d": (
-        lambda: nn.Sequential(nn.ConvTranspose1d(2, 3, 2, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2)),
-        (2, 3),
-    ),
-    "conv transpose 3d": (
-        lambda: nn.Sequential(nn.ConvTranspose3d(2, 2, 2, groups=2), nn.ReLU(), nn.Flatten(), nn.Linear(54, 2)),
-        (2, 2, 2, 2),
-    ),
-    "max pooled": (
-        lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)),
-        (1, 6, 6),
-    ),
+    "multiplier": (lambda: between(nn.Linear(4, 5), nn.ReLU(), Multiplier()), (4,)),
+    "prelu": (lambda: between(nn.Linear(4, 5), nn.PReLU()), (4,)),
+    "unused": (lambda: Net(lambda m, x: m.used(x), used=nn.Linear(4, 3), unused=nn.Linear(4, 3)), (4,)),
+    "lstm": (lambda: last_state(nn.LSTM(3, 2, batch_first=True), 2), (3, 3)),
+    "attention": (attention, (3, 4)),
+    "layernorm": (lambda: between(nn.Linear(4, 5), nn.LayerNorm(5), nn.GELU()), (4,)),
+    "conv transpose": (lambda: chain(nn.ConvTranspose2d(2, 3, 2), nn.ReLU(), last=(27, 2)), (2, 2, 2)),
+    "conv transpose 1d": (lambda: chain(nn.ConvTranspose1d(2, 3, 2, stride=2), nn.ReLU(), last=(18, 2)), (2, 3)),
+    "conv transpose 3d": (lambda: chain(nn.ConvTranspose3d(2, 2, 2, groups=2), nn.ReLU(), last=(54, 2)), (2, 2, 2, 2)),
+    "max pooled": (lambda: chain(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), last=(12, 3)), (1, 6, 6)),
     "adaptive max pooled": (
-        lambda: nn.Sequential(nn.Conv1d(2, 3, 2), nn.ReLU(), nn.AdaptiveMaxPool1d(2), nn.Flatten(), nn.Linear(6, 2)),
+        lambda: chain(nn.Conv1d(2, 3, 2), nn.ReLU(), nn.AdaptiveMaxPool1d(2), last=(6, 2)),
         (2, 6),
     ),
     "dropout eval": (
         lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3)).eval(),
         (4,),
     ),
-    "frozen": (Frozen, (4,)),
+    "frozen": (frozen, (4,)),
     "instancenorm": (
-        lambda: nn.Sequential(
-            nn.Conv2d(1, 2, 2), nn.InstanceNorm2d(2, affine=True), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)
-        ),
+        lambda: chain(nn.Conv2d(1, 2, 2), nn.InstanceNorm2d(2, affine=True), nn.ReLU(), last=(8, 3)),
         (1, 3, 3),
     ),
-    "rmsnorm": (lambda: nn.Sequential(nn.Linear(4, 5), nn.RMSNorm(5), nn.SiLU(), nn.Linear(5, 3)), (4,)),
-    "gru": (Gated, (3, 3)),
-    "dot product": (DotProduct, (3, 4)),
-    "softplus": (lambda: nn.Sequential(nn.Conv1d(2, 3, 2), nn.Softplus(), nn.Flatten(), nn.Linear(9, 2)), (2, 4)),
+    "rmsnorm": (lambda: between(nn.Linear(4, 5), nn.RMSNorm(5), nn.SiLU()), (4,)),
+    "gru": (lambda: last_state(nn.GRU(3, 2, num_layers=2, batch_first=True), 2), (3, 3)),
+    "dot product": (dot_product, (3, 4)),
+    "softplus": (lambda: chain(nn.Conv1d(2, 3, 2), nn.Softplus(), last=(9, 2)), (2, 4)),
     "tanh": (lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), (4,)),
 }
 

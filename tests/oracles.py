@@ -23,11 +23,11 @@ def quadratic(outputs: int) -> LossOfBatch:
     return lambda y, t: ((y @ R.to(y)) * y).sum() / len(y)
 
 
-def dense_rows(scalars: list[Tensor], at: list[Tensor]) -> list[Tensor]:
-    """For each tensor in `at`, the matrix whose rows are the gradients of the scalars."""
+def dense_rows(values: Tensor, at: list[Tensor]) -> list[Tensor]:
+    """For each tensor in `at`, the matrix whose rows are the gradients of the values, in their order."""
     rows = []
-    for scalar in scalars:
-        grads = torch.autograd.grad(scalar, at, retain_graph=True, allow_unused=True)
+    for one in torch.eye(values.numel()).to(values).view(-1, *values.shape):
+        grads = torch.autograd.grad(values, at, one, retain_graph=True, allow_unused=True)
         rows.append([torch.zeros_like(a) if g is None else g.to_dense() for a, g in zip(at, grads, strict=True)])
     return [torch.stack([row[i].flatten() for row in rows]) for i in range(len(at))]
 
@@ -48,7 +48,7 @@ def _hessian_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfB
         if g is None or not g.requires_grad:
             blocks.append([a.new_zeros(a.numel(), b.numel()) for b in at])
         else:
-            blocks.append(dense_rows(list(g.flatten()), at))
+            blocks.append(dense_rows(g, at))
     return blocks
 
 
@@ -59,10 +59,10 @@ def ggn_blocks(
     at = [model.get_parameter(name) for name in names]
     with sdpa_kernel(SDPBackend.MATH):
         y = model(x)
-    J = dense_rows(list(y.flatten()), at)  # (B N, P) each
+    J = dense_rows(y, at)  # (B N, P) each
     z = y.detach().requires_grad_()
     (g,) = torch.autograd.grad(loss(z, t), z, create_graph=True)
-    S = dense_rows(list(g.flatten()), [z])[0] if g.requires_grad else torch.zeros(z.numel(), z.numel()).to(z)
+    S = dense_rows(g, [z])[0] if g.requires_grad else torch.zeros(z.numel(), z.numel()).to(z)
     return [[Ji.T @ S @ Jj for Jj in J] for Ji in J]
 
 

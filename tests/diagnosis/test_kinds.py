@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessdiag
-from tests.kinds import KINDS, REFUSED, Kind, OwnFunction, OwnFunctionOnce, rows
+from tests.kinds import KINDS, REFUSED, CubeOnce, Kind, own_function, rows
 from tests.oracles import frobenius_sq, ggn_blocks, hessian_blocks, quadratic_matrix
 from tests.unchanged import unchanged
 
@@ -114,7 +114,7 @@ def test_every_other_kind_is_refused_in_one_line_and_left_as_it_was(name: str, o
 
 def test_a_function_that_differentiates_once_has_a_gauss_newton_matrix_and_no_hessian() -> None:
     torch.manual_seed(0)
-    once, twice = OwnFunctionOnce().double(), OwnFunction().double()
+    once, twice = own_function(CubeOnce).double(), own_function().double()
     once.load_state_dict(twice.state_dict())
     x = rows()
     found, expected = (hessdiag.diagnose(model, x) for model in (once, twice))

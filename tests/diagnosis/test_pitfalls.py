@@ -4,6 +4,7 @@ The first half are traps that give wrong numbers in silence, the second half are
 """
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch.func import grad, jvp
 from transformers.modeling_outputs import CausalLMOutput
 
 import hessdiag
-from tests.kinds import Checkpointed, NoGradInside, OwnFunction, running
+from tests.kinds import checkpointed, no_grad_inside, own_function, running
 from tests.networks import Multiplier, build
 from tests.oracles import LossOfBatch, frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples, quadratic
 from tests.unchanged import unchanged
@@ -91,7 +92,7 @@ def test_jacrev_is_not_used_nor_what_is_made_of_it() -> None:
 
 @every_view
 def test_a_no_grad_block_that_forward_mode_ignores(matrix: str, per: str) -> None:
-    model, x = NoGradInside().double(), torch.randn(3, 4, dtype=torch.float64)
+    model, x = no_grad_inside().double(), torch.randn(3, 4, dtype=torch.float64)
     report = measured_right(model, x, matrix=matrix, per=per)
     if matrix == "hessian":
         assert "not forward over reverse: its products are not symmetric" in report.method_reason
@@ -192,8 +193,8 @@ def test_dropout_in_training_mode(matrix: str, per: str) -> None:
 
 
 @every_view
-@pytest.mark.parametrize("kind", [Checkpointed, OwnFunction])
-def test_operations_without_a_forward_mode_rule(kind: type[nn.Module], matrix: str, per: str) -> None:
+@pytest.mark.parametrize("kind", [checkpointed, own_function])
+def test_operations_without_a_forward_mode_rule(kind: Callable[[], nn.Module], matrix: str, per: str) -> None:
     measured_right(kind().double(), torch.randn(3, 4, dtype=torch.float64), matrix=matrix, per=per)
 
 
