@@ -24,7 +24,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
 from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, sum_moments
 from hessdiag.diagnosis.rules import find
-from hessdiag.diagnosis.signals import MAX_EXAMPLES, SignalSums
+from hessdiag.diagnosis.signals import MAX_EXAMPLES
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import TRIED, check_tensors, read_loss, try_model
 from hessdiag.loading.models import ModelSource
@@ -238,9 +238,9 @@ def _measure(
     few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))
     problem, mixed = _check_few(problem, few, settings.seed)
 
-    def moments(problem: Problem, seen: SignalSums | None) -> Sums:
+    def moments(problem: Problem, examples: int) -> tuple[Sums, tuple[Signals | None, str]]:
         chunk, whole = _chunk(problem, memory), settings.per == "batch"
-        return sum_moments(problem, chunk=chunk, seed=settings.seed, mixed=mixed, signals=seen, whole=whole)
+        return sum_moments(problem, chunk=chunk, seed=settings.seed, mixed=mixed, signals=examples, whole=whole)
 
     measured: list[Measured] = []
     for batch in batches:
@@ -248,8 +248,8 @@ def _measure(
         if measured:
             check_targets(problem.loss, like=like, targets=batch.targets)
         problem = replace(problem, batch=batch)
-        seen = SignalSums() if signals and not measured else None
-        sums = moments(problem, seen)
+        at_once = max(checks.FEW, problem.shape.chunk(2, memory=memory.total // OVERHEAD))
+        sums, found = moments(problem, min(MAX_EXAMPLES, at_once, batch.size) if signals and not measured else 0)
         misread = misread_in(problem, sums)
         if misread and measured:
             raise HessdiagError(
@@ -259,13 +259,9 @@ def _measure(
         if misread:  # its Jacobian cannot be had by a rule
             plain = [replace(b, structured=b.structured and b.name not in misread) for b in problem.blocks]
             problem = problem.read_as(plain)
-            sums = moments(problem, None)
+            sums, _ = moments(problem, 0)
             problem = problem.without(misread_in(problem, sums))
         curvature = measure_curvature(problem, settings, memory)
-        found: tuple[Signals | None, str] = (None, "they were not asked for")
-        if seen is not None:
-            some = batch.narrow(0, MAX_EXAMPLES)
-            found = seen.found(problem.model, some, problem.loss, chunk=_chunk(problem, memory))
         kept = (batch.size, problem.blocks, problem.shape, problem.skipped)
         measured.append(Measured(*kept, sums, curvature, *found))
     return measured

@@ -28,12 +28,13 @@ from hessdiag.derivatives.magnitude import SquaresOnce, largest_entry, sum_of_sq
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
 from hessdiag.diagnosis.checks import GradientColumn
-from hessdiag.diagnosis.signals import MAX_EXAMPLES, SignalSums
+from hessdiag.diagnosis.signals import SignalPass
 from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, measured_layers
 from hessdiag.network.shapes import LayerShape, NetworkShape
 from hessdiag.network.trace import LayerCall, backpropagate, trace
 from hessdiag.results.numbers import geometric_mean
 from hessdiag.results.report import BlockReport
+from hessdiag.results.signals import Signals
 
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 EVERY = 4  # chunks, of which one is given a random cotangent
@@ -90,14 +91,8 @@ class Moments:
 
 
 def sum_moments(
-    problem: Problem,
-    *,
-    chunk: int,
-    seed: int,
-    mixed: Collection[str] = (),
-    signals: SignalSums | None = None,
-    whole: bool = False,
-) -> Sums:
+    problem: Problem, *, chunk: int, seed: int, mixed: Collection[str] = (), signals: int = 0, whole: bool = False
+) -> tuple[Sums, tuple[Signals | None, str]]:
     """Sum what `moments_of` makes moments of over the examples of a batch; sums of several batches add up.
 
     Args:
@@ -105,23 +100,29 @@ def sum_moments(
         chunk: examples at a time.
         seed: of random cotangents.
         mixed: layers whose rows are no examples.
-        signals: is given the first `MAX_EXAMPLES`, if any.
+        signals: number of examples, the first of the batch, whose signals are measured, too.
         whole: also sum the gradient of the loss itself, which is as large as the blocks.
+
+    Returns:
+        The sums, and the signals or why there are none.
 
     Raises:
         HessdiagError: one example's loss depends on another example, as with batch normalisation in training mode.
     """
-    first, size = min(MAX_EXAMPLES, problem.batch.size), problem.batch.size
-    cut = [problem.batch] if signals is None else [problem.batch.narrow(0, first), problem.batch.narrow(first, size)]
-    parts = [part for piece in cut if piece.size for part in piece.chunks(chunk)]
-    looked_at = problem.batch.offset + first
+    batch = problem.batch
+    parts = [*batch.narrow(signals, batch.size).chunks(chunk)] if signals < batch.size else []
+    parts = [batch.narrow(0, signals), *parts] if signals else parts
     checked = {part.offset for part in parts[::EVERY]}
+    passes: list[SignalPass] = []
 
     def measure(part: Batch) -> Sums:
-        seen = signals if part.offset < looked_at else None
-        return _sums(problem, part, seed, mixed, seen, checked=part.offset in checked, whole=whole)
+        watched = SignalPass(problem.model, part) if signals and part.offset == batch.offset else None
+        sums = _sums(problem, part, seed, mixed, watched, checked=part.offset in checked, whole=whole)
+        passes.extend([watched] if watched else [])
+        return sums
 
-    return sum_over(parts, measure, step="moments")
+    sums = sum_over(parts, measure, step="moments")
+    return sums, passes[0].found if passes else (None, "they were not asked for")
 
 
 def misread_in(problem: Problem, sums: Sums) -> dict[str, str]:
@@ -168,7 +169,7 @@ def _sums(
     part: Batch,
     seed: int,
     mixed: Collection[str],
-    signals: SignalSums | None,
+    watched: SignalPass | None,
     *,
     checked: bool,
     whole: bool,
@@ -177,7 +178,8 @@ def _sums(
     model, loss, blocks = problem.model, problem.loss, problem.blocks
     owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
     with ExitStack() as stack:
-        watched = None if signals is None else stack.enter_context(signals.watching(model, part))
+        if watched is not None:
+            stack.enter_context(watched.watching())
         seen = trace(model, part, owners, keep_outputs=True, in_common=in_common)
         y, halves, calls = seen.y.detach(), checks.halves_of(part, seed), seen.calls
         checks.finite(y)
@@ -188,8 +190,8 @@ def _sums(
         more = [] if watched is None else watched.edges
         found = backpropagate(seen.y, [*starts, *ends, *parameters, *more], own.unsqueeze(0))
         dx, dout, of_own, at_signals = _split(found, len(starts), len(ends), len(parameters))
-        if signals is not None and watched is not None:
-            signals.add(watched, seen.y, at_signals, own.unsqueeze(0), loss)
+        if watched is not None:
+            watched.measure(seen.y, at_signals, own.unsqueeze(0), loss)
     if part.size > 1:
         checks.halves_agree(model, part, y, halves)
     curved = backpropagate(seen.y, ends, _curvature_cotangents(problem, part, y, seed))

@@ -1,8 +1,7 @@
 """The signals of a network: the size of everything that runs through it on one batch, and of its weights.
 
-They are summed during the pass over the examples in which moments are measured: hooks on every module with parameters
-of its own, normalisations and embeddings too, note what it reads and writes, and one backward pass gives the gradients
-there. Chunk by chunk the sums add up, so that what is found does not depend on the memory.
+They are noted in a pass in which moments are measured: hooks on every module with parameters of its own, normalisations
+and embeddings too, look at what it reads and writes, and one backward pass gives the gradients there.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import torch
@@ -21,7 +20,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
 from hessdiag.derivatives.magnitude import largest_entry
-from hessdiag.diagnosis.roles import Graph, Role, peaked_attention
+from hessdiag.diagnosis.roles import Graph, peaked_attention
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
@@ -32,82 +31,37 @@ TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 FEW, NOISES = 4, 3  # examples and random vectors of `_radial_shares`: one vector alone is near 0 by chance
 
 
-def network_signals(model: nn.Module, batch: Batch, loss: Loss, *, chunk: int = MAX_EXAMPLES) -> Signals:
+def network_signals(model: nn.Module, batch: Batch, loss: Loss) -> Signals:
     """Measure the signals alone, of the first `MAX_EXAMPLES`, where the model's state is preserved."""
-    sums, batch = SignalSums(), batch.narrow(0, MAX_EXAMPLES)
-    for part in batch.chunks(max(1, chunk)):
-        with sums.watching(model, part) as seen:
-            y = part.call(model)
-            own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
-            sums.add(seen, y, backpropagate(y, seen.edges, own), own, loss)
-    found, missing = sums.found(model, batch, loss, chunk=chunk)
+    part = batch.narrow(0, MAX_EXAMPLES)
+    noted = SignalPass(model, part)
+    with noted.watching():
+        y = part.call(model)
+        own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
+        noted.measure(y, backpropagate(y, noted.edges, own), own, loss)
+    found, missing = noted.found
     if found is None:
         raise HessdiagError(f"there are no signals: {missing}")
     return found
 
 
-@dataclass
-class Moments:
-    """E[v²] of values that come in chunks, and the share of it that varies between examples.
+def second_moment(values: Tensor, examples: int) -> tuple[float, float]:
+    """E[v²], and the share of it that differs from one example to the other; NaN for a single one.
 
-    Deviations from the mean are summed chunk by chunk and joined by Chan, Golub & LeVeque's formula, which is precise
-    also where hardly anything varies.
-
-    >>> values = torch.tensor([[1.0], [2.0], [6.0]], dtype=torch.float64)
-    >>> whole, parts = Moments.of(values, 3), Moments.of(values[:2], 2)
-    >>> parts.join(Moments.of(values[2:], 1))
-    >>> [round(number, 12) for number in (whole.sq, parts.sq, whole.varies * whole.sq, parts.varies * parts.sq)]
-    [13.666666666667, 13.666666666667, 7.0, 7.0]
+    >>> sq, varies = second_moment(torch.tensor([[1.0], [2.0], [6.0]], dtype=torch.float64), 3)
+    >>> round(sq, 12), round(varies * sq, 12)
+    (13.666666666667, 7.0)
     """
-
-    count: int = 0
-    squares: float = 0.0
-    rows: int = 0
-    mean: Tensor | None = None  # over examples
-    deviation: float = 0.0  # Σ (v − mean)²
-
-    @classmethod
-    def of(cls, values: Tensor, examples: int) -> Moments:
-        """Those of some examples."""
-        sq, dim = mean_sq(values), example_dim(values.shape, examples)
-        rows = values.shape[dim]
-        if rows == 1:
-            return cls(values.numel(), sq * values.numel(), 1, values.squeeze(dim).double())
-        scale = math.sqrt(sq) if 0 < sq < math.inf else 1.0
-        scaled = values / scale
-        mean = scaled.mean(dim, keepdim=True)  # var_mean over a first dimension takes fifty times as long
-        deviation = scale * scale * float(scaled.sub_(mean).square_().sum(dtype=torch.float64))
-        return cls(values.numel(), sq * values.numel(), rows, scale * mean.squeeze(dim).double(), deviation)
-
-    def join(self, other: Moments) -> None:
-        """Add those of other examples."""
-        self.count += other.count
-        self.squares += other.squares
-        if self.mean is None or other.mean is None:
-            self.mean = other.mean if self.mean is None else self.mean
-            self.rows, self.deviation = self.rows + other.rows, self.deviation + other.deviation
-        elif self.mean.shape != other.mean.shape:  # of a layer that sees as many positions as it likes
-            self.deviation = math.nan
-        else:
-            apart, total = other.mean - self.mean, self.rows + other.rows
-            between = mean_sq(apart) * apart.numel() * self.rows * other.rows / total
-            self.deviation += other.deviation + between
-            self.mean = self.mean.add(apart, alpha=other.rows / total)
-            self.rows = total
-
-    @property
-    def sq(self) -> float:
-        """E[v²]; NaN of nothing."""
-        return self.squares / self.count if self.count else math.nan
-
-    @property
-    def varies(self) -> float:
-        """Share of E[v²] that differs from one example to the other; NaN for a single one."""
-        if self.count and self.sq == 0:
-            return 0.0
-        if self.mean is None or self.rows < 2 or not self.sq < math.inf:
-            return math.nan
-        return self.deviation / (self.rows - 1) / self.mean.numel() / self.sq
+    sq, dim = mean_sq(values), example_dim(values.shape, examples)
+    if values.numel() and sq == 0:
+        return sq, 0.0
+    rows = values.shape[dim]
+    if rows < 2 or not sq < math.inf:
+        return sq, math.nan
+    scaled = values / math.sqrt(sq)
+    mean = scaled.mean(dim, keepdim=True)  # var_mean over a first dimension takes fifty times as long
+    deviation = float(scaled.sub_(mean).square_().sum(dtype=torch.float64))
+    return sq, deviation / (rows - 1) / mean.numel()
 
 
 def example_dim(shape: torch.Size, examples: int) -> int:
@@ -133,85 +87,23 @@ def mean_sq(values: Tensor) -> float:
 
 
 @dataclass
-class LayerSums:
-    """All sums of one layer; in a pass over a chunk, also where its gradients are to be had."""
+class _Noted:
+    """What is known of one layer: fields of `LayerSignals`, and where its gradients are to be had."""
 
-    path: str
-    kind: str
-    reads: int = -1
-    normalises: bool = False
-    samples: int = 0
-    x: Moments = field(default_factory=Moments)
-    out: Moments = field(default_factory=Moments)
-    written: Tensor | None = None  # the largest output of each unit
-    back: Tensor | None = None  # the largest gradient of each unit
-    gradient: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # Σ Δ², elements, examples
-    x_gradient: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    role: Role | None = None
-    behind: dict[str, list[float]] = field(default_factory=dict)  # of what is behind it: sum, examples
+    numbers: dict[str, Any]
     channel: int = 0
-    x_edge: GradientEdge | None = None
     edge: GradientEdge | None = None
-
-    def measure(self, numbers: Mapping[str, float], examples: int) -> None:
-        """Add shares, and roots of mean squares, of what is behind it."""
-        for key, value in numbers.items():
-            row = self.behind.setdefault(key, [0.0, 0.0])
-            row[0] += examples * (value**2 if key.endswith("_rms") else value)
-            row[1] += examples
+    x_edge: GradientEdge | None = None
+    empty: bool = False  # an expert to which nothing of this batch was sent
 
     def send_back(self, gradient: Tensor | None, x_gradient: Tensor | None, examples: int) -> None:
-        """Add the gradients of some examples where it writes and where it reads; None where there is no way to it."""
-        if gradient is not None:
-            self.gradient = [mean_sq(gradient) * gradient.numel(), gradient.numel(), examples]
-            self.back = _top(gradient.abs(), self.channel)
+        """Note the gradients where it writes and where it reads; None where there is no way to it."""
+        sq = 0.0 if gradient is None else mean_sq(gradient)
+        dead = 1.0 if gradient is None else _share(_top(gradient.abs(), self.channel) < TINY)
+        total = 0.0 if gradient is None else sq * gradient.numel() / examples
+        self.numbers |= {"out_gradient_sq": sq, "out_gradient_total": total, "dead_share": dead}
         if self.x_edge is not None:
-            squares = 0.0 if x_gradient is None else mean_sq(x_gradient) * self.x.count
-            self.x_gradient = [squares, self.x.count]
-
-    def join(self, other: LayerSums) -> None:
-        """Add those of other examples."""
-        if not self.out.count:
-            self.reads, self.normalises = other.reads, other.normalises
-        self.samples += other.samples
-        self.x.join(other.x)
-        self.out.join(other.out)
-        self.written = _larger(self.written, other.written)
-        self.back = _larger(self.back, other.back)
-        self.gradient = [old + new for old, new in zip(self.gradient, other.gradient, strict=True)]
-        self.x_gradient = [old + new for old, new in zip(self.x_gradient, other.x_gradient, strict=True)]
-        self.role = self.role or other.role
-        for key, (total, examples) in other.behind.items():
-            row = self.behind.setdefault(key, [0.0, 0.0])
-            row[0], row[1] = row[0] + total, row[1] + examples
-
-    def signals(self) -> LayerSignals:
-        """The numbers in the end."""
-        role = self.role or Role()
-        if not self.out.count:  # an expert to which nothing of this batch was sent
-            return LayerSignals(path=self.path, kind=self.kind)
-        numbers: dict[str, Any] = {key: total / weight for key, (total, weight) in self.behind.items()}
-        numbers = {key: math.sqrt(v) if key.endswith("_rms") else v for key, v in numbers.items()}
-        squares, count, examples = self.gradient
-        return LayerSignals(
-            path=self.path,
-            kind=self.kind,
-            labels=tuple(sorted(role.labels)),
-            stream=role.stream,
-            reads=self.reads,
-            normalises=self.normalises,
-            samples=self.samples,
-            x_sq=self.x.sq,
-            x_varies=self.x.varies,
-            out_sq=self.out.sq,
-            out_varies=self.out.varies,
-            x_gradient_sq=self.x_gradient[0] / self.x_gradient[1] if self.x_gradient[1] else math.nan,
-            out_gradient_sq=squares / count if count else 0.0,
-            out_gradient_total=squares / examples if examples else 0.0,
-            off_share=0.0 if self.written is None else float((self.written <= 0).double().mean()),
-            dead_share=1.0 if self.back is None else float((self.back < TINY).double().mean()),
-            **numbers,
-        )
+            self.numbers["x_gradient_sq"] = 0.0 if x_gradient is None else mean_sq(x_gradient)
 
 
 def _top(values: Tensor, channel: int) -> Tensor:
@@ -220,22 +112,26 @@ def _top(values: Tensor, channel: int) -> Tensor:
     return values.amax(others) if others else values
 
 
-def _larger(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return torch.maximum(one, other)
+def _share(which: Tensor) -> float:
+    return float(which.double().mean())
 
 
 class SignalPass:
-    """What the hooks note of one forward pass: sums of its layers, and places to differentiate at."""
+    """What the hooks note of one forward pass of some examples, and places to differentiate at.
+
+    What goes wrong here costs the measurement nothing: the model may do anything in its forward pass.
+    """
 
     def __init__(self, model: nn.Module, part: Batch) -> None:
         self.model, self.part = model, part
-        self.layers: dict[str, LayerSums] = {}
+        self.layers: dict[str, _Noted] = {}
         self.norms: dict[Any, str] = {}  # node of what a normalisation reads -> its path
         self.entered: dict[str, Tensor | None] = {}
         self.readers: list[Tensor] = []
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
+        self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
+        self.missing = ""
+        self.found: tuple[Signals | None, str] = (None, "")
 
     @property
     def edges(self) -> list[GradientEdge]:
@@ -243,7 +139,49 @@ class SignalPass:
         around = [e for layer in self.layers.values() for e in (layer.edge, layer.x_edge) if e is not None]
         return [*around, *map(get_gradient_edge, self.parameters.values())]
 
-    def enter(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch every module that has parameters of its own, or normalises; gradients flow into frozen ones, too.
+
+        A skip connection without gradients is a skip connection all the same.
+        """
+        frozen = [p for name, p in self.parameters.items() if not self.trainable[name]]
+        handles = []
+        try:
+            for p in frozen:
+                p.requires_grad_(True)
+            for path, module in self.model.named_modules():
+                if _is_layer(module) and "parametrizations." not in path:  # these normalise weights
+                    before, after = self._hooks(path)
+                    handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+                    handles.append(module.register_forward_hook(after, with_kwargs=True, prepend=True))
+            yield
+        finally:
+            for p in frozen:
+                p.requires_grad_(False)
+            for handle in handles:
+                handle.remove()
+
+    def _hooks(self, path: str) -> tuple[Any, Any]:
+        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            with self._telling():
+                self._enter(path, module, args, kwargs)
+
+        def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            with self._telling():
+                self._note(path, module, output)
+
+        return before, after
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Note why there are no signals."""
+        try:
+            yield
+        except Exception as error:
+            self.missing = self.missing or " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+    def _enter(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what a module reads, before anything else hands it an alias of that."""
         x = args[0] if args else next(iter(kwargs.values()), None)
         x = x if isinstance(x, Tensor) else None
@@ -251,23 +189,28 @@ class SignalPass:
         if _is_norm(module) and x is not None and x.grad_fn is not None:
             self.norms[x.grad_fn] = path
 
-    def note(self, path: str, module: nn.Module, output: Any) -> None:
+    def _note(self, path: str, module: nn.Module, output: Any) -> None:
         """Measure the first call of a layer; at once, since what it wrote may be overwritten in place."""
         out, x = output[0] if isinstance(output, tuple) and output else output, self.entered.get(path)
         if not isinstance(out, Tensor) or not out.is_floating_point() or not out.dim() or path in self.layers:
             return
-        sums = self.layers[path] = LayerSums(path, type(module).__name__)
-        if out.numel() == 0:  # an expert to which nothing of this chunk was sent
+        noted = self.layers[path] = _Noted({"path": path, "kind": type(module).__name__}, empty=out.numel() == 0)
+        if noted.empty:
             return
-        sums.reads = -1 if x is None else self._number(x)
-        sums.normalises = _is_norm(module) and not _uses_running_statistics(module)
-        sums.channel = _channel(module, out)
-        sums.out, sums.written = Moments.of(out.detach(), self.part.size), _top(out.detach(), sums.channel)
-        sums.samples = out.numel() // max(out.shape[sums.channel], 1)
+        noted.channel = _channel(module, out)
+        sq, varies = second_moment(out.detach(), self.part.size)
+        noted.numbers |= {
+            "reads": -1 if x is None else self._number(x),
+            "normalises": _is_norm(module) and not _uses_running_statistics(module),
+            "samples": out.numel() // max(out.shape[noted.channel], 1),
+            "out_sq": sq,
+            "out_varies": varies,
+            "off_share": _share(_top(out.detach(), noted.channel) <= 0),
+        }
         if x is not None and x.is_floating_point():
-            sums.x = Moments.of(x.detach(), self.part.size)
-            sums.x_edge = get_gradient_edge(x) if x.requires_grad else None
-        sums.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
+            noted.numbers["x_sq"], noted.numbers["x_varies"] = second_moment(x.detach(), self.part.size)
+            noted.x_edge = get_gradient_edge(x) if x.requires_grad else None
+        noted.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
 
     def _number(self, x: Tensor) -> int:
         """Give the same number to every layer that reads the same tensor."""
@@ -277,154 +220,63 @@ class SignalPass:
         self.readers.append(x)
         return len(self.readers) - 1
 
-    def assign_roles(self, y: Tensor) -> None:
+    def _assign_roles(self, y: Tensor) -> None:
         """Say of each layer where its output goes, and how peaked the attention there is."""
         graph = Graph(y.grad_fn, self.norms)
         written = {layer.edge.node: path for path, layer in self.layers.items() if layer.edge is not None}
         for node, path in written.items():
             role = graph.role_of(node)
-            self.layers[path].role = role
-            self.layers[path].measure(role.numbers, self.part.size)
+            self.layers[path].numbers |= {"labels": tuple(sorted(role.labels)), "stream": role.stream, **role.numbers}
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
         for path, share in peaked_attention(graph, written, held).items():
-            self.layers[path].measure({"peaked": share}, self.part.size)
+            self.layers[path].numbers["peaked"] = share
 
-
-@dataclass
-class SignalSums:
-    """Sums over chunks of everything that one forward and one backward pass show.
-
-    Attributes:
-        layers: by path, in the order of their first calls.
-        gradients: of the parameters, summed over the examples; None where the outputs do not depend on one.
-        outputs: moments of the outputs' entries, one by one.
-        values: losses of the examples, chunk by chunk.
-        output_shape: of one example.
-        sent_back: what gradients are of: the loss, or noise where the loss has none on the first chunk.
-        trainable: whether each parameter is to learn.
-        missing: why there are no signals, if there are none: what goes wrong here costs the measurement nothing.
-    """
-
-    layers: dict[str, LayerSums] = field(default_factory=dict)
-    gradients: dict[str, Tensor | None] = field(default_factory=dict)
-    outputs: Moments = field(default_factory=Moments)
-    values: list[Tensor] = field(default_factory=list)
-    output_shape: tuple[int, ...] = ()
-    sent_back: str = ""
-    trainable: dict[str, bool] = field(default_factory=dict)
-    missing: str = ""
-
-    @contextmanager
-    def watching(self, model: nn.Module, part: Batch) -> Iterator[SignalPass]:
-        """Watch every module that has parameters of its own, or normalises; gradients flow into frozen ones, too.
-
-        A skip connection without gradients is a skip connection all the same.
-        """
-        frozen = [p for p in model.parameters() if not p.requires_grad and p.is_floating_point()]
-        self.trainable = self.trainable or {name: p.requires_grad for name, p in model.named_parameters()}
-        seen = SignalPass(model, part)
-        handles = []
-        try:
-            for p in frozen:
-                p.requires_grad_(True)
-            for path, module in model.named_modules():
-                if _is_layer(module) and "parametrizations." not in path:  # these normalise weights
-                    before, after = self._hooks(path, seen)
-                    handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-                    handles.append(module.register_forward_hook(after, with_kwargs=True, prepend=True))
-            yield seen
-        finally:
-            for p in frozen:
-                p.requires_grad_(False)
-            for handle in handles:
-                handle.remove()
-
-    def _hooks(self, path: str, seen: SignalPass) -> tuple[Any, Any]:
-        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            with self._telling():
-                seen.enter(path, module, args, kwargs)
-
-        def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            with self._telling():
-                seen.note(path, module, output)
-
-        return before, after
-
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Note why there are no signals, of a model that may do anything in its forward pass."""
-        try:
-            yield
-        except Exception as error:
-            self.missing = self.missing or " ".join(f"{type(error).__name__}: {error}".split())[:200]
-
-    def add(self, seen: SignalPass, y: Tensor, gradients: Sequence[Tensor | None], own: Tensor, loss: Loss) -> None:
-        """Add a pass.
+    def measure(self, y: Tensor, gradients: Sequence[Tensor | None], own: Tensor, loss: Loss) -> None:
+        """Make the signals, or note why there are none.
 
         Args:
-            seen: what was noted.
             y: outputs (B, *out), whose graph is alive.
-            gradients: (1, *shape) at `seen.edges`, of the cotangent `own` (1, B, *out).
+            gradients: (1, *shape) at `edges`, of the cotangent `own` (1, B, *out).
             own: the gradients of the examples' losses.
             loss: of the outputs.
         """
         with self._telling():
-            part, flat = seen.part, y.detach().double()
-            if not self.sent_back:
-                self.sent_back = "loss" if bool((own.abs() >= TINY).any()) else "noise"
-            if self.sent_back == "noise":  # the loss has no gradient anywhere, as a quadratic one at y = 0
-                gradients = backpropagate(y, seen.edges, _noise(y.detach(), part).unsqueeze(0))
-            found = iter([None if g is None else g[0].detach() for g in gradients])
-            for layer in seen.layers.values():
-                at_output = next(found) if layer.edge is not None else None
-                layer.send_back(at_output, next(found) if layer.x_edge is not None else None, part.size)
-            seen.assign_roles(y)
-            for path, layer in seen.layers.items():
-                self.layers.setdefault(path, LayerSums(path, layer.kind)).join(layer)
-            for name, gradient in zip(seen.parameters, found, strict=True):
-                before = self.gradients.get(name)
-                self.gradients[name] = gradient if before is None else before if gradient is None else before + gradient
-            self.outputs.join(Moments.of(flat.reshape(-1, 1), flat.numel()))
-            self.values.append(loss.value(y.detach(), part.targets).detach().double())
-            self.output_shape = tuple(y.shape[1:])
+            self.found = None if self.missing else self._signals(y, gradients, own, loss), ""
+        if self.missing:
+            self.found = None, self.missing
 
-    def found(self, model: nn.Module, batch: Batch, loss: Loss, *, chunk: int) -> tuple[Signals | None, str]:
-        """The signals in the end, or why there are none.
-
-        Args:
-            model: as it was watched.
-            batch: all examples that were added.
-            loss: of the outputs.
-            chunk: examples that are in memory at once.
-        """
-        if not self.missing:
-            with self._telling():
-                return self._signals(model, batch, loss, chunk), ""
-        return None, self.missing
-
-    def _signals(self, model: nn.Module, batch: Batch, loss: Loss, chunk: int) -> Signals:
-        layers = tuple(layer.signals() for layer in self.layers.values())
-        radial = _radial_shares(model, batch, layers, chunk=chunk)
-        values = torch.cat(self.values)
-        like = values.new_empty(()).expand(batch.size, *self.output_shape)
-        kind, chance = chance_loss(loss, like, batch.targets)
-        fixed = [m for m in model.modules() if _uses_running_statistics(m)]
-        gradients = {name: None if g is None else g / batch.size for name, g in self.gradients.items()}
+    def _signals(self, y: Tensor, gradients: Sequence[Tensor | None], own: Tensor, loss: Loss) -> Signals:
+        model, part, outputs = self.model, self.part, y.detach().double()
+        sent_back = "loss" if bool((own.abs() >= TINY).any()) else "noise"
+        if sent_back == "noise":  # the loss has no gradient anywhere, as a quadratic one at y = 0
+            gradients = backpropagate(y, self.edges, _noise(y.detach(), part).unsqueeze(0))
+        found = iter([None if g is None else g[0].detach() for g in gradients])
+        for layer in self.layers.values():
+            at_output = next(found) if layer.edge is not None else None
+            at_input = next(found) if layer.x_edge is not None else None
+            if not layer.empty:
+                layer.send_back(at_output, at_input, part.size)
+        self._assign_roles(y)
+        layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
+        values = loss.value(y.detach(), part.targets).detach().double()
+        kind, chance = chance_loss(loss, y.detach(), part.targets)
+        fixed = [module for module in model.modules() if _uses_running_statistics(module)]
+        of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         return Signals(
-            examples=batch.size,
+            examples=part.size,
             initial_loss=float(values.mean()),
             initial_loss_stderr=float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
             chance_loss=chance,
             loss_kind=kind,
-            output_sq=self.outputs.sq,
-            output_variance=self.outputs.deviation / self.outputs.count,
-            input_sq=_input_sq(batch),
-            sent_back=self.sent_back,
+            output_sq=mean_sq(outputs),
+            output_variance=float(outputs.var(correction=0)),
+            input_sq=_input_sq(part),
+            sent_back=sent_back,
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
             layers=layers,
-            parameters=parameter_signals(model, gradients, self.trainable, radial),
+            parameters=parameter_signals(model, of_mean, self.trainable, _radial_shares(model, part, layers)),
         )
 
 
@@ -462,7 +314,7 @@ def _input_sq(batch: Batch) -> float:
     return sum(mean_sq(v) * v.numel() for v in real) / count if count else math.nan
 
 
-def _radial_shares(model: nn.Module, batch: Batch, layers: Sequence[LayerSignals], *, chunk: int) -> dict[str, float]:
+def _radial_shares(model: nn.Module, batch: Batch, layers: Sequence[LayerSignals]) -> dict[str, float]:
     """Measure how much the outputs change along each weight matrix that a normalisation follows, by name."""
     behind = {layer.path for layer in layers if "norm" in layer.labels}
     weights = {
@@ -472,21 +324,14 @@ def _radial_shares(model: nn.Module, batch: Batch, layers: Sequence[LayerSignals
     }
     if not weights or not any(layer.normalises for layer in layers):
         return {}
-    parts = list(batch.narrow(0, FEW).chunks(max(1, chunk)))
-    kept = parts[0].call(model) if len(parts) == 1 else None
-    shares = dict.fromkeys(weights, 0.0)
-    for number in range(1, NOISES + 1):
-        sums: dict[str, Tensor] = {}
-        for part in parts:
-            y = part.call(model) if kept is None else kept
-            sent = _noise(y.detach(), part, number).unsqueeze(0)
-            found = backpropagate(y, [get_gradient_edge(p) for p in weights.values()], sent)
-            for name, gradient in zip(weights, found, strict=True):
-                if gradient is not None:
-                    sums[name] = sums[name] + gradient[0] if name in sums else gradient[0]
-        for name, p in weights.items():
-            share = _radial_share(p.detach().double(), sums[name].double()) if name in sums else math.nan
-            shares[name] = max(shares[name], share) if share == share else math.nan
+    few = batch.narrow(0, FEW)
+    y = few.call(model)
+    sent = torch.stack([_noise(y.detach(), few, number) for number in range(1, NOISES + 1)])
+    found = backpropagate(y, [get_gradient_edge(p) for p in weights.values()], sent)
+    shares = {}
+    for (name, p), gradients in zip(weights.items(), found, strict=True):
+        each = [] if gradients is None else [_radial_share(p.detach().double(), g.double()) for g in gradients]
+        shares[name] = math.nan if not each or any(map(math.isnan, each)) else max(each)
     return shares
 
 

@@ -10,7 +10,7 @@ import operator
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.errors import HessdiagError
-from hessdiag.network.torch_state import draws_random_numbers, measuring, seeded_rng
+from hessdiag.network.torch_state import measuring
 
 DEPTH = 4  # of holders in holders
 MAX_ENTRIES = 10_000  # entries up to which what they hold is looked at too: a data set is no cache
@@ -47,30 +47,8 @@ def preserve_state(model: nn.Module, *, seed: int, call: Callable[[], object] | 
     Raises:
         HessdiagError: the model's forward pass changes one of its parameters.
     """
-    with _turn_of(model):
-        _check_embeddings(model)
-        versions = {name: parameter._version for name, parameter in model.named_parameters()}
-        try:
-            with ExitStack() as stack:
-                stack.enter_context(measuring(model))
-                stack.enter_context(_put_back(model))
-                for module in model.modules():
-                    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
-                        module.sparse = False  # sparse gradients have few operations; restored with all attributes
-                if call is None or draws_random_numbers(call):
-                    stack.enter_context(seeded_rng(seed))
-                yield
-        except HessdiagError:
-            raise
-        except Exception as error:  # perhaps of a transform that refuses to write
-            _check_unwritten(model, versions, error)
-            if "heckpoint" in str(error) and ".grad()" in str(error):  # the words differ between versions
-                raise HessdiagError(
-                    "the model uses reentrant activation checkpointing, which torch differentiates by .backward()"
-                    " alone: pass use_reentrant=False to torch.utils.checkpoint.checkpoint, or switch checkpointing off"
-                ) from error
-            raise
-        _check_unwritten(model, versions)
+    with _turn_of(model), _put_back(model), measuring(model, seed=seed, call=call):
+        yield
 
 
 _turns: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
@@ -85,14 +63,29 @@ def _turn_of(model: nn.Module) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _put_back(model: nn.Module) -> Iterator[None]:
-    """Put back buffers, `.grad`, attributes of modules and what these hold."""
+    """Put back buffers, `.grad` and attributes of modules; refuse a model that writes to its weights."""
     python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+    _check_embeddings(model)
     held = [(module, dict(vars(module)), dict(module._buffers)) for module in python]
     kept = contents_of([attributes for _, attributes, _ in held])
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
+    versions = {name: parameter._version for name, parameter in model.named_parameters()}
     try:
+        for module in python:
+            if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+                module.sparse = False  # sparse gradients have few operations
         yield
+    except HessdiagError:
+        raise
+    except Exception as error:  # perhaps of a transform that refuses to write
+        _check_unwritten(model, versions, error)
+        if "heckpoint" in str(error) and ".grad()" in str(error):  # the words differ between versions
+            raise HessdiagError(
+                "the model uses reentrant activation checkpointing, which torch differentiates by .backward()"
+                " alone: pass use_reentrant=False to torch.utils.checkpoint.checkpoint, or switch checkpointing off"
+            ) from error
+        raise
     finally:
         for module, attributes, names in held:  # a forward pass may bind a new tensor to the name
             vars(module).clear()
@@ -107,6 +100,7 @@ def _put_back(model: nn.Module) -> Iterator[None]:
         for parameter, saved_grad in grads:
             if parameter.grad is not saved_grad:
                 parameter.grad = saved_grad
+    _check_unwritten(model, versions)
 
 
 def _check_embeddings(model: nn.Module) -> None:

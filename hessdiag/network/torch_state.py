@@ -27,8 +27,11 @@ SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, N
 
 
 @contextmanager
-def measuring(model: nn.Module) -> Iterator[None]:
+def measuring(model: nn.Module, *, seed: int | None = None, call: Callable[[], object] | None = None) -> Iterator[None]:
     """Take derivatives inside this context: gradients on; TF32, autocast and compilation off.
+
+    With a seed, the global random state is seeded, and restored afterwards; where `call` draws no random numbers, it is
+    left alone.
 
     >>> with torch.no_grad(), measuring(nn.Linear(2, 2)):
     ...     torch.is_grad_enabled()
@@ -44,6 +47,8 @@ def measuring(model: nn.Module) -> Iterator[None]:
         for device in sorted(devices):
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(_Formulas())
+        if seed is not None and (call is None or draws_random_numbers(call)):
+            stack.enter_context(seeded_rng(seed))
         yield
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
-from hessdiag.diagnosis.signals import Moments, network_signals
+from hessdiag.diagnosis.signals import network_signals, second_moment
 from hessdiag.results.signals import LayerSignals, Signals
 from tests.kinds import KINDS
 from tests.layouts import WITHOUT_RULES
@@ -188,70 +188,23 @@ def test_unusual_networks_have_signals_and_nothing_is_said_against_them(name: st
     assert report.verdict.level == "healthy", report.findings
 
 
-def numbers_of(signals: Signals) -> dict[str, object]:
-    """Every number by where it stands."""
-    rows = {f"{layer.path} {key}": value for layer in signals.layers for key, value in vars(layer).items()}
-    rows |= {f"{p.name} {key}": value for p in signals.parameters for key, value in vars(p).items()}
-    return rows | {key: value for key, value in vars(signals).items() if key not in ("layers", "parameters")}
-
-
-class SequencesFirst(nn.Module):
-    """A network whose layers have the examples in their second dimension."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 6), nn.Linear(6, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.b(torch.sin(self.a(x.transpose(0, 1)))).mean(0)
-
-
-CHUNKED = {
-    "residual": (lambda: nn.Sequential(nn.Linear(4, 6), Block(), Block(), nn.Linear(6, 2)), (4,)),
-    "saturated": (lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)), (4,)),
-    "convolutional": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2)), (3, 5, 5)),
-    "sequences first": (SequencesFirst, (5, 4)),
-}
-
-
-@pytest.mark.parametrize("name", CHUNKED)
-@pytest.mark.parametrize("chunk", [1, 2, 3])
-def test_signals_do_not_depend_on_chunks(name: str, chunk: int) -> None:
-    make, shape = CHUNKED[name]
-    torch.manual_seed(0)
-    model, targets = make().double(), torch.randint(2, (7,))
-    x = torch.randn(7, *shape, dtype=torch.float64) + torch.arange(7).view(-1, *[1] * len(shape))
-    for loss in ("cross-entropy", "random-quadratic"):
-        resolved = resolve_loss(loss, y=model(x[:2]).detach(), targets=targets, seed=0)
-        whole, parts = (network_signals(model, Batch.of(x, targets), resolved, chunk=size) for size in (64, chunk))
-        expected, found = numbers_of(whole), numbers_of(parts)
-        assert found.keys() == expected.keys()
-        for key, value in expected.items():
-            close = pytest.approx(value, rel=1e-9, nan_ok=True) if isinstance(value, float) else value
-            assert found[key] == close, key
-
-
-def test_noise_in_place_of_a_loss_without_gradient_does_not_depend_on_chunks() -> None:
+def test_noise_goes_back_where_the_loss_has_no_gradient() -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double(), torch.randn(5, 3).double()
     nn.init.zeros_(model[2].weight)
     nn.init.zeros_(model[2].bias)
     resolved = resolve_loss("random-quadratic", y=model(x[:2]).detach(), targets=None, seed=0)
-    whole, parts = (network_signals(model, Batch.of(x, None), resolved, chunk=size) for size in (64, 2))
-    assert whole.sent_back == parts.sent_back == "noise"
-    for one, other in zip(whole.parameters, parts.parameters, strict=True):
-        assert one.gradient_sq == pytest.approx(other.gradient_sq, rel=1e-9)
-    assert whole.parameters[2].gradient_sq > 0
+    found = network_signals(model, Batch.of(x, None), resolved)
+    assert found.sent_back == "noise"
+    assert found.parameters[2].gradient_sq > 0
 
 
-def test_hardly_anything_that_varies_is_told_from_nothing_over_chunks() -> None:
+def test_hardly_anything_that_varies_is_told_from_nothing() -> None:
     """Deviations of 1e-5 from a mean of 1000: the squares of sums would lose them in float64."""
     torch.manual_seed(0)
     x = 1000 + 1e-5 * torch.randn(6, 50, dtype=torch.float64)
-    moments = Moments()
-    for part in x.split(2):
-        moments.join(Moments.of(part, 2))
-    assert moments.varies == pytest.approx(float(x.var(0).mean() / x.square().mean()), rel=1e-6)
+    _, varies = second_moment(x, 6)
+    assert varies == pytest.approx(float(x.var(0).mean() / x.square().mean()), rel=1e-6)
 
 
 def test_findings_do_not_depend_on_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
