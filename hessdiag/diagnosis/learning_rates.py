@@ -193,7 +193,8 @@ class AdamDirection:
         for name, g in gradient.items():
             means = []
             for moments, beta, value in zip(self._moments, BETAS, (g, g.square()), strict=True):
-                moments[name] = beta * moments.get(name, torch.zeros_like(g)) + (1 - beta) * value
+                before = moments.get(name)
+                moments[name] = (1 - beta) * value if before is None else torch.lerp(value, before, beta)
                 means.append(moments[name] / (1 - beta**self._steps))
             u[name] = means[0] / (means[1].sqrt() + EPSILON)
         return u

@@ -56,6 +56,10 @@ SIGMA_FACTOR = 25.0
 NOTE = GRAVITY.index("note")
 MAX_GROUPS = 5  # that have a finding of their own, or a place in a sentence
 NAMES = {"weight_sq": "mean square weight", "nu": "weight-gradient ratio ν", "avg_sq_singular_value": "σ²"}
+RELATIVE = {  # rules on what changed relative to the median weight: cause, quantity, threshold
+    "HD602": ("gradients", "nu", NU_FACTOR),
+    "HD603": ("curvature", "avg_sq_singular_value", SIGMA_FACTOR),
+}
 ADVICE = {
     "HD601": "If not on purpose: restore how these weights were initialised or loaded; the other differences follow.",
     "HD602": "If not on purpose: look at what lies between these layers and the loss, and at the loss and its scale.",
@@ -191,24 +195,14 @@ class Comparison(Printed, Record):
         lines += ["", f"before: {self.before}", f"after:  {self.after}"]
         lines += [f"loss {self.loss}, matrix {self.matrix}, per {self.per}"]
         lines += ["ratios are after over before; rel.: over that of the median weight", ""]
-        rows = [_cells(change) for change in self.changes]
+        rows = []
+        for change in self.changes:
+            measured = [change.ratios[key] for key in NAMES]
+            relative = [short(ratio.relative) for ratio in measured[1:]]
+            scaling = short(change.ratios["curvature_scaling"].value)
+            rows.append([change.name, "–" if change.cause == "nothing" else change.cause, *map(str, measured)])
+            rows[-1] += [*relative, scaling]
         return plain_text([*lines, TextTable(COLUMNS, rows, left=2)], whole=detail == "whole")
-
-
-def _cells(change: BlockChange) -> list[str]:
-    ratios = change.ratios
-    weight_sq, nu, sigma = (ratios[key] for key in NAMES)
-    cause = "–" if change.cause == "nothing" else change.cause
-    relative = (short(nu.relative), short(sigma.relative))
-    return [
-        change.name,
-        cause,
-        str(weight_sq),
-        str(nu),
-        str(sigma),
-        *relative,
-        short(ratios["curvature_scaling"].value),
-    ]
 
 
 def compare_reports(before: Report, after: Report) -> Comparison:
@@ -379,8 +373,7 @@ def _find(
     found = [
         *_weights([change for change in weights if change not in advised], sizes),
         *_weights(advised, sizes, f"{joined(rules)} resolved here: nothing is to be done." if rules else ""),
-        *_others("HD602", [change for change in changes if change.cause == "gradients"], sizes, explained),
-        *_others("HD603", [change for change in changes if change.cause == "curvature"], sizes, explained),
+        *_standing_out(changes, sizes, explained),
     ]
     return found or _all_alike(medians, explained) or _within(changes)
 
@@ -410,50 +403,89 @@ def _weights(changes: Sequence[BlockChange], sizes: Mapping[str, int], explained
     """HD601, one for each role, of the smallest changes one together."""
     groups = _groups(changes)
     most = MAX_GROUPS if len(groups) > MAX_GROUPS + 1 else len(groups)
-    found = []
+    named: list[tuple[list[BlockChange], str]] = []
     for group in groups[:most]:
-        sizes_after = [math.sqrt(change.ratios["weight_sq"].value) for change in group]
-        clauses = [f"weights {_times(sizes_after)}"]
+        clauses = [f"weights {_times([math.sqrt(change.ratios['weight_sq'].value) for change in group])}"]
         for key in ("nu", "avg_sq_singular_value"):
             ratios = [change.ratios[key] for change in group]
             if all(ratio.decided for ratio in ratios):
                 clauses.append(f"{NAMES[key]} {_times([ratio.value for ratio in ratios])}")
-        message = f"{_label(group, sizes)}: {', '.join(clauses)}."
-        found.append(_finding("HD601", group, message, explained))
+        named.append((group, f"{_label(group, sizes)}: {', '.join(clauses)}."))
     if rest := [change for group in groups[most:] for change in group]:
         labels = few((_label(group, sizes) for group in groups[most:]), MAX_GROUPS)
-        found.append(_finding("HD601", rest, f"{len(rest)} more weights differ, by less: {labels}.", explained))
+        named.append((rest, f"{len(rest)} more weights differ, by less: {labels}."))
+    return [
+        _finding("HD601", group, message, explained, away(group[0].main_ratio), resampled_factor(group[0].numel))
+        for group, message in named
+    ]
+
+
+def _standing_out(changes: Sequence[BlockChange], sizes: Mapping[str, int], explained: str) -> list[Finding]:
+    """HD602 and HD603: parameters with the same weights that stand out from the change of all."""
+    found = []
+    for rule, (cause, key, limit) in RELATIVE.items():
+        if group := [change for change in changes if change.cause == cause]:
+            clauses = [f"{_label(each, sizes)} {_times([c.main_ratio for c in each])}" for each in _groups(group)]
+            message = f"The weights agree, but {NAMES[key]} changed, relative to the median weight: "
+            message += f"{few(clauses, MAX_GROUPS)}."
+            found.append(_finding(rule, group, message, explained, away(group[0].main_ratio), limit))
     return found
 
 
-def _others(rule: str, changes: Sequence[BlockChange], sizes: Mapping[str, int], explained: str) -> list[Finding]:
-    """HD602 or HD603: parameters with the same weights that stand out from the change of all."""
-    if not changes:
+def _all_alike(medians: Mapping[str, float], explained: str) -> list[Finding]:
+    """HD602 and HD603 where all parameters change alike, so that none stands out."""
+    found = []
+    for rule, (_, key, limit) in RELATIVE.items():
+        if (value := away(medians[key])) > limit:
+            message = f"All weights agree, but {NAMES[key]} of the median one is {_times([medians[key]])}."
+            advice = "Look at what all layers share: the inputs, the outputs, the loss and its scale."
+            found.append(_finding(rule, (), message, explained, value, limit, advice))
+    return found
+
+
+def _not_compared(only_before: Sequence[str], only_after: Sequence[str]) -> list[Finding]:
+    """HD604."""
+    names = (*only_before, *only_after)
+    named = (("before", only_before), ("after", only_after))
+    parts = [f"{len(alone)} only {when} ({few(alone, MAX_GROUPS)})" for when, alone in named if alone]
+    message = f"Parameters without a counterpart of their name and shape: {' and '.join(parts)}."
+    explained = "Rename what was renamed, to compare it too."
+    return [_finding("HD604", names, message, explained, float(len(names)), 0.0)] if names else []
+
+
+def _within(changes: Sequence[BlockChange]) -> list[Finding]:
+    """HD600: what differs is less than two seeds of one initialisation differ by."""
+    differing = [change for change in changes if any(change.ratios[key].decided for key in NAMES)]
+    if not differing:
         return []
-    clauses = [
-        f"{_label(group, sizes)} {_times([change.main_ratio for change in group])}" for group in _groups(changes)
-    ]
-    name = NAMES["nu" if rule == "HD602" else "avg_sq_singular_value"]
-    message = f"The weights agree, but {name} changed, relative to the median weight: {few(clauses, MAX_GROUPS)}."
-    return [_finding(rule, changes, message, explained)]
+    largest = {key: max(away(change.ratios[key].value) for change in differing) for key in NAMES}
+    factors = ", ".join(f"{NAMES[key]} {short(value)}×" for key, value in largest.items())
+    message = (
+        f"{len(differing)} of {len(changes)} parameters differ, by no more than two seeds of one initialisation do: at"
+        f" most {factors}."
+    )
+    return [_finding("HD600", differing, message, "Nothing is to be done.", max(largest.values()), EQUAL)]
 
 
-def _finding(rule: str, group: Sequence[BlockChange], message: str, explained: str) -> Finding:
-    limits = {"HD602": NU_FACTOR, "HD603": SIGMA_FACTOR}
+def _finding(
+    rule: str,
+    group: Sequence[BlockChange | str],
+    message: str,
+    explained: str,
+    value: float,
+    threshold: float,
+    advice: str = "",
+) -> Finding:
+    """Make a finding: a warning with advice, or a note where `explained` says why nothing follows."""
     return Finding(
         rule=rule,
         severity="note" if explained else "warning",
-        blocks=tuple(change.name for change in group),
+        blocks=tuple(each if isinstance(each, str) else each.name for each in group),
         message=message,
-        advice=explained or ADVICE[rule],
-        value=away(group[0].main_ratio),
-        threshold=limits.get(rule) or resampled_factor(group[0].numel),
+        advice=explained or advice or ADVICE[rule],
+        value=value,
+        threshold=threshold,
     )
-
-
-def _note(rule: str, blocks: Sequence[str], message: str, advice: str, value: float, threshold: float) -> Finding:
-    given = {"message": message, "advice": advice, "value": value, "threshold": threshold}
-    return Finding(rule=rule, severity="note", blocks=tuple(blocks), **given)  # type: ignore[arg-type]
 
 
 def _times(ratios: Sequence[float]) -> str:
@@ -472,46 +504,3 @@ def _times(ratios: Sequence[float]) -> str:
     least, most = sorted(away(ratio) for ratio in (low, high))
     size = short(math.sqrt(least * most)) if most < 1.1 * least else f"{short(least)} to {short(most)}"
     return f"{size}× {'larger' if low >= 1 else 'smaller'}"
-
-
-def _all_alike(medians: Mapping[str, float], explained: str) -> list[Finding]:
-    """HD602 and HD603 where all parameters change alike, so that none stands out."""
-    limits = (("HD602", "nu", NU_FACTOR), ("HD603", "avg_sq_singular_value", SIGMA_FACTOR))
-    return [
-        Finding(
-            rule=rule,
-            severity="note" if explained else "warning",
-            blocks=(),
-            message=f"All weights agree, but {NAMES[key]} of the median one is {_times([medians[key]])}.",
-            advice=explained or "Look at what all layers share: the inputs, the outputs, the loss and its scale.",
-            value=away(medians[key]),
-            threshold=most,
-        )
-        for rule, key, most in limits
-        if away(medians[key]) > most
-    ]
-
-
-def _not_compared(only_before: Sequence[str], only_after: Sequence[str]) -> list[Finding]:
-    """HD604."""
-    names = (*only_before, *only_after)
-    named = (("before", only_before), ("after", only_after))
-    parts = [f"{len(alone)} only {when} ({few(alone, MAX_GROUPS)})" for when, alone in named if alone]
-    message = f"Parameters without a counterpart of their name and shape: {' and '.join(parts)}."
-    advice = "Rename what was renamed, to compare it too."
-    return [_note("HD604", names, message, advice, float(len(names)), 0.0)] if names else []
-
-
-def _within(changes: Sequence[BlockChange]) -> list[Finding]:
-    """HD600: what differs is less than two seeds of one initialisation differ by."""
-    differing = [change for change in changes if any(change.ratios[key].decided for key in NAMES)]
-    if not differing:
-        return []
-    largest = {key: max(away(change.ratios[key].value) for change in differing) for key in NAMES}
-    factors = ", ".join(f"{NAMES[key]} {short(value)}×" for key, value in largest.items())
-    message = (
-        f"{len(differing)} of {len(changes)} parameters differ, by no more than two seeds of one initialisation do: at"
-        f" most {factors}."
-    )
-    names = [change.name for change in differing]
-    return [_note("HD600", names, message, "Nothing is to be done.", max(largest.values()), EQUAL)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,8 @@ DIGITS = 3  # significant ones of every number that is shown
 PLAIN = range(-3, 5)  # powers of ten that need no exponent
 
 
-def short(value: float, *, plain: Container[int] = PLAIN) -> str:
+def short(value: float) -> str:
     """Three significant digits; an exponent where the number would be long, a dash where it is undefined.
-
-    Args:
-        value: the number.
-        plain: powers of ten that need no exponent.
 
     >>> [short(v) for v in (7.1694, 2.1, 472.6, 1063.0, 0.000321, 123456.0, 0.0, float("inf"), float("nan"))]
     ['7.17', '2.10', '473', '1060', '3.21e-4', '1.23e5', '0', 'inf', '–']
@@ -31,7 +27,7 @@ def short(value: float, *, plain: Container[int] = PLAIN) -> str:
     if value == 0 or math.isinf(value):
         return "0" if value == 0 else str(value)
     mantissa, power = _parts(value)
-    if power in plain:
+    if power in PLAIN:
         return f"{mantissa * 10.0**power:.{_decimals(power)}f}"
     return f"{mantissa:.{DIGITS - 1}f}e{power}"
 

@@ -5,7 +5,7 @@ import pytest
 
 from hessdiag.results.init_check import InitCheck, SchemeCheck, ranked
 from hessdiag.view.plots import draw_init_check, save
-from tests.view.conftest import build_setups
+from tests.view.figures import build_setups
 
 
 def build_scheme(init: str, factor: float) -> SchemeCheck:

@@ -13,7 +13,7 @@ from hessdiag.arguments import check_kind
 from hessdiag.results.findings import BALANCED, UNBALANCED
 from hessdiag.results.init_check import InitCheck, SchemeCheck
 from hessdiag.view.plots import style
-from hessdiag.view.plots.heatmaps import Panel, draw_maps, map_size
+from hessdiag.view.plots.heatmaps import draw_maps, map_size
 
 MAX_MAPS = 6
 
@@ -27,17 +27,17 @@ def draw_init_check(check: InitCheck, *, relative: bool = False) -> Figure:
     """
     check_kind("check", check, InitCheck, "pass what hessdiag.check_init returns")
     schemes = _shown(check)
-    panels = [Panel.of_setups(scheme.setups) for scheme in schemes]
-    panels = [panel.relative() for panel in panels] if relative else panels
+    panels = [scheme.setups for scheme in schemes]
     side, names = map_size(panels[0].names, len(panels))
     with style.context("white"):
         above, below = side + names + 0.4, 0.3 * len(check.schemes) + 0.5
         figure = Figure(figsize=(max(len(panels) * (side + 0.12) + names + 1.7, 8.5), above + below + 0.7))
         grid = figure.add_gridspec(2, len(panels), height_ratios=[above, below])
-        draw_maps(figure, [figure.add_subplot(grid[0, i]) for i in range(len(panels))], panels)
+        places = [figure.add_subplot(grid[0, i]) for i in range(len(panels))]
+        draw_maps(figure, places, panels, relative=relative)
         _draw_spreads(figure.add_subplot(grid[1, :]), check)
         title = f"Initialisation {check.init} among others: are the layers equally curved?"
-        style.frame(figure, title=title, note=style.caption(*(scheme.setups for scheme in schemes)))
+        style.frame(figure, title=title, note=style.caption(*panels))
     return figure
 
 

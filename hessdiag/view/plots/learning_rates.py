@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -13,7 +12,6 @@ from hessdiag.results.learning_rates import NAMES, LearningRates
 from hessdiag.view.plots import style
 
 SIZE = (5.6, 2.8)  # inches
-MARGIN = 1.6  # factor between the data and the edge of the axis
 
 
 def draw_learning_rates(rates: LearningRates) -> Figure:
@@ -25,10 +23,15 @@ def draw_learning_rates(rates: LearningRates) -> Figure:
     with style.context("whitegrid"):
         figure = Figure(figsize=SIZE)
         axes = figure.subplots()
-        for optimizer, colour in colours.items():
-            _draw_optimizer(axes, rates, optimizer, colour)
         axes.set_yscale("log")
-        _set_limits(axes, rates)
+        for optimizer, colour in colours.items():
+            rate = rates[optimizer]
+            shown = [(number, each) for number, each in enumerate(rate.steps, 1) if each > 0]
+            if shown:
+                axes.plot(*zip(*shown, strict=True), "o", color=colour, markersize=4, alpha=0.8)
+            if math.isfinite(rate.value):
+                axes.axhline(rate.value, color=colour, linewidth=1.4)
+        style.label_decades(axes.yaxis)
         axes.set_xlabel("virtual step")
         axes.set_ylabel("learning rate")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -39,20 +42,3 @@ def draw_learning_rates(rates: LearningRates) -> Figure:
         note = " · ".join((measured, "lines: the learning rate that follows", *settings))
         style.frame(figure, title=f"Learning rates of {rates.model} along virtual steps", note=note, legend=legend)
     return figure
-
-
-def _draw_optimizer(axes: Axes, rates: LearningRates, optimizer: str, colour: str) -> None:
-    rate = rates[optimizer]
-    shown = [(number, each) for number, each in enumerate(rate.steps, 1) if each > 0]
-    axes.plot(*zip(*shown, strict=True), "o", color=colour, markersize=4, alpha=0.8) if shown else None
-    if math.isfinite(rate.value):
-        axes.axhline(rate.value, color=colour, linewidth=1.4)
-
-
-def _set_limits(axes: Axes, rates: LearningRates) -> None:
-    """Around all that is drawn."""
-    drawn = [each for rate in rates.values() for each in (*rate.steps, rate.value) if each > 0]
-    if drawn:
-        axes.set_ylim(min(drawn) / MARGIN, max(drawn) * MARGIN)
-    style.label_decades(axes.yaxis)
-    axes.set_xlim(0.5, max((1, *(len(rate.steps) for rate in rates.values()))) + 0.5)

@@ -7,10 +7,10 @@ import math
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from hessdiag.arguments import check_kind
-from hessdiag.results.numbers import Array
+from hessdiag.results.numbers import Array, short
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 from hessdiag.view.plots import style
@@ -64,7 +64,7 @@ def _edges(ratio: Array) -> Array:
 
 def _draw_panel(axes: Axes, values: Array, edges: Array) -> None:
     finite, colour = values[np.isfinite(values)], style.GAMMA.colour
-    axes.set_xscale("log", base=2)
+    axes.set_xscale("log")
     axes.set_xlim(edges[0], edges[-1])
     axes.hist(finite[finite > 0], bins=edges.tolist(), color=colour, alpha=0.55)
     if len(finite):
@@ -77,29 +77,13 @@ def _draw_panel(axes: Axes, values: Array, edges: Array) -> None:
     undefined, zero = int((~np.isfinite(values)).sum()), int((values == 0).sum())
     missing = [f"{count} {what}" for count, what in ((undefined, "undefined"), (zero, "zero")) if count]
     axes.annotate(", ".join(missing), (0.04, 0.88), xycoords="axes fraction", fontsize=style.SMALL, color=style.WARNING)
-    low, high = math.log2(edges[0]), math.log2(edges[-1])
-    exponents = range(math.ceil(low + 0.05 * (high - low)), math.floor(high - 0.05 * (high - low)) + 1)
-    step = math.ceil(len(exponents) / 6)  # of the powers of 2 that fit; 1 is among them
-    ticks = [2.0**exponent for exponent in exponents if exponent % step == 0]
-    axes.set_xticks(ticks, labels=[_power_of_2(tick) for tick in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
+    style.label_decades(axes.xaxis)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-
-
-def _power_of_2(value: float) -> str:
-    """Write a power of 2 as a whole number or a fraction, if it is short.
-
-    >>> [_power_of_2(v) for v in (0.25, 1.0, 8.0, 2.0**-20)]
-    ['1/4', '1', '8', '2^-20']
-    """
-    if not 2**-10 < value < 2**10:
-        return f"2^{round(math.log2(value))}"
-    return f"{value:.0f}" if value >= 1 else f"1/{1 / value:.0f}"
 
 
 def _statistics(values: Array) -> str:
     finite = values[np.isfinite(values)]
     if not len(finite):
         return "no defined value\n"
-    low, median, high = (style.number(v) for v in np.percentile(finite, (5, 50, 95)))
+    low, median, high = (short(v) for v in np.percentile(finite, (5, 50, 95)))
     return f"median {median}\n5–95 %: {low}–{high}" if len(finite) > 1 else f"one value: {median}\n"

@@ -1,4 +1,4 @@
-"""What all figures share: colours and fonts, title and caption, names and numbers, and how they are saved."""
+"""What all figures share: colours and fonts, title and caption, names, and how they are saved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import os
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,11 +22,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from hessdiag.arguments import check_kind, joined
-from hessdiag.errors import HessdiagError
 from hessdiag.results.files import write_bytes
-from hessdiag.results.numbers import short
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
+from hessdiag.results.text_table import fit_names
 
 SMALL, TEXT, TITLE = 7.0, 8.0, 10.0  # points
 MUTED, WARNING, NEUTRAL = "#595959", "#a02c00", "#c8c8c8"  # explaining text, missing values, cells without a value
@@ -98,19 +96,12 @@ def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (
     width = figure.get_figwidth()
     titled = textwrap.fill(printable(title), int(13 * width))
     figure.suptitle(titled, x=0.01, ha="left", fontsize=TITLE, weight="bold")
-    noted = "\n".join(_lines(note.split(" · "), int(19 * width)))
+    noted = textwrap.fill(note, int(19 * width), break_on_hyphens=False)
     figure.supxlabel(noted, x=0.01, ha="left", fontsize=SMALL, color=MUTED)
     if legend:
         figure.legend(handles=list(legend), loc="outside right upper")
     figure.set_layout_engine("compressed" if compress else "constrained")
     vars(figure)["_repr_png_"] = partial(_in_notebook, figure)  # shown also where pyplot was never imported
-
-
-def _lines(parts: Iterable[str], width: int) -> Iterator[str]:
-    """Fill lines with settings, each of them kept whole where it fits."""
-    tied = " · ".join(part.replace(" ", "\u00a0") if len(part) < width else part for part in parts)
-    for line in textwrap.wrap(tied, width, break_on_hyphens=False):
-        yield line.replace("\u00a0", " ")
 
 
 def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -154,31 +145,9 @@ def label_decades(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def number(value: float) -> str:
-    """Write three significant digits, without an exponent from 0.01 to 999.
-
-    >>> [number(v) for v in (3.21, 472.6, 0.00142, 0.0, float("inf"), float("nan"))]
-    ['3.21', '473', '1.42e-3', '0', '∞', 'undefined']
-    """
-    if np.isnan(value):
-        return "undefined"
-    if np.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    return short(value, plain=range(-2, 3))
-
-
 def drawable(value: float) -> bool:
     """Whether a number has a place on a logarithmic axis."""
     return bool(np.isfinite(value) and value > 0)
-
-
-def plural(count: int, noun: str) -> str:
-    """Write a count with its noun.
-
-    >>> plural(1, "set-up"), plural(100, "set-up")
-    ('1 set-up', '100 set-ups')
-    """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def printable(text: str) -> str:
@@ -191,24 +160,12 @@ def printable(text: str) -> str:
 
 
 def short_labels(names: Sequence[str], *, limit: int = 28) -> list[str]:
-    """Leave out a trailing ".weight" and shorten the middle of long names of blocks; distinct names stay distinct.
+    """Leave out a trailing ".weight" and a part of long names of blocks, the same part of all.
 
     >>> short_labels(["conv1.weight", "encoder.stages.2.layers.5.convolution.weight"])
-    ['conv1', 'encoder.s.2.l.5.convolution']
+    ['conv1', '…ages.2.layers.5.convolution']
     """
-    whole = [printable(name.removesuffix(".weight")) for name in names]
-    short = [_shortened(name, limit) for name in whole]
-    seen = Counter(short)
-    return [s if seen[s] == 1 else w for s, w in zip(short, whole, strict=True)]
-
-
-def _shortened(name: str, limit: int) -> str:
-    parts = name.split(".")
-    for place in (*range(1, len(parts) - 1), 0):  # words become letters, numbers stay
-        if len(".".join(parts)) > limit and not parts[place].isdigit():
-            parts[place] = parts[place][:1]
-    text = ".".join(parts)
-    return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit - limit // 2 - 1) :]}"
+    return fit_names([printable(name.removesuffix(".weight")) for name in names], limit)
 
 
 def caption(*measured: Report | Setups) -> str:
@@ -218,6 +175,9 @@ def caption(*measured: Report | Setups) -> str:
     """
     for each in measured:
         check_kind("a measurement", each, (Report, Setups), "pass reports or Setups, one after the other")
+    counts = [len(m) if isinstance(m, Setups) else 1 for m in measured]
+    last = [m.seed + count - 1 for m, count in zip(measured, counts, strict=True)]
+    seeds = [f"{m.seed}–{end}" if end > m.seed else f"{end}" for m, end in zip(measured, last, strict=True)]
     settings = (
         _listed(m.model for m in measured),
         f"{_listed(m.init for m in measured)} initialisation",
@@ -225,35 +185,11 @@ def caption(*measured: Report | Setups) -> str:
         _listed(MATRIX_NAMES.get(m.matrix, m.matrix) for m in measured)
         + f", {_listed(f'per {m.per}' for m in measured)}",
         f"batch size {_listed(m.batch_size for m in measured)}",
-        _listed(plural(_count(m), "set-up") for m in measured),
+        f"{_listed(counts)} set-up{'s' if max(counts) > 1 else ''}",
         f"{_listed(m.method for m in measured)} method",
-        _listed(_seeds(m) for m in measured),
+        f"seed{'s' if max(counts) > 1 else ''} {_listed(seeds)}",
     )
     return printable(" · ".join(settings))
-
-
-def check_same(measured: Sequence[Any], keys: Sequence[str]) -> None:
-    """Check that measurements drawn in one figure share the settings `keys`.
-
-    Raises:
-        HessdiagError: there is none, or two of them differ.
-    """
-    if not measured:
-        raise HessdiagError("nothing to draw: pass at least one measurement")
-    for other in measured[1:]:
-        for key in keys:
-            mine, theirs = getattr(measured[0], key), getattr(other, key)
-            if mine != theirs:
-                raise HessdiagError(f"panels differ in {key}: {mine!r} and {theirs!r}; draw one experiment a figure")
-
-
-def _count(measured: Report | Setups) -> int:
-    return len(measured) if isinstance(measured, Setups) else 1
-
-
-def _seeds(measured: Report | Setups) -> str:
-    last = measured.seed + _count(measured) - 1
-    return f"seed {last}" if last == measured.seed else f"seeds {measured.seed}–{last}"
 
 
 def _listed(values: Iterable[object]) -> str:

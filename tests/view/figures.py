@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from hessdiag.results.report import BlockReport, Report
 from hessdiag.results.setups import COLUMNS, Setups
-from tests.synthetic import build_block, build_map, build_report
+from tests.synthetic import build_map
 
 LENET = tuple(f"{layer}.weight" for layer in ("conv1", "conv2", "fc1", "fc2", "fc3"))
 LENET_NUMEL = (450, 2400, 48000, 10080, 840)
 
 
-def long_names(count: int) -> tuple[str, ...]:
-    return tuple(f"encoder.stages.{i // 9}.layers.{i % 9}.convolution.weight" for i in range(count))
+LONG = tuple(f"encoder.stages.{i // 9}.layers.{i % 9}.convolution.weight" for i in range(54))
 
 
 def build_setups(
@@ -70,7 +67,7 @@ def visible_texts(figure: Figure) -> list[Text]:
     return [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in beyond]
 
 
-def assert_readable(figure: Figure) -> None:
+def readable(figure: Figure) -> None:
     """No text leaves the figure, and no two texts cover one another."""
     texts = visible_texts(figure)
     boxes = [text.get_window_extent() for text in texts]
@@ -97,31 +94,6 @@ def _beyond(figure: Figure) -> set[Text]:
     return beyond
 
 
-@pytest.fixture
-def make_setups() -> Callable[..., Setups]:
-    return build_setups
-
-
-@pytest.fixture
-def make_block() -> Callable[..., BlockReport]:
-    return build_block
-
-
-@pytest.fixture
-def make_report() -> Callable[..., Report]:
-    return build_report
-
-
-@pytest.fixture
-def make_map() -> Callable[..., np.ndarray]:
-    return build_map
-
-
-@pytest.fixture
-def readable() -> Callable[[Figure], None]:
-    return assert_readable
-
-
-@pytest.fixture
-def texts_of() -> Callable[[Figure], list[str]]:
-    return lambda figure: [text.get_text() for text in visible_texts(figure)]
+def texts_of(figure: Figure) -> list[str]:
+    """What stands on the page."""
+    return [text.get_text() for text in visible_texts(figure)]
