@@ -4,13 +4,12 @@ import torch
 from hessdiag.calculus.moments import Activation
 from hessdiag.calculus.propagation import output_gradient, softmax_moments
 from hessdiag.derivatives.losses import resolve_loss
-from hessdiag.errors import HessdiagError
 
-DRAWS, BATCH = 400, 8
+DRAWS, BATCH = 200, 16
 
 
 @pytest.mark.parametrize("loss", ["random-quadratic", "mse", "cross-entropy"])
-@pytest.mark.parametrize("q", [0.01, 1.0, 9.0])
+@pytest.mark.parametrize("q", [0.01, 9.0])
 def test_gradient_and_curvature_against_the_losses_themselves(loss, q):
     shape = (5,)
     squared, curved = [], []
@@ -43,8 +42,3 @@ def test_positions_of_a_sequence_share_the_weight_of_the_loss():
 def test_many_classes_take_the_formula():
     sampled, formula = softmax_moments(0.5, 2048), softmax_moments(0.5, 2049)
     assert sampled == pytest.approx(formula, rel=0.01)
-
-
-def test_an_unknown_loss_is_refused():
-    with pytest.raises(HessdiagError, match="has no prediction: use one of random-quadratic"):
-        output_gradient("hinge", Activation(torch.ones(2, 3)), 2)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hessdiag.calculus import RULES, predict
 
-DRAWS, BATCH = 40, 16
+DRAWS, BATCH = 24, 8
 
 
 def _simulate(build, size, seed):
@@ -122,14 +122,12 @@ def _vector(operation, gain=1.0):
     return build
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [nn.GELU, nn.SiLU, nn.ELU, nn.Softplus, nn.Mish, nn.ReLU6, nn.Hardswish, nn.PReLU, nn.SELU],
-    ids=lambda kind: kind.__name__,
-)
-@pytest.mark.parametrize("gain", [0.5, 2.0])
-def test_nonlinearities(operation, gain):
-    _check(_vector(operation, gain), (100,))
+KINDS = (nn.GELU, nn.SiLU, nn.ELU, nn.Softplus, nn.Mish, nn.ReLU6, nn.Hardswish, nn.PReLU, nn.SELU)
+
+
+@pytest.mark.parametrize("operation", KINDS, ids=lambda kind: kind.__name__)
+def test_nonlinearities(operation):
+    _check(_vector(operation, 2.0), (100,))
 
 
 def test_layer_norm_of_relu_outputs():

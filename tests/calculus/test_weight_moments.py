@@ -4,7 +4,6 @@ from torch import nn
 
 from hessdiag import init
 from hessdiag.calculus.moments import scheme_moments, weight_moments
-from hessdiag.errors import HessdiagError
 from tests.networks import TwoPaths
 
 
@@ -36,8 +35,3 @@ def test_defaults_of_pytorch_on_the_meta_device():
 def test_a_weight_with_two_names_is_one():
     moments = weight_moments(TwoPaths())
     assert moments.names["alias.weight"] == "layer.weight"
-
-
-def test_an_unknown_scheme_is_refused_with_the_nearest():
-    with pytest.raises(HessdiagError, match="geometric"):
-        weight_moments(_model(), init="geometrc")

@@ -31,11 +31,10 @@ def after_blocks(model: nn.Module, x: Tensor) -> list[float]:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize(("depth", "side", "layers"), [(50, 224, 53), (14, 32, 17), (26, 32, 29)])
-def test_depth_counts_the_weight_layers_of_the_longest_path(network, depth: int, side: int, layers: int) -> None:
-    model = network(depth, side=side, width=0.25)
-    shortcuts = 4
-    assert len(convolutions(model)) == layers == depth - 1 + shortcuts
+def test_depth_counts_the_weight_layers_of_the_longest_path(network) -> None:
+    with torch.device("meta"):
+        for depth, side in ((50, 224), (26, 32)):
+            assert len(convolutions(network(depth, side=side, width=0.25))) == depth - 1 + 4  # with the shortcuts
 
 
 def test_resnet50_has_the_number_of_parameters_of_the_libraries() -> None:
@@ -70,15 +69,14 @@ def test_rescalenet_has_the_second_moments_of_its_authors() -> None:
         assert block.residual == 0.5
 
 
-@pytest.mark.parametrize("curvature", [False, True])
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(("number", "curvature"), [(0, False), (1, True), (2, False)])
 def test_both_branches_of_a_preconditioned_block_keep_the_second_moment(number: int, curvature: bool) -> None:
     """E[F(x)²] = E[S(x)²] = E[x²] for inputs that the theory speaks of: centred, uncorrelated; mean of 12 networks."""
-    plan = bottlenecks(14, base=32)[number]
+    plan = bottlenecks(14, base=16)[number]
     sums = torch.zeros(3)
     for _ in range(12):
         block = PreconditionedBlock(plan, curvature=curvature)
-        x = torch.randn(2, plan.fan_in, 32, 32)
+        x = torch.randn(2, plan.fan_in, 16, 16)
         with torch.no_grad():
             sums += torch.stack([y.square().mean() for y in (block.shortcut(x), block.main(x), block(x))]) / 12
     assert sums.tolist() == pytest.approx([1, 1, 1], rel=0.25)
@@ -106,11 +104,11 @@ def test_printed_multipliers_are_those_of_the_paper() -> None:
 
 
 def test_signals_keep_their_size_from_block_to_block() -> None:
-    """Within a factor 2 of the design, with the biases centred as in RescaleNet; mean of 10 networks."""
+    """Within a factor 2 of the design, with the biases centred as in RescaleNet; mean of 6 networks."""
     rows = []
-    for _ in range(10):
+    for _ in range(6):
         network = resolve_model("preconditioned-resnet14").build().module
-        rows.append(after_blocks(network, torch.randn(8, 3, 32, 32)))
+        rows.append(after_blocks(network, torch.randn(4, 3, 32, 32)))
     n, m, k = 3, 16, 3
     design = math.sqrt(n / m) / math.sqrt(n * k**2)
     for moment in torch.tensor(rows).mean(dim=0).tolist():
@@ -145,7 +143,7 @@ def test_calibrated_batch_normalisation_standardises_the_batch_that_it_saw() -> 
 
 @pytest.mark.parametrize("name", ["preconditioned-resnet14", "rescalenet14", "resnet14", "alexnet"])
 def test_small_networks_are_measured_whole(name: str) -> None:
-    network = resolve_model(name, arguments={"width": 0.25}).build()
+    network = resolve_model(name, arguments={"width": 0.1}).build()
     for parameter in network.module.parameters():
         parameter.requires_grad_(parameter.dim() > 1)
     report = diagnose(network.module, torch.randn(2, *network.input_size))
@@ -155,17 +153,17 @@ def test_small_networks_are_measured_whole(name: str) -> None:
     assert all(math.isfinite(block.gamma) for block in report.weights)
 
 
-@pytest.mark.parametrize("name", ["alexnet", "resnet14", "preconditioned-resnet14"])
+@pytest.mark.parametrize("name", ["alexnet", "resnet14"])
 def test_width_scales_the_hidden_layers(name: str) -> None:
-    wide, narrow = (resolve_model(name, arguments={"width": w}).build().module for w in (1.0, 0.5))
+    wide, narrow = (resolve_model(name, arguments={"width": w}).build().module for w in (0.5, 0.25))
     pairs = list(zip(convolutions(wide), convolutions(narrow), strict=True))
     assert all(a.out_channels == 2 * b.out_channels for a, b in pairs)
     assert wide(torch.randn(1, 3, 32, 32)).shape == narrow(torch.randn(1, 3, 32, 32)).shape == (1, 10)
 
 
-@pytest.mark.parametrize("beta", [0.25, 0.7])
-def test_gamma_does_not_see_how_little_a_branch_contributes(beta: float) -> None:
-    """With c = β on a branch of weight β, γ is level and σ² is β² times that outside; c = β² levels σ² (20 set-ups)."""
+def test_gamma_does_not_see_how_little_a_branch_contributes() -> None:
+    """With c = β on a branch of weight β, γ is level and σ² is β² times that outside; c = β² levels σ² (12 set-ups)."""
+    beta = 0.5
 
     class Branched(nn.Module):
         def __init__(self, c: float) -> None:
@@ -183,9 +181,9 @@ def test_gamma_does_not_see_how_little_a_branch_contributes(beta: float) -> None
 
     for c, gamma, sigma in ((beta, 1.0, beta**2), (beta**2, beta**-2, 1.0)):
         rows = []
-        for seed in range(20):
+        for seed in range(12):
             torch.manual_seed(seed)
-            report = diagnose(Branched(c), torch.randn(32, 20), seed=seed)
+            report = diagnose(Branched(c), torch.randn(8, 20), seed=seed)
             rows.append([(block.gamma, block.avg_sq_singular_value) for block in report.weights])
         first, branch, _ = torch.tensor(rows).mean(dim=0).tolist()
         assert branch[0] / first[0] == pytest.approx(gamma, rel=0.25)
