@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +47,8 @@ class Monitor:
         loss: that is trained with: `"cross-entropy"`, `"mse"`, or a callable `(outputs, targets)`; see `diagnose`.
         every: fewest steps from one measurement to the next; the first one is at the first step.
         overhead: share of the training time that measurements may take. They come less often where `every` would take
-            more, and on more examples (up to 32) where it takes less. The first measurement is paid off later.
-        examples: of each measurement, instead of a number that is adapted to the time.
+            more. The first measurement is paid off later.
+        examples: of each measurement, the first ones of the batch.
         log: path of a `.csv` file, a TensorBoard `SummaryWriter`, a function `(record, step)`, or a list of these. A
             CSV file that is there is continued.
         class_dim, output: as of `diagnose`.
@@ -79,7 +77,7 @@ class Monitor:
         *,
         every: int = 100,
         overhead: float = 0.05,
-        examples: int | None = None,
+        examples: int = 4,
         log: Any = (),
         class_dim: int | None = None,
         output: str | int | None = None,
@@ -89,8 +87,7 @@ class Monitor:
         check_loss(loss)
         check_whole("every", every, least=1)
         check_number("overhead", overhead, "pass a share of the training time above 0, such as 0.05", above=0)
-        if examples is not None:
-            check_whole("examples", examples, least=1)
+        check_whole("examples", examples, least=1)
         check_whole("seed", seed)
         self.model = unwrapped(model)
         self.history: list[Record] = []
@@ -98,9 +95,7 @@ class Monitor:
         self.stopped = ""
         self._options: dict[str, Any] = {"loss": loss, "class_dim": class_dim, "output": output, "seed": seed}
         self._logs: list[Log] = logs_of(log)
-        self._cadence = Cadence(every, float(overhead))
-        if examples is not None:
-            self._cadence.examples, self._cadence.fixed = examples, True
+        self._cadence, self._examples = Cadence(every, float(overhead)), examples
         self._steps = 0
 
     def step(self, inputs: Inputs, targets: Tensor | None = None, *, step: int | None = None) -> Record | None:
@@ -155,7 +150,7 @@ class Monitor:
             torch.cuda.synchronize(first.device)
         self._cadence.begin()
         batch = batch.detached().to(first.device, first.dtype)
-        few = batch.narrow(0, self._cadence.examples)
+        few = batch.narrow(0, self._examples)
         with evaluation_mode(self.model, batch):
             how = {"progress": False, "rtol": RTOL, "max_products": MAX_PRODUCTS, **self._options}
             self.report = diagnose(self.model, few.inputs, few.targets, **how)
@@ -237,9 +232,9 @@ def logs_of(asked: Any) -> list[Log]:
 
 def _log(asked: Any) -> Log:
     if isinstance(asked, (str, os.PathLike)):
-        return CsvLog(asked)
+        return csv_log(asked)
     if callable(getattr(asked, "add_scalar", None)):
-        return TensorBoardLog(asked)
+        return tensorboard_log(asked)
     if callable(asked):
         return asked  # type: ignore[no-any-return]
     raise HessdiagError(
@@ -248,58 +243,34 @@ def _log(asked: Any) -> Log:
     )
 
 
-class CsvLog:
-    """One row a measurement in a CSV file; a file that is there is continued.
+def csv_log(path: str | os.PathLike[str]) -> Log:
+    """Return a log that writes one row a measurement into a CSV file; a file that is there is continued.
 
-    Args:
-        path: ends with `.csv`.
+    Raises:
+        HessdiagError: it is no `.csv` file in a folder that is there.
     """
+    if Path(path).suffix != ".csv":
+        raise HessdiagError(f"log {os.fspath(path)!r}: name a file that ends with .csv")
+    if not Path(path).parent.is_dir():
+        raise HessdiagError(f"log {os.fspath(path)!r}: the folder {str(Path(path).parent)!r} does not exist, make it")
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        if self.path.suffix != ".csv":
-            raise HessdiagError(f"log {os.fspath(path)!r}: name a file that ends with .csv")
-        if not self.path.parent.is_dir():
-            raise HessdiagError(
-                f"log {os.fspath(path)!r}: the folder {str(self.path.parent)!r} does not exist, make it"
-            )
-        self.columns: list[str] = []
+    def write(record: Record, step: int) -> None:
+        import pandas as pd
 
-    def __call__(self, record: Record, step: int) -> None:
-        """Write a row; a column that is new is added to all rows, also of a file that was there."""
-        row: dict[str, Any] = {"step": step, **record}
-        rows: list[dict[str, Any]] = []
-        if set(row) - set(self.columns) and self.path.exists():
-            with self.path.open(encoding="utf-8", newline="") as stream:
-                reader = csv.DictReader(stream)
-                rows, self.columns = list(reader), list(reader.fieldnames or [])
-        if new := [key for key in row if key not in self.columns]:
-            self.columns += new
-            write_text(self.path, _lines(self.columns, [*rows, row], header=True))
-        else:
-            with self.path.open("a", encoding="utf-8", newline="") as stream:
-                stream.write(_lines(self.columns, [row], header=False))
+        row, file = pd.DataFrame([{"step": step, **record}]), Path(path)
+        if not file.exists() or list(pd.read_csv(file, nrows=0)) == list(row):
+            row.to_csv(file, mode="a", header=not file.exists(), index=False)
+        else:  # a column that is new is added to all rows
+            write_text(file, pd.concat([pd.read_csv(file, dtype=str), row]).to_csv(index=False))
+
+    return write
 
 
-def _lines(columns: Sequence[str], rows: Sequence[dict[str, Any]], *, header: bool) -> str:
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, lineterminator="\n")
-    if header:
-        writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
+def tensorboard_log(writer: Any) -> Log:
+    """Return a log of numbers as scalars and words as texts of a `torch.utils.tensorboard.SummaryWriter`."""
 
-
-class TensorBoardLog:
-    """Numbers as scalars and words as texts of a `torch.utils.tensorboard.SummaryWriter`."""
-
-    def __init__(self, writer: Any) -> None:
-        self.writer = writer
-
-    def __call__(self, record: Record, step: int) -> None:
-        """Add every entry under its key."""
+    def write(record: Record, step: int) -> None:
         for key, value in record.items():
-            if isinstance(value, str):
-                self.writer.add_text(key, value, step)
-            else:
-                self.writer.add_scalar(key, value, step)
+            (writer.add_text if isinstance(value, str) else writer.add_scalar)(key, value, step)
+
+    return write

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 import time
@@ -186,11 +187,11 @@ def test_labels_are_shifted_where_the_model_does_so() -> None:
     assert torch.equal(read_labels(nn.Linear(1, 1), {"labels": t})[1], t)
 
 
-@pytest.mark.parametrize("options", [{}, {"bf16": True}, {"gradient_accumulation_steps": 2}], ids=str)
+@pytest.mark.parametrize("options", [{"bf16": True}, {"gradient_accumulation_steps": 2}], ids=str)
 def test_training_by_transformers_is_the_same(options: dict[str, Any]) -> None:
     def train(callbacks: list[Any]) -> tuple[Any, Any]:
         model, rows = gpt(), [{"input_ids": row, "labels": row} for row in tokens(24)]
-        arguments = TrainingArguments("out", max_steps=4, per_device_train_batch_size=4, **QUIET, **options)
+        arguments = TrainingArguments("out", max_steps=3, per_device_train_batch_size=4, **QUIET, **options)
         trainer = Trainer(model, arguments, train_dataset=rows, callbacks=callbacks)
         trainer.train()
         losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -226,7 +227,7 @@ def test_the_recipe_with_tensorboard_logs_numbers_and_words() -> None:
     names = watched("tensorboard")
     (log,), (record,) = names["monitor"]._logs, names["monitor"].history
     log({"verdict": "faulty", "sigma2/weight": 0.25}, 7)
-    log.writer.close()  # at the end of a program it closes by itself
+    inspect.getclosurevars(log).nonlocals["writer"].close()  # at the end of a program it closes by itself
     events = EventAccumulator("runs/balance").Reload()
     numbers, words = events.Scalars("sigma2/weight"), events.Tensors("verdict/text_summary")
     assert [(e.step, e.value) for e in numbers] == [(0, pytest.approx(record["sigma2/weight"])), (7, 0.25)]

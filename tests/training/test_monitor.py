@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import monitor_figure
-import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
 
 import hessdiag
 from hessdiag import HessdiagError, Monitor
-from hessdiag.training.monitor import CsvLog, unwrapped
+from hessdiag.training.monitor import csv_log, unwrapped
 
 FIGURES = Path(__file__).parents[2] / "figures"
 
@@ -173,19 +172,15 @@ def test_other_ranks_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_csv_file_has_a_row_a_measurement_and_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    CsvLog(path)({"verdict": "healthy", "nu/fc.weight": 0.1}, 0)
-    CsvLog(path)({"verdict": "faulty, no doubt", "nu/fc.weight": float("nan")}, 5)
-    assert path.read_text() == 'step,verdict,nu/fc.weight\n0,healthy,0.1\n5,"faulty, no doubt",nan\n'
-    CsvLog(path)({"nu/fc.weight": 3.0, "c": 4.0}, 7)
-    assert path.read_text().endswith('c\n0,healthy,0.1,\n5,"faulty, no doubt",nan,\n7,,3.0,4.0\n')
-
-
-def test_new_columns_are_added_to_all_rows(tmp_path: Path) -> None:
-    log = CsvLog(tmp_path / "log.csv")
-    for step, record in enumerate([{"a": 1.0}, {"a": 2.0, "b": 3.0}, {"b": 4.0}]):
-        log(dict(record), step)
-    frame = pd.read_csv(tmp_path / "log.csv", index_col="step")
-    assert frame.fillna(0.0).to_numpy().tolist() == [[1.0, 0.0], [2.0, 3.0], [0.0, 4.0]]
+    csv_log(path)({"verdict": "healthy", "findings": "", "nu/fc.weight": 0.1 + 0.2}, 0)
+    csv_log(path)({"verdict": "faulty, no doubt", "findings": "HD101", "nu/fc.weight": float("nan")}, 5)
+    rows = 'step,verdict,findings,nu/fc.weight\n0,healthy,,0.30000000000000004\n5,"faulty, no doubt",HD101,\n'
+    assert path.read_text() == rows
+    for step in (7, 8):
+        csv_log(path)({"nu/fc.weight": 3.0, "c": 4.0}, step)
+    assert path.read_text() == rows.replace("weight\n", "weight,c\n").replace("4\n", "4,\n").replace(
+        "HD101,\n", "HD101,,\n7,,,3.0,4.0\n8,,,3.0,4.0\n"
+    )
 
 
 def test_the_kept_figure_of_balance_in_training_is_drawn() -> None:

@@ -102,22 +102,12 @@ def train(case: str, *, monitored: bool, where: str = "before", amp: bool = Fals
 @pytest.mark.parametrize("case", CASES)
 def test_losses_and_weights_are_the_same(case: str, amp: bool) -> None:
     losses, state, _ = train(case, monitored=False, amp=amp)
-    for where in ("between",) if amp else ("before", "between", "after"):
+    for where in ("before", "between", "after") if case == "batch norm" and not amp else ("between",):
         found, weights, monitor = train(case, monitored=True, where=where, amp=amp)
         assert monitor.stopped == ""
         assert [record["step"] for record in monitor.history] == [0, 3]
         assert found == losses
         assert weights == state
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_measurement_leaves_nothing_behind(case: str) -> None:
-    build, make, shape, class_dim = CASES[case]
-    model, (x, t) = build(), make(shape)
-    cross_entropy(model(x), t).backward()
-    monitor = Monitor(model, "cross-entropy", class_dim=class_dim)
-    with unchanged(model, x, t):
-        assert monitor.step(x, t)
 
 
 class Draws(nn.Module):
