@@ -23,7 +23,6 @@ warnings.warn("from the module")
 def good(): return nn.Linear(4, 2), 4
 def silent(): return nn.Linear(4, 2)
 def raises(): raise ValueError("first line\\nsecond line")
-def leaves(): raise SystemExit(1)
 def needs(width): return nn.Linear(4, width), 4
 class Positions(nn.Module):
     def __init__(self): super().__init__(); self.layer, self.input_size = nn.Linear(4, 12), 4
@@ -48,7 +47,6 @@ def init_raises(weight): raise RuntimeError("no")
 
 def data(): return torch.ones(3, 4), torch.tensor([0, 1, 0])
 def data_nan(): return torch.full((3, 4), float("nan"))
-def data_wide(): return torch.ones(3, 5)
 def data_integers(): return torch.ones(3, 4, dtype=torch.long)
 def data_no_targets(): return torch.ones(3, 4)
 def data_raises(): raise FileNotFoundError("train.csv")
@@ -80,7 +78,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("truncated.pt").write_bytes(content[: len(content) // 2])
     torch.save({"state_dict": state, "more": Malicious()}, "malicious.pt")
     Path("malicious.pkl").write_bytes(pickle.dumps(Malicious()))
-    torch.save(mlp([5, 3, 2]).state_dict(), "shapes.pt")
     torch.save({key: value for key, value in state.items() if "fc1" in key}, "part.pt")
     return tmp_path
 
@@ -90,20 +87,12 @@ WEIGHTS = ("mlp:4-3-2", "--weights")
 REFUSED: list[tuple[tuple[str, ...], str]] = [
     # MODEL
     (("lenett",), "did you mean lenet"),
-    (("",), "unknown model ''"),
-    (("mlp",), "write it as in mlp:784-384-64-10"),
-    (("mlp:4-0-2",), "write the widths"),
-    (("mlp:4-" + "9" * 5000,), "write the widths"),
-    (("hf:missing.json",), "there is no file 'missing.json'"),
     (("hf:config.json",), "no model type 'brt'"),
     (("timm:resnet18",), "pip install timm"),
     (("nets_bda:good",), "did you mean nets_bad"),
-    (("nets_bad:godo",), "did you mean good?"),
     (("./nets_bda.py:good",), "did you mean nets_bad.py?"),
-    (("./folder/none.py:good",), "there is no file 'folder/none.py'"),
     (("./syntax.py:build",), "raised SyntaxError"),
     (("./nets_bad.py:raises",), "raised ValueError: first line (nets_bad.py, line"),
-    (("./nets_bad.py:leaves",), "raised SystemExit: 1"),
     (("./nets_bad.py:silent",), "(--input-size 3,32,32)"),
     (("./nets_bad.py:no_parameters",), "has no parameters"),
     (("./nets_bad.py:fails_forward",), "RuntimeError: forward"),
@@ -113,41 +102,27 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     (("./nets_bad.py:needs",), "(--arg width=VALUE)"),
     (("./nets_bad.py:needs", "--arg", "widht=2"), "did you mean width?"),
     (("./nets_bad.py:needs", "--arg", "width"), "write a name and a value"),
-    (("./nets_bad.py:needs", "--arg", "my width=2"), "write a name and a value"),
     (("./nets_bad.py:needs", "--arg", "width=2", "--arg", "width=3"), "given twice"),
     (("./nets_bad.py:needs", "--arg", "width=" + "(" * 2000), "raised TypeError"),
     # sizes and types
-    ((*GOOD, "--input-size", "5"), "cannot read inputs of shape 64×5"),
     ((*GOOD, "--input-size", "4,,4"), "write positive sizes"),
     ((*GOOD, "--batch-size", "0"), "pass at least 1, a whole number"),
     ((*GOOD, "--batch-size", "9000000000000000"), "cannot draw"),
-    ((*GOOD, "--dtype", "float16"), "'float16' is not one of"),
     ((*GOOD, "--device", "tpu"), "'tpu' is not one of"),
     ((*GOOD, "--loss", "hinge"), "unknown loss 'hinge'"),
     # --init
     ((*GOOD, "--init", "geometri"), "did you mean geometric"),
-    ((*GOOD, "--init", "torch.nn.init:ortogonal_"), "did you mean orthogonal_"),
     ((*GOOD, "--init", "./nets_bad.py:init_raises"), "raised RuntimeError: no"),
     ((*GOOD, "--init", "fan-in", "--weights", "good.pt"), "pass one of them"),
     # --weights
     ((*WEIGHTS, "godo.pt"), "did you mean good.pt"),
-    ((*WEIGHTS, "folder"), "is a folder"),
     ((*WEIGHTS, "truncated.pt"), "damaged"),
     ((*WEIGHTS, "malicious.pt"), "could run code in it (it would call posix.system)"),
-    ((*WEIGHTS, "shapes.pt"), "1 of another shape (fc1.weight is 3×5 in the file and 3×4 in the network)"),
     ((*WEIGHTS, "part.pt"), "2 missing (fc2.weight, fc2.bias)"),
-    (
-        ("lenet", "--weights", "good.pt"),
-        "3 missing (conv1.weight, conv2.weight, fc3.weight), 2 unexpected (fc1.bias",
-    ),
     # --data
     ((*GOOD, "--data", "./nets_bad.py:dta"), "did you mean data"),
     ((*GOOD, "--data", "./nets_bad.py:data_nan"), "NaN or infinite"),
-    ((*GOOD, "--data", "./nets_bad.py:data_wide"), "cannot read inputs of shape 3×5"),
-    (
-        (*GOOD, "--data", "./nets_bad.py:data_integers"),
-        "inputs are int64 and the model reads float32",
-    ),
+    ((*GOOD, "--data", "./nets_bad.py:data_integers"), "inputs are int64 and the model reads float32"),
     ((*GOOD, "--data", "./nets_bad.py:data_no_targets", "--loss", "cross-entropy"), "needs targets"),
     (("./nets_bad.py:Positions", "--loss", "cross-entropy"), "outputs (batch, 3, 4) may hold the classes"),
     (("./nets_bad.py:Positions", "--loss", "cross-entropy", "--class-dim", "3"), "class_dim 3: the outputs are"),
@@ -158,37 +133,24 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     ((*GOOD, "--data", "./nets_bad.py:data_keywords"), "Linear takes no argument 'images': it takes input"),
     # output files
     ((*GOOD, "--json", "absent/report.json"), "there is no folder 'absent'"),
-    ((*GOOD, "--json", "folder"), "it is a folder"),
     ((*GOOD, "--json", "/proc/report.json"), "/proc"),
     ((*GOOD, "--plots", "good.pt/plots"), "good.pt"),
 ]
 
 OTHERS = [  # lines of every command, and part of what is said
     ("nothing", "No such command 'nothing'. (try: hessdiag -h)"),
-    ("--versions", "(Possible options: --version)"),
     ("diagnose", "Missing argument 'MODEL'. (try: hessdiag diagnose -h)"),
-    ("diagnose lenet mlp:4-3", "unexpected extra argument(s) (mlp:4-3) (try: hessdiag diagnose -h)"),
     ("diagnose lenet --jsn x", "No such option"),
     ("diagnose lenet --arg in_channels=0", "does not say the shape of its inputs"),
-    ("diagnose lenet --arg in_channels=1 --input-size 3,32,32", "cannot read inputs of shape 64×3×32×32"),
-    ("diagnose lenet --input-size 3,33,32", "model 'lenet' cannot read inputs of shape 64×3×33×32 ("),
-    ("diagnose mlp:4-3 --input-size four", "write positive sizes"),
     ("diagnose mlp:4-3 --matrix fisher", "'fisher' is not one of 'ggn', 'hessian'"),
-    ("diagnose mlp:4-3 --per image", "'image' is not one of 'example', 'batch'"),
     ("diagnose mlp:4-3 --rtol 0", "pass a relative error above 0"),
-    ("diagnose mlp:4-3 --rtol nan", "pass a relative error above 0"),
     ("diagnose mlp:4-3 --rtol 5%", "valid number"),
-    ("diagnose mlp:4-3 --seed x", "valid integer"),
     ("diagnose mlp:4-3 --seed 99999999999999999999", "less than or equal to"),
     ("diagnose mlp:4-3 --max-spread 0", "'--max-spread': Input should be greater than or equal to 1"),
-    ("diagnose mlp:4-3 --json", "requires an argument"),
     ("diagnose mlp:4-3 --html absent/page.html", "there is no folder 'absent'"),
     ("diagnose mlp:4-3 --fail-on note", "'note' is not one of 'fault', 'warning'"),
     ("diagnose mlp:4-3 -q -v", "--quiet and --verbose ask for opposites: pass one of them"),
-    ("describe mlp:4", "write the widths"),
     ("explain nonsense", "there is no rule 'nonsense': hessdiag explain lists all"),
-    ("explain HD1O1", "there is no rule 'HD1O1': did you mean HD1"),
-    ("reproduce", "Missing argument 'FIGURE'"),
     ("reproduce ratio", "unknown figure 'ratio': did you mean ratios?"),
     (
         "reproduce libsvm",
@@ -196,27 +158,20 @@ OTHERS = [  # lines of every command, and part of what is said
     ),
     ("reproduce ratios --quick --out good.pt/deeper", "good.pt' is a file, name a folder"),
     ("check-init fan-in", "--model"),
-    ("check-init fan-in --model lenett", "did you mean lenet"),
-    ("check-init fan-in --model lenet --setups many", "(try: hessdiag check-init -h)"),
-    ("check-init fan-inn SMALL", "unknown initialisation 'fan-inn': did you mean fan-in"),
     ("check-init kaiming SMALL", "unknown initialisation 'kaiming': it is called fan-in here"),
     ("check-init ./nothing.py:f SMALL", "there is no file 'nothing.py'"),
     ("check-init fan-in SMALL --setups 0", "setups 0"),
     ("check-init fan-in SMALL --max-spread 0.5", "should be greater than or equal to 1"),
     ("lr mlp:6-8-3 --optimizer lion", "optimizer 'lion'"),
     ("lr mlp:6-8-3 --steps 0", "steps 0"),
-    ("lr mlp:6-8-3 --json absent/rates.json", "there is no folder 'absent'"),
     ("lr mlp:6-8-3 --loss random-quadratic", "random-quadratic"),
-    ("predict lenet --moments exact", "'exact' is not one of 'paper', 'kernel'"),
     ("predict lenet --init he", "unknown initialisation 'he': it is called fan-in here"),
     ("predict lenet --loss hinge", "loss 'hinge' has no prediction"),
     ("predict lenet --input-size 3,8,8", "cannot trace"),
     ("predict ./nets_bad.py:silent", "pass --input-size"),
-    ("prescribe mlp:20-30-5 --json absent/found.json", "there is no folder 'absent'"),
     ("describe google/vit-base-patch16-224", "write hf:FOLDER after saving its configuration there"),
     ("describe gpt2", "use lenet, mlp:784-384-64-10, hf:CONFIG.json, timm:gpt2"),
     ("describe resnet18", "timm:resnet18, torchvision:resnet18"),
-    ("describe alexnett", "did you mean alexnet"),
 ]
 SMALL = "--model mlp:8-9-7-4 --setups 3 --batch-size 4"
 
@@ -245,15 +200,6 @@ def test_diagnose_refuses_in_one_line(
 @pytest.mark.parametrize(("line", "message"), OTHERS)
 def test_every_command_refuses_in_one_line(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     check_refusal(tuple(line.replace("SMALL", SMALL).split()), message, capsys)
-
-
-SHARED = [case for case in REFUSED if not {"--json", "--csv", "--plots", "--loss"} & set(case[0])]
-
-
-@pytest.mark.parametrize(("arguments", "message"), SHARED[::6], ids=[" ".join(a)[:60] for a, _ in SHARED[::6]])
-def test_describe_refuses_alike(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    if "nan_weights" not in arguments[0]:
-        check_refusal(("describe", *arguments), message, capsys)
 
 
 def full(*args: object, **kwargs: object) -> None:
@@ -289,8 +235,12 @@ FAILURES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 @pytest.mark.parametrize(
     ("failure", "option"),
-    [(failure, ("--json", "r.json")) for failure in FAILURES]
-    + [("replace", ("--csv", "r.csv")), ("create", ("--plots", "folder"))],
+    [
+        ("fsync", ("--json", "r.json")),
+        ("write", ("--json", "r.json")),
+        ("replace", ("--csv", "r.csv")),
+        ("create", ("--plots", "folder")),
+    ],
 )
 def test_a_full_or_read_only_disk_leaves_nothing_half_written(
     option: tuple[str, str], failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -300,10 +250,9 @@ def test_a_full_or_read_only_disk_leaves_nothing_half_written(
     check_refusal(("diagnose", *GOOD, "--batch-size", "2", *option), message, capsys)
 
 
-@pytest.mark.parametrize("failure", ["fsync", "replace"])
-def test_an_older_file_survives_a_full_disk(failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_file_survives_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("r.json").write_text("older")
-    FAILURES[failure](monkeypatch)
+    FAILURES["replace"](monkeypatch)
     assert main(["diagnose", *GOOD, "--batch-size", "2", "--json", "r.json"]) == 2
     assert Path("r.json").read_text() == "older"
 

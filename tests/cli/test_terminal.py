@@ -21,7 +21,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 COMMAND = ("diagnose", "mlp:30-20-10-5", "--batch-size", "4")
 
 
-def in_terminal(folder: Path, *arguments: str, columns: int = 80, **environment: str) -> str:
+def in_terminal(folder: Path, *arguments: str, columns: int) -> str:
     """What a terminal of so many columns receives from both streams."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -32,7 +32,7 @@ def in_terminal(folder: Path, *arguments: str, columns: int = 80, **environment:
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=kept | {"TERM": "xterm-256color", "OMP_NUM_THREADS": "1"} | environment,
+        env=kept | {"TERM": "xterm-256color", "OMP_NUM_THREADS": "1"},
     )
     os.close(theirs)
     received = b""
@@ -54,25 +54,19 @@ def after_the_bar(text: str) -> str:
     return text.rpartition("\x1b[2K")[2]
 
 
-@pytest.mark.parametrize(("columns", "environment"), [(60, {}), (120, {"NO_COLOR": "1"})])
-def test_lines_fit_and_the_verdict_is_first_and_coloured(columns: int, environment: dict, tmp_path: Path) -> None:
-    screen = after_the_bar(in_terminal(tmp_path, *COMMAND, columns=columns, **environment))
+def test_lines_fit_and_the_verdict_is_first_and_coloured(tmp_path: Path) -> None:
+    screen = after_the_bar(in_terminal(tmp_path, *COMMAND, columns=60))
     lines = CONTROL.sub("", screen).splitlines()
-    assert max(map(len, lines)) <= columns
-    assert lines[0].startswith("Healthy: ")
-    assert ("not shown in 60 columns: relative, ς, γ curv." in lines) == (columns == 60)
-    if environment:
-        assert re.findall(r"\x1b\[(?:[0-9]+;)*[34][0-9]m", screen) == []  # bold and dim are no colours
-    else:
-        assert screen.startswith("\x1b[1;32mHealthy\x1b[0m: ")
+    assert max(map(len, lines)) <= 60
+    assert "not shown in 60 columns: relative, ς, γ curv." in lines
+    assert screen.startswith("\x1b[1;32mHealthy\x1b[0m: ")
 
 
-def test_quiet_is_the_verdict_and_the_balance_alone(tmp_path: Path) -> None:
-    received = in_terminal(tmp_path, *COMMAND, "--quiet", "--json", "report.json")
-    lines = CONTROL.sub("", received).splitlines()
-    assert [line.partition(":")[0] for line in lines if re.match(r"[A-Z]", line)] == ["Healthy", "Uneven"]
-    assert "moments" not in received
-    assert "wrote" not in received
+def test_quiet_is_the_verdict_and_the_balance_alone(run, tmp_path: Path) -> None:
+    status, out, err = run(" ".join(COMMAND) + " --quiet --json report.json")
+    assert (status, err) == (0, "")
+    assert [line.partition(":")[0] for line in out.splitlines() if re.match(r"[A-Z]", line)] == ["Healthy", "Uneven"]
+    assert "moments" not in out
     assert (tmp_path / "report.json").exists()
 
 
@@ -102,11 +96,6 @@ def test_verbose_leaves_nothing_out(run, tmp_path: Path, monkeypatch: pytest.Mon
     told = whole.out.partition("not measured:\n")[2]
     expected = [f"{layer}.{part}" for layer in (0, 2, 4, 6) for part in ("weight", "bias")]
     assert re.findall(r"^  (\d\.\w+): ", told, re.MULTILINE) == expected
-
-
-def test_a_failed_gate_is_said_with_quiet_too(run) -> None:
-    status, _, err = run(" ".join(COMMAND) + " --quiet --max-spread 1.001")
-    assert (status, err.startswith("hessdiag: spread of σ² is ")) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -51,30 +51,24 @@ def config(tmp_path: Path):
     return write
 
 
-@pytest.mark.parametrize("loss", ["cross-entropy", "mse"])
 @pytest.mark.parametrize("name", list(CASES))
-def test_inputs_outputs_and_targets_fit(config, name: str, loss: str) -> None:
-    size = (1, 32, 32) if name == "resnet" else None
-    prepared = prepare(resolve_model(config(name), input_size=size), batch_size=3, loss=loss)
-    with torch.no_grad():
-        y = prepared.batch.call(prepared.module)
+def test_inputs_outputs_and_targets_fit(config, name: str) -> None:
+    source = resolve_model(config(name), input_size=(1, 32, 32) if name == "resnet" else None)
     outputs = CASES[name][2]
-    assert tuple(y.shape[1:]) == outputs
-    wanted = (3, *outputs) if loss == "mse" else (3, *outputs[1:])
-    assert prepared.batch.targets.shape == wanted
-    assert not prepared.module.training
+    for loss, wanted in (("mse", outputs), ("cross-entropy", outputs[1:])):
+        prepared = prepare(source, batch_size=3, loss=loss)
+        with torch.no_grad():
+            assert tuple(prepared.batch.call(prepared.module).shape[1:]) == outputs
+        assert prepared.batch.targets.shape == (3, *wanted)
+        assert not prepared.module.training
 
 
-@pytest.mark.parametrize("name", ["bert", "vit", "gpt2 classifier", "t5"])
-@pytest.mark.parametrize("matrix", ["ggn", "hessian"])
+@pytest.mark.parametrize(("name", "matrix"), [("bert", "ggn"), ("t5", "ggn"), ("vit", "hessian")])
 def test_they_are_measured(config, name: str, matrix: str) -> None:
-    size = (4,) if name == "t5" else None
-    source = resolve_model(config(name), input_size=size)
+    source = resolve_model(config(name), input_size=(4,) if name == "t5" else None)
     prepared = prepare(source, batch_size=2, loss="cross-entropy", dtype=torch.float64)
-    batch = prepared.batch
-    report = hessdiag.diagnose(
-        prepared.module, batch.inputs, batch.targets, loss="cross-entropy", matrix=matrix, rtol=0.5, max_products=20
-    )
+    batch, options = prepared.batch, {"loss": "cross-entropy", "matrix": matrix, "rtol": 0.5, "max_products": 4}
+    report = hessdiag.diagnose(prepared.module, batch.inputs, batch.targets, **options)
     last = report.weights[-1]
     assert last.avg_sq_singular_value > 0
     assert last.gamma > 0
@@ -127,15 +121,11 @@ def test_a_checkpoint_of_the_library_fits(config, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not a readable JSON file"),
         ("{", "not a readable JSON file"),
-        ("[]", "has no 'model_type'"),
         ('{"hidden_size": 3}', "has no 'model_type'"),
-        ('{"model_type": 3}', "has no 'model_type'"),
         ('{"model_type": "brt"}', "no model type 'brt'; did you mean .*bert"),
         ('{"model_type": "zzzzzzzz"}', "transformers may be too old"),
         ('{"model_type": "bert", "architectures": ["BertForSequenceClasification"]}', "did you mean BertForSequenceCl"),
-        ('{"model_type": "bert", "architectures": ["GenerationMixin"]}', "no architecture 'GenerationMixin'"),
         ('{"model_type": "bert", "hidden_size": 7, "num_attention_heads": 2}', "raised ValueError"),
         (json.dumps({"model_type": "bert", "architectures": ["BertForPreTraining"]} | TEXT), "prediction_logits"),
     ],

@@ -1,7 +1,6 @@
 """Initialisations that users write: of weights or of layers, repeatable, and refused when they go wrong."""
 
 import copy
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -61,15 +60,11 @@ class Callable:
         (by_annotation, "module"),
         (by_string_annotation, "module"),
         (lambda model: None, "model"),
-        (lambda net: None, "model"),
         (lambda m: None, "module"),
-        (lambda module: None, "module"),
         (in_place, "weight"),
         (returned, "weight"),
         (Callable(), "weight"),
-        (partial(in_place), "weight"),
         (nn.init.orthogonal_, "weight"),
-        (lambda x: None, "weight"),
         (lambda: None, "weight"),
         (max, "weight"),
     ],

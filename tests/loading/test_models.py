@@ -1,6 +1,5 @@
 """Networks by everything that a user may type for MODEL; one call of the factory a network; nothing is downloaded."""
 
-import itertools
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -21,7 +20,6 @@ CALLS = []
 def pair(width=5):
     CALLS.append(width)
     return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 2)), (4,)
-def integer(): return nn.Linear(3, 2), 3
 class Net(nn.Module):
     input_size = [2, 4]
     def __init__(self, classes: int = 3):
@@ -35,11 +33,9 @@ def odd():
     return module
 def tokens(): return nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 2))
 def nothing(): return None
-def tensor(): return torch.ones(2)
 def a_class(): return Net
 def bad_size(): return nn.Linear(4, 2), "4"
 def zero_size(): return nn.Linear(4, 2), (0, 4)
-def three(): return nn.Linear(4, 2), (4,), 1
 def lazy(): return nn.LazyLinear(2), (4,)
 def meta(): return nn.Linear(4, 2, device="meta"), (4,)
 def raises(): raise ValueError("depth must be even")
@@ -59,11 +55,9 @@ def file(tmp_path: Path) -> str:
         ("pair", {}, (4,)),
         ("pair", {"arguments": {"width": 9}}, (4,)),
         ("pair", {"input_size": (2, 4)}, (2, 4)),
-        ("integer", {}, (3,)),
         ("Net", {}, (2, 4)),
         ("Net", {"input_size": (8,), "arguments": {"classes": 2}}, (8,)),
         ("silent", {"input_size": (4,)}, (4,)),
-        ("silent", {}, None),
         ("odd", {}, None),
     ],
 )
@@ -89,14 +83,12 @@ def test_a_factory_runs_once_for_each_network(file: str) -> None:
     ("name", "message"),
     [
         ("nothing", "returned a NoneType: return a torch.nn.Module, or .module, input_size."),
-        ("tensor", "returned a Tensor"),
         ("a_class", "returned the class Net"),
         ("bad_size", "returned the input size '4': return one such as"),
         ("zero_size", "returned the input size .0, 4."),
-        ("three", "returned a tuple"),
         ("lazy", "lazy parameter 'weight': run the network once"),
         ("meta", "'weight' on the meta device"),
-        ("raises", "raised ValueError: depth must be even .nets.py, line 29"),
+        ("raises", "raised ValueError: depth must be even .nets.py, line 26"),
     ],
 )
 def test_what_a_factory_may_not_return(file: str, name: str, message: str) -> None:
@@ -109,19 +101,15 @@ def test_what_a_factory_may_not_return(file: str, name: str, message: str) -> No
     ("specification", "options", "message"),
     [
         ("lenett", {}, "did you mean lenet?"),
-        ("torchvison", {}, "did you mean torchvision?"),
         ("mlp", {}, "write it as in mlp:784-384-64-10"),
         ("timm", {}, "pip install timm|timm:NAME"),
         ("resnet", {}, "did you mean resnet50 or resnet14 or lenet. use lenet, mlp:784-384-64-10"),
         ("nets.py", {}, "add the function that builds the network, as in nets.py:build"),
-        ("lenet", {"arguments": {"clases": 3}}, "no argument 'clases': did you mean classes?"),
         ("mlp:4-3", {"arguments": {"norm": 3}}, "no argument 'norm': it takes bias, width"),
-        ("LeNet", {}, "did you mean lenet. use lenet, mlp:784-384-64-10, hf:CONFIG.json"),
         ("lenet:3", {}, r"write lenet alone, and pass arguments=\{'classes': 100\} \(--arg classes=100\)"),
         ("zzz", {}, "use lenet, mlp:784-384-64-10, hf:CONFIG.json, timm:zzz, torchvision:zzz"),
         ("google/vit", {}, "write hf:FOLDER"),
         ("mpl:4-3", {}, "no module 'mpl'; did you mean .*mlp"),
-        ("torchvison:resnet18", {}, "did you mean torchvision"),
         ("FILE:built", {}, "already built: name a function that builds it"),
     ],
 )
@@ -136,7 +124,6 @@ def test_wrong_specifications_are_answered_with_the_right_ones(
     ("name", "options", "message"),
     [
         ("silent", {}, "does not say the shape of its inputs: pass input_size="),
-        ("silent", {"input_size": (5,)}, "cannot read inputs of shape 3×5 .RuntimeError: "),
         ("tokens", {"input_size": (2,)}, "cannot read inputs of shape 3×2"),
         ("silent", {"input_size": (10**9, 10**9, 10**9)}, "cannot draw 3 inputs"),
     ],
@@ -146,22 +133,14 @@ def test_inputs_that_do_not_fit_are_refused_before_measuring(file: str, name: st
         prepare(resolve_model(f"{file}:{name}", **options), batch_size=3)
 
 
-def test_lenet() -> None:
+def test_names_with_arguments() -> None:
     for options, size, classes in (({}, (3, 32, 32), 10), ({"in_channels": 1, "classes": 4}, (1, 32, 32), 4)):
         lenet = resolve_model("lenet", arguments=options).build()
         assert isinstance(lenet.module, StridedLeNet)
-        assert lenet.input_size == size
-        assert lenet.module(torch.ones(2, *size)).shape == (2, classes)
-
-
-@pytest.mark.parametrize("widths", [[5, 2], [784, 384, 64, 10]])
-@pytest.mark.parametrize("bias", [True, False])
-def test_mlp(widths: list[int], bias: bool) -> None:
-    network = resolve_model(f"mlp:{'-'.join(map(str, widths))}", arguments={} if bias else {"bias": False}).build()
-    assert network.input_size == (widths[0],)
-    found = {name: tuple(p.shape) for name, p in network.module.named_parameters() if p.dim() == 2}
-    assert found == {f"fc{i}.weight": (m, n) for i, (n, m) in enumerate(itertools.pairwise(widths), 1)}
-    assert len(list(network.module.parameters())) == len(found) * (1 + bias)
+        assert (lenet.input_size, lenet.module(torch.ones(2, *size)).shape) == (size, (2, classes))
+    network = resolve_model("mlp:784-384-64-10", arguments={"bias": False, "width": 0.5}).build()
+    assert network.input_size == (784,)
+    assert [tuple(p.shape) for p in network.module.parameters()] == [(192, 784), (32, 192), (10, 32)]
 
 
 @pytest.mark.parametrize("specification", ["lenet", "mlp:5-4-2"])
@@ -176,7 +155,7 @@ def test_every_build_is_a_new_network_from_torchs_random_state(specification: st
     assert not torch.equal(weights(0), weights(1))
 
 
-@pytest.mark.parametrize("text", ["", "3", "3-", "3--2", "3-0", "3-2.5", "3,2", "²-2", "3:2", "4-" + "9" * 5000])
+@pytest.mark.parametrize("text", ["", "3", "3--2", "3-0", "3-2.5", "²-2", "4-" + "9" * 5000])
 def test_widths_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(HessdiagError, match="write the widths as in mlp:784-384-64-10") as caught:
         resolve_model(f"mlp:{text}")
@@ -243,10 +222,7 @@ def test_torchvision_builds_without_weights_of_any_part(libraries: None) -> None
     [
         ("resnet81", {}, "has no model 'resnet81'; did you mean resnet18?"),
         ("zzz", {}, "list_models.. lists them"),
-        ("hf-hub:someone/net", {}, "has no model"),
-        ("", {}, "has no model"),
         ("resnet18", {"pretrained": True}, "argument 'pretrained': hessdiag downloads nothing"),
-        ("resnet18", {"weights": "DEFAULT"}, "load_state_dict"),
     ],
 )
 def test_wrong_names_and_downloads_are_refused(

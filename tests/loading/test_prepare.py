@@ -24,12 +24,10 @@ def read(content, batch_size: int = 5):
     [
         (X, 1, (1, 1)),
         ([X, X, X], 1, (1, 3)),
-        ([X, X, X], 2, (2, 3)),
         ([X, X, X], None, (3, 3)),
         (DataLoader(TensorDataset(X, T), batch_size=2), 1, (1, 3)),
         (TensorDataset(X, T), 1, (1, 2)),  # of five
         (iter([X, X, X]), 2, (2, None)),
-        (iter([X, X, X]), None, (3, 3)),
     ],
 )
 def test_batches_are_counted(content: object, most: int | None, expected: tuple[int, int | None]) -> None:
@@ -50,17 +48,14 @@ class Stream(IterableDataset):
         (X, False),
         ((X, T), True),
         ((X, None), False),
-        (((X,), T), True),
         ([(X, T), (X, T)], True),
         ([[X, T]], True),
-        ([[X]], False),
         (DataLoader(TensorDataset(X, T), batch_size=6), True),
         (TensorDataset(X, T), True),
         (TensorDataset(X), False),
         (Stream(), False),
         ((batch for batch in [(X, T)]), True),
     ],
-    ids=[f"form{i}" for i in range(12)],
 )
 def test_every_form_gives_the_first_examples(content, has_targets: bool) -> None:
     batch = read(content)
@@ -99,28 +94,18 @@ def failing():
     ("content", "message"),
     [
         (None, "returned a NoneType: return a tensor"),
-        (3, "returned a int"),
-        ("text", "returned a str"),
         (X.numpy(), "returned a ndarray: .* made with torch.from_numpy"),
         ([], "gives no batch"),
-        (TensorDataset(X[:0]), "gives no batch"),
-        (iter(()), "gives no batch"),
         ([3], "gave inputs of type int"),
         ((X, [1, 2]), "gave targets of type list"),
         ((X, T.numpy()), "targets of type ndarray: .* torch.from_numpy"),
         (X[:0], "the batch is empty"),
-        (torch.tensor(3.0), "first dimension must be the same batch"),
         ((X, T[:3]), "first dimension must be the same batch"),
         (X / 0, "NaN or infinite"),
-        ((X, X * float("nan")), "NaN or infinite"),
         ({}, "hold no tensor"),
-        ((), "hold no tensor"),
-        (X.to_sparse(), "not dense and real"),
         (X.to(torch.complex64), "not dense and real"),
-        (X.to("meta"), "not dense and real"),
         (failing(), "raised OSError: disk unplugged"),
     ],
-    ids=[f"form{i}" for i in range(21)],
 )
 def test_what_is_no_batch_is_refused(content, message: str) -> None:
     with pytest.raises(HessdiagError, match=f"^--data 'd:f'.*{message}"):
