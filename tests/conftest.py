@@ -13,7 +13,7 @@ from hypothesis import settings
 from hessdiag.network.torch_state import seed_torch
 
 torch.set_num_threads(1)  # tensors in tests are small: threads would only wait for one another
-settings.register_profile("default", max_examples=25, deadline=None, derandomize=True, database=None)
+settings.register_profile("default", max_examples=15, deadline=None, derandomize=True, database=None)
 settings.register_profile("thorough", max_examples=500, deadline=None, database=None, print_blob=True)
 settings.load_profile("default")
 

@@ -7,7 +7,7 @@ fit. `Site.layout` says how the tensor at hand holds the examples: rarely as sim
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,20 +19,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
 from tests.kinds import Cube
-from tests.networks import Multiplier
-
-
-class Apply(nn.Module):
-    """A function of the module's own layers and parameters."""
-
-    def __init__(self, function: Callable[[Any, Tensor], Tensor], **held: Any) -> None:
-        super().__init__()
-        self.function = function
-        for name, value in held.items():
-            setattr(self, name, value)
-
-    def forward(self, h: Tensor) -> Tensor:
-        return self.function(self, h)
+from tests.layouts import own_forward, pads_itself
+from tests.networks import Multiplier, Net, having
 
 
 class Remember(nn.Identity):
@@ -93,31 +81,20 @@ CONVOLUTIONS: dict[str, Any] = {"signal": nn.Conv1d, "image": nn.Conv2d}
 TRANSPOSED: dict[str, Any] = {"signal": nn.ConvTranspose1d, "image": nn.ConvTranspose2d}
 
 
-def add(name: str, make: Make, layouts: Sequence[str] = ANY, into: dict[str, Make] = OPERATIONS) -> None:
-    into[name] = lambda s: make(s) if s.layout in layouts else None
+def add(operations: dict[str, Make], layouts: tuple[str, ...] = ANY, into: dict[str, Make] = OPERATIONS) -> None:
+    """Register operations that fit these layouts."""
+    for name, make in operations.items():
+        into[name] = lambda s, make=make: make(s) if s.layout in layouts else None
 
 
-def makes(layouts: Sequence[str] = ANY, into: dict[str, Make] = OPERATIONS) -> Callable[[Make], Make]:
-    """Register a function that makes a module as the operation of its name."""
-
-    def register(make: Make) -> Make:
-        add(make.__name__, make, layouts, into)
-        return make
-
-    return register
+def of(forward: Forward, **held: Make) -> Make:
+    """A module that holds what `held` makes, with that forward pass."""
+    return lambda s: Net(forward, **{name: each(s) for name, each in held.items()})
 
 
-def applies(
-    layouts: Sequence[str] = ANY, into: dict[str, Make] = OPERATIONS, **held: Make
-) -> Callable[[Forward], Forward]:
-    """Register a forward pass as the operation of its name, of a module that holds what `held` makes."""
-
-    def register(forward: Forward) -> Forward:
-        make = lambda s: Apply(forward, **{name: each(s) for name, each in held.items()})  # noqa: E731
-        add(forward.__name__, make, layouts, into)
-        return forward
-
-    return register
+def plain(function: Callable[[Tensor], Tensor]) -> Make:
+    """A function of the tensor alone."""
+    return of(lambda _, h: function(h))
 
 
 def linear(s: Site) -> nn.Linear:
@@ -138,26 +115,15 @@ def narrow(s: Site) -> nn.Linear:
     return nn.Linear(s.width, 3)
 
 
-def gru(s: Site) -> nn.GRU:
-    return nn.GRU(s.width, 2)
+def attending(s: Site, batch_first: bool = True) -> nn.MultiheadAttention:
+    return nn.MultiheadAttention(s.width, 1, batch_first=batch_first)
 
 
 def parameter(*size: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(*size))
 
 
-def own(base: Any, forward: Callable[..., Any]) -> Any:
-    """A subclass whose forward pass is not its parent's."""
-    return type("Own", (base,), {"forward": forward})
-
-
-def having(layer: nn.Module, **attributes: Any) -> nn.Module:
-    for name, value in attributes.items():
-        setattr(layer, name, value)
-    return layer
-
-
-# Modules.
+# Modules, wherever examples are.
 
 
 def tied(s: Site) -> nn.Module | None:
@@ -167,7 +133,7 @@ def tied(s: Site) -> nn.Module | None:
 
 def tied_transposed(s: Site) -> nn.Module | None:
     found = s.earlier(nn.Linear, lambda m: m.out_features == s.width)
-    return found and Apply(lambda m, h: h @ m.found.weight, found=found)
+    return found and Net(lambda m, h: h @ m.found.weight, found=found)
 
 
 def tied_to_embedding(s: Site) -> nn.Module | None:
@@ -183,9 +149,13 @@ def hooked(s: Site) -> nn.Module:
     return layer
 
 
+def own(forward: Callable[..., Any], outputs: int = 0) -> Make:
+    """A linear layer of a subclass, with another forward pass."""
+    return lambda s: own_forward(nn.Linear, forward, s.width, outputs or s.size())
+
+
 def low_rank(s: Site) -> nn.Module:
-    kind = own(nn.Linear, lambda m, h: nn.Linear.forward(m, h) + h @ m.down @ m.up)
-    layer = kind(s.width, s.size())
+    layer = own(lambda m, h: nn.Linear.forward(m, h) + h @ m.down @ m.up)(s)
     return having(layer, down=parameter(s.width, 1), up=parameter(1, layer.out_features))
 
 
@@ -208,25 +178,44 @@ def same_module_twice(s: Site) -> nn.Module:
 def weight_in_a_list(s: Site) -> nn.Module:
     """Held by the module, and read from a list."""
     weight = nn.Parameter(torch.randn(2, s.width).double())
-    return Apply(lambda m, h: F.linear(h, m.held[0]), weight=weight, held=[weight])
+    return Net(lambda m, h: F.linear(h, m.held[0]), weight=weight, held=[weight])
 
 
-def doubled_weight(m: Any, h: Tensor) -> Tensor:
-    return F.linear(2 * h, m.weight, m.bias)
+def without_gradient(m: Any, h: Tensor) -> Tensor:
+    with torch.no_grad():
+        scale = m.layer(h).square().mean(-1, keepdim=True)
+    return m.layer(h) * scale
 
 
-def normalised_weight(m: Any, h: Tensor) -> Tensor:
-    return F.linear(h, m.weight / m.weight.norm(dim=1, keepdim=True), m.bias)
+def weight_kept_after_use(m: Any, h: Tensor) -> Tensor:
+    """What is computed from the weight is kept from call to call, as attention biases are."""
+    if "scaled" not in m.cache:
+        m.cache["scaled"] = 2 * m.layer.weight
+    return F.linear(h, m.cache["scaled"])
 
 
-for name, make in {
+def slice_in_place(m: Any, h: Tensor) -> Tensor:
+    out = m.layer(h)
+    out[..., :1] = out[..., 1:2].clone().sin()
+    return out
+
+
+def called_with_two(m: Any, h: Tensor, scale: Tensor) -> Tensor:
+    return nn.Linear.forward(m, h) * scale.sum(-1, keepdim=True)
+
+
+def returning_two(m: Any, h: Tensor) -> Any:
+    return (y := nn.Linear.forward(m, h)), y.tanh()
+
+
+add({
     "linear": lambda s: nn.Linear(s.width, s.size(), bias=s.draw.random() < 0.7),
     "again": lambda s: s.earlier(nn.Linear, lambda m: m.in_features == s.width),  # called before, too
     "tied": tied,
     "tied_transposed": tied_transposed,
     "tied_to_embedding": tied_to_embedding,
-    "doubled_weight": lambda s: own(nn.Linear, doubled_weight)(s.width, s.size()),
-    "normalised_weight": lambda s: own(nn.Linear, normalised_weight)(s.width, s.size()),
+    "doubled_weight": own(lambda m, h: F.linear(2 * h, m.weight, m.bias)),
+    "normalised_weight": own(lambda m, h: F.linear(h, m.weight / m.weight.norm(dim=1, keepdim=True), m.bias)),
     "low_rank": low_rank,
     "weight_norm": lambda s: parametrizations.weight_norm(linear(s)),
     "spectral_norm": lambda s: parametrizations.spectral_norm(linear(s)).eval(),
@@ -243,155 +232,77 @@ for name, make in {
     "rms_norm": lambda s: nn.RMSNorm(s.width),
     "remember": lambda s: Remember(),
     "recall": lambda s: Recall(),
-}.items():
-    add(name, make)
-
-
-# Functions of layers and parameters, wherever examples are.
-
-
-@applies(layer=linear)
-def without_gradient(m: Any, h: Tensor) -> Tensor:
-    with torch.no_grad():
-        scale = m.layer(h).square().mean(-1, keepdim=True)
-    return m.layer(h) * scale
-
-
-@applies(layer=linear, cache=lambda s: {})
-def weight_kept_after_use(m: Any, h: Tensor) -> Tensor:
-    """What is computed from the weight is kept from call to call, as attention biases are."""
-    if "scaled" not in m.cache:
-        m.cache["scaled"] = 2 * m.layer.weight
-    return F.linear(h, m.cache["scaled"])
-
-
-@applies(layer=linear)
-def slice_in_place(m: Any, h: Tensor) -> Tensor:
-    out = m.layer(h)
-    out[..., :1] = out[..., 1:2].clone().sin()
-    return out
-
-
-@applies(into=MIXING, layer=linear)
-def input_in_place(m: Any, h: Tensor) -> Tensor:
-    """What a layer has read is written over afterwards: autograd itself refuses this one."""
-    h = h.clone()
-    out = m.layer(h)
-    h.mul_(2)
-    return torch.cat([out, h], -1)
-
-
-def called_with_two(m: Any, h: Tensor, scale: Tensor) -> Tensor:
-    return nn.Linear.forward(m, h) * scale.sum(-1, keepdim=True)
-
-
-def returning_two(m: Any, h: Tensor) -> Any:
-    return (y := nn.Linear.forward(m, h)), y.tanh()
-
-
-for name, forward, held in [
-    ("by_keyword", lambda m, h: m.layer(input=h), {"layer": linear}),
-    (
-        "residual",
-        lambda m, h: h + m.last(m.first(h).tanh()),
-        {"first": narrow, "last": lambda s: nn.Linear(3, s.width)},
-    ),
+    # Functions of layers and parameters.
+    "without_gradient": of(without_gradient, layer=linear),
+    "weight_kept_after_use": of(weight_kept_after_use, layer=linear, cache=lambda s: {}),
+    "slice_in_place": of(slice_in_place, layer=linear),
+    "by_keyword": of(lambda m, h: m.layer(input=h), layer=linear),
+    "residual": of(lambda m, h: h + m.last(m.first(h).tanh()), first=narrow, last=lambda s: nn.Linear(3, s.width)),
     # A residual branch that starts at zero: gradients before it vanish.
-    ("zero_branch", lambda m, h: h + m.last(m.first(h)), {"first": square, "last": zero}),
-    ("weight_used_twice", lambda m, h: F.linear(m.layer(h).tanh(), m.layer.weight.T), {"layer": square}),
-    ("weight_as_penalty", lambda m, h: m.layer(h) * m.layer.weight.square().mean(), {"layer": linear}),
-    ("never_called", lambda m, h: F.linear(h, m.layer.weight, m.layer.bias), {"layer": linear}),
-    (
-        "own_parameter",
-        lambda m, h: torch.einsum("...i,oi->...o", h, m.weight),
-        {"weight": lambda s: parameter(s.size(), s.width)},
+    "zero_branch": of(lambda m, h: h + m.last(m.first(h)), first=square, last=zero),
+    "weight_used_twice": of(lambda m, h: F.linear(m.layer(h).tanh(), m.layer.weight.T), layer=square),
+    "weight_as_penalty": of(lambda m, h: m.layer(h) * m.layer.weight.square().mean(), layer=linear),
+    "never_called": of(lambda m, h: F.linear(h, m.layer.weight, m.layer.bias), layer=linear),
+    "own_parameter": of(
+        lambda m, h: torch.einsum("...i,oi->...o", h, m.weight), weight=lambda s: parameter(s.size(), s.width)
     ),
-    ("unused", lambda m, h: h, {"layer": lambda s: nn.Linear(s.width, 2)}),
-    (
-        "checkpointed",
-        lambda m, h: checkpoint(lambda z: m.layer(z).tanh(), h, use_reentrant=False),
-        {"layer": linear},
-    ),
-    ("vmapped", lambda m, h: torch.vmap(m.layer)(h), {"layer": linear}),
-    ("bilinear", lambda m, h: m.layer(h, h.tanh()), {"layer": lambda s: nn.Bilinear(s.width, s.width, s.size())}),
-    ("gated", lambda m, h: F.glu(m.layer(h), dim=-1), {"layer": lambda s: nn.Linear(s.width, 2 * s.size())}),
+    "unused": of(lambda m, h: h, layer=lambda s: nn.Linear(s.width, 2)),
+    "checkpointed": of(lambda m, h: checkpoint(lambda z: m.layer(z).tanh(), h, use_reentrant=False), layer=linear),
+    "vmapped": of(lambda m, h: torch.vmap(m.layer)(h), layer=linear),
+    "bilinear": of(lambda m, h: m.layer(h, h.tanh()), layer=lambda s: nn.Bilinear(s.width, s.width, s.size())),
+    "gated": of(lambda m, h: F.glu(m.layer(h), dim=-1), layer=lambda s: nn.Linear(s.width, 2 * s.size())),
     # Weights that another layer makes of a learnt code: what it reads has no examples.
-    (
-        "weights_from_a_code",
+    "weights_from_a_code": of(
         lambda m, h: F.linear(h, m.layer(m.code).tanh()),
-        {"code": lambda s: parameter(3, 2), "layer": lambda s: nn.Linear(2, s.width)},
+        code=lambda s: parameter(3, 2),
+        layer=lambda s: nn.Linear(2, s.width),
     ),
-    ("layer_scale", lambda m, h: h * m.gain, {"gain": lambda s: parameter(s.width)}),
-    (
-        "second_input",
-        lambda m, h: m.layer(h, h.sin()),
-        {"layer": lambda s: own(nn.Linear, called_with_two)(s.width, s.size())},
-    ),
-    (
-        "returns_a_tuple",
-        lambda m, h: torch.cat(m.layer(h), -1),
-        {"layer": lambda s: own(nn.Linear, returning_two)(s.width, 2)},
-    ),
-    ("one_row_of_the_weight", lambda m, h: m.layer(h).tanh() + F.linear(h, m.layer.weight[:1]), {"layer": narrow}),
-    ("tiny_branch", lambda m, h: h + 1e-9 * m.layer(h).tanh(), {"layer": square}),  # layer scale at the start
-    ("linear_times_in_place", lambda m, h: m.layer(h).mul_(2).add_(0.1), {"layer": linear}),
+    "layer_scale": of(lambda m, h: h * m.gain, gain=lambda s: parameter(s.width)),
+    "second_input": of(lambda m, h: m.layer(h, h.sin()), layer=own(called_with_two)),
+    "returns_a_tuple": of(lambda m, h: torch.cat(m.layer(h), -1), layer=own(returning_two, 2)),
+    "one_row_of_the_weight": of(lambda m, h: m.layer(h).tanh() + F.linear(h, m.layer.weight[:1]), layer=narrow),
+    "tiny_branch": of(lambda m, h: h + 1e-9 * m.layer(h).tanh(), layer=square),  # layer scale at the start
+    "linear_times_in_place": of(lambda m, h: m.layer(h).mul_(2).add_(0.1), layer=linear),
     # No block, but others are.
-    (
-        "complex_weight",
+    "complex_weight": of(
         lambda m, h: (h.to(m.weight.dtype) @ m.weight).abs(),
-        {"weight": lambda s: nn.Parameter(torch.randn(s.width, 2, dtype=torch.complex128))},
+        weight=lambda s: nn.Parameter(torch.randn(s.width, 2, dtype=torch.complex128)),
     ),
-]:
-    forward.__name__ = name
-    applies(**held)(forward)
+    # Functions of the tensor alone.
+    "relu": plain(F.relu),
+    "tanh": plain(torch.tanh),
+    "gelu": plain(F.gelu),
+    "silu": plain(F.silu),
+    "softmax": plain(lambda h: h.softmax(-1)),
+    "square": plain(torch.square),
+    "detached_gate": plain(lambda h: h * h.detach().sigmoid()),
+    "straight_through": plain(lambda h: h + (h.round() - h).detach()),
+    "where": plain(lambda h: torch.where(h > 0, h.sin(), 0.1 * h)),
+    "sort_features": plain(lambda h: h.sort(-1).values),
+    "spectrum": plain(lambda h: torch.fft.rfft(h, dim=-1).abs().square()),
+    "flip_features": plain(lambda h: h.flip(-1)),
+    "leading_one": plain(lambda h: h.unsqueeze(0).sin().squeeze(0)),
+    "own_function": plain(Cube.apply),
+    "much_larger": plain(lambda h: 1e5 * h),
+    "much_smaller": plain(lambda h: 1e-5 * h),
+})  # fmt: skip
 
 
 # Where examples are in the first dimension.
 
 
-@applies(("rows", "sequence", "folded"), layer=lambda s: nn.Linear(s.width, s.width * 2))
-def hypernetwork(m: Any, h: Tensor) -> Tensor:
-    """Weights that another layer makes of the example."""
-    return (m.layer(h).unflatten(-1, (h.shape[-1], 2)) * h.unsqueeze(-1)).sum(-2)
-
-
-@applies(("rows", "sequence", "image"), layer=linear)
-def one_by_one(m: Any, h: Tensor) -> Tensor:
-    """A layer called once for each example, on a tensor without a dimension of examples."""
-    return torch.stack([m.layer(row) for row in h])
-
-
-@applies(BATCH_FIRST, layer=linear)
-def slice_by_slice(m: Any, h: Tensor) -> Tensor:
-    return torch.cat([m.layer(row) for row in h.split(1)])
-
-
-@applies(BATCH_FIRST, layer=linear)
 def sorted_and_back(m: Any, h: Tensor) -> Tensor:
     """Examples in another order, as packed sequences have them."""
     order = h.flatten(1).sum(1).argsort()
     return m.layer(h[order])[order.argsort()]
 
 
-@applies(BATCH_FIRST, layer=linear)
-def reversed_and_back(m: Any, h: Tensor) -> Tensor:
-    return m.layer(h.flip(0)).flip(0)
-
-
-@applies(BATCH_FIRST, layer=linear)
 def siamese(m: Any, h: Tensor) -> Tensor:
     """Two views of every example behind one another in one batch."""
     one, other = m.layer(torch.cat([h, h.square()])).tanh().chunk(2)
     return one * other
 
 
-@applies(BATCH_FIRST, layer=linear)
-def padded_batch(m: Any, h: Tensor) -> Tensor:
-    """One row more than there are examples."""
-    return m.layer(torch.cat([h, torch.ones_like(h[:1])]))[:-1]
-
-
-@applies(ROWS, layers=lambda s: nn.ModuleList([nn.Linear(s.width, n) for n in [s.size()] * 2]))
 def experts(m: Any, h: Tensor) -> Tensor:
     """Each example goes to one of two layers."""
     out, chosen = h.new_zeros(len(h), m.layers[0].out_features), h.sum(1) > 0
@@ -401,10 +312,36 @@ def experts(m: Any, h: Tensor) -> Tensor:
     return out
 
 
+def batch_norm(s: Site) -> nn.Module:
+    layer = (nn.BatchNorm2d if s.layout == "image" else nn.BatchNorm1d)(s.channels)
+    layer.running_var.uniform_(0.5, 2)
+    return layer.eval()
+
+
+# Weights that another layer makes of the example.
+hypernetwork = of(
+    lambda m, h: (m.layer(h).unflatten(-1, (h.shape[-1], 2)) * h.unsqueeze(-1)).sum(-2),
+    layer=lambda s: nn.Linear(s.width, s.width * 2),
+)
+# A layer called once for each example, on a tensor without a dimension of examples.
+one_by_one = of(lambda m, h: torch.stack([m.layer(row) for row in h]), layer=linear)
+add({"hypernetwork": hypernetwork}, ("rows", "sequence", "folded"))
+add({"one_by_one": one_by_one}, ("rows", "sequence", "image"))
+add({
+    "slice_by_slice": of(lambda m, h: torch.cat([m.layer(row) for row in h.split(1)]), layer=linear),
+    "sorted_and_back": of(sorted_and_back, layer=linear),
+    "reversed_and_back": of(lambda m, h: m.layer(h.flip(0)).flip(0), layer=linear),
+    "siamese": of(siamese, layer=linear),
+    # One row more than there are examples.
+    "padded_batch": of(lambda m, h: m.layer(torch.cat([h, torch.ones_like(h[:1])]))[:-1], layer=linear),
+}, BATCH_FIRST)  # fmt: skip
+add({"experts": of(experts, layers=lambda s: nn.ModuleList([nn.Linear(s.width, n) for n in [s.size()] * 2]))}, ROWS)
+add({"batch_norm": batch_norm}, ("rows", "signal", "image"))
+
+
 # Convolutions.
 
 
-@makes(CONVOLVED)
 def convolution(s: Site) -> nn.Module | None:
     if min(s.h.shape[2:]) < 2:
         return None
@@ -413,22 +350,20 @@ def convolution(s: Site) -> nn.Module | None:
     return CONVOLUTIONS[s.layout](s.channels, s.size(), s.size(2, 3), **options)
 
 
-@makes(CONVOLVED)
 def convolution_in_groups(s: Site) -> nn.Module:
     n = s.channels
     return CONVOLUTIONS[s.layout](n, n * s.size(1, 2), 3, padding="same", groups=n)
 
 
-def padding_itself(m: Any, h: Tensor) -> Tensor:
-    """As TensorFlow pads, in a forward pass of its own."""
-    return F.conv2d(F.pad(h, [0, 1, 0, 1]), m.weight, m.bias, m.stride)
+def average_pool(s: Site) -> nn.Module | None:
+    kind: Any = {"signal": nn.AvgPool1d, "image": nn.AvgPool2d}[s.layout]
+    return kind(2, stride=1) if min(s.h.shape[2:]) >= 2 else None
 
 
 def standardised(m: Any, h: Tensor) -> Tensor:
     return F.conv2d(h, m.weight - m.weight.mean((1, 2, 3), keepdim=True), m.bias, padding=1)
 
 
-@applies(IMAGE, kernel=lambda s: parameter(2, s.channels, 2, 2), style=lambda s: nn.Linear(s.channels, s.channels))
 def convolution_modulated(m: Any, h: Tensor) -> Tensor:
     """Examples as groups of one convolution, with a kernel each, as StyleGAN 2 has it."""
     B, C, H, W = h.shape
@@ -437,124 +372,72 @@ def convolution_modulated(m: Any, h: Tensor) -> Tensor:
     return F.conv2d(h.reshape(1, B * C, H, W), kernels, padding=1, groups=B).view(B, 2, H + 1, W + 1)
 
 
-@applies(IMAGE, layer=lambda s: nn.Conv2d(s.channels, s.size(), 2, padding=1))
-def convolution_of_one_image(m: Any, h: Tensor) -> Tensor:
-    """Each image on its own, without a dimension of examples."""
-    return torch.stack([m.layer(image) for image in h])
-
-
-@applies(IMAGE, layer=lambda s: nn.Conv2d(1, 1, 3, padding=1))
-def channels_as_images(m: Any, h: Tensor) -> Tensor:
-    return m.layer(h.flatten(0, 1).unsqueeze(1)).view_as(h)
-
-
-@applies(IMAGE, layer=lambda s: nn.Conv2d(1, 1, 3, padding=1))
 def channels_as_images_inside_out(m: Any, h: Tensor) -> Tensor:
     """Images by channel first, by example second."""
     turned = h.transpose(0, 1).flatten(0, 1).unsqueeze(1)  # (C B, 1, H, W)
     return m.layer(turned).view(h.shape[1], h.shape[0], *h.shape[2:]).transpose(0, 1)
 
 
-@makes(("rows", "signal", "image"))
-def batch_norm(s: Site) -> nn.Module:
-    layer = (nn.BatchNorm2d if s.layout == "image" else nn.BatchNorm1d)(s.channels)
-    layer.running_var.uniform_(0.5, 2)
-    return layer.eval()
+def one_channel(s: Site) -> nn.Conv2d:
+    return nn.Conv2d(1, 1, 3, padding=1)
 
 
-@makes(IMAGE)
-def instance_norm(s: Site) -> nn.Module | None:
-    return nn.InstanceNorm2d(s.channels, affine=True) if s.h[0, 0].numel() > 1 else None
+def own_convolution(forward: Forward, kernel: int, *, strided: bool = False) -> Make:
+    options = lambda s: {"stride": s.size(1, 2)} if strided else {}  # noqa: E731
+    return lambda s: own_forward(nn.Conv2d, forward, s.channels, s.size(), kernel, **options(s))
 
 
-@makes(CONVOLVED)
-def average_pool(s: Site) -> nn.Module | None:
-    kind: Any = {"signal": nn.AvgPool1d, "image": nn.AvgPool2d}[s.layout]
-    return kind(2, stride=1) if min(s.h.shape[2:]) >= 2 else None
-
-
-for name, layouts, make in [
-    (
-        "convolution_dilated",
-        CONVOLVED,
-        lambda s: CONVOLUTIONS[s.layout](s.channels, s.size(), 2, padding=2, dilation=2),
+add({
+    "convolution": convolution,
+    "convolution_in_groups": convolution_in_groups,
+    "convolution_dilated": lambda s: CONVOLUTIONS[s.layout](s.channels, s.size(), 2, padding=2, dilation=2),
+    "convolution_transposed": lambda s: TRANSPOSED[s.layout](s.channels, s.size(), 2),
+    "group_norm": lambda s: nn.GroupNorm(1, s.channels),
+    "average_pool": average_pool,
+}, CONVOLVED)  # fmt: skip
+add({
+    "convolution_modulated": of(
+        convolution_modulated,
+        kernel=lambda s: parameter(2, s.channels, 2, 2),
+        style=lambda s: nn.Linear(s.channels, s.channels),
     ),
-    ("convolution_transposed", CONVOLVED, lambda s: TRANSPOSED[s.layout](s.channels, s.size(), 2)),
-    (
-        "convolution_padding_itself",
-        IMAGE,
-        lambda s: own(nn.Conv2d, padding_itself)(s.channels, s.size(), 2, stride=s.size(1, 2)),
+    # Each image on its own, without a dimension of examples.
+    "convolution_of_one_image": of(
+        lambda m, h: torch.stack([m.layer(image) for image in h]),
+        layer=lambda s: nn.Conv2d(s.channels, s.size(), 2, padding=1),
     ),
-    ("convolution_standardised", IMAGE, lambda s: own(nn.Conv2d, standardised)(s.channels, s.size(), 3)),
-    ("group_norm", CONVOLVED, lambda s: nn.GroupNorm(1, s.channels)),
-    ("max_pool", IMAGE, lambda s: nn.MaxPool2d(2) if min(s.h.shape[2:]) >= 2 else None),
-]:
-    add(name, make, layouts)
+    "channels_as_images": of(lambda m, h: m.layer(h.flatten(0, 1).unsqueeze(1)).view_as(h), layer=one_channel),
+    "channels_as_images_inside_out": of(channels_as_images_inside_out, layer=one_channel),
+    "convolution_padding_itself": own_convolution(pads_itself, 2, strided=True),
+    "convolution_standardised": own_convolution(standardised, 3),
+    "instance_norm": lambda s: nn.InstanceNorm2d(s.channels, affine=True) if s.h[0, 0].numel() > 1 else None,
+    "max_pool": lambda s: nn.MaxPool2d(2) if min(s.h.shape[2:]) >= 2 else None,
+}, IMAGE)  # fmt: skip
 
 
 # Sequences.
 
 
-def relative_positions(s: Site) -> nn.Module:
+def bias_of_positions(s: Site) -> nn.Module:
     """Relative positions through a small network, as Swin v2 has them: its rows are not examples."""
     rows = torch.linspace(-1, 1, s.h.shape[1], dtype=torch.float64).unsqueeze(1)
     held = {"first": nn.Linear(1, 3), "last": nn.Linear(3, s.width, bias=False)}
-    module = Apply(lambda m, h: h * m.last(m.first(m.rows).relu()).sigmoid(), **held)
+    module = Net(lambda m, h: h * m.last(m.first(m.rows).relu()).sigmoid(), **held)
     module.register_buffer("rows", rows)
     return module
 
 
-add("bias_of_positions", relative_positions, SEQUENCE)
+def positions(**options: Any) -> Make:
+    layer = lambda s: nn.Embedding(s.h.shape[1], s.width, **options)  # noqa: E731
+    return of(lambda m, h: h + m.layer(torch.arange(h.shape[1])), layer=layer)
 
 
-@applies(SEQUENCE, weight=lambda s: parameter(1, *s.h.shape[1:]))
-def positions_learnt(m: Any, h: Tensor) -> Tensor:
-    return h + m.weight
-
-
-def read_positions(m: Any, h: Tensor) -> Tensor:
-    return h + m.layer(torch.arange(h.shape[1]))
-
-
-for name, options, into in [
-    ("positions_embedded", {}, OPERATIONS),
-    ("positions_sparse", {"sparse": True}, OPERATIONS),
-    ("embedding_renormalised", {"max_norm": 0.5}, MIXING),  # the forward pass writes to the weight
-]:
-    held = {"layer": lambda s, options=options: nn.Embedding(s.h.shape[1], s.width, **options)}
-    read_positions.__name__ = name
-    applies(SEQUENCE, into, **held)(read_positions)
-
-
-@applies(SEQUENCE, token=lambda s: parameter(1, 1, s.width), layer=square)
-def class_token(m: Any, h: Tensor) -> Tensor:
-    """A learnt token, through a layer before it meets the examples."""
-    return torch.cat([m.layer(m.token).expand(len(h), -1, -1), h], 1)
-
-
-@applies(SEQUENCE, layer=linear)
-def step_by_step(m: Any, h: Tensor) -> Tensor:
-    return torch.stack([m.layer(h[:, t]) for t in range(h.shape[1])], 1)
-
-
-@applies(
-    SEQUENCE,
-    query=lambda s: parameter(1, 1, s.width),
-    layer=lambda s: nn.MultiheadAttention(s.width, 1, batch_first=True),
-)
 def query_learnt(m: Any, h: Tensor) -> Tensor:
     """A learnt query attends to every example's positions."""
     query = m.query.expand(len(h), -1, -1)
     return torch.cat([h, m.layer(query, h, h, need_weights=False)[0]], 1)
 
 
-@applies(SEQUENCE, layer=lambda s: nn.Linear(s.h.shape[1], s.h.shape[1]))
-def mixed_over_positions(m: Any, h: Tensor) -> Tensor:
-    """A layer along another dimension than the last."""
-    return m.layer(h.transpose(1, 2)).transpose(1, 2)
-
-
-@makes(SEQUENCE)
 def windows(s: Site) -> nn.Module | None:
     """Halves of a sequence as sequences of their own, the first halves of all examples in front."""
     T = s.h.shape[1]
@@ -563,45 +446,35 @@ def windows(s: Site) -> nn.Module | None:
         halves = h.unflatten(1, (2, T // 2)).transpose(0, 1).flatten(0, 1)  # (2 B, T / 2, F)
         return m.layer(halves).unflatten(0, (2, -1)).transpose(0, 1).flatten(1, 2)
 
-    return None if T % 2 else Apply(forward, layer=linear(s))
+    return None if T % 2 else Net(forward, layer=linear(s))
 
 
 def attend(m: Any, h: Tensor) -> Tensor:
     return m.layer(h, h, h, need_weights=False)[0]
 
 
-@makes(("sequence", "time"))
-def attention(s: Site) -> nn.Module:
-    return Apply(attend, layer=nn.MultiheadAttention(s.width, 1, batch_first=s.layout == "sequence"))
-
-
-@makes(("sequence", "time"))
 def encoder_layer(s: Site) -> nn.Module:
     order = {"batch_first": s.layout == "sequence", "norm_first": s.draw.random() < 0.5}
     return nn.TransformerEncoderLayer(s.width, 1, dim_feedforward=3, dropout=0.0, **order)
 
 
-@applies(SEQUENCE, qkv=lambda s: nn.Linear(s.width, 3 * s.width))
 def attention_by_hand(m: Any, h: Tensor) -> Tensor:
     q, k, v = m.qkv(h).chunk(3, dim=-1)
     return h + F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-@makes(("sequence", "time"))
 def recurrent(s: Site) -> nn.Module:
     kind = s.draw.choice([nn.RNN, nn.GRU, nn.LSTM])
     cell = kind(s.width, 2, batch_first=s.layout == "sequence", bidirectional=s.draw.random() < 0.3)
-    return Apply(lambda m, h: m.cell(h)[0], cell=cell)
+    return Net(lambda m, h: m.cell(h)[0], cell=cell)
 
 
-@applies(SEQUENCE, cell=lambda s: nn.GRU(s.width, 2, batch_first=True))
 def recurrent_packed(m: Any, h: Tensor) -> Tensor:
     lengths = 1 + (h[:, :-1, 0] > 0).sum(1)
     packed = pack_padded_sequence(h, lengths, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(m.cell(packed)[0], batch_first=True, total_length=h.shape[1])[0]
 
 
-@applies(SEQUENCE, layer=linear)
 def linear_on_packed(m: Any, h: Tensor) -> Tensor:
     """A layer on the positions that count, of all examples behind one another."""
     kept = h[..., 0] > 0
@@ -609,7 +482,6 @@ def linear_on_packed(m: Any, h: Tensor) -> Tensor:
     return out.masked_scatter(kept.unsqueeze(-1), m.layer(h[kept]))
 
 
-@applies(SEQUENCE, cell=lambda s: nn.GRUCell(s.width, 2))
 def recurrent_cell(m: Any, h: Tensor) -> Tensor:
     state, states = h.new_zeros(len(h), m.cell.hidden_size), []
     for t in range(h.shape[1]):
@@ -618,16 +490,46 @@ def recurrent_cell(m: Any, h: Tensor) -> Tensor:
     return torch.stack(states, 1)
 
 
+add({
+    "bias_of_positions": bias_of_positions,
+    "positions_learnt": of(lambda m, h: h + m.weight, weight=lambda s: parameter(1, *s.h.shape[1:])),
+    "positions_embedded": positions(),
+    "positions_sparse": positions(sparse=True),
+    # A learnt token, through a layer before it meets the examples.
+    "class_token": of(
+        lambda m, h: torch.cat([m.layer(m.token).expand(len(h), -1, -1), h], 1),
+        token=lambda s: parameter(1, 1, s.width),
+        layer=square,
+    ),
+    "step_by_step": of(lambda m, h: torch.stack([m.layer(h[:, t]) for t in range(h.shape[1])], 1), layer=linear),
+    "query_learnt": of(query_learnt, query=lambda s: parameter(1, 1, s.width), layer=attending),
+    # A layer along another dimension than the last.
+    "mixed_over_positions": of(
+        lambda m, h: m.layer(h.transpose(1, 2)).transpose(1, 2),
+        layer=lambda s: nn.Linear(s.h.shape[1], s.h.shape[1]),
+    ),
+    "windows": windows,
+    "attention_by_hand": of(attention_by_hand, qkv=lambda s: nn.Linear(s.width, 3 * s.width)),
+    "recurrent_packed": of(recurrent_packed, cell=lambda s: nn.GRU(s.width, 2, batch_first=True)),
+    "linear_on_packed": of(linear_on_packed, layer=linear),
+    "recurrent_cell": of(recurrent_cell, cell=lambda s: nn.GRUCell(s.width, 2)),
+}, SEQUENCE)  # fmt: skip
+add({
+    "attention": lambda s: Net(attend, layer=attending(s, s.layout == "sequence")),
+    "encoder_layer": encoder_layer,
+    "recurrent": recurrent,
+}, ("sequence", "time"))  # fmt: skip
+
+
 # From one layout to another.
 
 
 def to(layout: str, function: Callable[[Tensor], Tensor], s: Site, positions: int = 1) -> nn.Module:
     """A reshape, after which the layout is another."""
     s.layout, s.positions = layout, positions
-    return Apply(lambda _, h: function(h))
+    return plain(function)(s)
 
 
-@makes(("sequence", "time"))
 def fold(s: Site) -> nn.Module:
     first = s.layout == "sequence"
     return to("folded" if first else "interleaved", lambda h: h.flatten(0, 1), s, s.h.shape[int(first)])
@@ -645,20 +547,18 @@ def home(s: Site) -> nn.Module:
     return to(*back[s.layout], s)
 
 
-add("examples_first", home, ("time", "folded", "interleaved", "doubled"))
-
-
-@makes(("sequence", "signal", "image"))
 def flatten(s: Site) -> nn.Module | None:
     return to("rows", lambda h: h.flatten(1), s) if s.h[0].numel() <= 12 else None
 
 
-@makes(("sequence", "signal", "image"))
 def mean_pool(s: Site) -> nn.Module:
     axes = (1,) if s.layout == "sequence" else tuple(range(2, s.h.dim()))
     return to("rows", lambda h: h.mean(axes), s)
 
 
+add({"fold": fold}, ("sequence", "time"))
+add({"examples_first": home}, ("time", "folded", "interleaved", "doubled"))
+add({"flatten": flatten, "mean_pool": mean_pool}, ("sequence", "signal", "image"))
 for name, before, after, reshape in [
     ("time_first", "sequence", "time", lambda h: h.transpose(0, 1)),
     ("double", "rows", "doubled", lambda h: torch.cat([h, h.cos()])),  # the same examples once more behind them
@@ -669,112 +569,78 @@ for name, before, after, reshape in [
     ("channels_to_features", "signal", "sequence", lambda h: h.transpose(1, 2)),
     ("last_position", "sequence", "rows", lambda h: h[:, -1]),
 ]:
-    add(name, lambda s, after=after, reshape=reshape: to(after, reshape, s), (before,))
+    add({name: lambda s, after=after, reshape=reshape: to(after, reshape, s)}, (before,))
 
 
-# Functions of the tensor alone.
+# Where examples see one another.
 
 
-PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "tanh": torch.tanh,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "softmax": lambda h: h.softmax(-1),
-    "square": torch.square,
-    "detached_gate": lambda h: h * h.detach().sigmoid(),
-    "straight_through": lambda h: h + (h.round() - h).detach(),
-    "where": lambda h: torch.where(h > 0, h.sin(), 0.1 * h),
-    "sort_features": lambda h: h.sort(-1).values,
-    "spectrum": lambda h: torch.fft.rfft(h, dim=-1).abs().square(),
-    "flip_features": lambda h: h.flip(-1),
-    "leading_one": lambda h: h.unsqueeze(0).sin().squeeze(0),
-    "own_function": Cube.apply,
-    "much_larger": lambda h: 1e5 * h,
-    "much_smaller": lambda h: 1e-5 * h,
-}
-MIXED: dict[str, Callable[[Tensor], Tensor]] = {
-    "running_sum": lambda h: h.cumsum(0),
-    "previous_example": lambda h: h + 0.1 * torch.cat([torch.zeros_like(h[:1]), h[:-1]]),
-    "next_example": lambda h: h + 0.1 * torch.cat([h[1:], torch.zeros_like(h[:1])]),
-    "rolled": lambda h: h + h.roll(1, 0),
-    "rolled_in_gradient_alone": lambda h: h + h.roll(1, 0) - h.roll(1, 0).detach(),
-    "rolled_in_curvature_alone": lambda h: h + (h.roll(1, 0) - h.roll(1, 0).detach()).square(),
-    "first_example": lambda h: h + h[:1],
-    "first_example_gates": lambda h: h * h[:1].sigmoid(),
-    "last_example": lambda h: h + 0.5 * h[-1:],
-    "centred": lambda h: h - h.mean(0),
-    "centred_detached": lambda h: h - h.mean(0).detach(),
-    "softmax_over_examples": lambda h: h.softmax(0),
-    "sorted_over_examples": lambda h: h.sort(0).values,
-    "by_size_of_batch": lambda h: h * len(h),
-    "reversed_order": lambda h: h.flip(0),
-    "pairs": lambda h: h + h.view(-1, 2, *h.shape[1:]).flip(1).reshape(h.shape),
-    "mixed_times_zero": lambda h: h + 0 * h.roll(1, 0),
-    "mixed_a_little": lambda h: h + 1e-7 * h.roll(1, 0),
-    "mixed_very_little": lambda h: h + 1e-15 * h.roll(1, 0),
-    "mixed_in_large_batches": lambda h: h + h.roll(1, 0) if len(h) > 2 else h,
-    "maximum_over_examples": lambda h: h + h.amax(0).detach() * 0.1,
-    "dropout": lambda h: F.dropout(h, 0.5),
-    "branches_on_the_last": lambda h: h.sin() if float(h[-1].detach().sum()) > 0 else h.cos(),
-    "late_neighbour": lambda h: torch.cat([h[:-1], h[-1:] + h[-2:-1].detach()]) if len(h) > 2 else h,
-    "tiny_branch_of_the_mean": lambda h: h + 1e-13 * h.mean(0).detach(),
-    "order_by_size": lambda h: h[h.flatten(1).sum(1).argsort()],
-}
-for table, layouts, into in [(PLAIN, ANY, OPERATIONS), (MIXED, BATCH_FIRST, MIXING)]:
-    for name, function in table.items():
-        add(name, lambda s, function=function: Apply(lambda _, h: function(h)), layouts, into)
+def input_in_place(m: Any, h: Tensor) -> Tensor:
+    """What a layer has read is written over afterwards: autograd itself refuses this one."""
+    h = h.clone()
+    out = m.layer(h)
+    h.mul_(2)
+    return torch.cat([out, h], -1)
 
 
-# Layers at which examples see one another.
-
-
-@applies(ROWS, MIXING, calls=lambda s: 0)
 def counts_its_calls(m: Any, h: Tensor) -> Tensor:
     m.calls += 1
     return h * m.calls
 
 
-@applies(ROWS, MIXING)
-def features_across_examples(m: Any, h: Tensor) -> Tensor:
-    return h.t().reshape(h.shape)
-
-
-add("batch_norm_in_training", lambda s: nn.BatchNorm1d(s.width), ROWS, MIXING)
-for name, layouts, forward, held in [
+add({"input_in_place": of(input_in_place, layer=linear)}, ANY, MIXING)
+add({
+    "running_sum": plain(lambda h: h.cumsum(0)),
+    "previous_example": plain(lambda h: h + 0.1 * torch.cat([torch.zeros_like(h[:1]), h[:-1]])),
+    "next_example": plain(lambda h: h + 0.1 * torch.cat([h[1:], torch.zeros_like(h[:1])])),
+    "rolled": plain(lambda h: h + h.roll(1, 0)),
+    "rolled_in_gradient_alone": plain(lambda h: h + h.roll(1, 0) - h.roll(1, 0).detach()),
+    "rolled_in_curvature_alone": plain(lambda h: h + (h.roll(1, 0) - h.roll(1, 0).detach()).square()),
+    "first_example": plain(lambda h: h + h[:1]),
+    "first_example_gates": plain(lambda h: h * h[:1].sigmoid()),
+    "last_example": plain(lambda h: h + 0.5 * h[-1:]),
+    "centred": plain(lambda h: h - h.mean(0)),
+    "centred_detached": plain(lambda h: h - h.mean(0).detach()),
+    "softmax_over_examples": plain(lambda h: h.softmax(0)),
+    "sorted_over_examples": plain(lambda h: h.sort(0).values),
+    "by_size_of_batch": plain(lambda h: h * len(h)),
+    "reversed_order": plain(lambda h: h.flip(0)),
+    "pairs": plain(lambda h: h + h.view(-1, 2, *h.shape[1:]).flip(1).reshape(h.shape)),
+    "mixed_times_zero": plain(lambda h: h + 0 * h.roll(1, 0)),
+    "mixed_a_little": plain(lambda h: h + 1e-7 * h.roll(1, 0)),
+    "mixed_very_little": plain(lambda h: h + 1e-15 * h.roll(1, 0)),
+    "mixed_in_large_batches": plain(lambda h: h + h.roll(1, 0) if len(h) > 2 else h),
+    "maximum_over_examples": plain(lambda h: h + h.amax(0).detach() * 0.1),
+    "dropout": plain(lambda h: F.dropout(h, 0.5)),
+    "branches_on_the_last": plain(lambda h: h.sin() if float(h[-1].detach().sum()) > 0 else h.cos()),
+    "late_neighbour": plain(lambda h: torch.cat([h[:-1], h[-1:] + h[-2:-1].detach()]) if len(h) > 2 else h),
+    "tiny_branch_of_the_mean": plain(lambda h: h + 1e-13 * h.mean(0).detach()),
+    "order_by_size": plain(lambda h: h[h.flatten(1).sum(1).argsort()]),
     # Too small to be seen in the outputs, but not in the weight's own gradient.
-    ("tiny_branch_of_a_sum", BATCH_FIRST, lambda m, h: h + 1e-13 * m.layer(h.cumsum(0).detach()), {"layer": square}),
+    "tiny_branch_of_a_sum": of(lambda m, h: h + 1e-13 * m.layer(h.cumsum(0).detach()), layer=square),
     # The weight starts at zero and reads what is mixed.
-    ("zero_head_of_a_sum", BATCH_FIRST, lambda m, h: h + m.layer(h.cumsum(0)), {"layer": zero}),
-    (
-        "zero_head_of_a_neighbour",
-        BATCH_FIRST,
-        lambda m, h: h + m.layer(torch.cat([h[:-1], h[-2:-1].detach()]) if len(h) > 1 else h),
-        {"layer": zero},
+    "zero_head_of_a_sum": of(lambda m, h: h + m.layer(h.cumsum(0)), layer=zero),
+    "zero_head_of_a_neighbour": of(
+        lambda m, h: h + m.layer(torch.cat([h[:-1], h[-2:-1].detach()]) if len(h) > 1 else h), layer=zero
     ),
+}, BATCH_FIRST, MIXING)  # fmt: skip
+add({
+    "embedding_renormalised": positions(max_norm=0.5),  # the forward pass writes to the weight
     # The default layout, on a batch that is first.
-    ("attention_over_examples", SEQUENCE, attend, {"layer": lambda s: nn.MultiheadAttention(s.width, 1)}),
-    ("recurrent_over_examples", SEQUENCE, lambda m, h: m.cell(h)[0], {"cell": gru}),
-    (
-        "linear_over_examples",
-        ROWS,
-        lambda m, h: h + m.layer(h.T).T,
-        {"layer": lambda s: nn.Linear(s.examples, s.examples)},
+    "attention_over_examples": of(attend, layer=lambda s: attending(s, False)),
+    "recurrent_over_examples": of(lambda m, h: m.cell(h)[0], cell=lambda s: nn.GRU(s.width, 2)),
+}, SEQUENCE, MIXING)  # fmt: skip
+add({
+    "counts_its_calls": of(counts_its_calls, calls=lambda s: 0),
+    "features_across_examples": plain(lambda h: h.t().reshape(h.shape)),
+    "batch_norm_in_training": lambda s: nn.BatchNorm1d(s.width),
+    "linear_over_examples": of(lambda m, h: h + m.layer(h.T).T, layer=lambda s: nn.Linear(s.examples, s.examples)),
+    "convolution_over_examples": of(
+        lambda m, h: m.layer(h.T.unsqueeze(1)).squeeze(1).T, layer=lambda s: nn.Conv1d(1, 1, 3, padding=1)
     ),
-    (
-        "convolution_over_examples",
-        ROWS,
-        lambda m, h: m.layer(h.T.unsqueeze(1)).squeeze(1).T,
-        {"layer": lambda s: nn.Conv1d(1, 1, 3, padding=1)},
-    ),
-    (
-        "parameter_of_each_example",
-        ROWS,
-        lambda m, h: h * m.gain[: len(h)],
-        {"gain": lambda s: parameter(s.examples, s.width)},
+    "parameter_of_each_example": of(
+        lambda m, h: h * m.gain[: len(h)], gain=lambda s: parameter(s.examples, s.width)
     ),
     # A weight that only the second example meets.
-    ("examples_counted", ROWS, lambda m, h: torch.cat([h[:1], m.layer(h[1:])]), {"layer": square}),
-]:
-    forward.__name__ = name
-    applies(layouts, MIXING, **held)(forward)
+    "examples_counted": of(lambda m, h: torch.cat([h[:1], m.layer(h[1:])]), layer=square),
+}, ROWS, MIXING)  # fmt: skip

@@ -15,7 +15,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.random_layers import MIXING, OPERATIONS, Apply, Recall, Remember, Site, home
+from tests.random_layers import MIXING, OPERATIONS, Recall, Remember, Site, home, plain
 
 STARTS = ("rows", "sequence", "signal", "image", "tokens")
 ENDS = ("linear", "as it is", "one number", "zero head")
@@ -130,7 +130,7 @@ def _end(site: Site, end: str) -> None:
         _extend(site, nn.Linear(site.width, site.width))
         nn.init.zeros_(site.made[-1].weight)
     if end == "one number":
-        _extend(site, Apply(lambda _, h: h.sin().sum(1)))
+        _extend(site, plain(lambda h: h.sin().sum(1))(site))
 
 
 @st.composite

@@ -111,8 +111,8 @@ def asymmetry(Hu: Values, v: Values, Hv: Values, u: Values) -> float:
 
 def difference(found: Values, expected: Values) -> float:
     """Largest error of a block of a product, relative to its size."""
-    sizes = {name: float(value.double().norm()) for name, value in expected.items()}
-    errors = {name: float((found[name] - value).double().norm()) for name, value in expected.items()}
+    sizes = {name: float(value.detach().double().norm()) for name, value in expected.items()}
+    errors = {name: float((found[name] - value).detach().double().norm()) for name, value in expected.items()}
     least = SMALL_BLOCK * max(sizes.values())
     return max(error / max(sizes[name], least) if error > 0 else 0.0 for name, error in errors.items())
 

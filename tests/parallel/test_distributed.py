@@ -24,23 +24,23 @@ def net():
 
 """
 SHARED = [
-    "--batch-size 9",
     "--method sketch --batch-size 5",
     "--matrix hessian --batch-size 5",
     "--per batch --method exact --batch-size 6",
 ]
-MEASURE = """
-import os, sys
+PROCESS = """
+import os, sys, torch, hessdiag, torch.distributed as dist
 from hessdiag.__main__ import main
-
-for number, port_and_options in enumerate(sys.argv[1:]):
-    os.environ["MASTER_PORT"], _, options = port_and_options.partition(" ")
-    assert main(f"diagnose ./nets.py:net {options} --json both{number}.json".split()) == 0
-"""
-LIBRARY = """
-import os, torch, hessdiag, torch.distributed as dist
+from hessdiag.errors import HessdiagError
+from hessdiag.parallel.processes import launched
 from nets import net
 
+ports = sys.argv[1].split(",")
+for number, options in enumerate(sys.argv[2:]):  # on the command line
+    os.environ["MASTER_PORT"] = ports.pop()
+    assert main(f"diagnose ./nets.py:net {options} --json both{number}.json".split()) == 0
+
+os.environ["MASTER_PORT"] = ports.pop()  # of a library that has a group of its own
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model, x, t = net()[0], torch.randn(17, 6), torch.arange(17) % 5
@@ -51,42 +51,32 @@ hessdiag.diagnose(model, batches, loss="cross-entropy").to_json("alone.json")
 model[0].weight.data.add_(dist.get_rank())
 try:
     hessdiag.diagnose(model, x, distributed=True)
-except hessdiag.HessdiagError as error:
-    print(error, flush=True)
+except HessdiagError as error:
+    print(error, flush=True, file=sys.stderr)
 dist.destroy_process_group()
-"""
-
-GATHER = """
-import os
-from hessdiag.errors import HessdiagError
-from hessdiag.parallel.processes import launched
 
 def failing(rank):
     if rank == 1:
         raise ValueError("one too many")
 
+os.environ["MASTER_PORT"] = ports.pop()  # and what goes wrong
 with launched("cpu") as processes:
     rank = processes.rank
-    print(processes.gather(lambda: list(range(5))[processes.share(5)]))
+    print(processes.gather(lambda: list(range(5))[processes.share(5)]), file=sys.stderr)
     try:
         processes.gather(lambda: failing(rank))
     except (HessdiagError, ValueError) as error:
-        print(f"{type(error).__name__}: {error}", flush=True)
+        print(f"{type(error).__name__}: {error}", flush=True, file=sys.stderr)
     if rank == 1:
+        sys.stdout.flush()
         os._exit(9)
     try:
         processes.gather(lambda: rank)
     except HessdiagError as error:
-        print(error, flush=True)
+        print(error, flush=True, file=sys.stderr)
+    sys.stdout.flush()
     os._exit(0)
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "nets.py").write_text(FACTORY)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def free_port() -> str:
@@ -96,17 +86,10 @@ def free_port() -> str:
 
 def run_two(*arguments: str) -> list[tuple[int, str, str]]:
     """Status and outputs of two processes of one run, which no launcher watches."""
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
-    pipe = subprocess.PIPE
+    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    pipe, command = subprocess.PIPE, [sys.executable, *arguments]
     started = [
-        subprocess.Popen(
-            [sys.executable, *arguments],
-            env=shared | {"OMP_NUM_THREADS": "1", "RANK": rank},
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-        )
-        for rank in "01"
+        subprocess.Popen(command, env=shared | {"RANK": rank}, stdout=pipe, stderr=pipe, text=True) for rank in "01"
     ]
     told = [process.communicate(timeout=120) for process in started]
     return [(process.returncode, *each) for process, each in zip(started, told, strict=True)]
@@ -120,11 +103,15 @@ def assert_alike(found: Report, expected: Report) -> None:
         assert abs(a.avg_sq_singular_value - b.avg_sq_singular_value) <= apart
 
 
-def test_two_processes_find_what_one_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_processes_find_what_one_does_and_errors_reach_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Several measurements by the same two processes: to start two takes longer than any of these."""
-    (folder / "measure.py").write_text(MEASURE)
-    both = run_two("measure.py", *(f"{free_port()} {options}" for options in SHARED))
-    assert [status for status, _, _ in both] == [0, 0], both
+    (tmp_path / "nets.py").write_text(FACTORY)
+    (tmp_path / "process.py").write_text(PROCESS)
+    monkeypatch.chdir(tmp_path)
+    both = run_two("process.py", ",".join(free_port() for _ in range(len(SHARED) + 2)), *SHARED)
+    assert [status for status, _, _ in both] == [0, 9], both
     printed = ""
     for number, options in enumerate(SHARED):
         assert main(f"diagnose ./nets.py:net {options} --json one.json".split()) == 0
@@ -132,26 +119,15 @@ def test_two_processes_find_what_one_does(folder: Path, capsys: pytest.CaptureFi
         printed += capsys.readouterr().out
     assert both[0][1].count("\n") == printed.count("\n")  # once, by the first
     assert both[1][1] == ""
-
-
-def test_batches_are_shared_and_different_weights_refused(folder: Path) -> None:
-    (folder / "library.py").write_text(LIBRARY)
-    for status, out, err in run_two("library.py"):
-        assert status == 0, err
-        assert out.startswith("the processes hold different weights: give every one the same")
     ranks = [Report.from_json(f"rank{rank}.json") for rank in range(2)]
     assert ranks[0] == ranks[1]
     assert_alike(ranks[0], Report.from_json("alone.json"))
-
-
-def test_errors_reach_all_processes_and_a_dead_one_ends_the_run_with_a_message(folder: Path) -> None:
-    (folder / "share.py").write_text(GATHER)
-    (first, told, _), (second, other, _) = run_two("share.py")
-    assert (first, second) == (0, 9)
-    shared, failed, gone = told.splitlines()
-    assert (shared, failed) == ("[[0, 1, 2], [3, 4]]", "HessdiagError: process 1 failed: one too many")
-    assert gone.startswith("another process of this run is gone (")
-    assert other.splitlines() == [shared, "ValueError: one too many"]
+    first, second = (told.splitlines() for _, _, told in both)
+    assert first[-4] == second[-3]
+    assert first[-4].startswith("the processes hold different weights: give every one the same")
+    assert first[-3:-1] == ["[[0, 1, 2], [3, 4]]", "HessdiagError: process 1 failed: one too many"]
+    assert first[-1].startswith("another process of this run is gone (")
+    assert second[-2:] == ["[[0, 1, 2], [3, 4]]", "ValueError: one too many"]
 
 
 def test_alone_without_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,11 +140,11 @@ def test_alone_without_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         default_group()
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 8])
-def test_every_example_has_one_process(count: int) -> None:
-    shares = [range(count)[Processes(rank, 3).share(count)] for rank in range(3)]
-    assert [number for share in shares for number in share] == list(range(count))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+def test_every_example_has_one_process() -> None:
+    for count in (0, 1, 7, 8):
+        shares = [range(count)[Processes(rank, 3).share(count)] for rank in range(3)]
+        assert [number for share in shares for number in share] == list(range(count))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 def test_a_launcher_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
