@@ -9,6 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from textwrap import fill
@@ -149,7 +150,7 @@ def json_type(hint: str) -> str:
 
 def keys_of(record: type[Record]) -> list[str]:
     """What `Record.to_dict` writes, but the schema."""
-    return [*record.derived, *record.file_keys()]
+    return [*record.derived, *(f.name for f in fields(record))]
 
 
 def property_type(record: type[Record], name: str) -> str:

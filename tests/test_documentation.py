@@ -29,7 +29,7 @@ import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.cli import app
 from hessdiag.results.report import BlockReport
-from hessdiag.results.setups import Setups, study_from_json
+from hessdiag.results.setups import Setups, Study
 from tests.pages import (
     ELLIPSES,
     INLINE_CODE,
@@ -268,7 +268,7 @@ def codes(text: str) -> list[str]:
 
 
 def test_numbers_of_the_readme_are_those_of_the_figure() -> None:
-    panels = {(p.init, p.matrix): p for p in study_from_json(ROOT / "figures" / "heatmaps.json")}
+    panels = {(p.init, p.matrix): p for p in Study.from_json(ROOT / "figures" / "heatmaps.json").panels}
     fan_out, geometric = (panels[init, "ggn"] for init in ("fan-out", "geometric"))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"{fan_out.spread:.0f} times" in " ".join(readme.split())

@@ -87,13 +87,13 @@ def _measure(name: str, **options: Any) -> tuple[Setups, ...]:
 def _save(name: str, panels: tuple[Setups, ...], out: Path) -> list[Path]:
     """Write the numbers as JSON and draw them; return the files."""
     from hessdiag import plots
-    from hessdiag.results.setups import study_to_json
+    from hessdiag.results.setups import Study
 
     source = out / f"{name}.json"
     if name == "ratios":
         panels[0].to_json(source)
         return [source, *plots.save(plots.draw_ratios(panels[0]), out / name)]
-    study_to_json(panels, source)
+    Study(panels).to_json(source)
     relative = plots.save(plots.draw_heatmaps(panels, relative=True), out / f"{name}-relative")
     return [source, *plots.save(plots.draw_heatmaps(panels), out / name), *relative]
 

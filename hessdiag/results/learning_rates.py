@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hessdiag.results.numbers import Z95, short, short_error, with_error
+from hessdiag.results.numbers import Z95, short
 from hessdiag.results.records import Record
 from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 
@@ -82,7 +82,7 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
         """Return the rates (`"brief"`), and the table with how far they may be off."""
         warnings = self._warnings()
         if detail == "brief":
-            lines = [f"{NAMES[name]}: {with_error(rate.value, Z95 * rate.stderr)}" for name, rate in self.items()]
+            lines = [f"{NAMES[name]}: {short(rate.value)} ± {short(Z95 * rate.stderr)}" for name, rate in self.items()]
             return plain_text([*lines, *warnings])
         steps = max((len(rate.steps) for rate in self.values()), default=0)
         examples = f"batches of {self.batch_size} examples, measured on fresh ones"
@@ -104,7 +104,7 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
         rate = self[optimizer]
         falling = [each for each in rate.steps if each > 0]
         along = f"{short(min(falling))}–{short(max(falling))}" if falling else "–"
-        return [NAMES[optimizer], short(rate.value), short_error(Z95 * rate.stderr, rate.value), along]
+        return [NAMES[optimizer], short(rate.value), short(Z95 * rate.stderr), along]
 
     def _warnings(self) -> list[str]:
         lines = []

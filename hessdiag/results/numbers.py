@@ -26,10 +26,11 @@ def short(value: float) -> str:
         return "–"
     if value == 0 or math.isinf(value):
         return "0" if value == 0 else str(value)
-    mantissa, power = _parts(value)
+    mantissa, _, exponent = f"{value:.{DIGITS - 1}e}".partition("e")
+    power = int(exponent)
     if power in PLAIN:
-        return f"{mantissa * 10.0**power:.{_decimals(power)}f}"
-    return f"{mantissa:.{DIGITS - 1}f}e{power}"
+        return f"{float(mantissa) * 10.0**power:.{max(DIGITS - 1 - power, 0)}f}"
+    return f"{mantissa}e{power}"
 
 
 def trimmed(value: float) -> str:
@@ -42,32 +43,6 @@ def trimmed(value: float) -> str:
     return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + power
 
 
-def short_error(error: float, value: float) -> str:
-    """An error to the last digit that `short` shows of its value; of an error that is smaller, its first digit.
-
-    >>> short_error(0.0749, 1.8513), short_error(631.0, 1063.0), short_error(1e-4, 7.2), short_error(63.2, 1.0)
-    ('0.07', '630', '1e-4', '63.2')
-    """
-    if not math.isfinite(error) or not math.isfinite(value) or error == 0 or value == 0:
-        return short(error)
-    power = _parts(error)[1]
-    digits = min(DIGITS, power - _parts(value)[1] + DIGITS)  # of the error, down to the value's last place
-    power = _parts(error, digits := max(digits, 1))[1]
-    mantissa = float(f"{error:.{digits - 1}e}") / 10.0**power
-    if power in PLAIN:
-        return f"{mantissa * 10.0**power:.{max(digits - 1 - power, 0)}f}"
-    return f"{mantissa:.{digits - 1}f}e{power}"
-
-
-def with_error(value: float, error: float) -> str:
-    """A value and its standard error, the error rounded to match; the value alone where no error is known.
-
-    >>> with_error(1.8513, 0.0749), with_error(3.21e-4, 2.1e-5), with_error(2.0, math.nan)
-    ('1.85 ± 0.07', '3.21e-4 ± 2.1e-5', '2.00')
-    """
-    return f"{short(value)} ± {short_error(error, value)}" if math.isfinite(error) else short(value)
-
-
 def percent(share: float) -> str:
     """A relative error in percent, to a tenth: as fine as three digits of a value are.
 
@@ -77,16 +52,6 @@ def percent(share: float) -> str:
     if 0 < 100 * share < 0.05:
         return "<0.1"
     return f"{100 * share:.1f}" if 0 < 100 * share < 99.95 else short(100 * share)
-
-
-def _parts(value: float, digits: int = DIGITS) -> tuple[float, int]:
-    """Mantissa and power of ten of a rounded number."""
-    mantissa, power = f"{value:.{digits - 1}e}".split("e")
-    return float(mantissa), int(power)
-
-
-def _decimals(power: int) -> int:
-    return max(DIGITS - 1 - power, 0)
 
 
 def spread(values: Sequence[float]) -> float:

@@ -6,13 +6,11 @@ torch.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from hessdiag.errors import HessdiagError
 from hessdiag.results.blocks import BlockReport, Ended, Heatmap
@@ -150,14 +148,13 @@ class Report(Printed, Record):
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """The blocks as CSV text, with full precision; also written to `path` when one is given."""
-        rows = [{k: _csv_cell(v) for k, v in asdict(block).items()} for block in self.blocks]
-        stream = io.StringIO()
-        writer = csv.DictWriter(stream, [f.name for f in fields(BlockReport)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        frame = self.to_dataframe()
+        for key in ("shape", "kernel"):
+            frame[key] = ["x".join(map(str, sizes)) for sizes in frame[key]]
+        text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
         if path is not None:
-            write_text(path, stream.getvalue())
-        return stream.getvalue()
+            write_text(path, text)
+        return text
 
     def text(self, detail: Detail = "table") -> str:
         """Return the verdict with the gravest findings and the balance (`"brief"`), and the table of all blocks."""
@@ -243,7 +240,3 @@ def scale_invariant(report: Report) -> tuple[str, ...]:
         return ()
     radial = {p.name: p.radial for p in report.signals.parameters}
     return tuple(b.name for b in report.weights if radial.get(b.name, math.inf) < BLIND)
-
-
-def _csv_cell(value: Any) -> Any:
-    return "x".join(map(str, value)) if isinstance(value, tuple) else value

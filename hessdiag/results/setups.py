@@ -6,7 +6,6 @@ per-set-up numbers of every block as (S, L) arrays, and the average block map.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -128,13 +127,3 @@ class Study(Record):
     schema: ClassVar[str] = "hessdiag.study/1"
 
     panels: tuple[Setups, ...]
-
-
-def study_to_json(panels: Iterable[Setups], path: str | os.PathLike[str] | None = None) -> str:
-    """Several `Setups` in one JSON text."""
-    return Study(tuple(panels)).to_json(path)
-
-
-def study_from_json(source: str | os.PathLike[str]) -> tuple[Setups, ...]:
-    """Read back what `study_to_json` wrote."""
-    return Study.from_json(source).panels

@@ -17,7 +17,7 @@ from hessdiag import to_html
 from hessdiag.cli import figures
 from hessdiag.diagnosis import random_setups
 from hessdiag.results.report import Report
-from hessdiag.results.setups import Setups, study_from_json
+from hessdiag.results.setups import Setups, Study
 
 COMMANDS = ("describe", "diagnose", "explain", "compare", "lr", "predict", "prescribe", "check-init", "reproduce")
 
@@ -200,7 +200,7 @@ def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["heatmaps.json", *kinds])
     assert_figures(tmp_path, "heatmaps", "heatmaps-relative")
     assert [line.removeprefix("wrote ") for line in err.splitlines()] == ["heatmaps.json", *kinds]
-    panels = study_from_json(tmp_path / "heatmaps.json")
+    panels = Study.from_json(tmp_path / "heatmaps.json").panels
     inits = ["fan-in", "fan-out", "arithmetic", "geometric"]
     assert [(panel.matrix, panel.init) for panel in panels] == [(m, i) for m in ("hessian", "ggn") for i in inits]
     assert all(len(panel) == 1 and panel.seed == 0 for panel in panels)

@@ -10,7 +10,7 @@ import pytest
 
 import hessdiag
 from hessdiag.results.report import Heatmap, Report
-from hessdiag.results.setups import COLUMNS, Setups, study_from_json, study_to_json
+from hessdiag.results.setups import COLUMNS, Setups, Study
 from tests.reports import build_block, build_report
 
 SETTINGS = {
@@ -48,17 +48,11 @@ def reports() -> list[Report]:
     return random_reports(7)
 
 
-def test_columns_hold_the_weights_of_every_set_up(reports: list[Report]) -> None:
-    columns = Setups.collect(iter(reports)).columns
+def test_columns_map_and_settings_are_those_of_the_reports(reports: list[Report]) -> None:
+    setups = Setups.collect(iter(reports))
     for key in COLUMNS:
         expected = [[getattr(report.blocks[place], key) for place in (0, 2)] for report in reports]
-        np.testing.assert_array_equal(columns[key], expected)
-    with pytest.raises(hessdiag.HessdiagError, match="no set-ups were measured"):
-        Setups.collect([])
-
-
-def test_the_map_is_the_mean_with_its_standard_errors(reports: list[Report]) -> None:
-    setups = Setups.collect(reports)
+        np.testing.assert_array_equal(setups.columns[key], expected)
     maps = np.array([report.heatmap.frobenius_sq for report in reports])
     noise = np.array([report.heatmap.stderr for report in reports])
     np.testing.assert_allclose(setups.frobenius_sq, maps.mean(0))
@@ -66,24 +60,14 @@ def test_the_map_is_the_mean_with_its_standard_errors(reports: list[Report]) -> 
     for i, j in np.ndindex(2, 2):
         by_hand = math.sqrt(sum(noise[s, i, j] ** 2 for s in range(7))) / 7
         assert setups.estimator_stderr[i, j] == pytest.approx(by_hand, rel=1e-12)
-
-
-def test_the_normalized_mean_and_its_spread(reports: list[Report]) -> None:
-    setups = Setups.collect(reports)
     mean = np.mean([report.heatmap.normalized() for report in reports], axis=0)
     np.testing.assert_allclose(setups.normalized(), mean)
     low, high = sorted(np.diagonal(mean))
     assert setups.spread == pytest.approx(high / low)
-
-
-def test_settings_and_first_seed_are_kept(reports: list[Report]) -> None:
-    setups = Setups.collect(reports)
-    assert len(setups) == 7
-    assert setups.seed == 5
-    assert setups.names == ("a.weight", "b.weight")
-    assert setups.numel == (4, 9)
-    for key in SETTINGS:
-        assert getattr(setups, key) == getattr(reports[0], key)
+    assert (len(setups), setups.seed, setups.names, setups.numel) == (7, 5, ("a.weight", "b.weight"), (4, 9))
+    assert all(getattr(setups, key) == getattr(reports[0], key) for key in SETTINGS)
+    with pytest.raises(hessdiag.HessdiagError, match="no set-ups were measured"):
+        Setups.collect([])
 
 
 def test_a_single_set_up_has_no_standard_error() -> None:
@@ -106,71 +90,35 @@ def test_set_ups_of_other_blocks_are_refused(change: dict, reports: list[Report]
         Setups.collect([*reports, other])
 
 
-def same(a: Setups, b: Setups) -> bool:
-    arrays = ("frobenius_sq", "frobenius_sq_stderr", "estimator_stderr")
-    plain = ("names", "numel", "seed", *SETTINGS)
-    return (
-        all(np.array_equal(getattr(a, key), getattr(b, key), equal_nan=True) for key in arrays)
-        and all(np.array_equal(a.columns[key], b.columns[key], equal_nan=True) for key in COLUMNS)
-        and all(getattr(a, key) == getattr(b, key) for key in plain)
-    )
-
-
-def test_json_gives_set_ups_back_exactly(reports: list[Report], tmp_path: Path) -> None:
+def test_json_gives_set_ups_and_studies_back_exactly(reports: list[Report], tmp_path: Path) -> None:
     block = replace(reports[3].blocks[0], ratio=math.nan, nu=math.inf, gamma=5e-324)
     reports[3] = replace(reports[3], blocks=(block, *reports[3].blocks[1:]))
     setups = Setups.collect(reports)
     text = setups.to_json(tmp_path / "setups.json")
     for source in (text, tmp_path / "setups.json"):
         again = Setups.from_json(source)
-        assert same(again, setups)
+        for key in COLUMNS:
+            np.testing.assert_array_equal(again.columns[key], setups.columns[key])
+        np.testing.assert_array_equal(again.frobenius_sq, setups.frobenius_sq)
+        assert again == setups
         assert again.to_json() == text
     record = json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
     assert record["schema"] == "hessdiag.setups/1"
     assert set(record["columns"]) == set(COLUMNS)
+    study = Study((setups, replace(setups, init="geometric")))
+    study.to_json(tmp_path / "study.json")
+    assert Study.from_json(tmp_path / "study.json") == study
+    assert Study.from_json(Study(()).to_json()).panels == ()
 
 
-def test_measured_set_ups_survive_json() -> None:
-    source = hessdiag.models.resolve_model("mlp:4-3-2")
-    setups = hessdiag.measure_setups(source, setups=2, batch_size=3)
-    assert same(Setups.from_json(setups.to_json()), setups)
-
-
-def test_a_study_gives_its_panels_back(reports: list[Report], tmp_path: Path) -> None:
-    panels = [Setups.collect(reports), Setups.collect([replace(r, init="geometric") for r in reports])]
-    text = study_to_json(panels, tmp_path / "study.json")
-    for source in (text, tmp_path / "study.json"):
-        again = study_from_json(source)
-        assert len(again) == 2
-        assert all(same(a, b) for a, b in zip(again, panels, strict=True))
-    assert study_from_json(study_to_json([])) == ()
-
-
-@pytest.mark.parametrize("read", [Setups.from_json, study_from_json, Report.from_json])
-def test_one_kind_of_file_is_not_taken_for_another(read, reports: list[Report]) -> None:
+@pytest.mark.parametrize("kind", [Setups, Study, Report])
+def test_one_kind_of_file_is_not_taken_for_another_and_damaged_ones_are_refused(kind, reports: list[Report]) -> None:
     setups = Setups.collect(reports)
-    texts = {
-        Setups.from_json: setups.to_json(),
-        study_from_json: study_to_json([setups]),
-        Report.from_json: reports[0].to_json(),
-    }
-    del texts[read]
-    for text in texts.values():
-        with pytest.raises(hessdiag.HessdiagError, match="has schema"):
-            read(text)
-
-
-@pytest.mark.parametrize(
-    ("read", "text"),
-    [
-        (Setups.from_json, '{"schema": "hessdiag.setups/1"}'),
-        (Setups.from_json, '{"schema": "hessdiag.setups/1", "names": 3}'),
-        (study_from_json, '{"schema": "hessdiag.study/1"}'),
-        (study_from_json, '{"schema": "hessdiag.study/1", "panels": [3]}'),
-        (study_from_json, '{"schema": "hessdiag.study/1", "panels": [{"names": 3}]}'),
-    ],
-)
-def test_damaged_files_are_refused(read, text: str) -> None:
-    with pytest.raises(hessdiag.HessdiagError, match="damaged") as caught:
-        read(text)
-    assert str(caught.value).count("damaged") == 1
+    for other in (setups, Study((setups,)), reports[0]):
+        if not isinstance(other, kind):
+            with pytest.raises(hessdiag.HessdiagError, match="has schema"):
+                kind.from_json(other.to_json())
+    for rest in ("", ', "names": 3', ', "panels": [3]', ', "panels": [{"names": 3}]'):
+        with pytest.raises(hessdiag.HessdiagError, match="damaged") as caught:
+            kind.from_json(f'{{"schema": "{kind.schema}"{rest}}}')
+        assert str(caught.value).count("damaged") == 1
