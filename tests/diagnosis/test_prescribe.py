@@ -18,7 +18,7 @@ import hessdiag
 from hessdiag import init
 from hessdiag.diagnosis.prescribe import Prescription
 from hessdiag.errors import HessdiagError
-from tests.networks import Tied, build
+from tests.networks import build
 from tests.unchanged import unchanged
 
 SIGMA_SQ = "avg_sq_singular_value"
@@ -100,9 +100,8 @@ def test_a_residual_pair_gets_what_the_closed_form_says() -> None:
     assert "sampled" not in repr(found)
 
 
-@pytest.mark.parametrize("name", ["preact resnet-50", "weighted residual"])
-def test_unnormalised_residual_networks_are_balanced_and_compute_the_same(name: str) -> None:
-    make, size = NETWORKS[name]
+def test_unnormalised_residual_networks_are_balanced_and_compute_the_same() -> None:
+    make, size = NETWORKS["weighted residual"]
     torch.manual_seed(0)
     model, x = init.apply(make(), "fan-in"), torch.randn(2, *size)
     found = hessdiag.prescribe(model, x)
@@ -115,20 +114,7 @@ def test_unnormalised_residual_networks_are_balanced_and_compute_the_same(name: 
     assert spread_of(model, x) < 1.01
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "conv groups",
-        "groupnorm",
-        "called twice",
-        "two paths",
-        "frozen",
-        "lstm",
-        "attention",
-        "conv transpose",
-        "pooled",
-    ],
-)
+@pytest.mark.parametrize("name", ["conv groups", "called twice", "two paths", "frozen", "lstm", "attention"])
 def test_networks_of_all_kinds_compute_the_same_and_come_back_unchanged(name: str) -> None:
     model, x = build(name)
     x = x[:3]
@@ -171,9 +157,10 @@ def test_a_language_model_with_tied_embeddings_computes_the_same() -> None:
         (-1, lambda groups: torch.optim.Adam(groups, lr=0.01, eps=1e-30)),  # an eps beside the gradients sees the scale
     ],
 )
-def test_scales_train_like_learning_rates_multiplied_by_a_power(power: int, make: Callable[..., Any]) -> None:
+def test_scales_train_like_learning_rates_multiplied_by_a_power(
+    power: int, make: Callable[..., Any], found: Prescription
+) -> None:
     model, x, y = mlp()
-    found = hessdiag.prescribe(model, x, y, loss="cross-entropy")
     scaled = found.apply(copy.deepcopy(model))
     plain, lr = make(scaled.parameters()), make(model.parameters()).defaults["lr"]
     factors = {block.name: block.weight_factor**power for block in found.blocks}
@@ -188,9 +175,14 @@ def test_scales_train_like_learning_rates_multiplied_by_a_power(power: int, make
     assert (start(x) - model(x)).abs().max().item() > 0.05  # it did train
 
 
-def test_code_does_what_apply_does_and_the_spread_falls() -> None:
+@pytest.fixture(scope="module")
+def found() -> Prescription:
     model, x, y = mlp()
-    found = hessdiag.prescribe(model, x, y, loss="cross-entropy")
+    return hessdiag.prescribe(model, x, y, loss="cross-entropy")
+
+
+def test_code_does_what_apply_does_and_the_spread_falls(found: Prescription) -> None:
+    model, x, y = mlp()
     other = found.apply(copy.deepcopy(model))
     assert spread_of(model, x, y, loss="cross-entropy") > 50
     exec(found.code, {"model": model})
@@ -199,9 +191,9 @@ def test_code_does_what_apply_does_and_the_spread_falls() -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=0)
 
 
-def test_a_prescription_fits_the_same_network_drawn_anew_and_no_other() -> None:
-    model, x, y = mlp()
-    found = hessdiag.prescribe(model, x, y, loss="cross-entropy")
+def test_a_prescription_travels_as_json_and_fits_the_same_network_and_no_other(found: Prescription) -> None:
+    assert Prescription.from_json(found.to_json()) == found
+    assert json.loads(found.to_json())["code"] == found.code
     other = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 7))
     weights = [p.clone() for p in other.parameters()]
     with pytest.raises(HessdiagError, match=r"'2\.weight' of shape \(5, 12\): pass the measured model"):
@@ -247,25 +239,15 @@ def test_what_no_multiplier_can_undo_is_left_out_and_sets_the_level() -> None:
     assert found.spread[SIGMA_SQ] < 1.01
 
 
-def test_shared_weights_are_scaled_in_all_places() -> None:
-    torch.manual_seed(0)
-    model, x = Tied(), torch.randn(5, 4)
-    found = hessdiag.prescribe(model, x)
-    assert "first.weight" in {block.name for block in found.blocks}
-    with torch.no_grad():
-        before = model(x)
-        torch.testing.assert_close(found.apply(model)(x), before)
-    assert spread_of(model, x) < 1.01
-
-
-def test_several_batches_are_measured_as_one_network() -> None:
+def test_several_batches_are_measured_as_one_network_with_options_of_diagnose(found: Prescription) -> None:
     model, x, y = mlp()
     batches = ((x[i : i + 8], y[i : i + 8]) for i in (0, 8))
-    whole = hessdiag.prescribe(model, x, y, loss="cross-entropy")
     parts = hessdiag.prescribe(model, batches, loss="cross-entropy")
     assert parts.batch_size == 16
-    for a, b in zip(whole.blocks, parts.blocks, strict=True):
+    for a, b in zip(found.blocks, parts.blocks, strict=True):
         assert a.weight_factor == pytest.approx(b.weight_factor, rel=1e-9)
+    with pytest.raises(HessdiagError, match="unknown option 'resume'"):
+        hessdiag.prescribe(model, x, y, resume="x")
 
 
 def test_sampled_curvatures_are_balanced_within_their_noise() -> None:
@@ -279,17 +261,3 @@ def test_sampled_curvatures_are_balanced_within_their_noise() -> None:
     assert 0 < found.sampling_error < 0.05
     assert "σ² is sampled" in repr(found)
     assert spread_of(found.apply(model), x, method="exact") < 1.3
-
-
-def test_a_prescription_travels_as_json() -> None:
-    model, x, y = mlp()
-    found = hessdiag.prescribe(model, x, y, loss="cross-entropy")
-    again = Prescription.from_json(found.to_json())
-    assert again == found
-    assert json.loads(found.to_json())["code"] == found.code
-
-
-def test_options_are_those_of_diagnose() -> None:
-    model, x, y = mlp()
-    with pytest.raises(HessdiagError, match="unknown option 'resume'"):
-        hessdiag.prescribe(model, x, y, resume="x")

@@ -19,41 +19,9 @@ from tests.reports import build_block, build_report
 
 AWKWARD = [math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, -0.0, 0.1 + 0.2, math.pi]
 
-BLOCK_KEYS = {
-    "name",
-    "shape",
-    "numel",
-    "fan_in",
-    "fan_out",
-    "kernel",
-    "gamma",
-    "gamma_intrinsic",
-    "gamma_curvature",
-    "nu",
-    "avg_sq_singular_value",
-    "stderr",
-    "ratio",
-    "relative_ratio",
-    "activation_scaling",
-}
-KEYS = {
-    "schema",
-    "blocks",
-    "heatmap",
-    "skipped",
-    "spread",
-    "model",
-    "loss",
-    "matrix",
-    "per",
-    "method",
-    "init",
-    "seed",
-    "batch_size",
-    "device",
-    "dtype",
-    "versions",
-}
+BLOCK = "name shape numel fan_in fan_out kernel gamma gamma_intrinsic gamma_curvature nu avg_sq_singular_value stderr"
+BLOCK += " ratio relative_ratio activation_scaling"
+KEYS = "schema blocks heatmap skipped spread model loss matrix per method init seed batch_size device dtype versions"
 
 
 def strict(text: str):
@@ -116,9 +84,9 @@ def test_blocks_and_maps_that_differ_in_one_field_are_unequal() -> None:
 def test_json_has_the_keys_of_the_contract() -> None:
     model, x = build("conv groups")
     record = strict(hessdiag.diagnose(model, x).to_json())
-    assert set(record) >= KEYS
+    assert set(record) >= set(KEYS.split())
     assert record["schema"] == "hessdiag.report/2"
-    assert all(set(block) >= BLOCK_KEYS for block in record["blocks"])
+    assert all(set(block) >= set(BLOCK.split()) for block in record["blocks"])
     assert set(record["heatmap"]) >= {"names", "frobenius_sq", "stderr"}
     assert set(record["spread"]) == {"gamma", "nu", "avg_sq_singular_value"}
     assert record["blocks"][0]["shape"] == [6, 2, 3, 3]
