@@ -3,6 +3,7 @@
 Names are imported when they are first used, so that `hessdiag --help` answers without torch.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -101,19 +102,7 @@ def __getattr__(name: str) -> Any:
         return version("hessdiag")
     if name in __all__:
         return import_module(f"hessdiag.{_MODULES.get(name, name)}")
-    raise AttributeError(f"module 'hessdiag' has no attribute {name!r}{_elsewhere(name)}")
-
-
-def _elsewhere(name: str) -> str:
-    """Where else in the package a public name is, or which one resembles it; empty for a private name."""
-    if name.startswith("_"):  # asked for by tools
-        return ""
-    from hessdiag.arguments import did_you_mean
-
-    if name.startswith("draw_"):
-        return f": did you mean hessdiag.plots.{name}?"
-    hint = did_you_mean(name, __all__)
-    return f": {hint}" if hint else ""
+    raise AttributeError(f"module 'hessdiag' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

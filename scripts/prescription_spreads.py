@@ -17,8 +17,9 @@ import torch
 from torch import nn
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "scripts" / "paper")]
 
+from standard_resnet import STANDARD  # noqa: E402
 from zoo_networks import NETWORKS  # noqa: E402
 
 import hessdiag  # noqa: E402
@@ -43,8 +44,8 @@ def draw(name: str, seed: int) -> tuple[nn.Module, torch.Tensor]:
     if name in NETWORKS:
         make, size = NETWORKS[name]
         return init.apply(make(), "fan-in"), torch.randn(EXAMPLES, *size)
-    network = resolve_model(name).build()
-    return network.module, torch.randn(EXAMPLES, *network.input_size)
+    network = STANDARD[name]() if name in STANDARD else resolve_model(name).build().module
+    return network, torch.randn(EXAMPLES, *network.input_size)
 
 
 def main() -> None:

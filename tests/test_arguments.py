@@ -1,6 +1,5 @@
 """Public functions called with the wrong thing: one sentence of one exception, and what to write instead."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -113,12 +112,10 @@ def test_names_functions_and_types_stand_for_what_they_mean() -> None:
     assert [scheme.init for scheme in check(against="fan-in")().schemes] == ["fan-in"]
 
 
-def test_names_that_are_elsewhere_are_pointed_to() -> None:
-    with pytest.raises(AttributeError, match=re.escape("did you mean hessdiag.plots.draw_heatmaps?")):
-        hessdiag.draw_heatmaps  # noqa: B018
-    with pytest.raises(AttributeError, match=re.escape("did you mean diagnose?")):
+def test_a_name_that_is_not_there_is_given_to_python_which_suggests_another() -> None:
+    with pytest.raises(AttributeError, match="module 'hessdiag' has no attribute 'diagnos'") as caught:
         hessdiag.diagnos  # noqa: B018
-    assert not hasattr(hessdiag, "__wrapped__")
+    assert (caught.value.name, caught.value.obj) == ("diagnos", hessdiag)
 
 
 def refuse(call: Callable[[], Any], message: str) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_DIGITS = 10
 MODELS = (
-    "lenet, alexnet, resnet50, mlp:784-384-64-10, package.module:factory, ./file.py:factory, hf:CONFIG.json, timm:NAME"
+    "lenet, alexnet, mlp:784-384-64-10, package.module:factory, ./file.py:factory, hf:CONFIG.json, timm:NAME"
     " or torchvision:NAME"
 )
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS)]

@@ -23,7 +23,7 @@ from hessdiag.data.batch import pick_output
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import NamedFunction, foreign_code, import_library, load_function, missing_file
 from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet, mlp
-from hessdiag.models.residual import PreconditionedResNet, RescaleNet, ResNet, calibrate, centre
+from hessdiag.models.residual import PreconditionedResNet, RescaleNet, centre
 
 SMALL: dict[str, Any] = {"depth": 14, "classes": 10, "side": 32}
 DOWNLOADING = ("pretrained", "pretrained_cfg", "pretrained_backbone", "checkpoint_path", "weights", "weights_backbone")
@@ -277,13 +277,11 @@ def _check_module(module: Any, label: str) -> nn.Module:
 
 
 def _residual(network: Callable[..., Any], *, centred: bool = True, **options: Any) -> nn.Module:
-    """Build a network in evaluation mode, its biases centred or its statistics taken on random images."""
-    built: nn.Module = network(**options)
-    if isinstance(built, ResNet):
-        calibrate(built, torch.randn(4, *built.input_size))
-    elif centred:
-        centre(built.eval(), torch.randn(4, *cast("Any", built).input_size))
-    return built.eval()
+    """Build a network in evaluation mode, its biases centred on random images."""
+    built: Any = network(**options).eval()
+    if centred:
+        centre(built, torch.randn(4, *built.input_size))
+    return cast("nn.Module", built)
 
 
 BUILT_IN: dict[str, Callable[..., nn.Module]] = {
@@ -293,8 +291,6 @@ BUILT_IN: dict[str, Callable[..., nn.Module]] = {
     "preconditioned-resnet14": partial(_residual, PreconditionedResNet, **SMALL),
     "rescalenet50": partial(_residual, RescaleNet),
     "rescalenet14": partial(_residual, RescaleNet, **SMALL),
-    "resnet50": partial(_residual, ResNet),
-    "resnet14": partial(_residual, ResNet, **SMALL),
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import study
 from matplotlib.figure import Figure
+from standard_resnet import STANDARD
 from study import array
 from torch import nn
 
@@ -36,7 +37,8 @@ KEYS = {"gamma": "γ", "nu": "ν", "avg_sq_singular_value": "σ²"}
 
 def weights_only(name: str, arguments: dict[str, Any]) -> nn.Module:
     """Build a network in which only matrices and kernels are trained."""
-    network: nn.Module = resolve_model(name, arguments=arguments).build().module
+    own = STANDARD.get(name)
+    network: nn.Module = own() if own else resolve_model(name, arguments=arguments).build().module
     for parameter in network.parameters():
         parameter.requires_grad_(parameter.dim() > 1)
     return network

@@ -18,9 +18,10 @@ import cifar
 import study
 import torch
 import torch.nn.functional as F
+from standard_resnet import ResNet
 from torch import nn
 
-from hessdiag.models import PreconditionedResNet, RescaleNet, ResNet
+from hessdiag.models import PreconditionedResNet, RescaleNet
 from hessdiag.models.residual import centre
 
 VARIANTS: Mapping[str, Any] = {

@@ -27,13 +27,14 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from standard_resnet import ResNet
 from study import array
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
-from hessdiag.models import PreconditionedResNet, RescaleNet, ResNet
+from hessdiag.models import PreconditionedResNet, RescaleNet
 from hessdiag.models.residual import centre
 
 NETWORKS: Mapping[str, Callable[..., nn.Module]] = {

@@ -103,7 +103,7 @@ def test_what_a_factory_may_not_return(file: str, name: str, message: str) -> No
         ("lenett", {}, "did you mean lenet?"),
         ("mlp", {}, "write it as in mlp:784-384-64-10"),
         ("timm", {}, "pip install timm|timm:NAME"),
-        ("resnet", {}, "did you mean resnet50 or resnet14 or lenet. use lenet, mlp:784-384-64-10"),
+        ("rescalenet", {}, "did you mean rescalenet50 or rescalenet14.* use lenet, mlp:784-384-64-10"),
         ("nets.py", {}, "add the function that builds the network, as in nets.py:build"),
         ("mlp:4-3", {"arguments": {"norm": 3}}, "no argument 'norm': it takes bias, width"),
         ("lenet:3", {}, r"write lenet alone, and pass arguments=\{'classes': 100\} \(--arg classes=100\)"),
