@@ -18,14 +18,8 @@ CASE = {case.name: case for case in CASES}
 
 def relu_net() -> nn.Sequential:
     torch.manual_seed(0)
-    layers = [
-        nn.Linear(4, 40, bias=False),
-        nn.ReLU(),
-        nn.Linear(40, 40, bias=False),
-        nn.ReLU(),
-        nn.Linear(40, 3, bias=False),
-    ]
-    return nn.Sequential(*layers).double()  # fmt: skip
+    first, middle, last = nn.Linear(4, 40, bias=False), nn.Linear(40, 40, bias=False), nn.Linear(40, 3, bias=False)
+    return nn.Sequential(first, nn.ReLU(), middle, nn.ReLU(), last).double()
 
 
 def scaled(model: nn.Module, name: str, factor: float) -> nn.Module:
@@ -63,10 +57,6 @@ def test_the_other_way_round_is_the_inverse() -> None:
                 assert back[change.name].ratios[key].value == pytest.approx(1 / ratio.value, rel=1e-9)
 
 
-def test_the_same_model_agrees_with_itself() -> None:
-    assert hessdiag.compare(relu_net(), relu_net(), X).findings == ()
-
-
 class FreshNoise:
     """Batches that are drawn anew whenever they are read."""
 
@@ -83,6 +73,7 @@ def test_both_models_see_the_same_examples_of_a_loader() -> None:
 def test_reports_files_and_models_compare_alike(tmp_path: Path) -> None:
     model = relu_net()
     other = scaled(model, "0.weight", 3.0)
+    kept = copy.deepcopy(model.state_dict())
     reports = [hessdiag.diagnose(each, X) for each in (model, other)]
     path = tmp_path / "before.json"
     reports[0].to_json(path)
@@ -90,12 +81,6 @@ def test_reports_files_and_models_compare_alike(tmp_path: Path) -> None:
     assert hessdiag.compare(*reports).to_json() == direct
     assert hessdiag.compare(path, reports[1]).to_json() == direct
     assert hessdiag.compare(str(path), other, X).to_json() == direct
-
-
-def test_models_are_left_as_they_were() -> None:
-    model = relu_net()
-    kept = copy.deepcopy(model.state_dict())
-    hessdiag.compare(model, model, X)
     assert all(torch.equal(kept[name], value) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -117,8 +102,7 @@ def test_refusals(arguments: tuple, options: dict, message: str) -> None:
         hessdiag.compare(*arguments, **options)
 
 
-@pytest.mark.parametrize("name", ["siren-first", "selu-gain", "linear-default"])
-@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)], ids=["same seed", "other seed"])
+@pytest.mark.parametrize(("name", "seeds"), [("siren-first", (0, 0)), ("linear-default", (0, 1))])
 def test_public_bugs_are_named_first(name: str, seeds: tuple[int, int]) -> None:
     case = CASE[name]
     inputs, targets = case.batch(seed=0)

@@ -88,17 +88,9 @@ def data() -> Path:
 
 
 def test_libsvm(data: Path, monkeypatch, capsys) -> None:
-    asked = (
-        "--quick",
-        "--data",
-        "data",
-        "--datasets",
-        "iris,covtype:20x3",
-        "--schemes",
-        "fan-in,geometric",
-        "--epochs",
-        "1",
-    )
+    asked = ("--quick", "--data", "data", "--datasets", "iris,covtype:20x3", "--schemes", "fan-in,geometric")
+    asked += ("--epochs", "1")
+    monkeypatch.setattr(libsvm, "POWERS", libsvm.POWERS[::2])
     run(libsvm, monkeypatch, *asked)
     first = capsys.readouterr().out
     found = study.read("out/libsvm.json")
@@ -115,13 +107,13 @@ def test_libsvm(data: Path, monkeypatch, capsys) -> None:
     assert len(study.read("out/libsvm_robustness.json")["blocks"]) == 2
 
 
-@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("name", ["momentum", "adam"])
 def test_side_by_side_networks_train_as_alone(name: str, data: Path) -> None:
     """Against a plain loop with an optimiser of torch."""
     found, how = libsvm.load("iris", data), {"optimizer": name, "batch_size": 16, "epochs": 2}
     model = libsvm.build(found, "fan-in", 0)
     losses = libsvm.train(model, found, (-3, -6, 40), 0, how)
-    kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD, "momentum": torch.optim.SGD}
+    kinds = {"adam": torch.optim.Adam, "momentum": torch.optim.SGD}
     more = {"momentum": 0.9} if name == "momentum" else {}
     every = libsvm.inputs(found, torch.arange(40))
     batches = libsvm.minibatches(40, 0, 2, 16)
@@ -155,11 +147,11 @@ def test_ranks_of_schemes() -> None:
 
 @pytest.fixture
 def images() -> Path:
-    """CIFAR-10's binary layout, with 80 images that tell their class."""
+    """CIFAR-10's binary layout, with 20 images a file that tell their class."""
     folder, generator = Path("images"), np.random.default_rng(0)
     folder.mkdir()
     for number in range(1, 6):
-        records = generator.integers(256, size=(80, cifar.RECORD)).astype(np.uint8)
+        records = generator.integers(256, size=(20, cifar.RECORD)).astype(np.uint8)
         records[:, 0] %= 10
         records[:, 1:] //= 1 + records[:, :1]
         records.tofile(folder / f"data_batch_{number}.bin")
@@ -178,7 +170,7 @@ def test_training_curves(script, name: str, images: Path, monkeypatch, capsys) -
     few = dict.fromkeys([first, reference])
     kept = {key: script.VARIANTS[key] for key in few} if schemes == "VARIANTS" else tuple(few)
     monkeypatch.setattr(script, schemes, kept)
-    asked = ("--quick", "--data", "images", "--epochs", "1", "--seeds", "1", "--batch-size", "200")
+    asked = ("--quick", "--data", "images", "--epochs", "1", "--seeds", "1", "--batch-size", "50")
     run(script, monkeypatch, *asked)
     out = capsys.readouterr().out
     found = study.read(f"out/{name}.json")
@@ -200,7 +192,9 @@ def test_a_network_that_diverges_has_infinite_losses() -> None:
 
 
 def test_conditioning(monkeypatch, capsys) -> None:
+    weights_only = resnet.weights_only
     monkeypatch.setattr(resnet, "NETWORKS", resnet.NETWORKS[:1])
+    monkeypatch.setattr(resnet, "weights_only", lambda *_: (weights_only("mlp:6-5-14", {}), 6))
     run(resnet, monkeypatch, "--quick")
     found = study.read("out/resnet.json")["panels"]["preconditioned"]
     assert np.shape(found["columns"]["gamma"]) == (3, len(found["names"]))
@@ -220,12 +214,10 @@ def test_imagenet_needs_torchvision_or_trains(monkeypatch) -> None:
     held = torch.utils.data.TensorDataset(x, t)
     held.classes = ["a", "b"]
     monkeypatch.setattr(resnet_imagenet, "folders", lambda *_: (held, held))
-    run(resnet_imagenet, monkeypatch, "--quick", "--networks", "rescalenet,batch-norm", "--epochs", "2")
+    run(resnet_imagenet, monkeypatch, "--quick", "--networks", "rescalenet", "--epochs", "2")
     found = study.read("out/resnet-training.json")
     assert resnet_imagenet.values(found, "rescalenet", "rate").tolist() == [[0.1, 0.01]]
-    assert sorted(path.name for path in Path("out").glob("*.pt")) == [
-        f"resnet-training-{name}-seed0.pt" for name in ("batch-norm", "rescalenet")
-    ]
+    assert [path.name for path in Path("out").glob("*.pt")] == ["resnet-training-rescalenet-seed0.pt"]
     with pytest.raises(SystemExit, match="use preconditioned"):
         run(resnet_imagenet, monkeypatch, "--networks", "vgg")
 
@@ -261,6 +253,7 @@ def test_learning_rates(monkeypatch, capsys) -> None:
     x = torch.randn(1100, 6, generator=generator)
     monkeypatch.setitem(learning_rate_networks.DATA, "ours", lambda root: (x, x[:, :3].argmax(dim=1)))
     monkeypatch.setattr(learning_rates, "CASES", [case])
+    monkeypatch.setattr(learning_rates, "START", {"sgd": -3, "adam": -8})
     monkeypatch.setattr(learning_rates, "STEPS", 5)
     monkeypatch.setattr(learning_rates, "RANGE_STEPS", 20)
     run(learning_rates, monkeypatch, "--quick", "--data", "nowhere")
@@ -276,9 +269,6 @@ def test_a_sweep_goes_outwards_until_both_sides_are_worse() -> None:
     assert learning_rates.good_of(losses, 1.0) == (2, 5)
     assert min(losses) < 0 < 7 < max(losses)
     row = {"best": 1.0, "steps": {"fresh": 8.0}}
-    assert learning_rates.score([row, row | {"steps": {}}], "steps", "fresh") == {
-        "median": np.inf,
-        "near": 0,
-        "count": 2,
-    }
+    score = learning_rates.score([row, row | {"steps": {}}], "steps", "fresh")
+    assert score == {"median": np.inf, "near": 0, "count": 2}
     assert learning_rates.valley(np.array([3.0, 2.0, 1.0, 5.0])) == 0
