@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag import HessdiagError
-from tests.networks import BUILDERS, PLAIN, Multiplier, build
+from tests.networks import BUILDERS, PLAIN, Multiplier, Net, build
 from tests.oracles import ggn_blocks, mean_over_examples, quadratic, quadratic_matrix
 
 
@@ -23,17 +24,14 @@ def by_name(report: hessdiag.Report) -> dict[str, hessdiag.BlockReport]:
 def test_nu_is_the_mean_over_examples_of_plain_gradients(network: str, device: str) -> None:
     model, x = build(network, device=device)
     R = quadratic_matrix(model(x).shape[1]).to(device)
-    for per in ("example", "batch"):
-        blocks = by_name(hessdiag.diagnose(model, x, per=per))
-        for name, parameter in model.named_parameters():
-            if name not in blocks:
-                continue
-            losses = ((model(x) @ R) * model(x)).sum(1)
-            wanted = losses if per == "example" else [losses.mean()]
-            squares = []
-            for value in wanted:
-                (g,) = torch.autograd.grad(value, parameter, retain_graph=True, allow_unused=True)
-                squares.append(0.0 if g is None else float(g.square().mean()))
+    y = model(x)
+    losses = ((y @ R) * y).sum(1)
+    for per, wanted in (("example", losses), ("batch", [losses.mean()])):
+        blocks = by_name(hessdiag.diagnose(model, x, per=per, signals=False))
+        at = {name: parameter for name, parameter in model.named_parameters() if name in blocks}
+        gradients = [torch.autograd.grad(v, [*at.values()], retain_graph=True, allow_unused=True) for v in wanted]
+        for (name, parameter), of_each in zip(at.items(), zip(*gradients, strict=True), strict=True):
+            squares = [0.0 if g is None else float(g.square().mean()) for g in of_each]
             size = float(parameter.detach().square().mean())
             want = np.mean(squares) / size if size else math.nan
             assert blocks[name].nu == pytest.approx(want, rel=1e-10, nan_ok=True), name
@@ -264,25 +262,19 @@ def test_frozen_parameters_are_listed() -> None:
     assert "0.weight" in repr(report)
 
 
-class WeightReadElsewhere(nn.Module):
+def read_elsewhere(m: Any, x: Tensor) -> Tensor:
     """A layer's weight is also used outside the layer: what the hooks see is not its whole gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.last = nn.Linear(4, 4, bias=False), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.layer(x).relu()) + (x @ self.layer.weight)[:, :3]
+    return m.last(m.layer(x).relu()) + (x @ m.layer.weight)[:, :3]
 
 
-class NeverThroughTheModule(WeightReadElsewhere):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last((x @ self.layer.weight.T).relu())
+def never_through_the_module(m: Any, x: Tensor) -> Tensor:
+    return m.last((x @ m.layer.weight.T).relu())
 
 
-@pytest.mark.parametrize("network", [WeightReadElsewhere, NeverThroughTheModule])
-def test_a_weight_that_the_hooks_cannot_follow_is_differentiated_as_it_is(network: type[nn.Module]) -> None:
-    model, x = network().double(), torch.randn(5, 4, dtype=torch.float64)
+@pytest.mark.parametrize("rule", [read_elsewhere, never_through_the_module])
+def test_a_weight_that_the_hooks_cannot_follow_is_differentiated_as_it_is(rule: Callable[..., Tensor]) -> None:
+    model = Net(rule, layer=nn.Linear(4, 4, bias=False), last=nn.Linear(4, 3)).double()
+    x = torch.randn(5, 4, dtype=torch.float64)
     report = hessdiag.diagnose(model, x)
     dense = mean_over_examples(ggn_blocks, model, x, None, quadratic(3), list(report.heatmap.names))
     np.testing.assert_allclose(report.heatmap.frobenius_sq, dense, rtol=1e-10)
@@ -291,55 +283,27 @@ def test_a_weight_that_the_hooks_cannot_follow_is_differentiated_as_it_is(networ
     assert by_name(report)["last.weight"].gamma > 0
 
 
-class OverwritesItsInput(nn.Module):
+def test_an_input_overwritten_after_it_was_read_is_refused() -> None:
     """Legal for autograd as long as the weight is frozen, fatal for what the hooks kept."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.layer = nn.Linear(4, 4), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x)
-        y = self.layer(h)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        h = m.first(x)
+        y = m.layer(h)
         with torch.no_grad():
             h.mul_(2)
         return y
 
-
-def test_an_input_overwritten_after_it_was_read_is_refused() -> None:
+    model = Net(forward, first=nn.Linear(4, 4), layer=nn.Linear(4, 3)).double()
     with pytest.raises(hessdiag.HessdiagError, match="'layer' is overwritten in place"):
-        hessdiag.diagnose(OverwritesItsInput().double(), torch.randn(5, 4, dtype=torch.float64))
-
-
-def test_batch_norm_in_training_mode_is_refused() -> None:
-    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double()
-    with pytest.raises(hessdiag.HessdiagError, match=r"batch normalisation '1' is in training mode.*model\.eval\(\)"):
         hessdiag.diagnose(model, torch.randn(5, 4, dtype=torch.float64))
-
-
-class SequenceFirst(nn.Module):
-    """Examples run along the second dimension inside the network."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.first(x.transpose(0, 1)).relu().mean(0))
-
-
-class BatchFirst(SequenceFirst):
-    """The same with the examples first throughout."""
-
-    def forward(self, x):
-        return self.last(self.first(x).relu().mean(1))
 
 
 @pytest.mark.parametrize("per", ["example", "batch"])
 def test_examples_along_another_dimension_of_a_layer_are_measured_without_a_rule(per: str) -> None:
     torch.manual_seed(0)
-    model, same = SequenceFirst().double(), BatchFirst().double()
-    same.load_state_dict(model.state_dict())
+    layers = {"first": nn.Linear(3, 4), "last": nn.Linear(4, 2)}
+    model = Net(lambda m, x: m.last(m.first(x.transpose(0, 1)).relu().mean(0)), **layers).double()
+    same = Net(lambda m, x: m.last(m.first(x).relu().mean(1)), **layers)  # examples first throughout
     x = torch.randn(4, 4, 3, dtype=torch.float64)
     found, expected = hessdiag.diagnose(model, x, per=per).blocks, hessdiag.diagnose(same, x, per=per).blocks
     for one, other in zip(found, expected, strict=True):
@@ -397,12 +361,6 @@ def test_the_seed_draws_the_loss() -> None:
     assert reports[0].blocks[0].gamma != reports[2].blocks[0].gamma
 
 
-def test_a_wrong_class_anywhere_in_the_batch_is_refused() -> None:
-    model, x = torch.nn.Linear(4, 2), torch.ones(4, 4)
-    with pytest.raises(hessdiag.HessdiagError, match="targets hold class 2"):
-        hessdiag.diagnose(model, x, torch.tensor([0, 1, 1, 2]), loss="cross-entropy")
-
-
 @pytest.mark.parametrize(
     ("model", "size"),
     [
@@ -419,17 +377,17 @@ def test_a_bias_of_one_entry_multiplies_nothing(model: nn.Module, size: tuple[in
 
 
 @pytest.mark.parametrize("method", ["exact", "sketch", "probe"])
-@pytest.mark.parametrize(("depth", "size"), [(40, 1.0), (2, 1e6)])
+@pytest.mark.parametrize(("depth", "size"), [(30, 1.0), (2, 1e6)])
 def test_numbers_that_leave_the_range_of_float32(depth: int, size: float, method: str) -> None:
     """Squares of small gradients underflow, and of large ones overflow, long before the network does."""
     torch.manual_seed(0)
-    layers = [layer for _ in range(depth) for layer in (nn.Linear(32, 32, bias=False), nn.ReLU())]
-    model, x = nn.Sequential(*layers, nn.Linear(32, 5)), torch.randn(4, 32)
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(8, 8, bias=False), nn.ReLU())]
+    model, x = nn.Sequential(*layers, nn.Linear(8, 5)), torch.randn(4, 8)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter *= size
-    single = hessdiag.diagnose(model, x, method=method, rtol=0.5)
-    double = hessdiag.diagnose(model.double(), x.double(), method=method, rtol=0.5)
+    single = hessdiag.diagnose(model, x, method=method, rtol=0.5, signals=False)
+    double = hessdiag.diagnose(model.double(), x.double(), method=method, rtol=0.5, signals=False)
     for a, b in zip(single.blocks, double.blocks, strict=True):
         assert b.avg_sq_singular_value > 0
         for key in ("avg_sq_singular_value", "gamma", "nu", "gamma_curvature"):

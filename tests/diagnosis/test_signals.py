@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from hessdiag.diagnosis.signals import network_signals, second_moment
 from hessdiag.results.signals import LayerSignals, Signals
 from tests.kinds import KINDS
 from tests.layouts import WITHOUT_RULES
+from tests.networks import Net
 
 
 def signals_of(model: nn.Module, x: Tensor, targets: Tensor | None = None, loss: str = "random-quadratic") -> Signals:
@@ -30,24 +32,19 @@ def number(value: Tensor) -> float:
     return float(value.detach())
 
 
-class Unread(nn.Module):
+def unread(frozen: bool) -> nn.Module:
     """A parameter that the outputs do not depend on, one whose gradient is zero, and one that is frozen or not."""
-
-    def __init__(self, *, frozen: bool) -> None:
-        super().__init__()
-        self.first, self.last, self.unread = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(2, 2)
-        nn.init.zeros_(self.last.weight)
-        self.first.bias.requires_grad_(not frozen)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(torch.tanh(self.first(x)))
+    layers = {"first": nn.Linear(4, 6), "last": nn.Linear(6, 3), "unread": nn.Linear(2, 2)}
+    nn.init.zeros_(layers["last"].weight)
+    layers["first"].bias.requires_grad_(not frozen)
+    return Net(lambda m, x: m.last(torch.tanh(m.first(x))), **layers).double()
 
 
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("batches", [1, 2])
 def test_the_gradient_that_is_at_hand_is_that_of_the_first_batch(batches: int, *, frozen: bool) -> None:
     torch.manual_seed(0)
-    model = Unread(frozen=frozen).double()
+    model = unread(frozen)
     data = [(torch.randn(5, 4, dtype=torch.float64), torch.randint(3, (5,))) for _ in range(batches)]
     found = hessdiag.diagnose(model, data, loss="cross-entropy").signals
     assert found is not None
@@ -110,19 +107,14 @@ def test_a_quadratic_loss_has_no_chance_and_zero_outputs_get_noise() -> None:
     assert {p.gradient for p in found.parameters} == {"some"}
 
 
-class Block(nn.Module):
+def block() -> nn.Module:
     """A pre-norm branch beside a skip connection."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(6), nn.Linear(6, 6), nn.Linear(6, 6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.down(F.gelu(self.up(self.norm(x)), approximate="tanh"))
+    rule = lambda m, x: x + m.down(F.gelu(m.up(m.norm(x)), approximate="tanh"))  # noqa: E731
+    return Net(rule, norm=nn.LayerNorm(6), up=nn.Linear(6, 6), down=nn.Linear(6, 6))
 
 
 def test_roles_of_a_residual_branch() -> None:
-    model = nn.Sequential(nn.Linear(4, 6), Block(), Block(), nn.Linear(6, 2))
+    model = nn.Sequential(nn.Linear(4, 6), block(), block(), nn.Linear(6, 2))
     model[1].down.requires_grad_(False)
     layers = by_path(signals_of(model, torch.randn(5, 4)))
     assert {"norm", "self-add"} <= set(layers["0"].labels)
@@ -139,15 +131,8 @@ def test_roles_of_a_residual_branch() -> None:
     [(F.selu, "selu"), (F.elu, "elu"), (torch.tanh, "tanh"), (F.relu6, "relu6"), (F.silu, "silu")],
 )
 def test_nonlinearities_by_name(activation: Callable[[Tensor], Tensor], label: str) -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.b(activation(self.a(x)))
-
-    assert by_path(signals_of(Net(), torch.randn(4, 3)))["a"].labels == (label,)
+    model = Net(lambda m, x: m.b(activation(m.a(x))), a=nn.Linear(3, 4), b=nn.Linear(4, 2))
+    assert by_path(signals_of(model, torch.randn(4, 3)))["a"].labels == (label,)
 
 
 def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_balance() -> None:
@@ -223,39 +208,41 @@ def test_findings_do_not_depend_on_the_memory(monkeypatch: pytest.MonkeyPatch) -
     assert "HD110" in {rule for rule, _, _ in said[0]}
 
 
-class Attention(nn.Module):
+def split(m: Any, layer: nn.Module, x: Tensor) -> Tensor:
+    """What a layer makes of normalised inputs, in two heads."""
+    return layer(m.norm(x)).unflatten(-1, (2, 8)).transpose(1, 2)
+
+
+def logits(m: Any, x: Tensor) -> Tensor:
+    return split(m, m.q, x) @ split(m, m.k, x).mT / math.sqrt(8)
+
+
+def attention(how: str) -> nn.Module:
     """Two heads of attention beside a router, whose softmax is none of attention's."""
 
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.norm, self.q, self.k, self.v = nn.LayerNorm(16), nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
-        self.router, self.head, self.how = nn.Linear(16, 40), nn.Linear(16, 2), how
-        for layer in (self.q, self.k):
-            nn.init.normal_(layer.weight)
-        nn.init.normal_(self.router.weight, std=30)
-
-    def logits(self, x: Tensor) -> Tensor:
-        q, k = (f(self.norm(x)).unflatten(-1, (2, 8)).transpose(1, 2) for f in (self.q, self.k))
-        return q @ k.mT / math.sqrt(8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (f(self.norm(x)).unflatten(-1, (2, 8)).transpose(1, 2) for f in (self.q, self.k, self.v))
-        if self.how == "kernel":
-            y = F.scaled_dot_product_attention(q, k, v)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        if how == "kernel":
+            y = F.scaled_dot_product_attention(*(split(m, layer, x) for layer in (m.q, m.k, m.v)))
         else:
-            y = torch.einsum("bhqk,bhkd->bhqd", F.dropout(self.logits(x).softmax(-1), 0.1, self.training), v)
-        y = y.transpose(1, 2).flatten(2)
-        return self.head(y) * F.softmax(self.router(x), -1).amax(-1, keepdim=True)
+            y = torch.einsum("bhqk,bhkd->bhqd", F.dropout(logits(m, x).softmax(-1), 0.1, m.training), split(m, m.v, x))
+        return m.head(y.transpose(1, 2).flatten(2)) * F.softmax(m.router(x), -1).amax(-1, keepdim=True)
+
+    layers = {"norm": nn.LayerNorm(16), **{name: nn.Linear(16, 16) for name in "qkv"}}
+    model = Net(forward, **layers, router=nn.Linear(16, 40), head=nn.Linear(16, 2))
+    for layer in (model.q, model.k):
+        nn.init.normal_(layer.weight)
+    nn.init.normal_(model.router.weight, std=30)
+    return model.double().eval()
 
 
 @pytest.mark.parametrize("how", ["kernel", "by hand"])
 def test_peaked_attention_is_that_of_its_rows_and_is_laid_to_queries_and_keys(how: str) -> None:
     torch.manual_seed(0)
-    model, x = Attention(how).double().eval(), torch.randn(3, 40, 16, dtype=torch.float64)
+    model, x = attention(how), torch.randn(3, 40, 16, dtype=torch.float64)
     report = hessdiag.diagnose(model, x, max_products=2, rtol=0.5)
     assert report.signals is not None
     peaked = {layer.path: layer.peaked for layer in report.signals.layers if not math.isnan(layer.peaked)}
-    expected = number((model.logits(x).softmax(-1).amax(-1) > 0.99).double().mean())
+    expected = number((logits(model, x).softmax(-1).amax(-1) > 0.99).double().mean())
     assert 0.1 < expected < 0.9
     assert peaked == {"q": pytest.approx(expected), "k": pytest.approx(expected)}
     (found,) = (finding for finding in report.findings if finding.rule == "HD112")

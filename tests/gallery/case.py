@@ -29,7 +29,6 @@ class Case:
         guilty: patterns (fnmatch) of the parameters that the repair changes.
         loss: as `hessdiag.diagnose` takes it.
         widths: three sizes to build it at.
-        repaired_healthy: whether the repaired network must be free of findings.
     """
 
     name: str
@@ -40,7 +39,6 @@ class Case:
     guilty: tuple[str, ...]
     loss: str = "cross-entropy"
     widths: tuple[int, int, int] = (256, 320, 384)
-    repaired_healthy: bool = True
 
     def build(self, variant: Variant, *, seed: int = 0, width: int | None = None) -> nn.Module:
         """Build the network before or after the repair, in evaluation mode."""

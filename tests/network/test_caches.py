@@ -1,6 +1,7 @@
 """What a model keeps of its weights is computed anew from others, and is there again afterwards."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,35 +14,27 @@ import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.functional import FunctionalModel
 from hessdiag.network.preserve import caches_of, emptied
+from tests.networks import Net
 from tests.unchanged import unchanged
 
 
-class Keeps(nn.Module):
+def keeping(m: Any, x: Tensor) -> Tensor:
     """Keeps what it computed of its weight, as biases of attention are by position."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.last = nn.Linear(3, 3, bias=False), nn.Linear(3, 2)
-        self.cache: dict[str, Tensor] = OrderedDict()
-        self.names = {"of": "layers"}
-
-    def forward(self, x: Tensor) -> Tensor:
-        if "cubed" not in self.cache:
-            self.cache["cubed"] = self.layer.weight**3
-        return self.last(F.linear(x, self.cache["cubed"]).tanh())
+    if "cubed" not in m.cache:
+        m.cache["cubed"] = m.layer.weight**3
+    return m.last(F.linear(x, m.cache["cubed"]).tanh())
 
 
-class Anew(Keeps):
+def anew(m: Any, x: Tensor) -> Tensor:
     """The same without keeping."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.cache.clear()
-        return super().forward(x)
+    m.cache.clear()
+    return keeping(m, x)
 
 
-def of(kind: type[nn.Module]) -> nn.Module:
+def of(rule: Callable[[Any, Tensor], Tensor] = keeping) -> nn.Module:
     torch.manual_seed(0)
-    return kind().double()
+    layers = {"layer": nn.Linear(3, 3, bias=False), "last": nn.Linear(3, 2)}
+    return Net(rule, **layers, cache=OrderedDict(), names={"of": "layers"}).double()
 
 
 X = torch.linspace(-1, 1, 12, dtype=torch.float64).view(4, 3).sin()
@@ -50,14 +43,14 @@ X = torch.linspace(-1, 1, 12, dtype=torch.float64).view(4, 3).sin()
 @pytest.mark.parametrize("matrix", ["ggn", "hessian"])
 @pytest.mark.parametrize("called_before", [False, True])
 def test_weights_behind_a_cache_are_measured(matrix: str, called_before: bool) -> None:
-    model = of(Keeps)
+    model = of()
     if called_before:
         model(X)
     held = dict(model.cache)
     with unchanged(model, X):
         report = hessdiag.diagnose(model, X, matrix=matrix, method="exact")
     assert list(model.cache.items()) == list(held.items())
-    expected = hessdiag.diagnose(of(Anew), X, matrix=matrix, method="exact")
+    expected = hessdiag.diagnose(of(anew), X, matrix=matrix, method="exact")
     assert not report.skipped
     assert [block.name for block in report.blocks] == [block.name for block in expected.blocks]
     values = [[b.avg_sq_singular_value for b in each.blocks] for each in (report, expected)]
@@ -65,7 +58,7 @@ def test_weights_behind_a_cache_are_measured(matrix: str, called_before: bool) -
 
 
 def test_a_function_of_the_weights_reads_no_cache_and_leaves_none() -> None:
-    model = of(Keeps)
+    model = of()
     expected = model(X)
     held: Any = model.cache["cubed"]
     function = FunctionalModel(model)
@@ -77,7 +70,7 @@ def test_a_function_of_the_weights_reads_no_cache_and_leaves_none() -> None:
 
 
 def test_dicts_that_hold_something_else_stay_as_they_are() -> None:
-    model = of(Keeps)
+    model = of()
     model.cache["table"] = torch.ones(2)
     model(X)
     caches = caches_of(model)
