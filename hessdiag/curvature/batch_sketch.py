@@ -29,7 +29,7 @@ from hessdiag.curvature.norms import (
     degrees_of_freedom,
     equal_parts,
     rounding_of,
-    times_wanted,
+    two_stages,
     widening,
 )
 from hessdiag.curvature.pairs import pair_statistics
@@ -94,19 +94,20 @@ def sketch_per_batch(
             f"max_memory leaves {memory.total} bytes for examples: method 'sketch' per batch needs more for two"
             f" directions of {GROUP} of them at once: use method 'probe'"
         )
-    rounds = _Rounds.of(problem, memory, min(directions_for(size, sides=sides_of(problem.loss)), max_products))
-    value, stderr = rounds.measure(problem, seed, "sketch")
-    spent = rounds.directions
-    if rtol is not None and max_products - spent >= LEAST:
-        times = times_wanted(np.diagonal(value)[own], np.diagonal(stderr)[own], rtol)
-        wanted = min(max(LEAST, math.ceil(times * rounds.directions)), max_products - spent)
-        rounds = _Rounds.of(problem, memory, wanted)
-        value, stderr = rounds.measure(problem, seed, "second sketch")
-        spent += rounds.directions
+
+    def measure(count: int, stage: str) -> tuple[Array, Array, int]:
+        rounds = _Rounds.of(problem, memory, count)
+        return *rounds.measure(problem, seed, f"{stage}sketch"), rounds.directions
+
+    first = min(directions_for(size, sides=sides_of(problem.loss)), max_products)
+    value, stderr, spent = two_stages(measure, first, least=LEAST, most=max_products, own=(own, own), rtol=rtol)
+    rounds = _Rounds.of(problem, memory, spent[-1])
     reason = (
         f"{rounds.directions} random directions of each example, all pairs within groups of {rounds.group} examples"
     )
-    return Curvature.of(problem.blocks, value, stderr, products=spent, rtol=rtol, reason=reason)
+    return Curvature.of(
+        problem.blocks, value, stderr, products=[sum(spent)] * len(problem.blocks), rtol=rtol, reason=reason
+    )
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import block_parameter
 from hessdiag.network.trace import Trace
 
-BASIS = 8  # vectors: deep ReLU networks at initialisation have K_l of rank 1 to 3
-SCALED_BY = (8, 2)  # examples, and directions of each, that tell tr(K_l)
+BASIS = 7  # vectors: deep ReLU networks at initialisation have K_l of rank 1 to 3
+SCALED_BY = 4  # examples with a direction each that tell tr(K_l)
 MANY_CLASSES, MANY_POSITIONS = 1024, 16  # from which classes are drawn
 
 
@@ -91,18 +91,18 @@ def range_scales(problem: Problem, seed: int) -> tuple[float, ...]:
 
     None either where the weights have no forward-mode derivative.
     """
-    outputs, (examples, count) = problem.shape.outputs, SCALED_BY
+    outputs = problem.shape.outputs
     squares = [0.0] * len(problem.blocks)
-    for part in problem.batch.narrow(0, examples).chunks(1):
+    for part in problem.batch.narrow(0, SCALED_BY).chunks(1):
         seen = trace_blocks(problem.model, part, problem.blocks)
         if seen.y.dim() > 2:
             return ()
-        z = gaussians(seed, "scales of a basis", part.numbers, (count, *seen.y.shape[1:])).to(seen.y)
+        z = gaussians(seed, "scales of a basis", part.numbers, (1, *seen.y.shape[1:])).to(seen.y)
         if problem.loss.has_root:
             z = problem.loss.root_products(seen.y.detach(), part.targets, z)
         for number, jacobian in enumerate(block_vjps(problem.model, part, problem.blocks, seen, z)):
             if jacobian is not None:
-                squares[number] += float(jacobian.gram().diagonal(dim1=1, dim2=2).double().sum())
+                squares[number] += float(jacobian.gram())
     known = [square for square in squares if 0 < square < math.inf]
     scales = tuple(math.sqrt(min(known) / square) if square in known else 0.0 for square in squares)
     if outputs <= BASIS or not any(scales):

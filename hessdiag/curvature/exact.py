@@ -75,4 +75,4 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
 
 def _curvature(frobenius_sq: Array, blocks: Sequence[Block]) -> Curvature:
     value = np.maximum(frobenius_sq, 0)
-    return Curvature.of(blocks, value, np.zeros_like(value), products=0, rtol=None, reason="")
+    return Curvature.of(blocks, value, np.zeros_like(value), products=[0] * len(blocks), rtol=None, reason="")

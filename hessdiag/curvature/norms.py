@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,13 +56,20 @@ class Curvature:
 
     @classmethod
     def of(
-        cls, blocks: Sequence[Block], value: Array, stderr: Array, *, products: int, rtol: float | None, reason: str
+        cls,
+        blocks: Sequence[Block],
+        value: Array,
+        stderr: Array,
+        *,
+        products: Sequence[int],
+        rtol: float | None,
+        reason: str,
     ) -> Curvature:
-        """From (L, L) arrays over blocks of all kinds; without any products they are exact."""
+        """From (L, L) arrays over blocks of all kinds, and the products spent on each."""
         diagonal = {}
-        for i, block in enumerate(blocks):
-            ended = how_ended(value[i, i], stderr[i, i], rtol) if products else "exact"
-            diagonal[block.name] = Diagonal(float(value[i, i]), float(stderr[i, i]), products, ended)
+        for i, (block, spent) in enumerate(zip(blocks, products, strict=True)):
+            norm, error = float(value[i, i]), float(stderr[i, i])
+            diagonal[block.name] = Diagonal(norm, error, spent, how_ended(norm, error, rtol))
         weights = [i for i, block in enumerate(blocks) if block.kind == "weight"]
         own = np.ix_(weights, weights)
         return cls(diagonal, value[own], stderr[own], reason)
@@ -68,6 +77,8 @@ class Curvature:
 
 def how_ended(value: float, stderr: float, rtol: float | None) -> Ended:
     """What came of the sampling of one block."""
+    if stderr == 0:
+        return "exact"
     if rtol is None:
         return "sampled"
     return "rtol" if stderr <= rtol * value else "budget"
@@ -83,8 +94,7 @@ def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float | Non
         each = [part.diagonal[name] for part in parts]
         value = float(weights @ [d.frobenius_sq for d in each])
         stderr = float(np.sqrt(weights**2 @ [d.stderr**2 for d in each]))
-        ended = "exact" if all(d.ended == "exact" for d in each) else how_ended(value, stderr, rtol)
-        diagonal[name] = Diagonal(value, stderr, max(d.products for d in each), ended)
+        diagonal[name] = Diagonal(value, stderr, max(d.products for d in each), how_ended(value, stderr, rtol))
     maps = np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1)
     errors = np.sqrt(np.tensordot(weights**2, [part.stderr**2 for part in parts], axes=1))
     return Curvature(diagonal, maps, errors, parts[0].reason, parts[0].method)
@@ -114,6 +124,39 @@ def widening(dof: Array | float) -> Array:
 def rounding_of(problem: Problem) -> float:
     """Relative rounding of a norm, in the dtype that the model is in."""
     return ROUNDING * float(torch.finfo(block_parameter(problem.model, problem.blocks[0]).dtype).eps)
+
+
+def two_stages(
+    measure: Callable[[int, str], tuple[Array, Array, int]],
+    first: int,
+    *,
+    least: int,
+    most: int,
+    own: Any,
+    rtol: float | None,
+) -> tuple[Array, Array, list[int]]:
+    """Measure with a `first` number of samples, and anew with as many as that says are needed for `rtol`.
+
+    The second stage alone makes the estimate (C. Stein, Annals of Mathematical Statistics 16 (1945) 243-258): stopping
+    at samples that look precise would bias them, low estimates of a skewed sum looking the more precise.
+
+    Args:
+        measure: values, standard errors and products spent, of so many samples and a prefix to their random streams.
+        first: samples of the first stage, or of the only one.
+        least, most: samples of a second stage, and products that may be spent in all.
+        own: indices of the values that `rtol` is of.
+        rtol: relative standard error; None for one stage.
+
+    Returns:
+        Values, standard errors, and the products spent in each stage.
+    """
+    value, stderr, spent = measure(first, "")
+    left = most - 2 * spent + first  # what the first stage spent on top, the second does too
+    if rtol is None or left < least or not stderr[own].any():
+        return value, stderr, [spent]
+    again = min(max(least, math.ceil(times_wanted(value[own], stderr[own], rtol) * first)), left)
+    value, stderr, more = measure(again, "second ")
+    return value, stderr, [spent, more]
 
 
 def times_wanted(value: Array, stderr: Array, rtol: float) -> float:

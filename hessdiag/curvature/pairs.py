@@ -27,15 +27,11 @@ class PairStatistics:
     Attributes:
         estimate: without bias.
         variance: of `estimate`, without bias, but never less than if no two pairs shared a direction.
-        shared: ζ₁, the covariance of two pairs that share a direction, without bias.
-        apart: ζ₂, the variance of a pair, without bias.
         size: the same sum over absolute values: what rounding is relative to.
     """
 
     estimate: Tensor
     variance: Tensor
-    shared: Tensor
-    apart: Tensor
     size: Tensor
 
 
@@ -54,8 +50,6 @@ def pair_sums(X: Tensor, *, fixed: int) -> dict[str, Tensor]:
             "value": pairs.estimate,
             "variance": pairs.variance,
             "fourth": pairs.variance.square(),
-            "shared": pairs.shared,
-            "apart": pairs.apart,
             "size": pairs.size,
         }
         total = {key: total.get(key, 0) + value.sum(dim=0) for key, value in each.items()}
@@ -97,11 +91,9 @@ def pair_statistics(X: Tensor, Y: Tensor, fixed: int) -> PairStatistics:
     by_pair = by_pair + ((q - 2) * mixed.square().sum(dim=1) + both.square()) / 2  # of Σ_{k≠m} ((b_k + b_m)/2)²
     mean = total / (q * (q - 1))
     truth_sq = (total.square() - 4 * by_row + 2 * by_pair) / (q * (q - 1) * (q - 2) * (q - 3))
-    shared = (by_row - by_pair) / (q * (q - 1) * (q - 2)) - truth_sq
-    apart = by_pair / (q * (q - 1)) - truth_sq
     spread = by_pair / (q * (q - 1)) - mean.square()  # of the kernel over pairs
     variance = torch.maximum(mean.square() - truth_sq, spread.clamp(min=0) * 2 / (q * (q - 1)))
-    return PairStatistics(estimate, variance, shared, apart, size)
+    return PairStatistics(estimate, variance, size)
 
 
 def _products(X: Tensor, Z: Tensor) -> Tensor:

@@ -7,9 +7,9 @@ varies more than a Gaussian one's. Each example has its own probes, so that nois
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,12 +17,10 @@ from torch import Tensor
 
 from hessdiag.curvature.norms import (
     Curvature,
-    Diagonal,
     degrees_of_freedom,
     equal_parts,
-    how_ended,
     rounding_of,
-    times_wanted,
+    two_stages,
     widening,
 )
 from hessdiag.data.batch import Batch
@@ -74,28 +72,21 @@ def probe(
         max_products: of a block, per example.
         seed: of the probes, which do not depend on the device.
     """
-    products, weights = Products(problem, matrix, seed=seed), problem.weights
-    prober = _Prober(products, problem.batch, per, memory.chunk, problem.shape.bytes_per_example(1))
-    most = math.inf if exhaustive else max(max_products, LEAST)
-    diagonal, values, errors = {}, [], []
-    announce("probed blocks", len(problem.blocks))
-    for block in problem.blocks:
-        rows = weights if block.kind == "weight" else [block]
-        found = prober.column(block, rows, exhaustive, rtol, most, seed)
-        own = rows.index(block)
-        value, stderr = float(found.value[own]), max(float(found.stderr[own]), 0.0)
-        if not found.exact:
-            stderr = max(stderr, rounding_of(problem) * value)
-        ended = "exact" if found.exact else how_ended(value, stderr, rtol)
-        diagonal[block.name] = Diagonal(value, stderr, found.products, ended)
-        if block.kind == "weight":
-            values.append(found.value)
-            errors.append(found.stderr)
+    products, blocks, rounding = Products(problem, matrix, seed=seed), problem.blocks, rounding_of(problem)
+    prober = _Prober(products, problem.batch, per, memory.chunk, problem.shape.bytes_per_example(1), seed)
+    most, spent = max(max_products, LEAST), []
+    values, errors = (np.zeros((len(blocks), len(blocks))) for _ in range(2))
+    announce("probed blocks", len(blocks))
+    for j, block in enumerate(blocks):
+        rows = [i for i, other in enumerate(blocks) if i == j or block.kind == other.kind == "weight"]
+        measure = partial(prober.column, block, [blocks[i] for i in rows])
+        first = block.numel if exhaustive else min(probes_for(prober.examples), most)
+        value, stderr, each = two_stages(measure, first, least=LEAST, most=most, own=[rows.index(j)], rtol=rtol)
+        values[rows, j] = value
+        errors[rows, j] = np.where(stderr > 0, np.maximum(stderr, rounding * value), 0)
+        spent.append(sum(each))
         advance("probed blocks")
-    shape_of = (len(weights), len(weights))
-    # Column j holds the estimates of (i, j), row i of the stack: transpose.
-    both = (np.array(each).reshape(shape_of).T for each in (values, errors))
-    return Curvature(diagonal, *symmetrize(*both), reason=products.reason)
+    return Curvature.of(blocks, *symmetrize(values, errors), products=spent, rtol=rtol, reason=products.reason)
 
 
 def symmetrize(values: Array, errors: Array) -> tuple[Array, Array]:
@@ -111,16 +102,6 @@ def symmetrize(values: Array, errors: Array) -> tuple[Array, Array]:
     only_here, only_there = here & ~there & off, there & ~here & off
     value = np.where(only_here, values, np.where(only_there, values.T, mean))
     return value, np.where(off, np.where(here | there, 0.0, error), errors)
-
-
-@dataclass(frozen=True)
-class _Column:
-    """Squared norms of the blocks of a column, one a row block, with standard errors, 0 where exact."""
-
-    value: Array
-    stderr: Array
-    products: int
-    exact: bool = False
 
 
 def hutchinson(norms: Array) -> tuple[Array, Array]:
@@ -152,46 +133,31 @@ class _Prober:
     per: str
     memory: int
     bytes_per_example: int
+    seed: int
 
     @property
     def examples(self) -> int:
         return self.batch.size if self.per == "example" else 1
 
-    def column(
-        self, block: Block, rows: Sequence[Block], exhaustive: bool, rtol: float | None, most: float, seed: int
-    ) -> _Column:
-        """The column of a block; what does not fit into memory is tried again in smaller chunks."""
-        generator = stream(seed, f"probes of {block.name} from example {self.batch.offset}")
+    def column(self, block: Block, rows: Sequence[Block], count: int, stage: str) -> tuple[Array, Array, int]:
+        """Squared norms of a column of blocks, their standard errors, and products spent.
+
+        By all unit vectors, exactly, where these are no more than the probes would be. What does not fit into memory is
+        tried again in smaller chunks.
+        """
+        generator = stream(self.seed, f"{stage}probes of {block.name} from example {self.batch.offset}")
         try:
-            if exhaustive or block.numel <= min(probes_for(self.examples), most):
-                return self.unit_vectors(block, rows)
-            return self.sample(block, rows, rtol, int(most), generator)
+            if block.numel <= count:
+                return self.unit_vectors(block, rows), np.zeros(len(rows)), block.numel
+            norms = self.norms(block, rows, _signs((self.examples, count, *block.shape), generator))
+            return *hutchinson(norms), count
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or self.memory < MIN_BYTES:
                 raise
         release()  # outside the handler, whose traceback holds on to tensors
-        return replace(self, memory=self.memory // 4).column(block, rows, exhaustive, rtol, most, seed)
+        return replace(self, memory=self.memory // 4).column(block, rows, count, stage)
 
-    def sample(
-        self, block: Block, rows: Sequence[Block], rtol: float | None, most: int, generator: torch.Generator
-    ) -> _Column:
-        """By random probes, in two stages where `rtol` is given: the second alone makes the estimate."""
-
-        def drawn(count: int) -> tuple[Array, Array]:
-            return hutchinson(self.norms(block, rows, _signs((self.examples, count, *block.shape), generator)))
-
-        count = min(probes_for(self.examples), most)
-        value, stderr = drawn(count)
-        if rtol is None or most - count < LEAST:
-            return _Column(value, stderr, count)
-        own = [list(rows).index(block)]
-        wanted = max(LEAST, math.ceil(times_wanted(value[own], stderr[own], rtol) * count))
-        if block.numel <= min(wanted, most):
-            return self.unit_vectors(block, rows)
-        wanted = min(wanted, most - count)
-        return _Column(*drawn(wanted), count + wanted)
-
-    def unit_vectors(self, block: Block, rows: Sequence[Block]) -> _Column:
+    def unit_vectors(self, block: Block, rows: Sequence[Block]) -> Array:
         """Σ_k ‖H e_k‖², exact."""
         value = np.zeros(len(rows))
         for start in range(0, block.numel, UNITS):
@@ -200,7 +166,7 @@ class _Prober:
             probes[torch.arange(len(units)), units] = 1
             shared = probes.view(1, len(units), *block.shape).expand(self.examples, -1, *block.shape)
             value += self.norms(block, rows, shared).sum(axis=1).mean(axis=0)
-        return _Column(value, np.zeros(len(rows)), block.numel, exact=True)
+        return value
 
     def norms(self, block: Block, rows: Sequence[Block], probes: Tensor) -> Array:
         """Probes (B, M, *shape) to squared norms (B, M, rows), in chunks that fit the memory."""
