@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.data.batch import Batch
-from hessdiag.data.memory import is_out_of_memory
+from hessdiag.data.memory import MemoryBudget, is_out_of_memory
 from hessdiag.data.seeds import gaussians, stream
 from hessdiag.derivatives.backward import block_vjps, logits_call, trace_blocks, unit_cotangents
 from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
@@ -28,7 +28,7 @@ from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import block_parameter
 from hessdiag.network.trace import Trace
 
-BASIS = 7  # vectors: deep ReLU networks at initialisation have K_l of rank 1 to 3
+BASIS = 8  # vectors: deep ReLU networks at initialisation have K_l of rank 1 to 3
 SCALED_BY = 4  # examples with a direction each that tell tr(K_l)
 MANY_CLASSES, MANY_POSITIONS = 1024, 16  # from which classes are drawn
 
@@ -39,44 +39,34 @@ class Directions:
 
     Attributes:
         random: how many random ones.
-        scales: s_l of the blocks, for a basis; without them there is none.
+        basis: orthonormal vectors (r, B, *out) for each example of the batch.
         name: tells the random streams of different rounds apart.
     """
 
     random: int
-    scales: tuple[float, ...] = ()
+    basis: Tensor | None = None
     name: str = "sketch"
 
-    def fixed(self, outputs: int) -> int:
-        """Vectors of the basis, for so many outputs."""
-        return min(BASIS, outputs) if self.scales else 0
+    @property
+    def fixed(self) -> int:
+        """Vectors of the basis."""
+        return 0 if self.basis is None else len(self.basis)
 
     def cotangents(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor | SampledSoftmax:
         """What is sent back for a part whose forward pass has been `seen`, the basis first."""
-        if not self.scales:
+        if self.basis is None:
             classes = draw_classes(problem, part, seen, count=self.random, seed=seed, name=self.name)
             if classes is not None:
                 return classes
         y = seen.y.detach()
         z = gaussians(seed, f"sketches, {self.name},", part.numbers, (self.random, *y.shape[1:])).to(y)
-        if self.scales:
-            basis = self._basis(problem, part, y, seed)
+        if self.basis is not None:
+            first = part.offset - problem.batch.offset
+            basis = self.basis[:, first : first + part.size]
             along = torch.einsum("rbn,qbn->qrb", basis.flatten(2), z.flatten(2))
             z -= torch.einsum("qrb,rbn->qbn", along, basis.flatten(2)).view_as(z)
             z = torch.cat([basis, z])
         return both_sides(problem, part, y, z)
-
-    def _basis(self, problem: Problem, part: Batch, y: Tensor, seed: int) -> Tensor:
-        """Orthonormal vectors (r, B, *out); any that do not depend on the random directions leave no bias."""
-        count = math.prod(y.shape[1:])
-        if count <= BASIS:
-            return unit_cotangents(y)
-        samples = weight_jvps(problem, part, self.scales, BASIS, seed)
-        if problem.loss.has_root:
-            samples = (problem.loss.root_transposed_product(y, part.targets, sample) for sample in samples)
-        Q = torch.linalg.qr(torch.stack([sample.flatten(1) for sample in samples], dim=2)).Q  # (B, N, r)
-        basis: Tensor = Q.permute(2, 0, 1).reshape(Q.shape[2], *y.shape)
-        return basis
 
 
 def both_sides(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
@@ -86,12 +76,34 @@ def both_sides(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
     return torch.cat([z, problem.loss.hessian_products(y, part.targets, z)])
 
 
-def range_scales(problem: Problem, seed: int) -> tuple[float, ...]:
-    """s_l of all blocks; none where each example has several output positions, as sequences have: their rank is high.
+def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | None:
+    """Orthonormal vectors (r, B, *out); any that do not depend on the random directions leave no bias.
 
-    None either where the weights have no forward-mode derivative.
+    None where each example has several output positions, as sequences have: their rank is high; and where the weights
+    have no forward-mode derivative. Many examples at once: a pass forward holds nothing, and its overhead is large.
     """
-    outputs = problem.shape.outputs
+    scales, found = range_scales(problem, seed), []
+    for part in problem.batch.chunks(problem.shape.chunk(1, memory=memory.total // 2)) if scales else ():
+        if problem.shape.outputs <= BASIS:
+            found.append(unit_cotangents(part.call(problem.model).detach()))
+            continue
+        samples = []
+        try:
+            for y, moved in weight_jvps(problem, part, scales, BASIS, seed):
+                root = problem.loss.has_root
+                along = problem.loss.root_transposed_product(y, part.targets, moved) if root else moved
+                samples.append(along.flatten(1))
+        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+            if is_out_of_memory(error):
+                raise
+            return None
+        Q = torch.linalg.qr(torch.stack(samples, dim=2)).Q  # (B, N, r)
+        found.append(Q.permute(2, 0, 1).reshape(Q.shape[2], *y.shape))
+    return torch.cat(found, dim=1) if found else None
+
+
+def range_scales(problem: Problem, seed: int) -> tuple[float, ...]:
+    """s_l of all blocks; none where each example has several output positions."""
     squares = [0.0] * len(problem.blocks)
     for part in problem.batch.narrow(0, SCALED_BY).chunks(1):
         seen = trace_blocks(problem.model, part, problem.blocks)
@@ -104,20 +116,13 @@ def range_scales(problem: Problem, seed: int) -> tuple[float, ...]:
             if jacobian is not None:
                 squares[number] += float(jacobian.gram())
     known = [square for square in squares if 0 < square < math.inf]
-    scales = tuple(math.sqrt(min(known) / square) if square in known else 0.0 for square in squares)
-    if outputs <= BASIS or not any(scales):
-        return scales if outputs <= BASIS else ()
-    try:
-        list(weight_jvps(problem, problem.batch.narrow(0, 1), scales, 1, seed))
-    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
-        if is_out_of_memory(error):
-            raise
-        return ()
-    return scales
+    return tuple(math.sqrt(min(known) / square) if square in known else 0.0 for square in squares) if known else ()
 
 
-def weight_jvps(problem: Problem, part: Batch, scales: Sequence[float], count: int, seed: int) -> Iterator[Tensor]:
-    """J r, (B, *out), for `count` random displacements r of the weights, which all parts share.
+def weight_jvps(
+    problem: Problem, part: Batch, scales: Sequence[float], count: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Outputs y and J r, (B, *out), for `count` random displacements r of the weights, which all parts share.
 
     That of a block is an outer product of two random vectors, which is quick to draw, times its s_l.
     """
@@ -132,7 +137,8 @@ def weight_jvps(problem: Problem, part: Batch, scales: Sequence[float], count: i
             one, other = torch.randn(first, generator=generator), torch.randn(block.numel // first, generator=generator)
             value = at[block.name]
             along[block.name] = torch.outer(one.to(value) * scale, other.to(value)).view(value.shape)
-        yield outputs_and_tangent(network, at, along, part, forward_mode=True)[1].detach()
+        y, moved = outputs_and_tangent(network, at, along, part, forward_mode=True)
+        yield y.detach(), moved.detach()
 
 
 def may_draw_classes(problem: Problem) -> bool:

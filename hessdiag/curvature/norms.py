@@ -151,7 +151,7 @@ def two_stages(
         Values, standard errors, and the products spent in each stage.
     """
     value, stderr, spent = measure(first, "")
-    left = most - 2 * spent + first  # what the first stage spent on top, the second does too
+    left = most - spent - max(spent - first, 0)  # what the first stage spent on top, the second does too
     if rtol is None or left < least or not stderr[own].any():
         return value, stderr, [spent]
     again = min(max(least, math.ceil(times_wanted(value[own], stderr[own], rtol) * first)), left)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.directions import Directions, may_draw_classes, range_scales
+from hessdiag.curvature.directions import Directions, may_draw_classes, range_basis
 from hessdiag.curvature.norms import (
     Curvature,
     degrees_of_freedom,
@@ -72,18 +72,18 @@ def sketch_per_example(
         max_products: directions that may be sent back in all, per example.
         seed: of the directions.
     """
-    scales, outputs = range_scales(problem, seed), problem.shape.outputs
-    basis = Directions(0, scales).fixed(outputs)  # each vector by a pass forward and one back
-    rounding = rounding_of(problem)
+    basis, rounding = range_basis(problem, memory, seed), rounding_of(problem)
+    vectors = 0 if basis is None else len(basis)  # each by a pass forward and one back
 
     def measure(count: int, stage: str) -> tuple[Array, Array, int]:
-        found = _measure(problem, memory, Directions(count, scales, f"{stage}sketch"), seed, rounding)
-        return *found, 2 * basis + count
+        found = _measure(problem, memory, Directions(count, basis, f"{stage}sketch"), seed, rounding)
+        return *found, 2 * vectors + count
 
     own = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
-    first = min(directions_for(problem.batch.size), max(LEAST, max_products - 2 * basis))
+    first = min(directions_for(problem.batch.size), max(LEAST, max_products - 2 * vectors))
     value, stderr, spent = two_stages(measure, first, least=LEAST, most=max_products, own=(own, own), rtol=rtol)
-    reason = f"{f'a basis of {basis} and ' if scales else ''}{spent[-1] - 2 * basis} random directions of each example"
+    random = f"{spent[-1] - 2 * vectors} random directions of each example"
+    reason = f"a basis of {vectors} and {random}" if vectors else random
     return Curvature.of(
         problem.blocks, value, stderr, products=[sum(spent)] * len(problem.blocks), rtol=rtol, reason=reason
     )
@@ -93,7 +93,7 @@ def _measure(
     problem: Problem, memory: MemoryBudget, directions: Directions, seed: int, rounding: float
 ) -> tuple[Array, Array]:
     """All norms and their standard errors, in as many equal rounds as it takes for an example's directions to fit."""
-    sides, fixed, shape = sides_of(problem.loss), directions.fixed(problem.shape.outputs), problem.shape
+    sides, fixed, shape = sides_of(problem.loss), directions.fixed, problem.shape
     together = shape.most_cotangents(memory.total)
     most = max(together, shape.most_in_pieces(memory.total, drawn=may_draw_classes(problem)))
     rounds = -(-directions.random // max(LEAST, most // sides - fixed))

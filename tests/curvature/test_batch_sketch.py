@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +14,12 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.curvature import batch_sketch
 from hessdiag.curvature.batch_sketch import _Rounds, example_pair_sums, sketch_per_batch
+from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.norms import Curvature
+from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
+from hessdiag.data.seeds import gaussians
+from hessdiag.derivatives.backward import block_vjps, trace_blocks, unit_cotangents
 from hessdiag.derivatives.losses import RandomQuadratic
 from hessdiag.derivatives.problem import Problem
 from tests.curvature.problems import log_cosh, problem_of
@@ -63,18 +68,38 @@ def sketched(problem: Problem, seed: int, memory: MemoryBudget = PLENTY, **optio
         ("cnn", "callable", _Rounds(1, 3, 24)),
     ],
 )
-def test_without_bias_and_95_percent_intervals_cover(network: str, loss: str, split: _Rounds) -> None:
-    """Over 200 seeds."""
+def test_without_bias_and_95_percent_intervals_cover(
+    network: str, loss: str, split: _Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over 200 seeds, with Jacobians that are at hand."""
     torch.manual_seed(0)
     model, x = (mlp(), data(24, 6)) if network == "mlp" else (cnn(), data(24, 2, 8, 8))
     problem = problem_of(model, x, loss)
     dense = dense_of(problem, loss).numpy()
-    found = [split.measure(problem, seed, "test") for seed in range(200)]
+    seen = trace_blocks(model, problem.batch, problem.blocks)
+    y, unit = seen.y.detach(), unit_cotangents(seen.y.detach())
+    left = problem.loss.root_products(y, problem.batch.targets, unit) if problem.loss.has_root else unit
+    right = left if problem.loss.has_root else problem.loss.hessian_products(y, problem.batch.targets, unit)
+
+    def jacobians(cotangents: Tensor) -> list[Tensor]:  # (B, N, P) each
+        return [one.dense().J for one in block_vjps(model, problem.batch, problem.blocks, seen, cotangents)]
+
+    def products(_: Problem, part: Batch, directions: Directions, seed: int) -> Tensor:
+        examples = part.args[0].flatten()
+        z = gaussians(seed, directions.name, part.numbers, (directions.random, y.shape[1])).double()
+        sent = ([torch.einsum("kbn,bnp->bkp", z, J[examples]) for J in each] for each in both)
+        return torch.stack([torch.einsum("ikp,jmp->ikjm", u, w) for u, w in zip(*sent, strict=True)])
+
+    both = jacobians(left), jacobians(right)
+    monkeypatch.setattr(batch_sketch, "_products", products)
+    numbered = replace(problem, batch=Batch.of(torch.arange(len(x)).unsqueeze(1), None))
+    found = [split.measure(numbered, seed, "test") for seed in range(200)]
     values, errors = (np.array(each) for each in zip(*found, strict=True))
     spread = values.std(axis=0, ddof=1)
     assert (np.abs(values.mean(axis=0) - dense) <= 4.5 * spread / 200**0.5 + 1e-9 * dense.max()).all()
     inside = np.abs(values - dense) <= 1.96 * errors + 1e-9 * np.abs(dense)
-    assert 0.9 <= inside.diagonal(axis1=1, axis2=2).mean() <= 0.985
+    assert 0.9 <= inside.diagonal(axis1=1, axis2=2).mean() <= 0.97
+    assert 0.9 <= inside.mean() <= 0.97
 
 
 @pytest.mark.parametrize("network", BUILDERS)
@@ -97,24 +122,20 @@ def test_a_weight_that_is_used_twice_has_one_gradient(model_class: type[nn.Modul
     torch.manual_seed(0)
     problem = problem_of(model_class().double(), data(30, 4), "cross-entropy")
     dense = dense_of(problem, "cross-entropy")
-    values = [sketched(problem, seed).diagonal[problem.blocks[0].name].frobenius_sq for seed in range(40)]
-    assert np.mean(values) == pytest.approx(float(dense[0, 0]), abs=4 * np.std(values) / 40**0.5)
+    values = [sketched(problem, seed).diagonal[problem.blocks[0].name].frobenius_sq for seed in range(16)]
+    assert np.mean(values) == pytest.approx(float(dense[0, 0]), abs=4 * np.std(values, ddof=1) / 16**0.5)
 
 
 def test_a_second_stage_reaches_the_error_that_is_asked_for() -> None:
     torch.manual_seed(0)
-    problem = problem_of(mlp(outputs=40), data(40, 6), "cross-entropy")
+    problem = problem_of(mlp(outputs=8), data(24, 6), "cross-entropy")
     dense = np.diagonal(dense_of(problem, "cross-entropy").numpy())
-    inside, reached = [], []
-    for seed in range(12):
+    for seed in range(2):
         found = sketched(problem, seed, rtol=0.15)
         for known, block in zip(dense, problem.blocks, strict=True):
             one = found.diagonal[block.name]
-            inside.append(abs(one.frobenius_sq - known) <= 1.96 * one.stderr)
-            if block.kind == "weight":
-                reached.append(one.ended == "rtol")
-    assert np.mean(inside) >= 0.85
-    assert np.mean(reached) > 0.7
+            assert abs(one.frobenius_sq - known) <= 5 * one.stderr
+            assert one.ended == "rtol" or block.kind != "weight"
     assert sketched(problem, 0, rtol=1e-3, max_products=30).diagonal["0.weight"].products <= 30
 
 
@@ -141,8 +162,8 @@ def test_a_group_that_does_not_fit_is_halved(loss: str, monkeypatch: pytest.Monk
         return found
 
     monkeypatch.setattr(batch_sketch, "_products", limited)
-    values = np.array([_Rounds(1, 3, 20).measure(problem, seed, "test")[0] for seed in range(60)])
-    assert (np.abs(values.mean(axis=0) - dense) <= 4 * values.std(axis=0) / 60**0.5).all()
+    values = np.array([_Rounds(1, 3, 20).measure(problem, seed, "test")[0] for seed in range(20)])
+    assert (np.abs(values.mean(axis=0) - dense) <= 4 * values.std(axis=0, ddof=1) / 20**0.5).all()
     monkeypatch.setattr(batch_sketch, "_products", lambda *args: limited(*args, most=1))
     with pytest.raises(hessdiag.HessdiagError, match="out of memory with 4 examples"):
         sketched(problem, 0)
@@ -209,8 +230,8 @@ from torch import nn
 torch.manual_seed(0)
 torch.set_num_threads(1)
 model, x = nn.Sequential(nn.Conv2d(3, 24, 5), nn.ReLU(), nn.Conv2d(24, 24, 5), nn.Flatten(), nn.Linear(13824, 10)), \\
-    torch.randn(100, 3, 32, 32)
-t = torch.randint(10, (100,))
+    torch.randn(40, 3, 32, 32)
+t = torch.randint(10, (40,))
 options = {"loss": "cross-entropy", "signals": False}
 hessdiag.diagnose(model, x[:2], t[:2], **options)
 for memory in ("160MiB", "2GiB"):

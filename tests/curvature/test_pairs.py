@@ -20,14 +20,10 @@ def test_the_estimate_is_unbiased_and_its_variance_nearly(rank: int, fixed: int)
     K, L = matrices(rank)
     Q = torch.linalg.qr(K @ torch.randn(30, fixed, dtype=torch.float64)).Q if fixed else torch.zeros(30, 0).double()
     truth = float((K * L).sum())
-    values, variances = [], []
-    for _ in range(4000):
-        omega = torch.randn(30, 8, dtype=torch.float64)
-        z = torch.cat([Q, omega - Q @ (Q.T @ omega)], dim=1)
-        found = pair_statistics((z.T @ K @ z)[None, None], (z.T @ L @ z)[None, None], fixed)
-        values.append(found.estimate)
-        variances.append(found.variance)
-    value, variance = torch.stack(values), torch.stack(variances)
+    omega = torch.randn(4000, 30, 8, dtype=torch.float64)
+    z = torch.cat([Q.expand(4000, -1, -1), omega - Q @ (Q.T @ omega)], dim=2)
+    found = pair_statistics((z.mT @ K @ z).unsqueeze(1), (z.mT @ L @ z).unsqueeze(1), fixed)
+    value, variance = found.estimate, found.variance
     spread = float(value.std())
     assert abs(float(value.mean()) - truth) < 4 * spread / 4000**0.5 + 1e-9 * truth
     if spread > 1e-9 * truth:
@@ -42,18 +38,6 @@ def test_a_basis_of_the_range_leaves_no_noise() -> None:
     found = pair_statistics((z.T @ K @ z)[None, None], (z.T @ L @ z)[None, None], Q.shape[1])
     assert float(found.estimate) == pytest.approx(float((K * L).sum()), rel=1e-9)
     assert abs(float(found.variance)) < 1e-12 * float(found.estimate) ** 2
-
-
-def test_the_variance_of_more_directions_is_foretold() -> None:
-    """ζ₁ and ζ₂ from 8 directions give the variance of 20."""
-    K, _ = matrices(6)
-    z = torch.randn(6000, 28, 30, dtype=torch.float64)
-    grams = [(part @ K @ part.mT).unsqueeze(1) for part in (z[:, :8], z[:, 8:])]
-    few, many = (pair_statistics(gram, gram, 0) for gram in grams)
-    shared, apart = float(few.shared.mean()), float(few.apart.mean())
-    foretold = (4 * 18 * shared + 2 * apart) / (20 * 19)
-    assert foretold == pytest.approx(float(many.estimate.var()), rel=0.25)
-    assert torch.allclose(few.size, few.estimate)  # squares have no sign
 
 
 def kernel_of(H: torch.Tensor, fixed: int) -> torch.Tensor:
@@ -71,7 +55,7 @@ def kernel_of(H: torch.Tensor, fixed: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("fixed", [0, 1, 3])
 def test_matrix_products_are_sums_over_tuples_of_directions(fixed: int) -> None:
-    """Means over pairs, over pairs of pairs that share a direction, and over those that share none."""
+    """Means over pairs, and over pairs of pairs that share no direction."""
     generator = torch.Generator().manual_seed(1)
     q = 5
     X, Y = (torch.randn(2, n, q + fixed, q + fixed, generator=generator, dtype=torch.float64) for n in (3, 2))
@@ -82,13 +66,10 @@ def test_matrix_products_are_sums_over_tuples_of_directions(fixed: int) -> None:
         h = kernel_of(H, fixed)
         theta = sum(h[p] for p in ordered) / len(ordered)
         apart = [h[p] * h[o] for p in ordered for o in ordered if not set(p) & set(o)]
-        shared = [h[k, m] * h[k, n] for k, m, n in permutations(range(q), 3)]
         truth_sq = sum(apart) / len(apart)
         squares = sum(h[p] ** 2 for p in ordered) / len(ordered)
         expected = {
             "estimate": theta,
-            "shared": sum(shared) / len(shared) - truth_sq,
-            "apart": squares - truth_sq,
             "variance": max(theta**2 - truth_sq, (squares - theta**2) * 2 / (q * (q - 1))),
             "size": kernel_of(H.abs(), fixed).sum() / (q * (q - 1)),
         }

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.curvature import sketch
-from hessdiag.curvature.directions import BASIS, Directions, range_scales
+from hessdiag.curvature.directions import BASIS, Directions, range_basis
 from hessdiag.curvature.exact import exact_per_example
 from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.norms import Curvature
@@ -70,9 +70,10 @@ def test_95_percent_intervals_cover(network: Network, loss: str) -> None:
     weights = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
     often, size, found = Batch.concatenate([problem.batch] * 50), problem.batch.size, []
     for seed in range(4):
-        directions = Directions(directions_for(size), range_scales(problem, seed))
-        X = products_of(replace(problem, batch=often), often, directions, seed, None)[:, weights]
-        each = pair_statistics(X, X, directions.fixed(40))
+        many = replace(problem, batch=often)
+        directions = Directions(directions_for(size), range_basis(many, PLENTY, seed))
+        X = products_of(many, often, directions, seed, None)[:, weights]
+        each = pair_statistics(X, X, directions.fixed)
         terms = {"value": each.estimate, "variance": each.variance, "fourth": each.variance**2, "size": each.size}
         sums = {key: term.unflatten(0, (50, size)).sum(dim=1).numpy() for key, term in terms.items()}
         found.append(mean_of(sums, size, directions.random, 0.0))
@@ -122,7 +123,7 @@ def test_a_basis_is_sharper_where_the_rank_is_low(monkeypatch: pytest.MonkeyPatc
     options = {**loss_options("cross-entropy", 3, 40), "method": "sketch"}
     deflated = hessdiag.diagnose(model, x, **options)
     assert f"a basis of {BASIS} and 17 random directions of each example" in deflated.method_reason
-    monkeypatch.setattr("hessdiag.curvature.sketch.range_scales", lambda *_: ())
+    monkeypatch.setattr("hessdiag.curvature.sketch.range_basis", lambda *_: None)
     plain = hessdiag.diagnose(model, x, **options)
     assert 4 * deflated.weights[0].stderr < plain.weights[0].stderr
 
@@ -152,7 +153,7 @@ def test_many_outputs_are_sketched_without_being_asked_for() -> None:
 
 def test_negative_estimates_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut to 0 they would be biased, and read as no curvature at all."""
-    monkeypatch.setattr("hessdiag.curvature.sketch.range_scales", lambda *_: ())
+    monkeypatch.setattr("hessdiag.curvature.sketch.range_basis", lambda *_: None)
     torch.manual_seed(0)
     model, x = deep_relu()
     reports = [
