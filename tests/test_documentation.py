@@ -29,7 +29,7 @@ import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.cli import app
 from hessdiag.results.report import BlockReport
-from hessdiag.results.setups import Setups, Study
+from hessdiag.results.setups import Study
 from tests.pages import (
     ELLIPSES,
     INLINE_CODE,
@@ -274,10 +274,6 @@ def test_numbers_of_the_readme_are_those_of_the_figure() -> None:
     assert f"{fan_out.spread:.0f} times" in " ".join(readme.split())
     assert f"{np.sqrt(fan_out.spread):.0f} times" in " ".join(readme.split())
     assert f"{geometric.spread:.2f}" in readme
-
-
-def test_figures_are_of_many_networks() -> None:
-    assert len(Setups.from_json(ROOT / "figures" / "ratios.json")) == 100
 
 
 def test_comparison_notices_what_changed() -> None:

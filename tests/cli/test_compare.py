@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hessdiag.cli.printing import gate_findings
 from hessdiag.results.comparison import Comparison
-from hessdiag.results.findings import Finding
 
 NETS = """
 import torch
@@ -103,16 +101,3 @@ def test_refusals(run, tmp_path: Path) -> None:
         status, out, err = run(f"compare {line}")
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert message in err
-
-
-def test_gate_lets_lesser_findings_pass() -> None:
-    def finding(severity: str) -> Finding:
-        return Finding(rule="HD601", severity=severity, blocks=(), message="", advice="", value=1.0, threshold=0.0)  # type: ignore[arg-type]
-
-    gate_findings([finding("fault")], None)
-    gate_findings([finding("warning"), finding("note")], "fault")
-    gate_findings([finding("note")], "warning")
-    for severity, fail_on in (("fault", "fault"), ("fault", "warning"), ("warning", "warning")):
-        with pytest.raises(Exception) as raised:  # noqa: PT011
-            gate_findings([finding(severity)], fail_on)
-        assert raised.value.exit_code == 1  # type: ignore[attr-defined]

@@ -26,39 +26,29 @@ def sunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "sunk.py:sunk"
 
 
-def test_every_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_rule_is_explained(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
     assert main(["explain"]) == 0
     listed = capsys.readouterr().out.splitlines()
-    assert [line.partition(" ")[0] for line in listed] == list(CATALOGUE)
+    assert [line.partition(" ")[0] for line in listed if line.startswith("HD")] == list(CATALOGUE)
     for rule, entry in CATALOGUE.items():
         assert main(["explain", rule.lower()]) == 0
         out, err = capsys.readouterr()
         assert out.startswith(f"{rule}: {entry.title}\n")
         assert " ".join(out.split()).count(" ".join(entry.parts["Threshold"].split())) == 1
-        assert max(map(len, out.splitlines())) <= 120
+        assert max(len(line) for line in out.splitlines() if "://" not in line) <= 70
         assert not err
-
-
-def test_explanations_are_as_wide_as_asked_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
-    for arguments in (["explain"], *(["explain", rule] for rule in CATALOGUE)):
-        assert main(arguments) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert max(len(line) for line in lines if "://" not in line) <= 70
 
 
 def diagnose(model: str, *options: str) -> int:
     return main(["diagnose", model, "--input-size", "4", "--batch-size", "16", *options])
 
 
-@pytest.mark.parametrize("fail_on", ["fault", "warning"])
-def test_a_fault_fails(sunk: str, fail_on: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert diagnose(sunk, "--fail-on", fail_on) == 1
+def test_a_fault_fails(sunk: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diagnose(sunk, "--fail-on", "warning") == 1
     out, err = capsys.readouterr()
     assert out.startswith("Faulty: ")
-    assert err == f"hessdiag: fault HD402 at 0.bias, for --fail-on {fail_on}\n"
+    assert err == "hessdiag: fault HD402 at 0.bias, for --fail-on warning\n"
 
 
 def test_a_healthy_network_does_not_fail(sunk: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,17 +92,6 @@ def test_weights_are_loaded_and_unwrapping_is_said(folder: Path, capsys: pytest.
     ]
 
 
-def test_describe_takes_the_options_of_diagnose(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.save(mlp([4, 3, 2]).state_dict(), folder / "w.pt")
-    for options in (
-        "mlp:4-3-2 --weights w.pt --arg bias=True --input-size 2,2",
-        "nets_cli:build --arg width=7 --init geometric --data nets_cli:batches",
-        "lenet --arg in_channels=1 --dtype float64 --seed 3 --device cpu --loss mse",
-    ):
-        assert main(["describe", *options.split(), "--batch-size", "2"]) == 0
-        assert "weight" in capsys.readouterr().out
-
-
 def test_what_a_model_prints_or_warns_does_not_reach_the_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "nets_cli:Noisy", "--json", "-", "--batch-size", "2"]) == 0
     out, err = capsys.readouterr()

@@ -124,12 +124,9 @@ def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
     ("text", "part", "style"),
     [
         ("Uneven: a has 7.00×", "Uneven", "fact"),
-        ("Balanced within 1.45×", "Balanced", "good"),
-        ("Suspicious: 1 warning", "Suspicious", "doubtful"),
         ("Faulty: 1 fault", "Faulty", "bad"),
         ("./mine.py:init: unbalanced, σ² spreads", "unbalanced", "bad"),
         ("resolved: HD206 at a", "resolved", "good"),
-        ("new: HD208 fault: a", "HD208 fault", "bad"),
     ],
 )
 def test_what_is_coloured(text: str, part: str, style: str) -> None:

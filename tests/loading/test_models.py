@@ -143,18 +143,6 @@ def test_names_with_arguments() -> None:
     assert [tuple(p.shape) for p in network.module.parameters()] == [(192, 784), (32, 192), (10, 32)]
 
 
-@pytest.mark.parametrize("specification", ["lenet", "mlp:5-4-2"])
-def test_every_build_is_a_new_network_from_torchs_random_state(specification: str) -> None:
-    source = resolve_model(specification)
-
-    def weights(seed: int) -> torch.Tensor:
-        torch.manual_seed(seed)
-        return nn.utils.parameters_to_vector(source.build().module.parameters())
-
-    assert torch.equal(weights(0), weights(0))
-    assert not torch.equal(weights(0), weights(1))
-
-
 @pytest.mark.parametrize("text", ["", "3", "3--2", "3-0", "3-2.5", "²-2", "4-" + "9" * 5000])
 def test_widths_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(HessdiagError, match="write the widths as in mlp:784-384-64-10") as caught:

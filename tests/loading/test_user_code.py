@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.user_code import NamedFunction, foreign_code, load_function, missing_file, one_line
+from hessdiag.loading.user_code import NamedFunction, foreign_code, load_function, missing_file
 
 SOURCE = """
 import sibling
@@ -71,8 +71,6 @@ def test_a_file_runs_once_until_it_changes(folder: Path) -> None:
     ("reference", "message"),
     [
         ("nets_here", "name a function, as in package.module:function"),
-        ("nets_here:", "name a function"),
-        (":build", "name a function"),
         ("nets_her:build", "no module 'nets_her'; did you mean nets_here?"),
         ("package_here.network:build", "no module 'package_here.network'; did you mean networks?"),
         ("package_here.qqq:build", "no module 'package_here.qqq'; it has networks"),
@@ -80,17 +78,13 @@ def test_a_file_runs_once_until_it_changes(folder: Path) -> None:
         ("./nets_here.py:zzz", "no 'zzz' in ./nets_here.py; it has build, Holder, broken, leaves"),
         ("./net_here.py:build", "no file 'net_here.py'; did you mean nets_here.py?"),
         ("./absent/net.py:build", "no folder 'absent'"),
-        ("./package_here/:build", "is a folder"),
         ("./bad_syntax.py:build", "raised SyntaxError: .* line 1"),
-        ("bad_syntax:build", "raised SyntaxError"),
         (
             "needs_more:build",
             "raised ModuleNotFoundError: No module named 'not_installed_anywhere' .needs_more.py, line 1",
         ),
         ("nets_here:NUMBER", "NUMBER is a int, name a function or a class"),
-        ("nets_here:sibling", "sibling is a module, name a function"),
         ("not a module:build", "not a module's name"),
-        ("..nets:build", "not a module's name"),
     ],
 )
 def test_what_cannot_be_found_is_named_with_the_nearest(folder: Path, reference: str, message: str) -> None:
@@ -135,11 +129,6 @@ def test_hessdiag_errors_and_interrupts_pass_through() -> None:
     for error in (HessdiagError("mine"), KeyboardInterrupt()):
         with pytest.raises(type(error)), foreign_code("model"):
             raise error
-
-
-def test_long_messages_are_cut() -> None:
-    assert len(one_line(ValueError("x" * 10_000))) < 300
-    assert one_line(ValueError("\n\n")) == "ValueError"
 
 
 def test_missing_file_lists_what_there_is(tmp_path: Path) -> None:
