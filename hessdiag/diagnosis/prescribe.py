@@ -145,10 +145,12 @@ class Prescription(Printed, Record):
         return f"{plain_text(parts, whole=detail == 'whole')}\n{self.code.rstrip()}"
 
     def _spreads(self) -> list[str]:
-        changes = [f"{symbol} {_change(self.spread_before[key], self.spread[key])}" for key, symbol in SYMBOLS.items()]
+        changes = [
+            f"{symbol} {short(self.spread_before[key])} → {short(self.spread[key])}" for key, symbol in SYMBOLS.items()
+        ]
         lines = [f"largest/smallest of these weights, before → after:  {'   '.join(changes)}"]
         if self.left_out:
-            change = _change(self.spread_of_all_before, self.spread_of_all)
+            change = f"{short(self.spread_of_all_before)} → {short(self.spread_of_all)}"
             lines.append(f"largest/smallest σ² of all weights:  {change}")
         if self.sampling_error > 0:
             lines.append(f"σ² is sampled: its standard error is up to {percent(self.sampling_error)} %.")
@@ -252,10 +254,6 @@ def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dic
 def _spread(report: Report, names: Iterable[str]) -> dict[str, float]:
     blocks = [report[name] for name in names]
     return {key: spread([getattr(block, key) for block in blocks]) for key in SPREAD_KEYS}
-
-
-def _change(before: float, after: float) -> str:
-    return f"{short(before)} → {short(after)}"
 
 
 def _distance(y: Tensor, before: Tensor) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.loading.user_code import import_library
@@ -129,13 +129,6 @@ def read_labels(model: nn.Module, batch: Mapping[str, Any]) -> Pair:
     labels = batch.get("labels")
     inputs = {key: value for key, value in batch.items() if key not in NOT_READ}
     causal = any(name in type(model).__name__ for name in ("ForCausalLM", "LMHeadModel"))  # older ones say no loss type
-    return inputs, next_tokens(labels) if labels is not None and causal else labels
-
-
-def next_tokens(labels: Tensor) -> Tensor:
-    """Shift labels (B, T) to the left; the last position has none.
-
-    >>> next_tokens(torch.tensor([[5, 6, 7]]))
-    tensor([[   6,    7, -100]])
-    """
-    return torch.nn.functional.pad(labels[:, 1:], (0, 1), value=LEFT_OUT)
+    if labels is not None and causal:  # the last position has none
+        labels = nn.functional.pad(labels[:, 1:], (0, 1), value=LEFT_OUT)
+    return inputs, labels

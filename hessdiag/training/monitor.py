@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_model, check_number, check_whole, kind_of, to_tensor
+from hessdiag.arguments import check_loss, check_model, check_number, check_whole, kind_of
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
@@ -111,7 +111,6 @@ class Monitor:
         Raises:
             HessdiagError: `inputs` or `targets` are nothing that `diagnose` takes, at the first step.
         """
-        _check_batch(inputs, targets)
         number, self._steps = self._steps if step is None else step, self._steps + 1
         if self.stopped or not _is_first_rank() or not self._cadence.due():
             return None
@@ -181,15 +180,6 @@ def unwrapped(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def _check_batch(inputs: Any, targets: Any) -> None:
-    """Refuse what no batch is of; cheap enough for every step."""
-    if not isinstance(inputs, (Tensor, tuple, list, Mapping)):
-        advice = to_tensor(inputs, "inputs") or "pass a tensor, or a tuple or dict of tensors"
-        raise HessdiagError(f"inputs are {kind_of(inputs)}: {advice}")
-    if targets is not None and not isinstance(targets, Tensor):
-        raise HessdiagError(f"targets are {kind_of(targets)}: {to_tensor(targets, 'targets') or 'pass a tensor'}")
-
-
 def _check_whole_parameters(model: nn.Module) -> None:
     """Refuse sharded parameters: this rank would wait for others, which are not measuring, for ever."""
     sharded = [name for name, p in model.named_parameters() if hasattr(p, "device_mesh")]
@@ -254,7 +244,7 @@ def csv_log(path: str | os.PathLike[str]) -> Log:
     if not Path(path).parent.is_dir():
         raise HessdiagError(f"log {os.fspath(path)!r}: the folder {str(Path(path).parent)!r} does not exist, make it")
 
-    def write(record: Record, step: int) -> None:
+    def write_csv(record: Record, step: int) -> None:
         import pandas as pd
 
         row, file = pd.DataFrame([{"step": step, **record}]), Path(path)
@@ -263,14 +253,14 @@ def csv_log(path: str | os.PathLike[str]) -> Log:
         else:  # a column that is new is added to all rows
             write_text(file, pd.concat([pd.read_csv(file, dtype=str), row]).to_csv(index=False))
 
-    return write
+    return write_csv
 
 
 def tensorboard_log(writer: Any) -> Log:
     """Return a log of numbers as scalars and words as texts of a `torch.utils.tensorboard.SummaryWriter`."""
 
-    def write(record: Record, step: int) -> None:
+    def write_tensorboard(record: Record, step: int) -> None:
         for key, value in record.items():
             (writer.add_text if isinstance(value, str) else writer.add_scalar)(key, value, step)
 
-    return write
+    return write_tensorboard

