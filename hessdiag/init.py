@@ -82,13 +82,6 @@ def geometric_mean_(
     return _fill(weight, "geometric", c=c, groups=groups, transposed=transposed, generator=generator)
 
 
-def fan_geo_avg_(
-    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
-) -> Tensor:
-    """Normal with E[W²] = 2 / (k² √(n n')), in place: JAX's form, for comparison; see above."""
-    return _fill(weight, "fan-geo-avg", groups=groups, transposed=transposed, generator=generator)
-
-
 def orthogonal_(
     weight: Tensor, variance: float, *, groups: int = 1, generator: torch.Generator | None = None
 ) -> Tensor:

@@ -21,18 +21,6 @@ def activation_scaling(elements: int, delta_sq: float, x_sq: float) -> float:
     return elements * delta_sq * x_sq
 
 
-def gamma_extrinsic(*, fan_in: int, kernel: int, sites_out: int, x_sq: float, delta_sq: float, out_sq: float) -> float:
-    """γ = n_l k² ρ_{l+1}² E[x_l²]² E[Δx_{l+1}²] / E[x_{l+1}²]: a weight's scaling factor from its surroundings.
-
-    Args:
-        fan_in: input channels that one output channel reads.
-        kernel: entries of the kernel, k².
-        sites_out: ρ_{l+1}².
-        x_sq, delta_sq, out_sq: E[x_l²], E[Δx_{l+1}²] and E[x_{l+1}²].
-    """
-    return _divide(fan_in * kernel * sites_out * x_sq**2 * delta_sq, out_sq)
-
-
 def gamma_intrinsic(*, scaling: float, numel: int, weight_sq: float) -> float:
     """γ = ς / (P E[W²]²) (Eq. 2, with P = n_{l+1} n_l k²): a weight's scaling factor from its own size.
 
@@ -41,31 +29,26 @@ def gamma_intrinsic(*, scaling: float, numel: int, weight_sq: float) -> float:
     return _divide(scaling, numel * weight_sq**2)
 
 
-def gamma_bias(*, sites_out: int, delta_sq: float, out_sq: float) -> float:
-    """γᵇ = ρ_{l+1}² E[Δx_{l+1}²] / E[x_{l+1}²]: a bias is added at the layer's output."""
-    return _divide(sites_out * delta_sq, out_sq)
-
-
 def gamma(kind: str, *, fan_in: int, kernel: int, sites_out: int, x_sq: float, delta_sq: float, out_sq: float) -> float:
-    """γ of a block from its surroundings, whatever its kind: `gamma_bias` of a bias, else `gamma_extrinsic`.
+    """γ of a block from its surroundings: n_l k² ρ_{l+1}² E[x_l²]² E[Δx_{l+1}²] / E[x_{l+1}²].
+
+    A bias is added at the layer's output: γᵇ = ρ_{l+1}² E[Δx_{l+1}²] / E[x_{l+1}²].
 
     Args:
         kind: `"weight"`, `"bias"` or `"scalar"`.
         fan_in: input channels that one output channel reads; for a scalar, which multiplies every element as a 1x1
             convolution with one shared weight would, all channels of its input.
         kernel: entries of the kernel; 1 for a scalar.
-        sites_out, x_sq, delta_sq, out_sq: as there.
+        sites_out: ρ_{l+1}².
+        x_sq, delta_sq, out_sq: E[x_l²], E[Δx_{l+1}²] and E[x_{l+1}²].
 
     >>> gamma("scalar", fan_in=3, kernel=1, sites_out=2, x_sq=2.0, delta_sq=1.0, out_sq=4.0)
     6.0
     >>> gamma("bias", fan_in=3, kernel=1, sites_out=2, x_sq=2.0, delta_sq=1.0, out_sq=4.0)
     0.5
     """
-    if kind == "bias":
-        return gamma_bias(sites_out=sites_out, delta_sq=delta_sq, out_sq=out_sq)
-    return gamma_extrinsic(
-        fan_in=fan_in, kernel=kernel, sites_out=sites_out, x_sq=x_sq, delta_sq=delta_sq, out_sq=out_sq
-    )
+    reads = sites_out if kind == "bias" else fan_in * kernel * sites_out * x_sq**2
+    return _divide(reads * delta_sq, out_sq)
 
 
 def nu(*, gradient_sq: float, weight_sq: float) -> float:
@@ -87,16 +70,6 @@ def balancing_input_scale(channels: float, kernel: float = 1) -> float:
     """
     _check_positive(channels=channels, kernel=kernel)
     return float((channels * kernel) ** -0.25)
-
-
-def matching_multiplier(c: float) -> float:
-    """Choose u = √c: a learnable multiplier then has the γ of layers under geometric-mean initialisation, ς / c².
-
-    >>> matching_multiplier(4.0)
-    2.0
-    """
-    _check_positive(c=c)
-    return math.sqrt(c)
 
 
 def kernel_correction(kernel: float, typical: float = 1.0, groups: int = 1) -> float:

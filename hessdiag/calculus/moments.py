@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -204,15 +204,8 @@ NONLINEARITIES: dict[str, Callable[..., Tensor]] = {
 }
 
 
-@dataclass(frozen=True)
-class Response:
-    """What a nonlinearity makes of x ~ N(m, v) with E[x²] = q: moments of y = φ(x) and of its derivative.
-
-    Attributes:
-        sq: E[y²].
-        mean_sq: E[y]².
-        slope_sq: E[φ'²], the factor on the gradient's second moment.
-    """
+class Response(NamedTuple):
+    """What a nonlinearity makes of x ~ N(m, v) with E[x²] = q: E[y²] and E[y]² of y = φ(x), and E[φ'²]."""
 
     sq: float
     mean_sq: float

@@ -229,10 +229,6 @@ def _named(
         function = _perceptron(name, tail)
     elif head in LIBRARIES and colon:
         function = LIBRARIES[head](name, arguments)
-    elif head in BUILT_IN:
-        raise HessdiagError(
-            f"model {name!r}: write {head} alone, and pass arguments={{'classes': 100}} (--arg classes=100)"
-        )
     elif colon:
         return factory_source(load_function(name, what="model"), arguments=arguments, input_size=size)
     else:

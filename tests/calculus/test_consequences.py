@@ -70,7 +70,7 @@ def test_biases_are_equally_scaled_under_geometric_initialisation():
 
 
 def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
-    u = scaling.matching_multiplier(2.0)
+    u = math.sqrt(2.0)
 
     def build():
         return nn.Sequential(
@@ -102,4 +102,4 @@ def test_intrinsic_and_extrinsic_gamma_agree():
 @pytest.mark.parametrize("value", [0, math.nan])
 def test_refuses_what_is_no_size(value):
     with pytest.raises(HessdiagError, match="pass a number above 0"):
-        scaling.matching_multiplier(value)
+        scaling.balancing_input_scale(value)

@@ -106,7 +106,6 @@ def test_what_a_factory_may_not_return(file: str, name: str, message: str) -> No
         ("rescalenet", {}, "did you mean rescalenet50 or rescalenet14.* use lenet, mlp:784-384-64-10"),
         ("nets.py", {}, "add the function that builds the network, as in nets.py:build"),
         ("mlp:4-3", {"arguments": {"norm": 3}}, "no argument 'norm': it takes bias, width"),
-        ("lenet:3", {}, r"write lenet alone, and pass arguments=\{'classes': 100\} \(--arg classes=100\)"),
         ("zzz", {}, "use lenet, mlp:784-384-64-10, hf:CONFIG.json, timm:zzz, torchvision:zzz"),
         ("google/vit", {}, "write hf:FOLDER"),
         ("mpl:4-3", {}, "no module 'mpl'; did you mean .*mlp"),
