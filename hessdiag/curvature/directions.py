@@ -66,14 +66,9 @@ class Directions:
             along = torch.einsum("rbn,qbn->qrb", basis.flatten(2), z.flatten(2))
             z -= torch.einsum("qrb,rbn->qbn", along, basis.flatten(2)).view_as(z)
             z = torch.cat([basis, z])
-        return both_sides(problem, part, y, z)
-
-
-def both_sides(problem: Problem, part: Batch, y: Tensor, z: Tensor) -> Tensor:
-    """The cotangents of directions z (q, B, *out): A z where the loss has a root, else z and S z."""
-    if problem.loss.has_root:
-        return problem.loss.root_products(y, part.targets, z)
-    return torch.cat([z, problem.loss.hessian_products(y, part.targets, z)])
+        if problem.loss.has_root:
+            return problem.loss.root_products(y, part.targets, z)
+        return torch.cat([z, problem.loss.hessian_products(y, part.targets, z)])
 
 
 def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | None:
@@ -142,33 +137,25 @@ def weight_jvps(
 
 
 def may_draw_classes(problem: Problem) -> bool:
-    """Whether `draw_classes` draws any, as far as the sizes of the network tell."""
+    """Whether sizes allow it: a layer writes many classes at many positions, and all blocks have a rule."""
     shape = problem.shape
-    if shape.returned != shape.outputs or not shape.positions:
+    if shape.returned != shape.outputs or shape.positions < MANY_POSITIONS:
         return False
-    return _may_draw(problem, positions=shape.positions, classes=shape.outputs // shape.positions)
+    if not isinstance(problem.loss, CrossEntropy) or shape.outputs // shape.positions < MANY_CLASSES:
+        return False
+    return all(block.structured and block.kind != "scalar" for block in problem.blocks)
 
 
 def draw_classes(
     problem: Problem, part: Batch, seen: Trace, *, count: int, seed: int, name: str
 ) -> SampledSoftmax | None:
-    """`count` cotangents φ with E φφᵀ = S; None where they are to be other ones.
-
-    Drawn where all blocks have a rule, and a linear layer writes the logits of one label at every position.
-    """
+    """`count` cotangents φ with E φφᵀ = S; None where no linear layer writes the logits of one label a position."""
     y, loss = seen.y.detach(), problem.loss
-    positions = y[:1, ..., 0].numel() if y.dim() > 2 else 0
-    if not _may_draw(problem, positions=positions, classes=y.shape[-1]) or logits_call(problem.model, seen) is None:
+    if not may_draw_classes(problem) or logits_call(problem.model, seen) is None:
         return None
     assert isinstance(loss, CrossEntropy)
     weights = loss.label_weights(y, part.targets) if loss.class_dim % y.dim() == y.dim() - 1 else None
-    if weights is None or part.targets is None:
+    if weights is None:
         return None
     purpose = f"classes, {name},"
     return SampledSoftmax.draw(y, weights, count=count, seed=seed, name=purpose, examples=part.numbers)
-
-
-def _may_draw(problem: Problem, *, positions: int, classes: int) -> bool:
-    if positions < MANY_POSITIONS or classes < MANY_CLASSES or not isinstance(problem.loss, CrossEntropy):
-        return False
-    return all(block.structured and block.kind != "scalar" for block in problem.blocks)

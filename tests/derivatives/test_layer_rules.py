@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from hessdiag.derivatives.backward import unfold, weight_jacobian
@@ -54,13 +53,6 @@ def test_forming_a_part_at_a_time_gives_the_same_gram_matrix(
     monkeypatch.setattr("hessdiag.derivatives.jacobians.FORMED", held)
     J = LowRankJacobian(torch.randn(3, inputs, 60).double(), torch.randn(3, 2, 60, 70).double().mT)
     torch.testing.assert_close(J.gram(), J.dense().gram(), rtol=1e-11, atol=1e-9)
-
-
-def test_unfold_is_torch_unfold() -> None:
-    layer = nn.Conv2d(3, 1, (3, 2), stride=(2, 1), padding=(1, 1), dilation=(1, 2))
-    x = torch.randn(2, 3, 7, 6)
-    want = F.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-    torch.testing.assert_close(unfold(layer, x), want)
 
 
 @pytest.mark.parametrize("held", [1, 3000, 10**9])

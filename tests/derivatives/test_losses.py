@@ -1,5 +1,7 @@
 """Values, gradients and Hessian products of the built-in losses against torch's own losses and autograd."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from hessdiag.derivatives.losses import (
     CallableLoss,
     CrossEntropy,
+    Loss,
     MeanSquaredError,
     RandomQuadratic,
     Reading,
@@ -72,54 +75,40 @@ def cases():
     }
 
 
-@pytest.mark.parametrize("name", cases())
-def test_against_autograd(name: str) -> None:
-    loss, y, targets, one = cases()[name]
-    v = torch.randn_like(y)
-    product, S = loss.hessian_product(y, targets, v), loss.hessian_matrix(y, targets)
-    for b in range(B):
-        t = None if targets is None else targets[b]
+def held_against_autograd(loss: Loss, y: Tensor, targets: Tensor | None, one: Callable[..., Tensor]) -> None:
+    """Value, gradient, Hessian and its root, example by example, and products with several vectors."""
+    S, v, w = loss.hessian_matrix(y, targets), torch.randn_like(y), torch.randn_like(y)
+    product = loss.hessian_product(y, targets, v)
+    for b in range(len(y)):
         a = y[b].clone().requires_grad_()
-        value = one(a, t)
+        value = one(a, None if targets is None else targets[b])
         (g,) = torch.autograd.grad(value, a, create_graph=True)
         rows = torch.stack([torch.autograd.grad(c, a, retain_graph=True)[0].flatten() for c in g.flatten()])
         torch.testing.assert_close(loss.value(y, targets)[b], value.detach(), rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(loss.gradient(y, targets)[b], g.detach(), rtol=1e-11, atol=1e-14)
         torch.testing.assert_close(S[b], rows, rtol=1e-11, atol=1e-13)
         torch.testing.assert_close(product[b].flatten(), rows @ v[b].flatten(), rtol=1e-11, atol=1e-13)
-
-
-@pytest.mark.parametrize("name", ["labels", "probabilities", "positions", "sequence", "mse"])
-def test_the_root_multiplies_to_the_hessian(name: str) -> None:
-    loss, y, targets, _ = cases()[name]
-    v, w = torch.randn_like(y), torch.randn_like(y)
-    (there_and_back,) = loss.root_products(y, targets, loss.root_transposed_product(y, targets, v)[None])
-    torch.testing.assert_close(there_and_back, loss.hessian_product(y, targets, v), rtol=1e-11, atol=1e-14)
-    a = (loss.root_products(y, targets, v[None])[0] * w).sum()
-    torch.testing.assert_close(a, (v * loss.root_transposed_product(y, targets, w)).sum())
+    for several in (loss.hessian_products, loss.root_products)[: 1 + loss.has_root]:
+        for some in (torch.stack([v, w]), v[None, :1].expand(2, *y.shape)):  # a basis is expanded
+            expected = torch.cat([several(y, targets, each[None]) for each in some])
+            torch.testing.assert_close(several(y, targets, some), expected, rtol=1e-12, atol=1e-14)
+    if loss.has_root:
+        (back,) = loss.root_products(y, targets, loss.root_transposed_product(y, targets, v)[None])
+        torch.testing.assert_close(back, product, rtol=1e-11, atol=1e-13)
+        a = (loss.root_products(y, targets, v[None])[0] * w).sum()
+        torch.testing.assert_close(a, (v * loss.root_transposed_product(y, targets, w)).sum())
 
 
 @pytest.mark.parametrize("name", cases())
-def test_products_of_several_vectors_are_those_of_each(name: str) -> None:
-    loss, y, targets, _ = cases()[name]
-    z = torch.randn(3, *y.shape, dtype=y.dtype)
-    for several in (loss.hessian_products, loss.root_products)[: 1 + loss.has_root]:
-        for some in (z, z[:, :1].expand_as(z)):  # a basis is expanded
-            expected = torch.cat([several(y, targets, v[None]) for v in some])
-            torch.testing.assert_close(several(y, targets, some), expected, rtol=1e-12, atol=1e-14)
+def test_against_autograd(name: str) -> None:
+    held_against_autograd(*cases()[name])
 
 
-def test_the_random_matrix_follows_the_seed_alone() -> None:
-    draws = [
-        RandomQuadratic.draw(3, seed=s, like=torch.zeros((), dtype=d)).R
-        for s, d in [(0, torch.float64), (0, torch.float32), (1, torch.float64)]
-    ]
-    torch.testing.assert_close(draws[0].float(), draws[1])
-    assert not torch.equal(draws[0], draws[2])
-
-
-def test_entries_of_the_random_matrix_are_standard_normal() -> None:
-    R = RandomQuadratic.draw(300, seed=0, like=torch.zeros((), dtype=torch.float64)).R
+def test_the_random_matrix_is_standard_normal_and_follows_the_seed_alone() -> None:
+    kinds = [(0, torch.float64), (0, torch.float32), (1, torch.float64)]
+    R, single, other = (RandomQuadratic.draw(300, seed=s, like=torch.zeros((), dtype=d)).R for s, d in kinds)
+    torch.testing.assert_close(R.float(), single)
+    assert not torch.equal(R, other)
     assert abs(float(R.mean())) < 4 / 300
     assert abs(float(R.square().mean()) - 1) < 4 * 2**0.5 / 300
 
@@ -127,13 +116,6 @@ def test_entries_of_the_random_matrix_are_standard_normal() -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(HessdiagError, match="random-quadratic, cross-entropy, mse, or a callable"):
         resolve_loss("hinge", y=torch.zeros(1, 2), targets=None, seed=0)
-
-
-def test_a_callable_is_known_by_its_name() -> None:
-    def my_loss(y: Tensor, t: Tensor | None) -> Tensor:
-        return y.sum()
-
-    assert resolve_loss(my_loss, y=torch.zeros(1, 2), targets=None, seed=0).name == "my_loss"
 
 
 def test_a_random_quadratic_of_a_language_model_is_refused() -> None:
@@ -169,21 +151,6 @@ def test_the_options_of_torchs_cross_entropy(module: nn.CrossEntropyLoss, kind: 
     assert loss.has_root
     assert loss.name == "CrossEntropyLoss"
     held_against_autograd(loss, y, targets, lambda a, t: module(a[None], t[None]))
-
-
-def held_against_autograd(loss, y: Tensor, targets: Tensor, one) -> None:
-    """Value, gradient, Hessian and its root, example by example."""
-    S, v = loss.hessian_matrix(y, targets), torch.randn_like(y)
-    for b in range(len(y)):
-        a = y[b].clone().requires_grad_()
-        value = one(a, targets[b])
-        (g,) = torch.autograd.grad(value, a, create_graph=True)
-        rows = torch.stack([torch.autograd.grad(c, a, retain_graph=True)[0].flatten() for c in g.flatten()])
-        torch.testing.assert_close(loss.value(y, targets)[b], value.detach(), rtol=1e-12, atol=1e-14)
-        torch.testing.assert_close(loss.gradient(y, targets)[b], g.detach(), rtol=1e-11, atol=1e-14)
-        torch.testing.assert_close(S[b], rows, rtol=1e-11, atol=1e-13)
-    (back,) = loss.root_products(y, targets, loss.root_transposed_product(y, targets, v)[None])
-    torch.testing.assert_close(back, loss.hessian_product(y, targets, v), rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # off during a measurement
@@ -283,7 +250,3 @@ def test_a_sum_over_examples_is_no_mean_of_a_batch(reduction: str) -> None:
         resolve_loss(function, y=y, targets=t, seed=0, reading=reading)
     with pytest.raises(HessdiagError, match="has reduction='sum'"):
         resolve_loss(nn.CrossEntropyLoss(reduction="sum"), y=y, targets=y.argmax(1), seed=0, reading=reading)
-
-
-LABELLED = CrossEntropy()
-SMOOTHED = CrossEntropy(weight=torch.tensor([0.3, 1.0, 0.2, 0.7, 2.0, 0.1, 0.9]), label_smoothing=0.2)

@@ -12,6 +12,7 @@ from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Products
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import measure_shapes
+from tests.kinds import Cube
 from tests.networks import BUILDERS, RECURRENT, build
 
 
@@ -74,20 +75,6 @@ class Checkpointed(NoGradInside):
         return self.last(checkpoint(lambda z: self.first(z).tanh(), x, use_reentrant=False))
 
 
-class Cube(torch.autograd.Function):
-    """A user's own function with no forward-mode rule and none for vmap."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return 3 * x**2 * gradient
-
-
 class OwnFunction(NoGradInside):
     def forward(self, x: Tensor) -> Tensor:
         return self.last(Cube.apply(self.first(x)))
@@ -116,12 +103,4 @@ def test_a_lower_mode_runs_where_the_first_fails(kind: type[nn.Module]) -> None:
 def test_norm_layers_are_right(norm: nn.Module) -> None:
     """`torch.func.hessian` is off by percents here (pytorch#196699)."""
     model = nn.Sequential(nn.Linear(4, 4), norm, nn.Tanh(), nn.Linear(4, 3)).double()
-    x = torch.randn(2, 4, dtype=torch.float64)
-    problem = problem_of(model, x)
-    at = Products(problem, "hessian")._values(problem.blocks)
-    r = {name: torch.randn_like(value) for name, value in at.items()}
-    network = Products(problem, "hessian").network
-    got = PRODUCTS["hessian"][AD_MODES[0]](network, problem.loss, at, r, problem.batch)
-    want = PRODUCTS["hessian"][AD_MODES[1]](network, problem.loss, at, r, problem.batch)
-    for name in at:
-        torch.testing.assert_close(got[name], want[name], rtol=1e-10, atol=1e-12)
+    _modes_agree(problem_of(model, torch.randn(2, 4, dtype=torch.float64)), "hessian", fastest=True)
