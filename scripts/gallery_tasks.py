@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from tests.gallery.case import Variant
 from tests.gallery.convolutional import conv_xavier, depthwise_fan_out, zero_module
 from tests.gallery.data import VOCABULARY, number_words, text
-from tests.gallery.language import LoraModel, gpt2_cproj, lora_zero, t5_head, trunc_normal
+from tests.gallery.language import gpt2_cproj, lora_model, lora_zero, t5_head, trunc_normal
 from tests.gallery.plain import linear_default, selu_gain, siren_first
 
 LENGTH = 64  # tokens of a sequence
@@ -135,7 +135,7 @@ def _topics() -> Tensor:
 def _pretrained() -> dict[str, Tensor]:
     """A small language model of source code, without low-rank updates."""
     torch.manual_seed(1000)
-    model = LoraModel(128).requires_grad_(True)
+    model = lora_model(128).requires_grad_(True)
     weights = [p for name, p in model.named_parameters() if "lora" not in name]
     optimizer = torch.optim.Adam(weights, lr=4**-4.5)
     for step in range(PRETRAINING):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from tests.gallery.case import Variant
 from tests.gallery.data import images
+from tests.networks import Net
 
 
 def he(model: nn.Module) -> nn.Module:
@@ -22,46 +24,41 @@ def he(model: nn.Module) -> nn.Module:
     return model
 
 
-class InvertedResidual(nn.Module):
+def normalised(conv: nn.Conv2d, *rest: nn.Module) -> nn.Sequential:
+    """A convolution, batch normalisation, and what follows."""
+    return nn.Sequential(conv, nn.BatchNorm2d(conv.out_channels), *rest)
+
+
+def inverted_residual(width_in: int, width_out: int, *, expand: int = 4, stride: int = 1) -> nn.Module:
     """MobileNetV2's block: 1x1 up, depthwise 3x3, 1x1 down."""
+    inner, skip = expand * width_in, stride == 1 and width_in == width_out
 
-    def __init__(self, width_in: int, width_out: int, *, expand: int = 4, stride: int = 1) -> None:
-        super().__init__()
-        inner = expand * width_in
-        self.expand = nn.Sequential(nn.Conv2d(width_in, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU6())
-        self.depthwise = nn.Sequential(
-            nn.Conv2d(inner, inner, 3, stride, 1, groups=inner, bias=False), nn.BatchNorm2d(inner), nn.ReLU6()
-        )
-        self.project = nn.Sequential(nn.Conv2d(inner, width_out, 1, bias=False), nn.BatchNorm2d(width_out))
-        self.skip = stride == 1 and width_in == width_out
+    def forward(m: Any, x: Tensor) -> Tensor:
+        y = m.project(m.depthwise(m.expand(x)))
+        return x + y if skip else y
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.project(self.depthwise(self.expand(x)))
-        return x + y if self.skip else y
+    return Net(
+        forward,
+        expand=normalised(nn.Conv2d(width_in, inner, 1, bias=False), nn.ReLU6()),
+        depthwise=normalised(nn.Conv2d(inner, inner, 3, stride, 1, groups=inner, bias=False), nn.ReLU6()),
+        project=normalised(nn.Conv2d(inner, width_out, 1, bias=False)),
+    )
 
 
-class MobileNet(nn.Module):
+def mobilenet(width: int, classes: int = 10) -> nn.Module:
     """A small MobileNetV2 for images of 32x32."""
-
-    def __init__(self, width: int, classes: int = 10) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU6())
-        self.blocks = nn.Sequential(
-            InvertedResidual(width, width),
-            InvertedResidual(width, 2 * width, stride=2),
-            InvertedResidual(2 * width, 2 * width),
-            InvertedResidual(2 * width, 3 * width, stride=2),
-            InvertedResidual(3 * width, 3 * width),
-        )
-        self.head = nn.Linear(3 * width, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.blocks(self.stem(x)).mean((2, 3)))
+    sizes = [(1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 3, 2), (3, 3, 1)]
+    return Net(
+        lambda m, x: m.head(m.blocks(m.stem(x)).mean((2, 3))),
+        stem=normalised(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.ReLU6()),
+        blocks=nn.Sequential(*(inverted_residual(n * width, m * width, stride=stride) for n, m, stride in sizes)),
+        head=nn.Linear(3 * width, classes),
+    )
 
 
 def depthwise_fan_out(variant: Variant, width: int) -> nn.Module:
     """Fan-out k²·out, and divided by the groups."""
-    model = MobileNet(width)
+    model = mobilenet(width)
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
             fan_out = layer.kernel_size[0] ** 2 * layer.out_channels
@@ -71,49 +68,39 @@ def depthwise_fan_out(variant: Variant, width: int) -> nn.Module:
     return model
 
 
-class TowerBlock(nn.Module):
-    """Two convolutions around a skip connection."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(width, width, 3, 1, 1), nn.Conv2d(width, width, 3, 1, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv2(F.relu(self.conv1(F.relu(x))))
+def conv3(width_in: int, width_out: int) -> nn.Conv2d:
+    return nn.Conv2d(width_in, width_out, 3, 1, 1)
 
 
-class Tower(nn.Module):
-    """A residual tower without normalisation."""
+def tower(width: int, blocks: int, classes: int = 10) -> nn.Module:
+    """A residual tower without normalisation: blocks of two convolutions around a skip connection."""
+    branch = lambda m, x: x + m.conv2(F.relu(m.conv1(F.relu(x))))  # noqa: E731
+    return Net(
+        lambda m, x: m.head(F.relu(m.tower(m.stem(x))).mean((2, 3))),
+        stem=conv3(3, width),
+        tower=nn.Sequential(
+            *(Net(branch, conv1=conv3(width, width), conv2=conv3(width, width)) for _ in range(blocks))
+        ),
+        head=nn.Linear(width, classes),
+    )
 
-    def __init__(self, width: int, blocks: int, classes: int = 10) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, width, 3, 1, 1)
-        self.tower = nn.Sequential(*(TowerBlock(width) for _ in range(blocks)))
-        self.head = nn.Linear(width, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.tower(self.stem(x))).mean((2, 3)))
-
-
-class Chain(nn.Module):
+def chain(width: int, depth: int, classes: int = 10) -> nn.Module:
     """A tower of convolutions and ReLUs."""
 
-    def __init__(self, width: int, depth: int, classes: int = 10) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, width, 3, 1, 1)
-        self.tower = nn.ModuleList(nn.Conv2d(width, width, 3, 1, 1) for _ in range(depth))
-        self.head = nn.Linear(width, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.stem(x))
-        for layer in self.tower:
+    def forward(m: Any, x: Tensor) -> Tensor:
+        x = F.relu(m.stem(x))
+        for layer in m.tower:
             x = F.relu(layer(x))
-        return self.head(x.mean((2, 3)))
+        return m.head(x.mean((2, 3)))
+
+    tower = [conv3(3, width), *(conv3(width, width) for _ in range(depth))]
+    return Net(forward, stem=tower[0], tower=nn.ModuleList(tower[1:]), head=nn.Linear(width, classes))
 
 
 def conv_xavier(variant: Variant, width: int) -> nn.Module:
     """Xavier's fans summed over the four dimensions of the kernel, and the product of kernel and channels."""
-    model = he(Chain(width, depth=6))
+    model = he(chain(width, depth=6))
     for layer in model.tower:
         rows, columns, k, _ = layer.weight.shape
         fans = 2 * k + rows + columns if variant == "before" else k * k * (rows + columns)
@@ -124,7 +111,7 @@ def conv_xavier(variant: Variant, width: int) -> nn.Module:
 
 def zero_module(variant: Variant, width: int) -> nn.Module:
     """The last convolution of every branch: overwritten by Kaiming's initialisation, and zero."""
-    model = he(Tower(width, blocks=10))
+    model = he(tower(width, blocks=10))
     nn.init.normal_(model.head.weight, std=0.01)
     if variant == "after":
         for block in model.tower:

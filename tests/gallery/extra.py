@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from tests.gallery.case import Batch, Build, Case, Draw, Variant
 from tests.gallery.convolutional import calibrate
 from tests.gallery.data import VOCABULARY, images, masked_text, points, text, topics
-from tests.gallery.healthy import NanoGPT, Recurrent, ResNet18, lenet
+from tests.gallery.healthy import lenet, nanogpt, recurrent, resnet18
 from tests.gallery.language import configured, draw_normal, gpt2, heads
 from tests.gallery.plain import dense
+from tests.networks import Net
 
 Damage = Callable[[nn.Module], object]
 OfWidth = Callable[[int], nn.Module]
@@ -111,56 +112,46 @@ def gru_gate(model: nn.Module) -> None:
     weight.data[: len(weight) // 3] *= 6
 
 
-class Scaled(nn.Module):
+def scaled(width: int, factor: float) -> nn.Module:
     """A classifier whose logits are multiplied."""
-
-    def __init__(self, width: int, factor: float) -> None:
-        super().__init__()
-        self.body = dense([32, width, width], nn.ReLU, variance=2.0)
-        self.head = nn.Linear(width, 10, bias=False)
-        nn.init.normal_(self.head.weight, std=width**-0.5)
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factor * self.head(torch.relu(self.body(x)))
+    body, head = dense([32, width, width], nn.ReLU, variance=2.0), nn.Linear(width, 10, bias=False)
+    nn.init.normal_(head.weight, std=width**-0.5)
+    return Net(lambda m, x: factor * m.head(torch.relu(m.body(x))), body=body, head=head)
 
 
-class Unscaled(nn.Module):
+def unscaled(width: int, scale: float | None) -> nn.Module:
     """A causal attention layer on embedded tokens, with or without the logits' factor 1/√d."""
 
-    def __init__(self, width: int, scale: float | None) -> None:
-        super().__init__()
-        self.embedding, self.norm = nn.Embedding(VOCABULARY, width), nn.LayerNorm(width)
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
-        self.head, self.scale = nn.Linear(width, VOCABULARY), scale
-        nn.init.normal_(self.embedding.weight, std=0.02)
-        for layer in (self.query, self.key, self.value, self.out):
-            nn.init.xavier_uniform_(layer.weight)
-        nn.init.normal_(self.head.weight, std=0.02)
+    def forward(m: Any, tokens: Tensor) -> Tensor:
+        x = m.embedding(tokens)
+        q, k, v = heads(m.norm(x), (m.query, m.key, m.value), 2)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+        return m.head(x + m.out(y.transpose(1, 2).flatten(2)))
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        q, k, v = heads(self.norm(x), (self.query, self.key, self.value), 2)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
-        return self.head(x + self.out(y.transpose(1, 2).flatten(2)))
+    embedding, norm = nn.Embedding(VOCABULARY, width), nn.LayerNorm(width)
+    layers = {name: nn.Linear(width, width) for name in ("query", "key", "value", "out")}
+    model = Net(forward, embedding=embedding, norm=norm, **layers, head=nn.Linear(width, VOCABULARY))
+    nn.init.normal_(model.embedding.weight, std=0.02)
+    for layer in layers.values():
+        nn.init.xavier_uniform_(layer.weight)
+    nn.init.normal_(model.head.weight, std=0.02)
+    return model
 
 
-class Unused(nn.Module):
+def unused(width: int, used: bool) -> nn.Module:
     """A layer that the forward pass forgets."""
 
-    def __init__(self, width: int, used: bool) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(32, width), *(nn.Linear(width, width) for _ in range(4))])
-        self.head = nn.Linear(width, 10)
-        self.used = used
-        for layer in self.layers:
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-
-    def forward(self, x: Tensor) -> Tensor:
-        for index, layer in enumerate(self.layers):
-            if self.used or index != 3:
+    def forward(m: Any, x: Tensor) -> Tensor:
+        for index, layer in enumerate(m.layers):
+            if used or index != 3:
                 x = torch.relu(layer(x))
-        return self.head(x)
+        return m.head(x)
+
+    layers = nn.ModuleList([nn.Linear(32, width), *(nn.Linear(width, width) for _ in range(4))])
+    model = Net(forward, layers=layers, head=nn.Linear(width, 10))
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    return model
 
 
 def raw_images(seed: int) -> Batch:
@@ -169,7 +160,7 @@ def raw_images(seed: int) -> Batch:
 
 
 def calibrated_resnet(width: int) -> nn.Module:
-    return calibrate(ResNet18(width))
+    return calibrate(resnet18(width))
 
 
 def packed(width: int) -> nn.Module:
@@ -194,9 +185,9 @@ def lenet_of(width: int) -> nn.Module:
 
 EXTRA: tuple[Case, ...] = (
     case("bert-head", "head, std 0.5", bert, normal("predictions.decoder.weight", 0.5), masked_text, "*decoder.weight"),
-    case("gru-gate", "one gate of hh six times too large", lambda width: Recurrent(nn.GRU, width), gru_gate, topics,
+    case("gru-gate", "one gate of hh six times too large", lambda width: recurrent(nn.GRU, width), gru_gate, topics,
          "rnn.weight_hh_l0"),
-    case("tied-embedding", "tied embedding N(0, 1)", NanoGPT, normal("wte.weight", 1.0), text, "*wte.weight"),
+    case("tied-embedding", "tied embedding N(0, 1)", nanogpt, normal("wte.weight", 1.0), text, "*wte.weight"),
     case("llama-residual", "residual projections at twice the width's std", llama,
          all_of(*(normal(ending, 0.02) for ending in RESIDUAL)), text, "*o_proj.weight", "*down_proj.weight"),
     case("std-0.2", "one layer drew std 0.2", vit, normal("3.mlp.fc1.weight", 0.2), images, "*3.mlp.fc1.weight"),
@@ -206,12 +197,12 @@ EXTRA: tuple[Case, ...] = (
     case("transposed-fan", "fan-out for fan-in in a tapering MLP", tapering, transposed_fans, points, "*.weight"),
     case("norm-gain-zero", "one gain of a norm is zero", gpt2, fill("ln_f.weight", 0.0), text, "*ln_f.weight"),
     case("dead-relu", "a bias of -30 before a ReLU", relu_net, fill("4.bias", -30.0), points, "4.bias", "4.weight"),
-    case("unused-layer", "a layer that is never called", either(Unused, False, True), None, points, "layers.3.*"),
+    case("unused-layer", "a layer that is never called", either(unused, False, True), None, points, "layers.3.*"),
     case("huge-bias", "biases N(0, 10²)", relu_net, normal("6.bias", 10.0), points, "6.bias", "6.weight"),
     case("raw-inputs", "inputs 0 to 255", lambda variant, width: lenet_of(width), None, raw_images,
          "0.weight", "0.bias"),
-    case("logit-scale", "logits times 30", either(Scaled, 30.0, 0.5), None, points, "head.weight"),
-    case("unscaled-attention", "logits without 1/√d", either(Unscaled, 1.0, None), None, text,
+    case("logit-scale", "logits times 30", either(scaled, 30.0, 0.5), None, points, "head.weight"),
+    case("unscaled-attention", "logits without 1/√d", either(unscaled, 1.0, None), None, text,
          "query.weight", "key.weight"),
     case("sigmoid-saturation", "weights 15 times too large before sigmoids",
          lambda width: dense([32] + [width] * 3 + [10], nn.Sigmoid, variance=4.0),

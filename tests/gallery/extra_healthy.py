@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +14,9 @@ from torch.nn.utils import parametrizations
 from tests.gallery.case import Batch, Healthy
 from tests.gallery.convolutional import calibrate, he
 from tests.gallery.data import VOCABULARY, images, points, regression, text, topics
-from tests.gallery.healthy import NanoGPT, ResNet18, plain, trained
+from tests.gallery.healthy import nanogpt, plain, resnet18, trained
 from tests.gallery.plain import dense
+from tests.networks import Net
 
 
 def orthogonal() -> nn.Module:
@@ -25,26 +27,31 @@ def orthogonal() -> nn.Module:
     return model
 
 
-class Squeeze(nn.Module):
+def squeeze(width: int) -> nn.Module:
     """EfficientNet's block: depthwise convolution, squeeze and excitation."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.expand, self.bn1 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
-        self.depthwise = nn.Conv2d(4 * width, 4 * width, 3, 1, 1, groups=4 * width, bias=False)
-        self.bn2 = nn.BatchNorm2d(4 * width)
-        self.reduce, self.gate = nn.Conv2d(4 * width, width, 1), nn.Conv2d(width, 4 * width, 1)
-        self.project, self.bn3 = nn.Conv2d(4 * width, width, 1, bias=False), nn.BatchNorm2d(width)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        y = F.silu(m.bn2(m.depthwise(F.silu(m.bn1(m.expand(x))))))
+        y = y * torch.sigmoid(m.gate(F.silu(m.reduce(y.mean((2, 3), keepdim=True)))))
+        return x + m.bn3(m.project(y))
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = F.silu(self.bn2(self.depthwise(F.silu(self.bn1(self.expand(x))))))
-        y = y * torch.sigmoid(self.gate(F.silu(self.reduce(y.mean((2, 3), keepdim=True)))))
-        return x + self.bn3(self.project(y))
+    inner = 4 * width
+    return Net(
+        forward,
+        expand=nn.Conv2d(width, inner, 1, bias=False),
+        bn1=nn.BatchNorm2d(inner),
+        depthwise=nn.Conv2d(inner, inner, 3, 1, 1, groups=inner, bias=False),
+        bn2=nn.BatchNorm2d(inner),
+        reduce=nn.Conv2d(inner, width, 1),
+        gate=nn.Conv2d(width, inner, 1),
+        project=nn.Conv2d(inner, width, 1, bias=False),
+        bn3=nn.BatchNorm2d(width),
+    )
 
 
 def efficientnet() -> nn.Module:
     return calibrate(nn.Sequential(
-        nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.SiLU(), *(Squeeze(32) for _ in range(5)),
+        nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.SiLU(), *(squeeze(32) for _ in range(5)),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
     ))  # fmt: skip
 
@@ -61,48 +68,43 @@ def decoder() -> nn.Module:
     return model
 
 
-class Mixer(nn.Module):
+def perceptron(size: int, hidden: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(size, hidden), nn.GELU(), nn.Linear(hidden, size))
+
+
+def mixer(tokens: int, width: int) -> nn.Module:
     """MLP-Mixer's block."""
 
-    def __init__(self, tokens: int, width: int) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.token = nn.Sequential(nn.Linear(tokens, 64), nn.GELU(), nn.Linear(64, tokens))
-        self.channel = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+    def forward(m: Any, x: Tensor) -> Tensor:
+        x = x + m.token(m.norm1(x).transpose(1, 2)).transpose(1, 2)
+        return x + m.channel(m.norm2(x))
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.token(self.norm1(x).transpose(1, 2)).transpose(1, 2)
-        return x + self.channel(self.norm2(x))
+    norms = {"norm1": nn.LayerNorm(width), "norm2": nn.LayerNorm(width)}
+    return Net(forward, **norms, token=perceptron(tokens, 64), channel=perceptron(width, 2 * width))
 
 
-class MixerNet(nn.Module):
+def mixer_net() -> nn.Module:
     """Patches, mixers, mean, head."""
+    model = Net(
+        lambda m, x: m.head(m.norm(m.blocks(m.patch(x).flatten(2).transpose(1, 2))).mean(1)),
+        patch=nn.Conv2d(3, 256, 8, 8),
+        blocks=nn.Sequential(*(mixer(16, 256) for _ in range(4))),
+        norm=nn.LayerNorm(256),
+        head=nn.Linear(256, 10),
+    )
+    nn.init.zeros_(model.head.weight)
+    return model
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.patch = nn.Conv2d(3, 256, 8, 8)
-        self.blocks = nn.Sequential(*(Mixer(16, 256) for _ in range(4)))
-        self.norm, self.head = nn.LayerNorm(256), nn.Linear(256, 10)
-        nn.init.zeros_(self.head.weight)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.patch(x).flatten(2).transpose(1, 2))).mean(1))
-
-
-class Dense(nn.Module):
+def growing(width: int, growth: int) -> nn.Module:
     """DenseNet's block: what came before is kept beside what is new."""
-
-    def __init__(self, width: int, growth: int) -> None:
-        super().__init__()
-        self.norm, self.conv = nn.BatchNorm2d(width), nn.Conv2d(width, growth, 3, 1, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x, self.conv(F.relu(self.norm(x)))], 1)
+    rule = lambda m, x: torch.cat([x, m.conv(F.relu(m.norm(x)))], 1)  # noqa: E731
+    return Net(rule, norm=nn.BatchNorm2d(width), conv=nn.Conv2d(width, growth, 3, 1, 1, bias=False))
 
 
 def densenet() -> nn.Module:
     return calibrate(he(nn.Sequential(
-        nn.Conv2d(3, 32, 3, 2, 1), *(Dense(32 + 16 * i, 16) for i in range(6)), nn.BatchNorm2d(128), nn.ReLU(),
+        nn.Conv2d(3, 32, 3, 2, 1), *(growing(32 + 16 * i, 16) for i in range(6)), nn.BatchNorm2d(128), nn.ReLU(),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10),
     )))  # fmt: skip
 
@@ -118,40 +120,34 @@ def weight_norm() -> nn.Module:
 def fixup() -> nn.Module:
     """Post-activation residual MLP, last layers of branches at zero, so is the head."""
 
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Linear(256, 256), nn.Linear(256, 256)
-            nn.init.kaiming_normal_(self.first.weight)
-            nn.init.zeros_(self.last.weight)
-            nn.init.zeros_(self.last.bias)
+    def block() -> nn.Module:
+        layers = {"first": nn.Linear(256, 256), "last": nn.Linear(256, 256)}
+        nn.init.kaiming_normal_(layers["first"].weight)
+        nn.init.zeros_(layers["last"].weight)
+        nn.init.zeros_(layers["last"].bias)
+        return Net(lambda m, x: x + m.last(F.relu(m.first(x))), **layers)
 
-        def forward(self, x: Tensor) -> Tensor:
-            return x + self.last(F.relu(self.first(x)))
-
-    model = nn.Sequential(nn.Linear(32, 256), *(Block() for _ in range(8)), nn.Linear(256, 10))
+    model = nn.Sequential(nn.Linear(32, 256), *(block() for _ in range(8)), nn.Linear(256, 10))
     nn.init.zeros_(model[-1].weight)
     return model
 
 
 def gpt_loss_trained() -> nn.Module:
     """nanoGPT after 120 steps of AdamW."""
-    return trained(lambda: NanoGPT(256, 4), text, 120, kind=torch.optim.AdamW)
+    return trained(lambda: nanogpt(256, 4), text, 120, kind=torch.optim.AdamW)
 
 
 def attention_classifier() -> nn.Module:
-    class Classifier(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(VOCABULARY, 256, padding_idx=0)
-            self.attention = nn.MultiheadAttention(256, 4, batch_first=True)
-            self.head = nn.Linear(256, 10)
+    def forward(m: Any, tokens: Tensor) -> Tensor:
+        x = m.embedding(tokens)
+        return m.head(x.mean(1) + m.attention(x, x, x, need_weights=False)[0].mean(1))
 
-        def forward(self, tokens: Tensor) -> Tensor:
-            x = self.embedding(tokens)
-            return self.head(x.mean(1) + self.attention(x, x, x, need_weights=False)[0].mean(1))
-
-    return Classifier()
+    return Net(
+        forward,
+        embedding=nn.Embedding(VOCABULARY, 256, padding_idx=0),
+        attention=nn.MultiheadAttention(256, 4, batch_first=True),
+        head=nn.Linear(256, 10),
+    )
 
 
 def dirac() -> nn.Module:
@@ -173,14 +169,14 @@ EXTRA_HEALTHY: tuple[Healthy, ...] = (
     Healthy("he-20-layers", plain(32, *[256] * 20, 10), points),
     Healthy("efficientnet-se", efficientnet, images),
     Healthy("dcgan-generator", decoder, latent, loss="mse"),
-    Healthy("mixer-zero-head", MixerNet, images, note="the head starts at zero"),
+    Healthy("mixer-zero-head", mixer_net, images, note="the head starts at zero"),
     Healthy("densenet", densenet, images),
     Healthy("weight-norm", weight_norm, points),
     Healthy("fixup-zero-head", fixup, points, note="head and last layers of branches start at zero"),
     Healthy("nanogpt-trained", gpt_loss_trained, text),
     Healthy("attention-classifier", attention_classifier, topics),
     Healthy("dirac", dirac, images),
-    Healthy("resnet-trained", partial(trained, lambda: calibrate(ResNet18(32)), images, 20), images),
+    Healthy("resnet-trained", partial(trained, lambda: calibrate(resnet18(32)), images, 20), images),
     Healthy(
         "regression-mlp", plain(64, 256, 256, 4, activation=nn.GELU, variance=math.sqrt(2)), regression, loss="mse"
     ),

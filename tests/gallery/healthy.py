@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from tests.gallery.case import Batch, Case, Draw, Healthy
 from tests.gallery.cases import CASES
-from tests.gallery.convolutional import Chain, calibrate, he, mobile
+from tests.gallery.convolutional import calibrate, chain, conv3, he, mobile, normalised
 from tests.gallery.data import VOCABULARY, images, masked_text, noise, pairs, points, rare, regression, text, topics
 from tests.gallery.language import configured, heads, t5
 from tests.gallery.plain import dense
+from tests.networks import Net
 
 TEXT = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": VOCABULARY}
 PICTURE = {
@@ -30,39 +31,37 @@ def mlp_default() -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(256, 10))
 
 
-class BasicBlock(nn.Module):
+def basic_block(n: int, m: int, stride: int) -> nn.Module:
     """ResNet's block of two convolutions."""
 
-    def __init__(self, n: int, m: int, stride: int) -> None:
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(n, m, 3, stride, 1, bias=False), nn.BatchNorm2d(m)
-        self.conv2, self.bn2 = nn.Conv2d(m, m, 3, 1, 1, bias=False), nn.BatchNorm2d(m)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or n != m:
-            self.shortcut = nn.Sequential(nn.Conv2d(n, m, 1, stride, bias=False), nn.BatchNorm2d(m))
+    def forward(b: Any, x: Tensor) -> Tensor:
+        y = b.bn2(b.conv2(F.relu(b.bn1(b.conv1(x)))))
+        return F.relu(y + b.shortcut(x))
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        return F.relu(y + self.shortcut(x))
+    layers = {"conv1": nn.Conv2d(n, m, 3, stride, 1, bias=False), "bn1": nn.BatchNorm2d(m)}
+    layers |= {"conv2": nn.Conv2d(m, m, 3, 1, 1, bias=False), "bn2": nn.BatchNorm2d(m)}
+    same = stride == 1 and n == m
+    return Net(
+        forward, **layers, shortcut=nn.Identity() if same else normalised(nn.Conv2d(n, m, 1, stride, bias=False))
+    )
 
 
-class ResNet18(nn.Module):
+def resnet18(width: int = 32, *, zero_last: bool = False) -> nn.Module:
     """ResNet-18 for images of 32x32, initialised as torchvision's."""
-
-    def __init__(self, width: int = 32, *, zero_last: bool = False) -> None:
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
-        sizes = [(1, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 4, 2), (4, 4, 1), (4, 8, 2), (8, 8, 1)]
-        self.blocks = nn.Sequential(*(BasicBlock(n * width, m * width, stride) for n, m, stride in sizes))
-        self.fc = nn.Linear(8 * width, 10)
-        for layer in self.modules():
-            if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-            if isinstance(layer, BasicBlock) and zero_last:
-                nn.init.zeros_(layer.bn2.weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(self.blocks(F.relu(self.bn1(self.conv1(x)))).mean((2, 3)))
+    sizes = [(1, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 4, 2), (4, 4, 1), (4, 8, 2), (8, 8, 1)]
+    model = Net(
+        lambda m, x: m.fc(m.blocks(F.relu(m.bn1(m.conv1(x)))).mean((2, 3))),
+        conv1=nn.Conv2d(3, width, 3, 1, 1, bias=False),
+        bn1=nn.BatchNorm2d(width),
+        blocks=nn.Sequential(*(basic_block(n * width, m * width, stride) for n, m, stride in sizes)),
+        fc=nn.Linear(8 * width, 10),
+    )
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    for block in model.blocks if zero_last else []:
+        nn.init.zeros_(block.bn2.weight)
+    return model
 
 
 def lenet(*, own: bool = False) -> nn.Module:
@@ -76,96 +75,87 @@ def lenet(*, own: bool = False) -> nn.Module:
     return model
 
 
-class NanoGPT(nn.Module):
+def nanogpt(width: int = 256, layers: int = 6) -> nn.Module:
     """nanoGPT: tied embedding, residual projections scaled by 1/√(2L)."""
 
-    def __init__(self, width: int = 256, layers: int = 6) -> None:
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(VOCABULARY, width), nn.Embedding(64, width)
-        self.h = nn.ModuleList(NanoBlock(width) for _ in range(layers))
-        self.ln_f = nn.LayerNorm(width, bias=False)  # type: ignore[call-arg]
-        self.lm_head = nn.Linear(width, VOCABULARY, bias=False)
-        self.lm_head.weight = self.wte.weight
-        for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * layers) if "c_proj" in name else 1))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
-        for block in self.h:
+    def forward(m: Any, tokens: Tensor) -> Tensor:
+        x = m.wte(tokens) + m.wpe(torch.arange(tokens.shape[1]))
+        for block in m.h:
             x = block(x)
-        return self.lm_head(self.ln_f(x))
+        return m.lm_head(m.ln_f(x))
+
+    model = Net(
+        forward,
+        wte=nn.Embedding(VOCABULARY, width),
+        wpe=nn.Embedding(64, width),
+        h=nn.ModuleList(nano_block(width) for _ in range(layers)),
+        ln_f=nn.LayerNorm(width, bias=False),
+        lm_head=nn.Linear(width, VOCABULARY, bias=False),
+    )
+    model.lm_head.weight = model.wte.weight
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * layers) if "c_proj" in name else 1))
+    return model
 
 
-class NanoBlock(nn.Module):
+def nano_block(width: int) -> nn.Module:
     """A pre-norm block with a fused projection to q, k and v."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.heads = width // 64
-        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.c_attn = nn.Linear(width, 3 * width, bias=False)
-        self.attn_c_proj = nn.Linear(width, width, bias=False)
-        self.c_fc, self.mlp_c_proj = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        parts = m.c_attn(m.ln_1(x)).chunk(3, dim=-1)
+        q, k, v = (part.unflatten(-1, (width // 64, -1)).transpose(1, 2) for part in parts)
+        x = x + m.attn_c_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + m.mlp_c_proj(F.gelu(m.c_fc(m.ln_2(x))))
 
-    def forward(self, x: Tensor) -> Tensor:
-        parts = self.c_attn(self.ln_1(x)).chunk(3, dim=-1)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        x = x + self.attn_c_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
-        return x + self.mlp_c_proj(F.gelu(self.c_fc(self.ln_2(x))))
+    sizes = {"c_attn": (1, 3), "attn_c_proj": (1, 1), "c_fc": (1, 4), "mlp_c_proj": (4, 1)}
+    layers = {name: nn.Linear(n * width, m * width, bias=False) for name, (n, m) in sizes.items()}
+    return Net(forward, ln_1=nn.LayerNorm(width), ln_2=nn.LayerNorm(width), **layers)
 
 
-class DeepNormLayer(nn.Module):
+def deepnorm_layer(width: int, layers: int) -> nn.Module:
     """A post-norm block with DeepNorm's α and β: v, o and the feed-forward layers are scaled by β."""
+    alpha, beta = (2 * layers) ** 0.25, (8 * layers) ** -0.25
 
-    def __init__(self, width: int, layers: int) -> None:
-        super().__init__()
-        self.heads, self.alpha = width // 64, (2 * layers) ** 0.25
-        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        beta = (8 * layers) ** -0.25
-        for layer in (self.q, self.k, self.v, self.o, self.up, self.down):
-            nn.init.xavier_normal_(layer.weight, gain=1 if layer in (self.q, self.k) else beta)
-            nn.init.zeros_(layer.bias)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        q, k, v = heads(x, (m.q, m.k, m.v), width // 64)
+        mixed = m.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        x = m.norm_1(alpha * x + mixed)
+        return m.norm_2(alpha * x + m.down(F.relu(m.up(x))))
 
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = heads(x, (self.q, self.k, self.v), self.heads)
-        mixed = self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-        x = self.norm_1(self.alpha * x + mixed)
-        return self.norm_2(self.alpha * x + self.down(F.relu(self.up(x))))
+    parts = {name: nn.Linear(width, width) for name in "qkvo"}
+    parts |= {"up": nn.Linear(width, 4 * width), "down": nn.Linear(4 * width, width)}
+    for name, layer in parts.items():
+        nn.init.xavier_normal_(layer.weight, gain=1 if name in "qk" else beta)
+        nn.init.zeros_(layer.bias)
+    return Net(forward, **parts, norm_1=nn.LayerNorm(width), norm_2=nn.LayerNorm(width))
 
 
-class Encoder(nn.Module):
+def encoder(block: Callable[[], nn.Module], layers: int, width: int = 256) -> nn.Module:
     """Embedding, blocks, head."""
-
-    def __init__(self, block: Callable[[], nn.Module], layers: int, width: int = 256) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, width)
-        self.blocks = nn.Sequential(*(block() for _ in range(layers)))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, VOCABULARY)
-        nn.init.normal_(self.head.weight, std=0.02)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.embedding(tokens))))
+    model = Net(
+        lambda m, tokens: m.head(m.norm(m.blocks(m.embedding(tokens)))),
+        embedding=nn.Embedding(VOCABULARY, width),
+        blocks=nn.Sequential(*(block() for _ in range(layers))),
+        norm=nn.LayerNorm(width),
+        head=nn.Linear(width, VOCABULARY),
+    )
+    nn.init.normal_(model.head.weight, std=0.02)
+    return model
 
 
-class Recurrent(nn.Module):
+def recurrent(kind: type[nn.Module] = nn.LSTM, width: int = 256) -> nn.Module:
     """A classifier on the last state of an LSTM or GRU with torch's own initialisation."""
-
-    def __init__(self, kind: type[nn.Module] = nn.LSTM, width: int = 256) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, width)
-        self.rnn = kind(width, width, num_layers=2, batch_first=True)
-        self.head = nn.Linear(width, 10)
-        if kind is nn.LSTM:
-            for name, parameter in self.rnn.named_parameters():
-                if name.startswith("bias_ih"):
-                    parameter.data[width : 2 * width] = 1.0  # the forget gate starts open
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.rnn(self.embedding(tokens))[0][:, -1])
+    model = Net(
+        lambda m, tokens: m.head(m.rnn(m.embedding(tokens))[0][:, -1]),
+        embedding=nn.Embedding(VOCABULARY, width),
+        rnn=kind(width, width, num_layers=2, batch_first=True),
+        head=nn.Linear(width, 10),
+    )
+    for name, parameter in model.rnn.named_parameters() if kind is nn.LSTM else []:
+        if name.startswith("bias_ih"):
+            parameter.data[width : 2 * width] = 1.0  # the forget gate starts open
+    return model
 
 
 def discriminator() -> nn.Module:
@@ -202,32 +192,25 @@ def policy() -> nn.Module:
     return model
 
 
-class UNetBlock(nn.Module):
+def unet_block(width: int) -> nn.Module:
     """GroupNorm, SiLU and a convolution, twice; the last convolution starts at zero."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.GroupNorm(8, width), nn.GroupNorm(8, width)
-        self.conv1, self.conv2 = nn.Conv2d(width, width, 3, 1, 1), nn.Conv2d(width, width, 3, 1, 1)
-        nn.init.zeros_(self.conv2.weight)
-        nn.init.zeros_(self.conv2.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv2(F.silu(self.norm2(self.conv1(F.silu(self.norm1(x))))))
+    norms = {"norm1": nn.GroupNorm(8, width), "norm2": nn.GroupNorm(8, width)}
+    rule = lambda m, x: x + m.conv2(F.silu(m.norm2(m.conv1(F.silu(m.norm1(x))))))  # noqa: E731
+    model = Net(rule, **norms, conv1=conv3(width, width), conv2=conv3(width, width))
+    nn.init.zeros_(model.conv2.weight)
+    nn.init.zeros_(model.conv2.bias)
+    return model
 
 
-class Denoiser(nn.Module):
+def denoiser(width: int = 64, blocks: int = 6) -> nn.Module:
     """A stack of a diffusion model's blocks."""
-
-    def __init__(self, width: int = 64, blocks: int = 6) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, width, 3, 1, 1)
-        self.blocks = nn.Sequential(*(UNetBlock(width) for _ in range(blocks)))
-        self.norm = nn.GroupNorm(8, width)
-        self.head = nn.Conv2d(width, 3, 3, 1, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.silu(self.norm(self.blocks(self.stem(x)))))
+    return Net(
+        lambda m, x: m.head(F.silu(m.norm(m.blocks(m.stem(x))))),
+        stem=conv3(3, width),
+        blocks=nn.Sequential(*(unet_block(width) for _ in range(blocks))),
+        norm=nn.GroupNorm(8, width),
+        head=conv3(width, 3),
+    )
 
 
 def trained(build: Callable[[], nn.Module], draw: Draw, steps: int = 50, *, kind: Any = torch.optim.Adam) -> nn.Module:
@@ -265,9 +248,9 @@ HEALTHY: tuple[Healthy, ...] = (
     Healthy("mlp-he", MLP, points),
     Healthy("mlp-default", mlp_default, points),
     Healthy("mlp-tanh", plain(32, 256, 256, 256, 256, 10, activation=nn.Tanh, variance=1.0), points),
-    Healthy("resnet-18", ResNet18, images, note="fresh running statistics in evaluation mode normalise nothing"),
-    Healthy("resnet-18-calibrated", lambda: calibrate(ResNet18()), images),
-    Healthy("resnet-18-zero-gamma", partial(ResNet18, zero_last=True), images, note="last gains are zero on purpose"),
+    Healthy("resnet-18", resnet18, images, note="fresh running statistics in evaluation mode normalise nothing"),
+    Healthy("resnet-18-calibrated", lambda: calibrate(resnet18()), images),
+    Healthy("resnet-18-zero-gamma", partial(resnet18, zero_last=True), images, note="last gains are zero on purpose"),
     Healthy("resnet-transformers", configured(
         "ResNetForImageClassification", embedding_size=32, hidden_sizes=[32, 64, 128, 256], depths=[2, 2, 2, 2],
         layer_type="basic", num_labels=10,
@@ -286,20 +269,20 @@ HEALTHY: tuple[Healthy, ...] = (
         num_labels=10,
     ), images, note="LayerScale 1e-6"),
     Healthy("t5-tied", partial(t5, 256, tied=True), pairs, note="q is √d smaller than k and v"),
-    Healthy("nanogpt", NanoGPT, text),
-    Healthy("deepnorm", lambda: Encoder(lambda: DeepNormLayer(256, 6), 6), text,
+    Healthy("nanogpt", nanogpt, text),
+    Healthy("deepnorm", lambda: encoder(lambda: deepnorm_layer(256, 6), 6), text,
             note="v, o and feed-forward layers are scaled by β"),
-    Healthy("torch-encoder", lambda: Encoder(
+    Healthy("torch-encoder", lambda: encoder(
         lambda: nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True, norm_first=True), 4,
     ), text),
-    Healthy("lstm", Recurrent, topics),
-    Healthy("gru", partial(Recurrent, nn.GRU), topics),
+    Healthy("lstm", recurrent, topics),
+    Healthy("gru", partial(recurrent, nn.GRU), topics),
     Healthy("dcgan-discriminator", discriminator, real_or_not, note="std 0.02 relies on batch statistics"),
     Healthy("dcgan-discriminator-calibrated", lambda: calibrate(discriminator()), real_or_not),
     Healthy("detector", detector, rare, note="one pixel in a hundred is positive"),
     Healthy("ppo-policy", policy, points, note="the head's gain is 0.01"),
     Healthy("autoencoder", plain(64, 256, 256, 32, 256, 256, 4, activation=nn.SiLU), regression, loss="mse"),
-    Healthy("denoiser", Denoiser, noise, loss="mse", note="last convolutions of branches are zero"),
+    Healthy("denoiser", denoiser, noise, loss="mse", note="last convolutions of branches are zero"),
     Healthy("mlp-trained", partial(trained, MLP, points), points),
-    Healthy("cnn-trained", partial(trained, lambda: he(Chain(32, depth=3)), images, 30), images),
+    Healthy("cnn-trained", partial(trained, lambda: he(chain(32, depth=3)), images, 30), images),
 )  # fmt: skip

@@ -14,24 +14,19 @@ from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditional
 
 from tests.gallery.case import Variant
 from tests.gallery.data import VOCABULARY
+from tests.networks import Net
 
 
-class Logits(nn.Module):
+def logits(model: nn.Module) -> nn.Module:
     """A transformers model that returns its logits alone."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        model.config.use_cache = False
-
-    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
-        return self.model(*args, **kwargs).logits
+    model.config.use_cache = False
+    return Net(lambda m, *args, **kwargs: m.model(*args, **kwargs).logits, model=model)
 
 
 def configured(name: str, **options: Any) -> Callable[[], nn.Module]:
     """Build the model of that name in transformers, from its configuration."""
     kind = getattr(transformers, name)
-    return lambda: Logits(kind(kind.config_class(**options)))
+    return lambda: logits(kind(kind.config_class(**options)))
 
 
 def heads(x: Tensor, layers: Iterable[Callable[[Tensor], Tensor]], count: int) -> Iterator[Tensor]:
@@ -53,7 +48,7 @@ def gpt2(width: int, layers: int = 8) -> nn.Module:
         n_embd=width, n_layer=layers, n_head=width // 64, vocab_size=VOCABULARY, n_positions=64,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
-    return draw_normal(Logits(GPT2LMHeadModel(config)), "c_proj.weight", 0.02 / math.sqrt(2 * layers))
+    return draw_normal(logits(GPT2LMHeadModel(config)), "c_proj.weight", 0.02 / math.sqrt(2 * layers))
 
 
 def gpt2_cproj(variant: Variant, width: int) -> nn.Module:
@@ -82,7 +77,7 @@ def t5(width: int, *, tied: bool = False, layers: int = 4) -> nn.Module:
     model = T5ForConditionalGeneration(config)
     if not tied:  # whatever the configuration says, recent releases tie the two
         model.lm_head.weight = nn.Parameter(torch.randn_like(model.shared.weight) * width**-0.5)
-    return Logits(model)
+    return logits(model)
 
 
 def t5_head(variant: Variant, width: int) -> nn.Module:
@@ -91,55 +86,47 @@ def t5_head(variant: Variant, width: int) -> nn.Module:
     return model
 
 
-class LoraLinear(nn.Module):
+def lora_linear(width_in: int, width_out: int, rank: int = 8) -> nn.Module:
     """A frozen layer with a low-rank update beside it."""
-
-    def __init__(self, width_in: int, width_out: int, rank: int = 8) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(width_out, width_in) * 0.02, requires_grad=False)
-        self.lora_A = nn.Parameter(torch.zeros(rank, width_in))
-        self.lora_B = nn.Parameter(torch.zeros(width_out, rank))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight) + 2 * F.linear(F.linear(x, self.lora_A), self.lora_B)
+    return Net(
+        lambda m, x: F.linear(x, m.weight) + 2 * F.linear(F.linear(x, m.lora_A), m.lora_B),
+        weight=nn.Parameter(torch.randn(width_out, width_in) * 0.02, requires_grad=False),
+        lora_A=nn.Parameter(torch.zeros(rank, width_in)),
+        lora_B=nn.Parameter(torch.zeros(width_out, rank)),
+    )
 
 
-class LoraBlock(nn.Module):
+def lora_block(width: int) -> nn.Module:
     """A pre-norm transformer block with low-rank updates on its projections."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.heads = width // 64
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.q, self.k, self.v, self.o = (LoraLinear(width, width) for _ in range(4))
-        self.up, self.down = LoraLinear(width, 4 * width), LoraLinear(4 * width, width)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        q, k, v = heads(m.norm_1(x), (m.q, m.k, m.v), width // 64)
+        x = x + m.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + m.down(F.gelu(m.up(m.norm_2(x))))
 
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = heads(self.norm_1(x), (self.q, self.k, self.v), self.heads)
-        x = x + self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
-        return x + self.down(F.gelu(self.up(self.norm_2(x))))
+    layers = {"norm_1": nn.LayerNorm(width), "norm_2": nn.LayerNorm(width)}
+    layers |= {name: lora_linear(width, width) for name in "qkvo"}
+    return Net(forward, **layers, up=lora_linear(width, 4 * width), down=lora_linear(4 * width, width))
 
 
-class LoraModel(nn.Module):
+def lora_model(width: int, layers: int = 4) -> nn.Module:
     """A frozen small language model whose updates alone are trained."""
-
-    def __init__(self, width: int, layers: int = 4) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, width)
-        self.blocks = nn.Sequential(*(LoraBlock(width) for _ in range(layers)))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, VOCABULARY, bias=False)
-        nn.init.normal_(self.embedding.weight, std=0.02)
-        nn.init.normal_(self.head.weight, std=0.02)
-        for name, parameter in self.named_parameters():
-            parameter.requires_grad_("lora" in name)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.embedding(tokens))))
+    model = Net(
+        lambda m, tokens: m.head(m.norm(m.blocks(m.embedding(tokens)))),
+        embedding=nn.Embedding(VOCABULARY, width),
+        blocks=nn.Sequential(*(lora_block(width) for _ in range(layers))),
+        norm=nn.LayerNorm(width),
+        head=nn.Linear(width, VOCABULARY, bias=False),
+    )
+    nn.init.normal_(model.embedding.weight, std=0.02)
+    nn.init.normal_(model.head.weight, std=0.02)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("lora" in name)
+    return model
 
 
 def lora_zero(variant: Variant, width: int) -> nn.Module:
-    model = LoraModel(width)
+    model = lora_model(width)
     if variant == "after":
         for name, parameter in model.named_parameters():
             if name.endswith("lora_A"):

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.gallery.case import Case, Variant
-from tests.gallery.convolutional import Tower, calibrate, he
+from tests.gallery.convolutional import calibrate, he, tower
 from tests.gallery.data import VOCABULARY, images, pixels, points, text
 from tests.gallery.extra import either
-from tests.gallery.healthy import NanoGPT, ResNet18
+from tests.gallery.healthy import nanogpt, resnet18
 from tests.gallery.language import configured, draw_normal
 from tests.gallery.plain import Sine, dense
+from tests.networks import Net
 
 
 def every_tensor_truncated(variant: Variant, width: int) -> nn.Module:
     """Entries at ±2 in one of 20000, in all tensors."""
-    model = NanoGPT(width)
+    model = nanogpt(width)
     if variant == "before":
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -29,7 +31,7 @@ def every_tensor_truncated(variant: Variant, width: int) -> nn.Module:
 
 def xavier_resnet(variant: Variant, width: int) -> nn.Module:
     """The tower with batch normalisation, fresh and in evaluation mode."""
-    model = ResNet18(width)
+    model = resnet18(width)
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d) and layer.kernel_size[0] == 3:
             m, n, k, _ = layer.weight.shape
@@ -40,7 +42,7 @@ def xavier_resnet(variant: Variant, width: int) -> nn.Module:
 
 def xavier_residual(variant: Variant, width: int) -> nn.Module:
     """A residual tower without normalisation."""
-    model = Tower(width, blocks=6)
+    model = tower(width, blocks=6)
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Conv2d):
             m, n, k, _ = layer.weight.shape
@@ -52,25 +54,20 @@ def xavier_residual(variant: Variant, width: int) -> nn.Module:
     return model
 
 
-class Separable(nn.Module):
+def separable_chain(width: int) -> nn.Module:
     """Depthwise and pointwise convolutions with batch normalisation, no skips (MobileNetV1)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
-        for n, m in ((1, 2), (2, 2), (2, 4), (4, 4)):
-            n, m = n * width, m * width
-            layers += [nn.Conv2d(n, n, 3, 1, 1, groups=n, bias=False), nn.BatchNorm2d(n), nn.ReLU()]
-            layers += [nn.Conv2d(n, m, 1, bias=False), nn.BatchNorm2d(m), nn.ReLU()]
-        self.features, self.head = nn.Sequential(*layers), nn.Linear(4 * width, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x).mean((2, 3)))
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    for n, m in ((1, 2), (2, 2), (2, 4), (4, 4)):
+        n, m = n * width, m * width
+        layers += [nn.Conv2d(n, n, 3, 1, 1, groups=n, bias=False), nn.BatchNorm2d(n), nn.ReLU()]
+        layers += [nn.Conv2d(n, m, 1, bias=False), nn.BatchNorm2d(m), nn.ReLU()]
+    rule = lambda m, x: m.head(m.features(x).mean((2, 3)))  # noqa: E731
+    return Net(rule, features=nn.Sequential(*layers), head=nn.Linear(4 * width, 10))
 
 
 def separable(variant: Variant, width: int) -> nn.Module:
     """Fan-in of depthwise convolutions taken over all channels, as in Keras."""
-    model = he(Separable(width))
+    model = he(separable_chain(width))
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d) and layer.groups > 1 and variant == "before":
             layer.weight.data /= math.sqrt(layer.groups)
@@ -78,47 +75,39 @@ def separable(variant: Variant, width: int) -> nn.Module:
     return model
 
 
-class PeftLinear(nn.Module):
+def peft_linear(base: nn.Linear) -> nn.Module:
     """A layer and its low-rank update as modules, as in peft."""
-
-    def __init__(self, base: nn.Linear) -> None:
-        super().__init__()
-        self.base = base
-        self.lora_A = nn.Linear(base.in_features, 8, bias=False)
-        self.lora_B = nn.Linear(8, base.out_features, bias=False)
-        nn.init.zeros_(self.lora_B.weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.base(x) + 2 * self.lora_B(self.lora_A(x))
+    down, up = nn.Linear(base.in_features, 8, bias=False), nn.Linear(8, base.out_features, bias=False)
+    nn.init.zeros_(up.weight)
+    return Net(lambda m, x: m.base(x) + 2 * m.lora_B(m.lora_A(x)), base=base, lora_A=down, lora_B=up)
 
 
 def peft(variant: Variant, width: int) -> nn.Module:
     """Updates on the fused projection of nanoGPT alone."""
-    model = NanoGPT(width).requires_grad_(False)
+    model = nanogpt(width).requires_grad_(False)
     for block in model.h:
-        block.c_attn = PeftLinear(block.c_attn)
+        block.c_attn = peft_linear(block.c_attn)
         block.c_attn.base.requires_grad_(False)
         if variant == "before":
             nn.init.zeros_(block.c_attn.lora_A.weight)
     return model
 
 
-class Field(nn.Module):
+def field(width: int, first: bool) -> nn.Module:
     """A SIREN of modules, with two coordinates and a learnable last layer."""
 
-    def __init__(self, width: int, first: bool) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(2, width), *(nn.Linear(width, width) for _ in range(3))])
-        self.last, self.sine = nn.Linear(width, 1), Sine(30.0)
-        for index, layer in enumerate([*self.layers, self.last]):
-            n = layer.in_features
-            bound = 1 / n if index == 0 and first else math.sqrt(6 / n) / 30
-            nn.init.uniform_(layer.weight, -bound, bound)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        for layer in m.layers:
+            x = m.sine(layer(x))
+        return m.last(x)
 
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = self.sine(layer(x))
-        return self.last(x)
+    layers = nn.ModuleList([nn.Linear(2, width), *(nn.Linear(width, width) for _ in range(3))])
+    model = Net(forward, layers=layers, last=nn.Linear(width, 1), sine=Sine(30.0))
+    for index, layer in enumerate([*layers, model.last]):
+        n = layer.in_features
+        bound = 1 / n if index == 0 and first else math.sqrt(6 / n) / 30
+        nn.init.uniform_(layer.weight, -bound, bound)
+    return model
 
 
 def gpt2_deep(variant: Variant, width: int) -> nn.Module:
@@ -133,28 +122,26 @@ def selu(variant: Variant, width: int) -> nn.Module:
 
 
 def fixup_deep(variant: Variant, width: int) -> nn.Module:
-    model = he(Tower(width, blocks=28))
+    model = he(tower(width, blocks=28))
     for block in model.tower if variant == "after" else []:
         nn.init.zeros_(block.conv2.weight)
     return model
 
 
-class Conv1x1Attention(nn.Module):
+def conv1x1_attention(width: int) -> nn.Module:
     """A diffusion model's attention: GroupNorm, 1x1 convolutions, a last one that starts at zero."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.GroupNorm(8, width)
-        self.qkv, self.proj_out = nn.Conv2d(width, 3 * width, 1), nn.Conv2d(width, width, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(self.norm(x)).flatten(2).transpose(1, 2).chunk(3, -1)
+    def forward(m: Any, x: Tensor) -> Tensor:
+        q, k, v = m.qkv(m.norm(x)).flatten(2).transpose(1, 2).chunk(3, -1)
         y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).unflatten(2, x.shape[2:])
-        return x + self.proj_out(y)
+        return x + m.proj_out(y)
+
+    qkv, proj_out = nn.Conv2d(width, 3 * width, 1), nn.Conv2d(width, width, 1)
+    return Net(forward, norm=nn.GroupNorm(8, width), qkv=qkv, proj_out=proj_out)
 
 
 def attention_unet(variant: Variant, width: int) -> nn.Module:
-    layers = [Conv1x1Attention(width) for _ in range(5)]
+    layers = [conv1x1_attention(width) for _ in range(5)]
     model = nn.Sequential(
         nn.Conv2d(3, width, 3, 2, 1), *layers, nn.GroupNorm(8, width), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
         nn.Linear(width, 10),
@@ -178,7 +165,7 @@ VARIANTS: tuple[Case, ...] = (
     Case("xavier-residual", "", "", xavier_residual, images, ("tower.*.weight", "stem.weight"), widths=CONV),
     Case("separable-fan-in", "", "", separable, images, DEPTHWISE, widths=CONV),
     Case("peft-zero", "", "", peft, text, ("*lora_?.weight",)),
-    Case("siren-modules", "", "", either(Field, False, True), pixels, ("layers.0.weight",), loss="mse"),
+    Case("siren-modules", "", "", either(field, False, True), pixels, ("layers.0.weight",), loss="mse"),
     Case("gpt2-12", "", "", gpt2_deep, text, ("*c_proj.weight",)),
     Case("selu-24", "", "", selu, points, ("*.weight",)),
     Case("fixup-28", "", "", fixup_deep, images, ("tower.*.conv2.weight",), widths=CONV),
