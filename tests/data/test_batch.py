@@ -1,7 +1,9 @@
 """Batches of every form that a model can be called with, and one sentence for every other."""
 
 from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -11,20 +13,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
+from tests.networks import Net
 
 X = torch.arange(12.0).view(4, 3)
 T = torch.tensor([0, 1, 0, 1])
-
-
-class TwoInputs(nn.Module):
-    """W (a + scale b), with the second input optional."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 2, dtype=torch.float64)
-
-    def forward(self, a: Tensor, b: Tensor | None = None, scale: float = 1.0) -> Tensor:
-        return self.layer(a if b is None else a + scale * b)
 
 
 @pytest.mark.parametrize(
@@ -44,19 +36,16 @@ def test_inputs_become_arguments(inputs, args: int, kwargs: set[str]) -> None:
     assert batch.targets is T
 
 
-@pytest.mark.parametrize("method", ["exact", "probe"])
-@pytest.mark.parametrize("per", ["example", "batch"])
+@pytest.mark.parametrize(("per", "method"), [("example", "exact"), ("batch", "probe")])
 def test_every_form_gives_the_same_report(per: str, method: str) -> None:
-    model = TwoInputs()
+    """Of a model with an optional second input and a number."""
+    rule = lambda m, a, b=None, scale=1.0: m.layer(a if b is None else a + scale * b)  # noqa: E731
+    model = Net(rule, layer=nn.Linear(3, 2, dtype=torch.float64))
     a, b = torch.randn(2, 5, 3, dtype=torch.float64)
-
-    def measure(inputs) -> hessdiag.Report:
-        return hessdiag.diagnose(model, inputs, per=per, method=method)
-
-    whole = measure(a + 0.5 * b)
+    whole = hessdiag.diagnose(model, a + 0.5 * b, per=per, method=method)
     forms = [(a, b, 0.5), [a, b, 0.5], {"a": a, "b": b, "scale": 0.5}, {"scale": 0.5, "a": a, "b": b}, (a + 0.5 * b,)]
     for inputs in forms:
-        report = measure(inputs)
+        report = hessdiag.diagnose(model, inputs, per=per, method=method)
         for one, other in zip(report.blocks, whole.blocks, strict=True):
             assert one.avg_sq_singular_value == pytest.approx(other.avg_sq_singular_value, rel=1e-10)
             assert (one.gamma, one.nu) == pytest.approx((other.gamma, other.nu), rel=1e-10)
@@ -85,15 +74,9 @@ def test_what_is_no_batch_is_refused_in_one_sentence(inputs, targets: Tensor | N
     assert "\n" not in str(caught.value)
 
 
-class Returns(nn.Module):
+def returns(turn: Callable[[Tensor], Any]) -> nn.Module:
     """A linear layer whose outputs are then turned into something else."""
-
-    def __init__(self, turn) -> None:
-        super().__init__()
-        self.layer, self.turn = nn.Linear(3, 2), turn
-
-    def forward(self, x: Tensor):
-        return self.turn(self.layer(x))
+    return Net(lambda m, x: turn(m.layer(x)), layer=nn.Linear(3, 2))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +96,7 @@ class Returns(nn.Module):
 def test_other_outputs_are_refused_in_one_sentence(turn, message: str) -> None:
     for measure in (hessdiag.diagnose, hessdiag.describe):
         with pytest.raises(HessdiagError, match=message) as caught:
-            measure(Returns(turn), X)
+            measure(returns(turn), X)
         assert "\n" not in str(caught.value)
 
 
@@ -136,7 +119,7 @@ class Outputs:
     ],
 )
 def test_outputs_are_found_in_what_holds_them(turn) -> None:
-    plain, wrapped = Returns(lambda y: y), Returns(turn)
+    plain, wrapped = returns(lambda y: y), returns(turn)
     wrapped.load_state_dict(plain.state_dict())
     assert hessdiag.diagnose(wrapped, X).blocks == hessdiag.diagnose(plain, X).blocks
 
@@ -153,11 +136,10 @@ def test_outputs_are_found_in_what_holds_them(turn) -> None:
         (lambda y: BaseModelOutputWithPooling(2 * y, y), "pooler_output"),
     ],
 )
-@pytest.mark.parametrize("method", ["exact", "probe"])
-def test_an_output_is_picked_by_name_or_position(turn, output: str | int, method: str) -> None:
-    plain, wrapped = Returns(lambda y: y), Returns(turn)
+def test_an_output_is_picked_by_name_or_position(turn, output: str | int) -> None:
+    plain, wrapped = returns(lambda y: y), returns(turn)
     wrapped.load_state_dict(plain.state_dict())
-    for per in ("example", "batch"):
+    for per, method in (("example", "exact"), ("batch", "probe")):
         picked = hessdiag.diagnose(wrapped, X, output=output, per=per, method=method)
         assert picked.blocks == hessdiag.diagnose(plain, X, per=per, method=method).blocks
     assert hessdiag.describe(wrapped, X, output=output).outputs == 2
@@ -177,11 +159,11 @@ def test_an_output_is_picked_by_name_or_position(turn, output: str | int, method
 def test_outputs_that_cannot_be_picked_are_one_sentence(turn, output, message: str) -> None:
     for measure in (hessdiag.diagnose, hessdiag.describe):
         with pytest.raises(HessdiagError, match=message):
-            measure(Returns(turn), X, output=output)
+            measure(returns(turn), X, output=output)
 
 
 def test_one_output_without_a_dimension_is_one_output() -> None:
-    model, flat = Returns(lambda y: y[:, :1]), Returns(lambda y: y[:, 0])
+    model, flat = returns(lambda y: y[:, :1]), returns(lambda y: y[:, 0])
     flat.load_state_dict(model.state_dict())
     assert hessdiag.diagnose(flat, X).blocks == hessdiag.diagnose(model, X).blocks
     assert Batch.of(X, None).call(flat).shape == (4, 1)

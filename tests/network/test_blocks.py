@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from hessdiag.network.blocks import Block, block_parameter, find_blocks, owners_of, parameter_slots
-from tests.networks import BUILDERS, Multiplier, build
+from tests.layouts import own_forward
+from tests.networks import BUILDERS, Multiplier, build, having
 
 
 def blocks_of(model: nn.Module) -> dict[str, Block]:
@@ -121,11 +122,9 @@ def test_a_submodule_under_two_names_counts_once() -> None:
     assert parameter_slots(model)["layer.weight"] == [("layer", "weight")]
 
 
-class Doubled(nn.Embedding):
-    """An embedding with a forward pass of its own."""
-
-    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
-        return 2 * super().forward(numbers)
+def doubled(m: nn.Module, numbers: torch.Tensor) -> torch.Tensor:
+    """An embedding's own forward pass."""
+    return 2 * nn.Embedding.forward(m, numbers)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +132,7 @@ class Doubled(nn.Embedding):
     [
         (nn.EmbeddingBag(5, 3), (3, 5, ())),
         (nn.Embedding(5, 3, scale_grad_by_freq=True), (3, 5, ())),
-        (Doubled(5, 3), (3, 5, ())),
+        (own_forward(nn.Embedding, doubled, 5, 3), (3, 5, ())),
         (nn.Bilinear(2, 3, 4, bias=False), (2, 4, (3,))),
         (nn.ConvTranspose2d(4, 6, 2, groups=2, bias=False), (2, 6, (2, 2))),
     ],
@@ -180,21 +179,21 @@ def test_an_embedding_has_no_gamma_and_is_one_block_with_what_is_tied_to_it(
     assert block.structured == structured
 
 
-class EveryKind(nn.Module):
+def every_kind() -> nn.Module:
     """Blocks and other parameters, shared, frozen and hidden in containers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(4, 2)
-        self.layers = nn.ModuleDict({"conv": nn.Conv1d(2, 2, 3, groups=2), "norm": nn.BatchNorm1d(2)})
-        self.scales = nn.ParameterList([torch.ones(()), torch.ones(3)])
-        self.gain = nn.Parameter(torch.ones(2, 2))
-        self.recurrent = nn.GRU(3, 2)
-        self.head = nn.Linear(4, 4)
-        self.alias = self.head
-        self.tied = nn.Linear(4, 4, bias=False)
-        self.tied.weight = self.head.weight
-        self.layers["conv"].bias.requires_grad_(False)
+    conv, head = nn.Conv1d(2, 2, 3, groups=2), nn.Linear(4, 4)
+    conv.bias.requires_grad_(False)
+    return having(
+        nn.Module(),
+        attention=nn.MultiheadAttention(4, 2),
+        layers=nn.ModuleDict({"conv": conv, "norm": nn.BatchNorm1d(2)}),
+        scales=nn.ParameterList([torch.ones(()), torch.ones(3)]),
+        gain=nn.Parameter(torch.ones(2, 2)),
+        recurrent=nn.GRU(3, 2),
+        head=head,
+        alias=head,
+        tied=having(nn.Linear(4, 4, bias=False), weight=head.weight),
+    )
 
 
 def assert_each_parameter_once(model: nn.Module) -> None:
@@ -204,25 +203,24 @@ def assert_each_parameter_once(model: nn.Module) -> None:
     assert all(reason for _, reason in skipped)
 
 
-@pytest.mark.parametrize("network", BUILDERS)
-def test_every_parameter_is_a_block_or_listed(network: str) -> None:
-    model, _ = build(network)
-    assert_each_parameter_once(model)
-    for block in find_blocks(model)[0]:
-        assert block_parameter(model, block) is model.get_parameter(block.name)
+def test_every_parameter_is_a_block_or_listed() -> None:
+    for network in BUILDERS:
+        model, _ = build(network)
+        assert_each_parameter_once(model)
+        for block in find_blocks(model)[0]:
+            assert block_parameter(model, block) is model.get_parameter(block.name)
 
 
 def test_every_parameter_of_a_mixed_model_is_a_block_or_listed() -> None:
-    assert_each_parameter_once(EveryKind())
-    assert {"layers.conv.weight", "scales.0", "head.weight", "attention.out_proj.weight"} <= set(blocks_of(EveryKind()))
+    assert_each_parameter_once(every_kind())
+    assert {"layers.conv.weight", "scales.0", "head.weight", "attention.out_proj.weight"} <= set(
+        blocks_of(every_kind())
+    )
 
 
 def test_a_subclass_is_its_base() -> None:
-    class Renamed(nn.Conv2d):
-        pass
-
-    found = blocks_of(nn.Sequential(Renamed(2, 3, 3)))
-    assert (found["0.weight"].kind, found["0.weight"].layer) == ("weight", "Renamed")
+    block = blocks_of(nn.Sequential(own_forward(nn.Conv2d, nn.Conv2d.forward, 2, 3, 3)))["0.weight"]
+    assert (block.kind, block.layer) == ("weight", "Own")
 
 
 @pytest.mark.parametrize("how", [parametrizations.weight_norm, parametrizations.spectral_norm])
