@@ -253,15 +253,6 @@ def test_blocks_come_in_execution_order_and_unused_ones_are_zero() -> None:
     assert math.isnan(unused.ratio)
 
 
-def test_frozen_parameters_are_listed() -> None:
-    model, x = build("mlp")
-    model[0].weight.requires_grad_(False)
-    report = hessdiag.diagnose(model, x)
-    assert ("0.weight", "frozen (requires_grad=False) in Linear") in report.skipped
-    assert "0.weight" not in by_name(report)
-    assert "0.weight" in repr(report)
-
-
 def read_elsewhere(m: Any, x: Tensor) -> Tensor:
     """A layer's weight is also used outside the layer: what the hooks see is not its whole gradient."""
     return m.last(m.layer(x).relu()) + (x @ m.layer.weight)[:, :3]

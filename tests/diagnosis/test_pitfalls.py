@@ -64,7 +64,7 @@ of_the_batch = pytest.mark.parametrize("matrix", DENSE)
 # Of losses: both matrices, both views.
 two_views = pytest.mark.parametrize(("matrix", "per"), [("ggn", "batch"), ("hessian", "example")])
 
-# Silently wrong numbers.
+# Silently wrong numbers. TF32 is switched off: network/test_preserve.py.
 
 NORMS = {
     "layernorm": lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 3)),
@@ -114,23 +114,6 @@ def test_training_mode_batch_normalisation_that_chunks_would_change(
         with unchanged(model, x), pytest.raises(hessdiag.HessdiagError, match=r"call model.eval\(\) first"):
             hessdiag.diagnose(model, x, matrix=matrix, per=per)
     measured_right(model.eval(), x, matrix=matrix, per=per)
-
-
-def test_tf32_is_off_during_a_measurement_and_on_again_after_it() -> None:
-    model, x = build("conv stride")
-    switches = [torch.backends.cudnn, torch.backends.cuda.matmul]
-    saved, seen = [switch.allow_tf32 for switch in switches], []
-    model.register_forward_hook(lambda *_: seen.append([switch.allow_tf32 for switch in switches]))
-    try:
-        for switch in switches:
-            switch.allow_tf32 = True
-        hessdiag.diagnose(model, x)
-        assert [switch.allow_tf32 for switch in switches] == [True, True]
-    finally:
-        for switch, value in zip(switches, saved, strict=True):
-            switch.allow_tf32 = value
-    assert seen
-    assert all(inside == [False, False] for inside in seen)
 
 
 def test_a_kink_that_finite_differences_step_over() -> None:
