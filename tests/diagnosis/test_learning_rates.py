@@ -212,19 +212,6 @@ def data(count: int = 80, dtype: torch.dtype = torch.float64) -> tuple[Tensor, T
     return x, x[:, :3].argmax(1)
 
 
-class Texts(nn.Module):
-    """Keyword arguments in, scores of the next token out; the head is the embedding."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(7, 5)
-        self.head = nn.Linear(5, 7, bias=False)
-        self.head.weight = self.embedding.weight
-
-    def forward(self, input_ids: Tensor, scale: Tensor) -> Tensor:
-        return self.head(self.embedding(input_ids) * scale[:, :, None])
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_model_is_left_bit_for_bit(dtype: torch.dtype) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 3)).to(dtype)
@@ -260,13 +247,6 @@ def test_batches_of_a_loader_take_turns() -> None:
     listed = learning_rates(small(), [(x[10 * i : 10 * i + 10], t[10 * i : 10 * i + 10]) for i in range(8)], steps=4)
     assert rates == listed
     assert (rates.batch_size, rates.fresh) == (10, True)
-
-
-def test_keyword_arguments_and_shared_weights() -> None:
-    torch.manual_seed(0)
-    ids = torch.randint(7, (40, 6))
-    rates = learning_rates(Texts(), {"input_ids": ids, "scale": torch.ones(40, 6)}, ids, class_dim=-1, steps=3)
-    assert 0 < rates["adam"].value < 1
 
 
 def test_frozen_parameters_are_not_moved() -> None:

