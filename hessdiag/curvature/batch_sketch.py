@@ -62,11 +62,6 @@ def directions_for(examples: int, *, sides: int = 1) -> int:
     return max(LEAST * sides, -(-ROWS // examples))
 
 
-def pairs_fit(problem: Problem, memory: int) -> bool:
-    """Whether two directions of a few examples fit into memory at once."""
-    return GROUP * WORKING * problem.shape.bytes_per_example(LEAST * sides_of(problem.loss)) <= memory
-
-
 def sketch_per_batch(
     problem: Problem,
     memory: MemoryBudget,
@@ -89,7 +84,7 @@ def sketch_per_batch(
         HessdiagError: too little memory.
     """
     size, own = problem.batch.size, [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
-    if not pairs_fit(problem, memory.total):
+    if GROUP * WORKING * problem.shape.bytes_per_example(LEAST * sides_of(problem.loss)) > memory.total:
         raise HessdiagError(
             f"max_memory leaves {memory.total} bytes for examples: method 'sketch' per batch needs more for two"
             f" directions of {GROUP} of them at once: use method 'probe'"
@@ -215,8 +210,7 @@ def example_pair_sums(X: Tensor, *, batch: int) -> dict[str, Tensor]:
     off = _sums_by_row(others.unsqueeze(0)).view(g, k, L, L) * between
     squares = others.square().sum(dim=(1, 2)) * between + (alone * distinct).square().sum(dim=(1, 2, 3)) * within
     if k >= ENOUGH:
-        statistics = pair_statistics(alone.transpose(0, 1), alone.transpose(0, 1), 0)
-        own_variance = statistics.variance / (batch * g) ** 2
+        own_variance = pair_statistics(alone.transpose(0, 1), alone.transpose(0, 1), 0)["variance"] / (batch * g) ** 2
     else:  # all that is known is how their sum varies over examples
         own_variance = (own - own.mean(dim=0)).square() * g / (g - 1) if g > 1 else own.square()
     among = 4 * k * off.var(dim=1)  # (g, L, L): a direction stands on either side of a pair

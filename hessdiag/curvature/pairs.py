@@ -12,31 +12,14 @@ or below zero; the variance 2 ζ₂ / q(q−1) of unrelated pairs is a lower bou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 AT_ONCE = 2**24  # numbers of a factor, some of which are held at once
 
 
-@dataclass(frozen=True)
-class PairStatistics:
-    """What pairs of directions tell of Σ_{k, m} X[k, m] Y[m, k], (...) each.
-
-    Attributes:
-        estimate: without bias.
-        variance: of `estimate`, without bias, but never less than if no two pairs shared a direction.
-        size: the same sum over absolute values: what rounding is relative to.
-    """
-
-    estimate: Tensor
-    variance: Tensor
-    size: Tensor
-
-
 def pair_sums(X: Tensor, *, fixed: int) -> dict[str, Tensor]:
-    """Sums over examples of `PairStatistics` of all pairs of L blocks, (L, L), and `fourth`, Σ variance².
+    """Sums over examples of the `pair_statistics` of all pairs of L blocks, (L, L), and `fourth`, Σ variance².
 
     Args:
         X: (B, L, m, m); the first `fixed` directions are a deflation basis, of weight 1 and without noise.
@@ -45,18 +28,13 @@ def pair_sums(X: Tensor, *, fixed: int) -> dict[str, Tensor]:
     _, L, m, _ = X.shape
     total: dict[str, Tensor] = {}
     for some in torch.split(X, max(1, AT_ONCE // (m * L * max(m, L)))):
-        pairs = pair_statistics(some.double(), some.double(), fixed)
-        each = {
-            "value": pairs.estimate,
-            "variance": pairs.variance,
-            "fourth": pairs.variance.square(),
-            "size": pairs.size,
-        }
+        each = pair_statistics(some.double(), some.double(), fixed)
+        each["fourth"] = each["variance"].square()
         total = {key: total.get(key, 0) + value.sum(dim=0) for key, value in each.items()}
     return total
 
 
-def pair_statistics(X: Tensor, Y: Tensor, fixed: int) -> PairStatistics:
+def pair_statistics(X: Tensor, Y: Tensor, fixed: int) -> dict[str, Tensor]:
     """Estimate Σ_{k, m} X_i[k, m] Y_j[m, k] over all directions, from a basis and a sample, for all i and j.
 
     With a_km = X_i[k, m] Y_j[m, k], c its sum over the basis and b_k = Σ_{f of the basis} a_kf + a_fk, the kernel is
@@ -70,7 +48,8 @@ def pair_statistics(X: Tensor, Y: Tensor, fixed: int) -> PairStatistics:
         fixed: number of directions of weight 1 and no noise.
 
     Returns:
-        (B, I, J) each.
+        (B, I, J) each: `value`, without bias; its `variance`, without bias, but never less than if no two pairs shared
+        a direction; `size`, the same sum over absolute values: what rounding is relative to.
     """
     q, Z = X.shape[-1] - fixed, Y.transpose(-1, -2)
     weights = X.new_ones(q + fixed, q + fixed)  # of a_km in q (q − 1) means of h
@@ -93,7 +72,7 @@ def pair_statistics(X: Tensor, Y: Tensor, fixed: int) -> PairStatistics:
     truth_sq = (total.square() - 4 * by_row + 2 * by_pair) / (q * (q - 1) * (q - 2) * (q - 3))
     spread = by_pair / (q * (q - 1)) - mean.square()  # of the kernel over pairs
     variance = torch.maximum(mean.square() - truth_sq, spread.clamp(min=0) * 2 / (q * (q - 1)))
-    return PairStatistics(estimate, variance, size)
+    return {"value": estimate, "variance": variance, "size": size}
 
 
 def _products(X: Tensor, Z: Tensor) -> Tensor:

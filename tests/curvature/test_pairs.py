@@ -23,7 +23,7 @@ def test_the_estimate_is_unbiased_and_its_variance_nearly(rank: int, fixed: int)
     omega = torch.randn(4000, 30, 8, dtype=torch.float64)
     z = torch.cat([Q.expand(4000, -1, -1), omega - Q @ (Q.T @ omega)], dim=2)
     found = pair_statistics((z.mT @ K @ z).unsqueeze(1), (z.mT @ L @ z).unsqueeze(1), fixed)
-    value, variance = found.estimate, found.variance
+    value, variance = found["value"], found["variance"]
     spread = float(value.std())
     assert abs(float(value.mean()) - truth) < 4 * spread / 4000**0.5 + 1e-9 * truth
     if spread > 1e-9 * truth:
@@ -36,8 +36,8 @@ def test_a_basis_of_the_range_leaves_no_noise() -> None:
     omega = torch.randn(30, 8, dtype=torch.float64)
     z = torch.cat([Q, omega - Q @ (Q.T @ omega)], dim=1)
     found = pair_statistics((z.T @ K @ z)[None, None], (z.T @ L @ z)[None, None], Q.shape[1])
-    assert float(found.estimate) == pytest.approx(float((K * L).sum()), rel=1e-9)
-    assert abs(float(found.variance)) < 1e-12 * float(found.estimate) ** 2
+    assert float(found["value"]) == pytest.approx(float((K * L).sum()), rel=1e-9)
+    assert abs(float(found["variance"])) < 1e-12 * float(found["value"]) ** 2
 
 
 def kernel_of(H: torch.Tensor, fixed: int) -> torch.Tensor:
@@ -69,12 +69,12 @@ def test_matrix_products_are_sums_over_tuples_of_directions(fixed: int) -> None:
         truth_sq = sum(apart) / len(apart)
         squares = sum(h[p] ** 2 for p in ordered) / len(ordered)
         expected = {
-            "estimate": theta,
+            "value": theta,
             "variance": max(theta**2 - truth_sq, (squares - theta**2) * 2 / (q * (q - 1))),
             "size": kernel_of(H.abs(), fixed).sum() / (q * (q - 1)),
         }
         for name, value in expected.items():
-            assert float(getattr(found, name)[b, i, j]) == pytest.approx(float(value), rel=1e-10, abs=1e-12), name
+            assert float(found[name][b, i, j]) == pytest.approx(float(value), rel=1e-10, abs=1e-12), name
 
 
 def test_examples_are_summed_whatever_is_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

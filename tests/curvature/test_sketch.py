@@ -74,8 +74,8 @@ def test_95_percent_intervals_cover(network: Network, loss: str) -> None:
         directions = Directions(directions_for(size), range_basis(many, PLENTY, seed))
         X = products_of(many, often, directions, seed, None)[:, weights]
         each = pair_statistics(X, X, directions.fixed)
-        terms = {"value": each.estimate, "variance": each.variance, "fourth": each.variance**2, "size": each.size}
-        sums = {key: term.unflatten(0, (50, size)).sum(dim=1).numpy() for key, term in terms.items()}
+        each["fourth"] = each["variance"] ** 2
+        sums = {key: term.unflatten(0, (50, size)).sum(dim=1).numpy() for key, term in each.items()}
         found.append(mean_of(sums, size, directions.random, 0.0))
     values, errors = (np.concatenate(each) for each in zip(*found, strict=True))
     inside = np.abs(values - exact) <= 1.96 * errors + 1e-9 * exact
