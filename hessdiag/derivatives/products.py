@@ -249,6 +249,10 @@ class _Precisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen: set[torch.dtype] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as of the other one
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation."""
         results = func(*args, **(kwargs or {}))

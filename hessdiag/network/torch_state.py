@@ -180,6 +180,10 @@ class _RefusesToDraw(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     asked = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to be skipped by the compiler, the compiler would have to be imported: two seconds
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags and not (kwargs and kwargs.get("generator")):
             self.asked = True
