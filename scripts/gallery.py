@@ -63,15 +63,10 @@ def _silenced(rule: Any, name: str) -> Any:
 
 def networks(kinds: Sequence[str], seeds: int, only: str = "") -> Iterator[tuple[dict[str, Any], Any, Any, Any, str]]:
     """Every network: what it is, the model, its inputs and targets, and the loss."""
-    from tests.gallery import CASES, HEALTHY
-    from tests.gallery.extra import EXTRA
-    from tests.gallery.extra_healthy import EXTRA_HEALTHY
-    from tests.gallery.unseen import UNSEEN
-    from tests.gallery.variants import VARIANTS
+    from gallery_apart import TABLES
 
-    tables = dict(zip(KINDS, (CASES, EXTRA, UNSEEN, VARIANTS, HEALTHY, EXTRA_HEALTHY), strict=True))
     for kind in kinds:
-        for case in tables[kind]:
+        for case in TABLES[kind]:
             if only not in case.name:
                 continue
             for seed in range(seeds):

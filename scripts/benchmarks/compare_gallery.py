@@ -21,28 +21,13 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from gallery_apart import TABLES  # noqa: E402
 
 LANGUAGE = (128, 192, 256)  # smaller than the gallery's own: a language model's outputs are what takes time
 WITHOUT_REPAIR = ("healthy", "apart")
 OF_DATA = ("raw-inputs",)  # the data are at fault, so that both networks are the same
-
-
-def tables() -> dict[str, tuple[Any, ...]]:
-    from tests.gallery import CASES, HEALTHY
-    from tests.gallery.extra import EXTRA
-    from tests.gallery.extra_healthy import EXTRA_HEALTHY
-    from tests.gallery.unseen import UNSEEN
-    from tests.gallery.variants import VARIANTS
-
-    return {
-        "cases": CASES,
-        "healthy": HEALTHY,
-        "extra": EXTRA,
-        "unseen": UNSEEN,
-        "variants": VARIANTS,
-        "apart": EXTRA_HEALTHY,
-    }
 
 
 def collect(folder: Path, kinds: list[str], seeds: int, widths: int, only: str) -> None:
@@ -62,7 +47,7 @@ def collect(folder: Path, kinds: list[str], seeds: int, widths: int, only: str) 
 
 def networks(kinds: list[str], seeds: int, widths: int) -> Iterator[tuple[str, Any, str, int, int]]:
     for kind in kinds:
-        for case in tables()[kind]:
+        for case in TABLES[kind]:
             if kind in WITHOUT_REPAIR:
                 yield from ((kind, case, "healthy", 0, seed) for seed in range(seeds))
                 continue
@@ -113,7 +98,7 @@ def recall(reports: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     from hessdiag.results.comparison import compare_reports
     from tests.gallery.case import match
 
-    guilty = {(kind, c.name): c.guilty for kind, cs in tables().items() for c in cs if kind not in WITHOUT_REPAIR}
+    guilty = {(kind, c.name): c.guilty for kind, cs in TABLES.items() for c in cs if kind not in WITHOUT_REPAIR}
     hits: dict[str, dict[str, dict[str, list[tuple[bool, bool]]]]] = {}
     for (kind, name, variant, width, seed), before in reports.items():
         if variant != "before" or name in OF_DATA:

@@ -22,21 +22,19 @@ class Case:
 
     Attributes:
         name: short, as in tables.
-        source: address of the report.
-        story: what was wrong and what it was changed to, in a sentence.
         make: (variant, width) -> network, from torch's global random state.
         draw: seed -> inputs and targets.
         guilty: patterns (fnmatch) of the parameters that the repair changes.
+        source: address of the report.
         loss: as `hessdiag.diagnose` takes it.
         widths: three sizes to build it at.
     """
 
     name: str
-    source: str
-    story: str
     make: Build
     draw: Draw
     guilty: tuple[str, ...]
+    source: str = ""
     loss: str = "cross-entropy"
     widths: tuple[int, int, int] = (256, 320, 384)
 
