@@ -8,52 +8,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hessdiag import calculus, init, models, surgery
-    from hessdiag.calculus.prediction import predict
-    from hessdiag.diagnosis.compare import compare
-    from hessdiag.diagnosis.describe import describe
-    from hessdiag.diagnosis.diagnose import diagnose
-    from hessdiag.diagnosis.learning_rates import learning_rates
-    from hessdiag.diagnosis.prescribe import Prescription, prescribe
-    from hessdiag.diagnosis.random_setups import check_init, measure_setups
-    from hessdiag.errors import HessdiagError
-    from hessdiag.results.comparison import Comparison
-    from hessdiag.results.init_check import InitCheck
-    from hessdiag.results.learning_rates import LearningRates
-    from hessdiag.results.prediction import Prediction
-    from hessdiag.results.report import BlockReport, Heatmap, Report
-    from hessdiag.results.setups import Setups
-    from hessdiag.training.monitor import Monitor
-    from hessdiag.view import plots
-    from hessdiag.view.html import to_html
-
-__all__ = [
-    "BlockReport",
-    "Comparison",
-    "Heatmap",
-    "HessdiagError",
-    "InitCheck",
-    "LearningRates",
-    "Monitor",
-    "Prediction",
-    "Prescription",
-    "Report",
-    "Setups",
-    "calculus",
-    "check_init",
-    "compare",
-    "describe",
-    "diagnose",
-    "init",
-    "learning_rates",
-    "measure_setups",
-    "models",
-    "plots",
-    "predict",
-    "prescribe",
-    "surgery",
-    "to_html",
-]
+    from hessdiag import calculus as calculus
+    from hessdiag import init as init
+    from hessdiag import models as models
+    from hessdiag import surgery as surgery
+    from hessdiag.calculus.prediction import predict as predict
+    from hessdiag.diagnosis.compare import compare as compare
+    from hessdiag.diagnosis.describe import describe as describe
+    from hessdiag.diagnosis.diagnose import diagnose as diagnose
+    from hessdiag.diagnosis.learning_rates import learning_rates as learning_rates
+    from hessdiag.diagnosis.prescribe import Prescription as Prescription
+    from hessdiag.diagnosis.prescribe import prescribe as prescribe
+    from hessdiag.diagnosis.random_setups import check_init as check_init
+    from hessdiag.diagnosis.random_setups import measure_setups as measure_setups
+    from hessdiag.errors import HessdiagError as HessdiagError
+    from hessdiag.results.comparison import Comparison as Comparison
+    from hessdiag.results.init_check import InitCheck as InitCheck
+    from hessdiag.results.learning_rates import LearningRates as LearningRates
+    from hessdiag.results.prediction import Prediction as Prediction
+    from hessdiag.results.report import BlockReport as BlockReport
+    from hessdiag.results.report import Heatmap as Heatmap
+    from hessdiag.results.report import Report as Report
+    from hessdiag.results.setups import Setups as Setups
+    from hessdiag.training.monitor import Monitor as Monitor
+    from hessdiag.view import plots as plots
+    from hessdiag.view.html import to_html as to_html
 
 _HOMES = {
     "BlockReport": "results.report",
@@ -78,7 +57,14 @@ _HOMES = {
     "Prescription": "diagnosis.prescribe",
 }
 
-_MODULES = {"plots": "view.plots"}  # public modules that live elsewhere
+_MODULES = {
+    "calculus": "calculus",
+    "init": "init",
+    "models": "models",
+    "plots": "view.plots",
+    "surgery": "surgery",
+}
+__all__ = [*_HOMES, *_MODULES]
 _MODELS = {  # public names of `hessdiag.models` that live elsewhere
     "ModelSource": "loading.models",
     "Network": "loading.models",
@@ -100,8 +86,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("hessdiag")
-    if name in __all__:
-        return import_module(f"hessdiag.{_MODULES.get(name, name)}")
+    if name in _MODULES:
+        return import_module(f"hessdiag.{_MODULES[name]}")
     raise AttributeError(f"module 'hessdiag' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
 

@@ -46,27 +46,6 @@ GEOMETRIC = ("geometric", "geometric-orthogonal")  # those with a constant c
 ELSEWHERE = {"kaiming": "fan-in", "he": "fan-in", "xavier": "arithmetic", "glorot": "arithmetic"}
 
 
-def fan_in_(
-    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
-) -> Tensor:
-    """Normal with E[W²] = 2 / (n k²), in place: `torch.nn.init.kaiming_normal_(mode="fan_in")`."""
-    return _fill(weight, "fan-in", groups=groups, transposed=transposed, generator=generator)
-
-
-def fan_out_(
-    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
-) -> Tensor:
-    """Normal with E[W²] = 2 / (n' k²), in place: `torch.nn.init.kaiming_normal_(mode="fan_out")` without groups."""
-    return _fill(weight, "fan-out", groups=groups, transposed=transposed, generator=generator)
-
-
-def arithmetic_mean_(
-    weight: Tensor, *, groups: int = 1, transposed: bool = False, generator: torch.Generator | None = None
-) -> Tensor:
-    """Normal with E[W²] = 2 / (½ (n + n') k²), in place: `torch.nn.init.xavier_normal_(gain=sqrt(2))`, no groups."""
-    return _fill(weight, "arithmetic", groups=groups, transposed=transposed, generator=generator)
-
-
 def geometric_mean_(
     weight: Tensor,
     *,
@@ -176,7 +155,6 @@ def second_moment(module: nn.Module, scheme: str, *, c: float) -> float:
 
 
 def _layout(layer: Any) -> dict[str, Any]:
-    """Arguments for the weight of a layer."""
     return {"groups": 1 if is_linear(layer) else layer.groups, "transposed": stores_inputs_first(layer)}
 
 

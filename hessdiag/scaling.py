@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-from hessdiag.errors import HessdiagError
-
 
 def activation_scaling(elements: int, delta_sq: float, x_sq: float) -> float:
     """ς = n ρ² E[Δx²] E[x²] (Eq. 1), with n ρ² the number of elements of the activation, per example.
@@ -54,40 +52,6 @@ def gamma(kind: str, *, fan_in: int, kernel: int, sites_out: int, x_sq: float, d
 def nu(*, gradient_sq: float, weight_sq: float) -> float:
     """Weight-gradient ratio ν = E[ΔW²] / E[W²] (Section 5); undefined for parameters that are all zero."""
     return _divide(gradient_sq, weight_sq)
-
-
-def balancing_input_scale(channels: float, kernel: float = 1) -> float:
-    """Balance the first layer: unit-variance inputs times (1 / (n_0 k²))^(1/4) give its weight and bias the same γ.
-
-    Section 8.1 of the paper.
-
-    Args:
-        channels: n_0.
-        kernel: entries of the first kernel, k².
-
-    >>> balancing_input_scale(16, 1)
-    0.5
-    """
-    _check_positive(channels=channels, kernel=kernel)
-    return float((channels * kernel) ** -0.25)
-
-
-def kernel_correction(kernel: float, typical: float = 1.0, groups: int = 1) -> float:
-    """Choose α = √(k_typical / k), the fixed multiplier before a layer of unusual kernel side (Section 6.2).
-
-    With g groups the second moment falls by √g besides, which α undoes, too.
-
-    >>> kernel_correction(4.0)
-    0.5
-    """
-    _check_positive(kernel=kernel, typical=typical)
-    return math.sqrt(typical / kernel * math.sqrt(groups))
-
-
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
-            raise HessdiagError(f"{name} {value!r}: pass a number above 0")
 
 
 def _divide(numerator: float, denominator: float) -> float:

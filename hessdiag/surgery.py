@@ -29,7 +29,6 @@ from hessdiag.network.blocks import (
     stores_inputs_first,
 )
 from hessdiag.network.preserve import preserve_state
-from hessdiag.scaling import balancing_input_scale, kernel_correction
 
 INPUT, OUTPUT = "input_scale", "output_scale"
 STANDARD_DEVIATION = 0.05  # of the outputs, "gives the best results" (Section 11.2)
@@ -206,7 +205,7 @@ def scale_input(model: nn.Module, inputs: Inputs, *, layer: str | None = None) -
     n, k_sq = _fan_in_and_kernel(model.get_submodule(path))
     if x_sq == 0:
         raise HessdiagError(f"layer {path!r} reads nothing but zeros: pass inputs that are not all zero")
-    return insert_scale(model, balancing_input_scale(n, k_sq) / math.sqrt(x_sq), before=path)
+    return insert_scale(model, (n * k_sq) ** -0.25 / math.sqrt(x_sq), before=path)
 
 
 def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[str, Scale]:
@@ -234,7 +233,7 @@ def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[s
     factors = {}
     for path, module in initialised_layers(model):
         _, k_sq = _fan_in_and_kernel(module)
-        factors[path] = kernel_correction(math.sqrt(k_sq), usual, int(getattr(module, "groups", 1)))
+        factors[path] = math.sqrt(usual / math.sqrt(k_sq) * math.sqrt(int(getattr(module, "groups", 1))))
     return {path: insert_scale(model, factor, before=path) for path, factor in factors.items() if factor != 1}
 
 
@@ -273,14 +272,12 @@ def _scale_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _scale_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-    """Hook after the forward pass."""
     if not isinstance(output, Tensor):
         raise HessdiagError(f"the module returned a {type(output).__name__}: only a tensor can be multiplied")
     return module.get_submodule(OUTPUT)(output)
 
 
 def _runs_children(module: nn.Module) -> bool:
-    """Whether children run by themselves, one after the other, as in `nn.Sequential`."""
     return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
 
 
@@ -309,7 +306,6 @@ def _compensation(model: nn.Module, path: str, attribute: str) -> str:
 
 
 def _fan_in_and_kernel(module: nn.Module) -> tuple[float, float]:
-    """n and k² of a layer."""
     groups = int(getattr(module, "groups", 1))
     assert isinstance(module.weight, Tensor)
     n, _, k = fans(module.weight, groups=groups, transposed=stores_inputs_first(module))

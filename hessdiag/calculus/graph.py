@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +136,6 @@ def _functional(exported: ExportedProgram) -> ExportedProgram:
 
 
 def _user_inputs(nodes: Sequence[torch.fx.Node], user: set[str]) -> tuple[tuple[str, tuple[int, ...], bool], ...]:
-    """Find name, shape and whether it holds floating-point numbers, of every tensor that the user passes."""
     found = []
     for node in nodes:
         value = node.meta.get("val")
@@ -158,13 +157,12 @@ def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
 def _operation(node: torch.fx.Node) -> Operation:
     place, layer = _place(node)
     value = node.meta.get("val")
-    arguments = _arguments(node)
     return Operation(
         name=node.name,
         target=_target(node.target),
         call=node.target,
-        arguments=arguments,
-        refs=tuple(_refs_in(arguments.values())),
+        arguments=_arguments(node),
+        refs=tuple(Ref(read.name) for read in node.all_input_nodes),
         place=place,
         layer=layer,
         shape=tuple(value.shape) if isinstance(value, Tensor) else None,
@@ -219,17 +217,8 @@ def _arguments(node: torch.fx.Node) -> dict[str, Any]:
     return {a.name: bound[a.name] for a in schema if a.name in bound}
 
 
-def _refs_in(values: Iterable[Any]) -> Iterator[Ref]:
-    for value in values:
-        if isinstance(value, Ref):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _refs_in(value)
-
-
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence warnings and log lines of the exporter: what matters is said in errors."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -288,7 +288,6 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
 
 
 def _grid() -> tuple[Tensor, Tensor]:
-    """Nodes and weights of an integral over N(0, 1)."""
     step = 2 * REACH / NODES
     z = (torch.arange(NODES, dtype=torch.float64) + 0.5) * step - REACH
     weights = torch.exp(-z.square() / 2)
@@ -416,7 +415,6 @@ def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict
 
 
 def _shape_of_one_example(inputs: Any) -> tuple[int, ...] | None:
-    """The shape that the user gave; None where tensors were given."""
     size = (inputs,) if isinstance(inputs, int) else inputs
     if not (isinstance(size, (tuple, list)) and size and all(isinstance(v, int) for v in size)):
         return None
@@ -426,7 +424,6 @@ def _shape_of_one_example(inputs: Any) -> tuple[int, ...] | None:
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by position and by name, as `diagnose` takes them."""
     if isinstance(inputs, Tensor):
         return (inputs,), {}
     if isinstance(inputs, Mapping):
@@ -438,7 +435,6 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _two_examples(value: Any, device: torch.device) -> Any:
-    """An empty tensor of two examples of the value's shape."""
     if not isinstance(value, Tensor):
         return value
     if value.dim() == 0 or value.shape[0] < 1:

@@ -54,7 +54,6 @@ def _input(shape: tuple[int, ...], inputs: InputMoments) -> Activation:
 
 
 def _constant(name: str, sq: float, shape: tuple[int, ...]) -> Activation:
-    """A parameter or buffer of which the second moment is all that is known."""
     moment = torch.tensor(sq, dtype=torch.float64).expand(shape)
     return Activation(moment, example_correlation=1.0, parameter=name)
 
@@ -183,7 +182,6 @@ def _is_nan(value: Activation) -> bool:
 
 
 def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Step:
-    """Moments of NaN, forward and backward."""
     if operation.shape is None:
         return Step(Unknown(drawn=True, broken=True))
     nan = torch.tensor(math.nan, dtype=torch.float64)
@@ -271,7 +269,6 @@ class Sensitivities:
         return found
 
     def _derivatives(self, name: str, moment: Tensor) -> Mapping[str, float]:
-        """Find d log moment / d log multiplier of every activation that an operation reads."""
         leaves = self.multipliers[name]
         if not leaves or not moment.requires_grad:
             return {}
@@ -366,7 +363,6 @@ def _note_dependence(operation: Operation, step: Step, found: Propagation) -> No
 
 
 def _backward(found: Propagation, moments: str) -> None:
-    """Find the moments of the gradient of every result that the loss depends on."""
     sensitivities, output = found.sensitivities, found.graph.output.name
     waiting = {output: [(found.loss.gradient, sensitivities.from_loss(output, found.loss.slope))]}
     for operation, step in reversed(found.steps):

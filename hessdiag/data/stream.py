@@ -102,7 +102,6 @@ def _is_list_of_batches(inputs: list[Any]) -> bool:
 
 
 def _check_alike(first: Batch, batch: Batch, label: str) -> None:
-    """Refuse a batch whose examples are of another shape, or that has other arguments."""
     if (expected := _shapes(first)) != (found := _shapes(batch)):
         raise HessdiagError(
             f"{label}: the examples from number {batch.offset} on have {found}, those before {expected}:"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hessdiag.arguments import joined
-from hessdiag.results.findings import Finding, Severity
+from hessdiag.results.findings import Severity
 from hessdiag.results.numbers import short
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import ParameterSignals, Signals
@@ -109,7 +109,6 @@ class Net:
 
 
 def _pattern(key: str) -> str:
-    """The name of a family without the shape."""
     return key.rpartition("(")[0] or key
 
 
@@ -150,15 +149,6 @@ def worst_first(numbers: dict[str, float]) -> tuple[str, ...]:
 def graded(value: float, warning: float, fault: float = math.inf) -> Severity:
     """Say how grave a number is, the more the larger; up to `warning` it is a note."""
     return "fault" if value > fault else "warning" if value > warning else "note"
-
-
-def finding(
-    rule: str, severity: Severity, blocks: tuple[str, ...], value: float, threshold: float, message: str, advice: str
-) -> Finding:
-    """Make the finding of a rule."""
-    return Finding(
-        rule=rule, severity=severity, blocks=blocks, message=message, advice=advice, value=value, threshold=threshold
-    )
 
 
 FOLLOWED = 0.4  # share of the weights, from which on a scheme is the one of the network

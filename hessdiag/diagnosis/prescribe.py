@@ -257,7 +257,6 @@ def _spread(report: Report, names: Iterable[str]) -> dict[str, float]:
 
 
 def _distance(y: Tensor, before: Tensor) -> float:
-    """Relative to the size of the outputs."""
     length = float(before.norm())
     return float((y - before).norm()) / (length or 1.0)
 

@@ -198,7 +198,6 @@ def check_init(
 
 
 def _check_scheme(found: Sequence[tuple[Report, str]]) -> SchemeCheck:
-    """Gather the trials of one initialisation."""
     reports = [report for report, _ in found]
     seen = [[block for block in report.weights if not math.isnan(block.x_sq)] for report in reports]
     return SchemeCheck(
@@ -219,7 +218,6 @@ def _bias_balance(blocks: Sequence[BlockReport]) -> float:
 
 
 def _without_repeats(init: Scheme, against: Sequence[Scheme]) -> list[Scheme]:
-    """All initialisations to measure, the checked one first."""
     schemes = [init, *(scheme for scheme in dict.fromkeys(against) if scheme != init)]
     names = [name_of(scheme) for scheme in schemes]
     for name in names:

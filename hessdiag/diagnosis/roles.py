@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,23 @@ class Role:
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
+def walk(start: Node, onwards: Callable[[Node], list[Node]]) -> Iterator[Node]:
+    """All nodes that are reached from one by steps `onwards`, each once, the first one too."""
+    seen, stack = {start}, [start]
+    while stack:
+        node = stack.pop()
+        yield node
+        for each in onwards(node):
+            if each not in seen:
+                seen.add(each)
+                stack.append(each)
+
+
+def parents_of(node: Node) -> list[Node]:
+    """The nodes whose results a node reads."""
+    return [parent for parent, _ in node.next_functions if parent is not None]
+
+
 class Graph:
     """The autograd graph behind one output, to be asked for roles.
 
@@ -57,31 +74,23 @@ class Graph:
         self.root = root
         self.norms = norms
         self.consumers: dict[Node, list[tuple[Node, int]]] = defaultdict(list)
-        seen: set[Node] = set()
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
+        for node in walk(root, parents_of):
             for position, (parent, _) in enumerate(node.next_functions):
                 if parent is not None:
                     self.consumers[parent].append((node, position))
-                    stack.append(parent)
 
     def role_of(self, start: Node) -> Role:
         """Follow the output that a node wrote."""
-        role, visited, stack = Role(), {start}, [start]
-        while stack:
-            node = stack.pop()
+        role = Role()
+
+        def onwards(node: Node) -> list[Node]:
+            return [after for after, position in self.consumers[node] if self._passes(after, position, start, role)]
+
+        for node in walk(start, onwards):
             if node is self.root:
                 role.labels.add("output")
             if node in self.norms:
                 role.labels.add("norm")
-            for after, position in self.consumers[node]:
-                if self._passes(after, position, start, role) and after not in visited:
-                    visited.add(after)
-                    stack.append(after)
         return role
 
     def _passes(self, after: Node, position: int, start: Node, role: Role) -> bool:
@@ -124,20 +133,10 @@ def passes_unchanged(node: Node) -> bool:
 def _descends(node: Node, ancestor: Node) -> bool:
     """Whether a node was computed from another one; what is older than that cannot have been."""
     oldest = _age(ancestor)
-    seen: set[Node] = set()
-    stack = [node]
-    while stack:
-        each = stack.pop()
-        if each is ancestor:
-            return True
-        if each is not None and each not in seen and _age(each) >= oldest:
-            seen.add(each)
-            stack.extend(parent for parent, _ in each.next_functions)
-    return False
+    return any(each is ancestor for each in walk(node, lambda n: [p for p in parents_of(n) if _age(p) >= oldest]))
 
 
 def _age(node: Node) -> int:
-    """Place of a node in the order of creation."""
     number = getattr(node, "_sequence_nr", None)
     return int(number()) if number is not None else 2**63
 
@@ -162,12 +161,7 @@ def _only_parameters(node: Node, depth: int = 4) -> bool:
     """Whether a node holds nothing but a parameter, at most reshaped."""
     if node.name().endswith("AccumulateGrad"):
         return True
-    parents = [parent for parent, _ in node.next_functions if parent is not None]
-    return (
-        depth > 0
-        and _TRANSPARENT.fullmatch(node.name()) is not None
-        and all(_only_parameters(parent, depth - 1) for parent in parents)
-    )
+    return depth > 0 and passes_unchanged(node) and all(_only_parameters(p, depth - 1) for p in parents_of(node))
 
 
 NEARLY_ALL = 0.99  # of a row's weight
@@ -205,31 +199,28 @@ def peaked_attention(graph: Graph, layers: Mapping[Node, str], owners: Mapping[i
 
 def _is_multiplied(graph: Graph, start: Node) -> bool:
     """Whether a result goes into a matrix product, at most reshaped on its way."""
-    stack, seen = [start], {start}
-    while stack:
-        for after, _ in graph.consumers[stack.pop()]:
-            if _PRODUCT.fullmatch(after.name()):
-                return True
-            if passes_unchanged(after) and after not in seen:
-                seen.add(after)
-                stack.append(after)
-    return False
+
+    def readers(node: Node) -> list[Node]:
+        return [after for after, _ in graph.consumers[node]]
+
+    reshaped = walk(start, lambda node: [each for each in readers(node) if passes_unchanged(each)])
+    return any(_PRODUCT.fullmatch(each.name()) for node in reshaped for each in readers(node))
 
 
 def _written_by(start: Node, layers: Mapping[Node, str], owners: Mapping[int, str]) -> list[str]:
     """Paths of the nearest layers before a node."""
-    stack, seen, found = [start], {start}, []
-    while stack:
-        parents = [parent for parent, _ in stack.pop().next_functions if parent is not None]
+
+    def written(node: Node) -> list[str]:
+        parents = parents_of(node)
         held = [owners[id(p)] for p in map(_parameter, parents) if id(p) in owners]
-        for parent in parents if not held else ():
-            if parent in layers:
-                found.append(layers[parent])
-            elif parent not in seen:
-                stack.append(parent)
-            seen.add(parent)
-        found += held
-    return list(dict.fromkeys(found))
+        return held or [layers[parent] for parent in parents if parent in layers]
+
+    def before(node: Node) -> list[Node]:
+        parents = parents_of(node)
+        held = any(id(p) in owners for p in map(_parameter, parents))
+        return [] if held else [parent for parent in parents if parent not in layers]
+
+    return list(dict.fromkeys(path for node in walk(start, before) for path in written(node)))
 
 
 def _parameter(node: Node) -> Tensor | None:

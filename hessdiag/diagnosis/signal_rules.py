@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, exp, finding, graded, laws, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, exp, graded, laws, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
@@ -40,11 +40,11 @@ def initial_loss(net: Net) -> Finding | None:
             f"{what}, although E[y²] is only {short(signals.output_sq)}: the outputs' mean does not fit the targets."
         )
         advice = f"Set {name} to the logarithm of the label frequencies, or to the mean of the targets."
-        return finding("HD101", graded(ratio, 4), (name,), ratio, note, message, advice)
+        return Finding("HD101", graded(ratio, 4), (name,), message, advice, ratio, note)
     blocks, scales = loudest(net)
     message = f"{what}: E[y²] is {short(signals.output_sq)}, which is due to {net.listed(blocks)}."
     advice = _scaling_advice(blocks, scales)
-    return finding("HD101", graded(surely, warn, fault), blocks, ratio, note, message, advice)
+    return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
 
 
 def _scaling_advice(blocks: tuple[str, ...], scales: dict[str, float]) -> str:
@@ -101,7 +101,7 @@ def nothing_arrives(net: Net) -> Finding | None:
         "Initialise these layers so that n k² E[W²] is 2 behind ReLUs, as hessdiag.init.apply(model, 'fan-in')"
         " does, or put a normalisation between them."
     )
-    return finding("HD102", "warning" if net.signals.fixed_norms else "fault", blocks, varying, SILENT, message, advice)
+    return Finding("HD102", "warning" if net.signals.fixed_norms else "fault", blocks, message, advice, varying, SILENT)
 
 
 def depth_scale(net: Net) -> Finding | None:
@@ -140,7 +140,7 @@ def depth_scale(net: Net) -> Finding | None:
         + (f"{' or '.join(trimmed(n) for n in needs)}" if needs else "what its nonlinearity needs")
         + (": hessdiag.init.apply(model, 'fan-in')." if needs == [2.0] else ".")
     )
-    return finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, value, CHAIN, message, advice)
+    return Finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, message, advice, value, CHAIN)
 
 
 def residual_growth(net: Net) -> Finding | None:
@@ -168,7 +168,7 @@ def residual_growth(net: Net) -> Finding | None:
         f" {net.listed(blocks)}."
     )
     advice = f"Start these at zero (Fixup): `nn.init.zeros_`, or multiply them by 1/√{len(branches)} = {short(factor)}."
-    return finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, growth, limit, message, advice)
+    return Finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, message, advice, growth, limit)
 
 
 def raw_inputs(net: Net) -> Finding | None:
@@ -183,7 +183,7 @@ def raw_inputs(net: Net) -> Finding | None:
     std = short(math.sqrt(sq))
     advice = f"Standardise the data: subtract its mean and divide by its standard deviation, about {std} here."
     severity: Severity = "note" if normed else "fault" if net.loss_ratio > 4 else "warning"
-    return finding("HD105", severity, (net.name_of(path),), sq, INPUT_SQ, message, advice)
+    return Finding("HD105", severity, (net.name_of(path),), message, advice, sq, INPUT_SQ)
 
 
 def drowning_branches(net: Net) -> Finding | None:
@@ -207,7 +207,7 @@ def drowning_branches(net: Net) -> Finding | None:
         f" (above {trimmed(BRANCH)}); the branches end in {net.listed(blocks)}."
     )
     advice = f"GPT-2 scales these by 1/√{len(share)} = {short(factor)}; LLaMA and OPT do not, and train."
-    return finding("HD108", "note", blocks, max(share.values()), BRANCH, message, advice)
+    return Finding("HD108", "note", blocks, message, advice, max(share.values()), BRANCH)
 
 
 def layer_scale(net: Net, path: str) -> float:
@@ -243,7 +243,7 @@ def drowned(net: Net) -> Finding | None:
                 " second moment."
             )
             severity = graded(-varies, -VARIES_WARNING, -VARIES_FAULT)
-            return finding("HD110", severity, blocks, varies, VARIES, message, advice)
+            return Finding("HD110", severity, blocks, message, advice, varies, VARIES)
         before.append(path)
     return None
 
@@ -265,7 +265,7 @@ def backward_scheme(net: Net) -> Finding | None:
         f" {trimmed(TAPER)}): E[x²] changes with them."
     )
     advice = "Use fan-in, which keeps E[x²], or the geometric mean of both: hessdiag.init.apply(model, 'geometric')."
-    return finding("HD111", "note", blocks, worst, TAPER, message, advice)
+    return Finding("HD111", "note", blocks, message, advice, worst, TAPER)
 
 
 SATURATED, SATURATED_FAULT = 0.5, 0.9
@@ -288,7 +288,7 @@ def saturation(net: Net) -> Finding | None:
         f" their tanh or sigmoid (above {100 * SATURATED:.0f} % in {net.listed(blocks)})."
     )
     advice = f"Make the weights smaller: {blocks[0]} by {short(factor)} gives what it writes a second moment of 1."
-    return finding("HD106", graded(worst, 0, SATURATED_FAULT), blocks, worst, SATURATED, message, advice)
+    return Finding("HD106", graded(worst, 0, SATURATED_FAULT), blocks, message, advice, worst, SATURATED)
 
 
 def peaked_attention(net: Net) -> Finding | None:
@@ -306,7 +306,7 @@ def peaked_attention(net: Net) -> Finding | None:
         "Draw the weights of queries and keys smaller, divide the logits by the root of the width of a head, or"
         " normalise queries and keys."
     )
-    return finding("HD112", graded(hit[blocks[0]], PEAKED_WARNING), blocks, hit[blocks[0]], PEAKED, message, advice)
+    return Finding("HD112", graded(hit[blocks[0]], PEAKED_WARNING), blocks, message, advice, hit[blocks[0]], PEAKED)
 
 
 def first_phase(net: Net) -> tuple[ParameterSignals, float] | None:
@@ -334,7 +334,7 @@ def narrow_phase(net: Net) -> Finding | None:
     )
     how = f"`nn.init.uniform_(weight, -1 / {n}, 1 / {n})`"
     advice = f"Draw {first.name} from U(±1/n): {how}; the sines' own ω multiplies it."
-    return finding("HD107", "warning", (first.name,), spread, PHASE, message, advice)
+    return Finding("HD107", "warning", (first.name,), message, advice, spread, PHASE)
 
 
 def below_epsilon(net: Net) -> Finding | None:
@@ -360,7 +360,7 @@ def below_epsilon(net: Net) -> Finding | None:
         f" (healthy above {trimmed(BELOW_EPS)}); it comes from {blocks[0]}."
     )
     advice = f"Make {blocks[0]} larger (a standard deviation of .02 is usual for embeddings), or ε smaller."
-    return finding("HD109", "warning", blocks, worst, BELOW_EPS, message, advice)
+    return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
 
 
 RULES = (

@@ -12,7 +12,6 @@ from hessdiag.diagnosis.network_view import (
     FOLLOWED,
     UNITS,
     Net,
-    finding,
     graded,
     how_drawn,
     laws,
@@ -58,8 +57,8 @@ def outliers(net: Net) -> Finding | None:
         "Draw these entries anew: a truncated normal needs its bounds in standard deviations,"
         " `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)`."
     )
-    return finding(
-        "HD201", graded(worst.kurtosis, 0, KURTOSIS_FAULT), blocks, worst.kurtosis, KURTOSIS, message, advice
+    return Finding(
+        "HD201", graded(worst.kurtosis, 0, KURTOSIS_FAULT), blocks, message, advice, worst.kurtosis, KURTOSIS
     )
 
 
@@ -91,7 +90,7 @@ def sibling(net: Net) -> Finding | None:
         + (f"; also {net.listed(blocks[1:])}." if len(blocks) > 1 else ".")
     )
     advice = f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}."
-    return finding("HD202", graded(worst, 0, SIBLING_FAULT), blocks, worst, SIBLING, message, advice)
+    return Finding("HD202", graded(worst, 0, SIBLING_FAULT), blocks, message, advice, worst, SIBLING)
 
 
 def fused_part(net: Net) -> Finding | None:
@@ -120,7 +119,7 @@ def fused_part(net: Net) -> Finding | None:
         f"Initialise the parts alike: multiply chunk {part} of `{blocks[0].rpartition('.')[2]}.chunk({count})`"
         f" by {short(math.exp(-ratio / 2))}."
     )
-    return finding("HD203", graded(worst, 0, PART_FAULT), blocks, worst, PART, message, advice)
+    return Finding("HD203", graded(worst, 0, PART_FAULT), blocks, message, advice, worst, PART)
 
 
 def groups_forgotten(net: Net) -> Finding | None:
@@ -152,7 +151,7 @@ def groups_forgotten(net: Net) -> Finding | None:
         root = short(math.sqrt(worst))
         advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {root}."
         severity: Severity = "note" if net.normalised or calibrated else "warning"
-        return finding("HD204", severity, blocks, worst, GROUPS, message, advice)
+        return Finding("HD204", severity, blocks, message, advice, worst, GROUPS)
     return None
 
 
@@ -175,11 +174,10 @@ def summed_fans(net: Net) -> Finding | None:
     )
     advice = f"Use `nn.init.xavier_normal_`, or multiply {blocks[0]} by {short(scales[blocks[0]])}."
     severity: Severity = "note" if net.normalised else "warning"
-    return finding("HD204", severity, blocks, float(summed[0].kernel), 1.0, message, advice)
+    return Finding("HD204", severity, blocks, message, advice, float(summed[0].kernel), 1.0)
 
 
 def _near(value: float, expected: float, numel: int) -> bool:
-    """Within four standard errors of a sample's second moment (Gaussian: relative √(2/P)), and 1 % for rounding."""
     return abs(value / expected - 1) < 4 * math.sqrt(2 / numel) + 0.01
 
 
@@ -199,7 +197,7 @@ def large_bias(net: Net) -> Finding | None:
         f"E[b²] of {blocks[0]} is {short(value)} ({unusual}): the bias drowns what the layer computes from its inputs."
     )
     advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
-    return finding("HD205", "warning", blocks, value, BIAS, message, advice)
+    return Finding("HD205", "warning", blocks, message, advice, value, BIAS)
 
 
 def above_scheme(net: Net) -> Finding | None:
@@ -219,7 +217,7 @@ def above_scheme(net: Net) -> Finding | None:
     )
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
     severity: Severity = "warning" if worst > (ABOVE_FIRST if first else ABOVE_WARNING) and few else "note"
-    return finding("HD206", severity, blocks, worst, ABOVE, message, advice)
+    return Finding("HD206", severity, blocks, message, advice, worst, ABOVE)
 
 
 def norm_gain(net: Net) -> Finding | None:
@@ -246,7 +244,7 @@ def norm_gain(net: Net) -> Finding | None:
         f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`; a normal initialisation"
         " of all parameters may have met them by mistake."
     )
-    return finding("HD207", "warning", blocks, max(worst, 1 / worst), GAIN, message, advice)
+    return Finding("HD207", "warning", blocks, message, advice, max(worst, 1 / worst), GAIN)
 
 
 def identical_units(net: Net) -> Finding | None:
@@ -262,7 +260,7 @@ def identical_units(net: Net) -> Finding | None:
         f" {short(value)} of E[W²] (below {trimmed(ALIKE)}), so that they learn the same."
     )
     advice = f"Draw random weights ({how_drawn(net, alike[0])})."
-    return finding("HD208", "fault", alike, value, ALIKE, message, advice)
+    return Finding("HD208", "fault", alike, message, advice, value, ALIKE)
 
 
 def same_input(net: Net) -> Finding | None:
@@ -290,7 +288,7 @@ def same_input(net: Net) -> Finding | None:
         f" that read the same tensor (above {trimmed(SAME_INPUT)})."
     )
     advice = "Check that it is meant, as T5's small q and DeepNorm's v are."
-    return finding("HD209", "note", blocks, worst, SAME_INPUT, message, advice)
+    return Finding("HD209", "note", blocks, message, advice, worst, SAME_INPUT)
 
 
 def up_to(blocks: Sequence[str]) -> str:
@@ -312,7 +310,7 @@ def no_curvature(net: Net) -> Finding | None:
         " batch (σ² is exactly 0), although a gradient is there."
     )
     advice = "Check that it is meant: the loss is linear in what this weight changes."
-    return finding("HD301", "note", found, 0.0, 0.0, message, advice)
+    return Finding("HD301", "note", found, message, advice, 0.0, 0.0)
 
 
 DEAD, DEAD_FAULT = 0.8, 0.95
@@ -338,7 +336,7 @@ def cannot_learn(net: Net) -> Finding | None:
         " and no other weight that learns will change that."
     )
     advice = _advise(net, tuple(opened.values()))
-    return finding("HD401", "fault" if both else "warning", blocks, 0.0, 0.0, message, advice)
+    return Finding("HD401", "fault" if both else "warning", blocks, message, advice, 0.0, 0.0)
 
 
 def _advise(net: Net, opened: tuple[str, ...]) -> str:
@@ -387,7 +385,7 @@ def dead(net: Net) -> Finding | None:
         if "Norm" in layer.kind and own.weight_sq == 0 and not layer.out_varies > 0:
             message = f"The gain {own.name} is zero, so that nothing passes this normalisation."
             advice = f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
-            return finding("HD402", "fault", (own.name,), 0.0, 0.0, message, advice)
+            return Finding("HD402", "fault", (own.name,), message, advice, 0.0, 0.0)
         rectified = {"relu", "relu6"} & set(layer.labels)
         if own.weight_sq > 0 and rectified and layer.off_share > DEAD and layer.samples >= MIN_SAMPLES:
             return _dead_units(net, path, own, bias)
@@ -408,7 +406,7 @@ def _dead_units(net: Net, path: str, own: ParameterSignals, bias: ParameterSigna
         if sunk
         else "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."
     )
-    return finding("HD402", graded(layer.off_share, 0, DEAD_FAULT), blocks, layer.off_share, DEAD, message, advice)
+    return Finding("HD402", graded(layer.off_share, 0, DEAD_FAULT), blocks, message, advice, layer.off_share, DEAD)
 
 
 def frozen(net: Net) -> Finding | None:
@@ -421,7 +419,7 @@ def frozen(net: Net) -> Finding | None:
         f"{net.listed(found)} {'is' if len(found) == 1 else 'are'} frozen, while the same layers at other depths learn."
     )
     advice = f"If that is not meant: `model.get_parameter({found[0]!r}).requires_grad_()`."
-    return finding("HD403", "note", found, float(len(found)), 0.0, message, advice)
+    return Finding("HD403", "note", found, message, advice, float(len(found)), 0.0)
 
 
 def unused(net: Net) -> Finding | None:
@@ -441,7 +439,7 @@ def unused(net: Net) -> Finding | None:
         if forgotten
         else "Nothing to do where another mode of the model uses it."
     )
-    return finding("HD403", "warning" if forgotten else "note", blocks, float(len(blocks)), 0.0, message, advice)
+    return Finding("HD403", "warning" if forgotten else "note", blocks, message, advice, float(len(blocks)), 0.0)
 
 
 RULES = (

@@ -326,7 +326,6 @@ def _cause(ratios: Mapping[str, Ratio], numel: int) -> Cause:
 
 
 def _log_size(ratio: float) -> float:
-    """|ln ratio|; infinite for 0 and inf, NaN for NaN."""
     return abs(math.log(ratio)) if ratio > 0 else math.nan if math.isnan(ratio) else math.inf
 
 
@@ -391,7 +390,6 @@ def _groups(changes: Iterable[BlockChange]) -> list[list[BlockChange]]:
 
 
 def _label(group: Sequence[BlockChange], sizes: Mapping[str, int]) -> str:
-    """Say which parameters these are, such as `h.*.attn.c_proj.weight (all 12)`."""
     role = _role(group[0].name)
     of = sizes[role]
     if len(group) == 1:
@@ -444,7 +442,6 @@ def _all_alike(medians: Mapping[str, float], explained: str) -> list[Finding]:
 
 
 def _not_compared(only_before: Sequence[str], only_after: Sequence[str]) -> list[Finding]:
-    """HD604."""
     names = (*only_before, *only_after)
     named = (("before", only_before), ("after", only_after))
     parts = [f"{len(alone)} only {when} ({few(alone, MAX_GROUPS)})" for when, alone in named if alone]

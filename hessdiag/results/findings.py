@@ -33,7 +33,7 @@ CONFIDENCE = 0.95
 MAX_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding(Record):
     """One finding on a network.
 

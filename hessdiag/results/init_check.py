@@ -223,7 +223,6 @@ class InitCheck(Printed, Record):
         return plain_text(parts, whole=detail == "whole")
 
     def _cells(self, scheme: SchemeCheck) -> list[str]:
-        """Return one row of the ranking."""
         name = f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init
         cells = {title: short(value(scheme)) for title, value in RANKING.items()}
         interval = scheme.spread()
@@ -273,7 +272,6 @@ def _median(values: Array) -> float:
 
 
 def _relative(values: Array) -> Array:
-    """Over the geometric mean along the last axis."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(values / np.exp(np.log(values).mean(axis=-1, keepdims=True)))
 
@@ -322,7 +320,6 @@ def _judge(check: InitCheck) -> tuple[str, str]:
 
 
 def _blame(check: InitCheck) -> str:
-    """The weight farthest from the others, and what brings it back."""
     name, factor = next(iter(check.variance_factors.items()))
     more = factor > 1
     times = max(factor, 1 / factor)

@@ -67,15 +67,12 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, optimizer: str) -> LearningRate:
-        """The rate of an optimiser."""
         return self.rates[optimizer]
 
     def __iter__(self) -> Iterator[str]:
-        """The optimisers."""
         return iter(self.rates)
 
     def __len__(self) -> int:
-        """How many."""
         return len(self.rates)
 
     def text(self, detail: Detail = "table") -> str:

@@ -95,11 +95,9 @@ class Report(Printed, Record):
     signals_missing: str = ""
 
     def __iter__(self) -> Iterator[BlockReport]:
-        """The blocks, in execution order."""
         return iter(self.blocks)
 
     def __getitem__(self, name: str) -> BlockReport:
-        """The block of a parameter, by its name."""
         for block in self.blocks:
             if block.name == name:
                 return block
@@ -109,15 +107,12 @@ class Report(Printed, Record):
         raise HessdiagError(f"the report has no block {name!r}" + (f": ask for {' or '.join(like)}" if like else why))
 
     def __len__(self) -> int:
-        """How many blocks there are."""
         return len(self.blocks)
 
     def __bool__(self) -> bool:
-        """A report without blocks is one, too."""
         return True
 
     def __contains__(self, block: object) -> bool:
-        """Whether there is a block of that name, or that very block."""
         return any(block in (each.name, each) for each in self.blocks)
 
     @property

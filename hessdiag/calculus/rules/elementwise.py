@@ -98,7 +98,6 @@ def multiply(call: Call) -> Step:
 
 
 def _by_parameter(call: Call, ref: Ref, factor: Ref, *, inverse: bool) -> Step:
-    """The product with a multiplier, or one a channel, or its inverse."""
     x, u, actual = call.at(ref), call.at(factor), call.actual(factor)
     if inverse and actual is None:
         raise UnsupportedError("a division by numbers that are not at hand")

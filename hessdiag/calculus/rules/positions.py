@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +38,6 @@ def detached(call: Call) -> Step:
 
 
 def _first(call: Call) -> str:
-    """The name of the first argument that is a tensor."""
     return next(key for key, value in call.arguments.items() if isinstance(value, Ref))
 
 
@@ -132,38 +131,7 @@ def average_pool(call: Call) -> Step:
     shape = call.shape
     size = call.arguments.get("kernel_size")
     count: float = math.prod(x.sq.shape[2:]) / math.prod(shape[2:]) if size is None else _entries(size, len(shape) - 2)
-    return averaged(call, call.ref(name), _Average(lambda v: call.applied(name, v)), count)
-
-
-@dataclass(frozen=True)
-class _Average:
-    """A linear function of tensors, and its transpose.
-
-    Attributes:
-        channelwise: whether it treats every example and channel alike: it is then computed once where they are equal.
-    """
-
-    function: Callable[[Tensor], Tensor]
-    channelwise: bool = True
-
-    def __call__(self, values: Tensor) -> Tensor:
-        if not self.channelwise:
-            return self.function(values)
-        found = self.function(_distinct(values))
-        return found.expand(*values.shape[:2], *found.shape[2:])
-
-    def transposed(self, like: Tensor, cotangent: Tensor) -> Tensor:
-        if not self.channelwise:
-            return transposed(self.function, like, cotangent)
-        small = _distinct(cotangent)
-        found = transposed(self.function, torch.empty(1, small.shape[1], *like.shape[2:]), small)
-        return found.expand(like.shape)
-
-
-def _distinct(values: Tensor) -> Tensor:
-    """One example, and one channel where all are the same."""
-    first = values[:1]
-    return first[:, :1] if first.shape[1] > 1 and first.stride(1) == 0 else first
+    return averaged(call, call.ref(name), lambda v: call.applied(name, v), count)
 
 
 def mean(call: Call) -> Step:
@@ -174,10 +142,10 @@ def mean(call: Call) -> Step:
     if any(d % x.sq.dim() == 0 for d in dims):
         raise UnsupportedError("a mean over examples")
     count = math.prod(x.sq.shape[d] for d in dims)
-    return averaged(call, call.ref("self"), _Average(lambda v: call.applied("self", v), channelwise=False), count)
+    return averaged(call, call.ref("self"), lambda v: call.applied("self", v), count)
 
 
-def averaged(call: Call, ref: Ref, function: _Average, count: float) -> Step:
+def averaged(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], count: float) -> Step:
     """y = the mean of `count` entries, with `function` the operation itself."""
     x = call.at(ref)
     if not call.kernel:
@@ -197,10 +165,12 @@ def averaged(call: Call, ref: Ref, function: _Average, count: float) -> Step:
     positions = max(round(x.positions / count), 1)
 
     def back(g: Gradient) -> Gradient:
-        apart = function.transposed(x.sq, g.sq) / count
+        apart = transposed(function, x.sq, g.sq) / count
         sq = apart
         if g.site_correlation > 0 and positions > 1:
-            sq = (1 - g.site_correlation) * apart + g.site_correlation * function.transposed(x.sq, g.sq.sqrt()).square()
+            sq = (1 - g.site_correlation) * apart + g.site_correlation * transposed(
+                function, x.sq, g.sq.sqrt()
+            ).square()
         within = (count - 1) / max(x.positions - 1, 1)  # pairs of positions that go into the same mean
         return Gradient(sq, min(within + (1 - within) * g.site_correlation, 1.0), g.example_correlation)
 
@@ -225,11 +195,11 @@ def max_pool(call: Call) -> Step:
     count = _entries(call.arguments["kernel_size"], len(shape) - 2)
     correlation = max(before.site_correlation, before.mean)
     growth, together, steeper = respond_of_largest(phi, before.mean, correlation, count)
-    pooled = _Average(_average_over_windows(call, len(shape) - 2))
+    pooled = _average_over_windows(call, len(shape) - 2)
 
     def back(g: Gradient) -> Gradient:
         # The largest entry is more often than others on the steep side of the nonlinearity below.
-        return Gradient(pooled.transposed(x.sq, g.sq), g.site_correlation, g.example_correlation, steeper)
+        return Gradient(transposed(pooled, x.sq, g.sq), g.site_correlation, g.example_correlation, steeper)
 
     out = replace(
         x,

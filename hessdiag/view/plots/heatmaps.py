@@ -139,7 +139,6 @@ def _draw_map(axes: Axes, names: Sequence[str], values: Array, norm: LogNorm, co
 
 
 def _drawable(values: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Cells that have a place on a logarithmic scale."""
     return np.asarray(np.isfinite(values) & (values > 0))
 
 
@@ -155,7 +154,6 @@ def _scale(maps: Sequence[Array], *, relative: bool) -> LogNorm:
 
 
 def _notes(panels: Sequence[Setups]) -> list[str]:
-    """Say how large the estimator's errors are, and how many cells have no colour."""
     grey = sum(int((~_drawable(panel.normalized())).sum()) for panel in panels)
     notes = [f"grey: {grey} cell{'s' if grey > 1 else ''} zero or undefined"] if grey else []
     if any(np.any(panel.estimator_stderr) for panel in panels):  # NaN counts

@@ -60,7 +60,6 @@ def draw_layers(report: Report) -> Figure:
 
 
 def _draw_kind(axes: Axes, series: Quantity, kind: str, points: Sequence[tuple[BlockReport, float]]) -> None:
-    """Draw one quantity of all blocks of one kind; weights are joined by a line, sampled values have bars."""
     values, y = [getattr(block, series.key) for block, _ in points], [y for _, y in points]
     if kind == "weight":
         axes.plot(values, y, color=series.colour, alpha=0.35, zorder=2)
