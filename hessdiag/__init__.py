@@ -65,17 +65,13 @@ _MODULES = {
     "surgery": "surgery",
 }
 __all__ = [*_HOMES, *_MODULES]
-_MODELS = {  # public names of `hessdiag.models` that live elsewhere
-    "ModelSource": "loading.models",
-    "Network": "loading.models",
-    "resolve_model": "loading.models",
-}
+LOADING = ("ModelSource", "Network", "resolve_model")  # public names of `hessdiag.models`
 
 
 def find_in_models(name: str) -> Any:
     """Return what `hessdiag.models` offers beside its networks."""
-    if name in _MODELS:
-        return getattr(import_module(f"hessdiag.{_MODELS[name]}"), name)
+    if name in LOADING:
+        return getattr(import_module("hessdiag.loading.models"), name)
     raise AttributeError(f"module 'hessdiag.models' has no attribute {name!r}")
 
 

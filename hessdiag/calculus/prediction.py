@@ -18,7 +18,6 @@ from hessdiag.calculus.moments import Activation, Gradient, InputMoments, Weight
 from hessdiag.calculus.propagation import Propagation, own_input_gradient, propagate
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks
-from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.prediction import BlockPrediction, Prediction
 
 
@@ -44,10 +43,7 @@ def predict_block(
     block: Block, applied: list[Use], found: Propagation, weight_sq: float, variances: Variances, moments: str
 ) -> BlockPrediction:
     """Predict ς, γ and ν of a block; NaN where it is applied several times, or where a moment is unknown."""
-    bare = BlockPrediction(
-        **block.described,
-        weight_sq=weight_sq,
-    )
+    bare = BlockPrediction(**block.described, weight_sq=weight_sq)
     known = [use for use in applied if use.step.x is not None and isinstance(use.step.out, Activation)]
     if not block.multiplies or len(block.owners) != 1 or len(known) != 1:
         return bare
@@ -142,7 +138,6 @@ def predict(
     loss: str = "random-quadratic",
     moments: str = KERNEL,
     batch_size: int = BATCH_SIZE,
-    progress: Progress = None,
 ) -> Prediction:
     """Predict ς, γ, ν and moments of every block from shapes and E[W²], without running the model.
 
@@ -161,7 +156,6 @@ def predict(
             correlations between positions and examples, borders of padding, and the median over initialisations
             instead of the mean.
         batch_size: examples that a measurement would average over; enters the spread alone.
-        progress: as in `hessdiag.diagnose`.
 
     Raises:
         HessdiagError: an argument cannot be used, or the model cannot be traced.
@@ -173,19 +167,16 @@ def predict(
     check_model(model)
     if moments not in MOMENTS:
         raise HessdiagError(f"moments {moments!r}: use {' or '.join(MOMENTS)}")
-    check_whole("batch_size", batch_size)
-    if batch_size < 1:
-        raise HessdiagError(f"batch size {batch_size}: ask for at least 1 example")
+    check_whole("batch_size", batch_size, least=1)
     args, kwargs, given = example_inputs(model, inputs)
     weights = weight_moments(model, init=init)
     graph = trace_graph(model, args, kwargs)
-    with showing(progress, title=f"predicting {type(model).__name__}"):
-        settings: dict[str, Any] = {"inputs": given, "loss": loss, "batch_size": batch_size}
-        prediction = replace(predict_graph(model, graph, weights, moments=moments, **settings), init=init or "as given")
-        if moments == KERNEL:
-            return prediction
-        # The spread rests on correlations, which the paper's moments do not have.
-        finer = predict_graph(model, graph, weights, moments=KERNEL, **settings)
+    settings: dict[str, Any] = {"inputs": given, "loss": loss, "batch_size": batch_size}
+    prediction = replace(predict_graph(model, graph, weights, moments=moments, **settings), init=init or "as given")
+    if moments == KERNEL:
+        return prediction
+    # The spread rests on correlations, which the paper's moments do not have.
+    finer = predict_graph(model, graph, weights, moments=KERNEL, **settings)
     blocks = tuple(
         replace(block, gamma_low=other.gamma_low, gamma_high=other.gamma_high)
         for block, other in zip(prediction.blocks, finer.blocks, strict=True)
@@ -211,11 +202,9 @@ def predict_graph(
     never = len(found.steps)
     ranked = sorted(blocks, key=lambda block: min((use.order for use in applied.get(block.name, [])), default=never))
     predicted = []
-    announce("blocks", len(ranked))
     for block in ranked:
         weight_sq = weights.sq.get(block.name, math.nan)
         predicted.append(predict_block(block, applied.get(block.name, []), found, weight_sq, variances, moments))
-        advance("blocks")
     return Prediction(
         blocks=tuple(predicted),
         skipped=skipped,

@@ -17,7 +17,6 @@ from hessdiag.calculus.rules.elementwise import add, multiply
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
-from hessdiag.parallel.progress import advance, announce
 
 
 def initial_values(
@@ -322,12 +321,10 @@ def propagate(
     """
     values, numbers = initial_values(graph, weights, inputs or InputMoments())
     found = Propagation(graph, Sensitivities(len(graph.operations)))
-    announce("operations", len(graph.operations))
     for operation in graph.operations:
         step = _sweep_over(Call(operation, values, numbers, moments), found)
         values[operation.name] = step.out
         found.steps.append((operation, step))
-        advance("operations")
     output = values.get(graph.output.name)
     if not isinstance(output, Activation):
         raise HessdiagError("the network's output does not depend on its inputs by any operation that has a rule")

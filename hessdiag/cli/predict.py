@@ -63,7 +63,6 @@ def predict(
         loss=loss,
         moments=moments,
         batch_size=batch_size,
-        progress=printing.progress,
     )
     result: Any = replace(prediction, model=model, init=init or "as built")
     if compare:

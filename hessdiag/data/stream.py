@@ -48,11 +48,8 @@ def batches_of(inputs: Inputs | Iterable[Any], targets: Tensor | None, tally: Ta
         raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
     if targets is not None:
         raise HessdiagError("targets were passed beside an iterable of batches: let every batch be (inputs, targets)")
-    some = False
-    for batch in batches(inputs, label="inputs", batch_size=1, tally=tally):
-        some = True
-        yield batch
-    if not some:
+    yield from batches(inputs, label="inputs", batch_size=1, tally=tally)
+    if not tally.read:
         raise HessdiagError("inputs hold no batch: pass an iterable of at least one")
 
 

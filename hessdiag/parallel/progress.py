@@ -9,26 +9,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Protocol
+from itertools import count
+from typing import Any
 
 from hessdiag.errors import HessdiagError
 
 PATIENCE = 1.0  # seconds before a bar that nobody asked for appears: short measurements stay silent
 WIDTH = 60  # characters of a step's name
 Progress = Callable[[str], None] | bool | None
-
-
-class Display(Protocol):
-    """Shows steps."""
-
-    def announce(self, step: str, count: int) -> None:
-        """Begin `count` steps of a kind."""
-
-    def advance(self, step: str) -> None:
-        """Note that a step is done."""
-
-
-_SHOWN: ContextVar[Display | None] = ContextVar("progress display", default=None)
+_SHOWN: ContextVar[_Called | _Bar | None] = ContextVar("progress display", default=None)
 
 
 @contextmanager
@@ -57,26 +46,27 @@ def showing(progress: Progress, *, title: str, total: int | None = None) -> Iter
 
 def announce(step: str, count: int) -> None:
     """Tell the innermost `showing` that `count` steps of a kind are to come."""
-    display = _SHOWN.get()
-    if display is not None:
+    if display := _SHOWN.get():
         display.announce(step, count)
 
 
 def advance(step: str) -> None:
     """Tell the innermost `showing` that a step is done."""
-    display = _SHOWN.get()
-    if display is not None:
+    if display := _SHOWN.get():
         display.advance(step)
 
 
-def _display_for(progress: Progress, title: str, total: int | None) -> AbstractContextManager[Display | None]:
+def _display_for(progress: Progress, title: str, total: int | None) -> AbstractContextManager[_Called | _Bar | None]:
     if progress is not None and not isinstance(progress, bool):
         return nullcontext(_Called(progress))
     if progress is False or os.environ.get("RANK", "0") != "0":  # of several processes, the first one shows
         return nullcontext()
     if _in_notebook() or _is_terminal():
         return _Bar(title, total, patience=0.0 if progress else PATIENCE)
-    return nullcontext(_Called(_Lines()) if progress else None)
+    number = count(1)
+    line = "hessdiag: {} done, last {}"
+    say = _Called(lambda step: print(line.format(next(number), step[:WIDTH]), file=sys.stderr))
+    return nullcontext(say if progress else None)
 
 
 def _in_notebook() -> bool:
@@ -97,15 +87,6 @@ class _Called:
 
     def announce(self, step: str, count: int) -> None:
         pass
-
-
-class _Lines:
-    def __init__(self) -> None:
-        self.done = 0
-
-    def __call__(self, step: str) -> None:
-        self.done += 1
-        print(f"hessdiag: {self.done} done, last {step[:WIDTH]}", file=sys.stderr)
 
 
 class _Bar:

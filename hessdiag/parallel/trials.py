@@ -95,19 +95,20 @@ def measure_trials(
     mine = seeds[processes.rank :: processes.size]  # in turn, so that a killed run has shared evenly
     announce(name, len(mine))
 
-    def measured() -> dict[int, Any]:
-        return {seed: once(seed) for seed in mine}
-
     def once(seed: int) -> Any:
         trial = f"{name}, seed {seed}"
-        if file is None or trial not in file.finished:
-            result = measure(seed)
-            if file is not None:
-                file.add(trial, result)
-        else:
-            result = file.finished[trial]
-        advance(name)
-        return result
+        if file is None:
+            return measure(seed)
+        if trial not in file.finished:
+            file.add(trial, measure(seed))
+        return file.finished[trial]
+
+    def measured() -> dict[int, Any]:
+        found = {}
+        for seed in mine:
+            found[seed] = once(seed)
+            advance(name)
+        return found
 
     results = {seed: result for part in processes.gather(measured) for seed, result in part.items()}
     return [results[seed] for seed in seeds]

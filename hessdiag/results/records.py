@@ -138,7 +138,7 @@ def _typed(value: Any, hint: Any) -> Any:
     if hint is float:
         return math.nan if value is None else float(value)
     if origin is np.ndarray:
-        array = np.asarray(_numbers(value), dtype=np.float64)
+        array = np.asarray(value, dtype=np.float64)  # None becomes NaN
         array.setflags(write=False)
         return array
     if origin is tuple:
@@ -156,9 +156,3 @@ def _typed(value: Any, hint: Any) -> Any:
                 raise KeyError(name)
         return hint(**{key: _typed(each, hints[key]) if key in known else each for key, each in given.items()})
     return value
-
-
-def _numbers(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
-    return math.nan if value is None else float(value)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
 from hessdiag.results.numbers import Array, normalize, spread
 from hessdiag.results.records import Record
@@ -86,12 +87,9 @@ class Setups(Record):
         Raises:
             HessdiagError: there is no report, or they are not of the same network and settings.
         """
-        if isinstance(reports, Report):  # which is iterable, too: over its blocks
-            raise HessdiagError("reports is a Report: pass a list of reports")
         reports = tuple(reports)
         for report in reports:
-            if not isinstance(report, Report):
-                raise HessdiagError(f"a report is of type {type(report).__name__}: pass reports of hessdiag.diagnose")
+            check_kind("one of the reports", report, Report, "pass a list of reports of hessdiag.diagnose")
         if not reports:
             raise HessdiagError("no set-ups were measured: ask for at least 1")
         first = reports[0]

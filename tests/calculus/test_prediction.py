@@ -215,7 +215,7 @@ def test_beside_takes_the_median_of_set_ups(tmp_path):
         ((3, 32, 32), {"moments": "exact"}, "use paper or kernel"),
         ((3, 32, 32), {"loss": "hinge"}, "has no prediction"),
         ((3, 32, 32), {"init": "he"}, "it is called fan-in here"),
-        ((3, 32, 32), {"batch_size": 0}, "at least 1 example"),
+        ((3, 32, 32), {"batch_size": 0}, "at least 1"),
         ((3, 8, 8), {}, "cannot trace StridedLeNet"),
     ],
 )

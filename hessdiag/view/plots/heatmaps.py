@@ -121,7 +121,7 @@ def _draw_map(axes: Axes, names: Sequence[str], values: Array, norm: LogNorm, co
     labels = style.short_labels(names, limit=24)
     sns.heatmap(
         pd.DataFrame(values, labels, labels),
-        mask=~_drawable(values),
+        mask=~style.drawable(values),
         norm=norm,
         vmin=norm.vmin,  # or seaborn warns of a map without a value
         vmax=norm.vmax,
@@ -138,13 +138,9 @@ def _draw_map(axes: Axes, names: Sequence[str], values: Array, norm: LogNorm, co
     axes.set_facecolor(style.NEUTRAL)
 
 
-def _drawable(values: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    return np.asarray(np.isfinite(values) & (values > 0))
-
-
 def _scale(maps: Sequence[Array], *, relative: bool) -> LogNorm:
     """Span all values, and a decade at least, so that a flat map looks flat; symmetric around 1 where relative."""
-    values = np.concatenate([each[_drawable(each)] for each in maps])
+    values = np.concatenate([each[style.drawable(each)] for each in maps])
     low, high = (float(values.min()), float(values.max())) if values.size else (1.0, 1.0)
     if relative:
         reach = max(1 / low, high, math.sqrt(10))
@@ -154,7 +150,7 @@ def _scale(maps: Sequence[Array], *, relative: bool) -> LogNorm:
 
 
 def _notes(panels: Sequence[Setups]) -> list[str]:
-    grey = sum(int((~_drawable(panel.normalized())).sum()) for panel in panels)
+    grey = sum(int((~style.drawable(panel.normalized())).sum()) for panel in panels)
     notes = [f"grey: {grey} cell{'s' if grey > 1 else ''} zero or undefined"] if grey else []
     if any(np.any(panel.estimator_stderr) for panel in panels):  # NaN counts
         with np.errstate(divide="ignore", invalid="ignore"):

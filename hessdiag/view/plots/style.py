@@ -23,6 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from hessdiag.arguments import check_kind, joined
 from hessdiag.results.files import write_bytes
+from hessdiag.results.numbers import Array
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 from hessdiag.results.text_table import fit_names
@@ -145,9 +146,9 @@ def label_decades(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def drawable(value: float) -> bool:
-    """Whether a number has a place on a logarithmic axis."""
-    return bool(np.isfinite(value) and value > 0)
+def drawable(values: Array | float) -> Any:
+    """Whether a number, or each of an array, has a place on a logarithmic axis."""
+    return np.isfinite(values) & (np.asarray(values) > 0)
 
 
 def printable(text: str) -> str:
