@@ -96,11 +96,7 @@ def kind_of(value: Any) -> str:
 
 
 def check_model(model: Any) -> None:
-    """Refuse what is not a built network.
-
-    Raises:
-        HessdiagError: it is a class, a name, weights or anything else that is not a `torch.nn.Module`.
-    """
+    """Refuse what is not a built network."""
     from torch import nn
 
     advice = "pass a torch.nn.Module"

@@ -142,11 +142,6 @@ def check_scheme(scheme: Any) -> None:
 def second_moment(module: nn.Module, scheme: str, *, c: float) -> float:
     """E[W²] that a scheme of this module gives to a layer, from its shapes alone; orthogonal variants have the same.
 
-    Args:
-        module: a linear or convolutional layer, transposed ones too; it may be on the meta device.
-        scheme: a name of `SCHEMES` or `VARIANTS`.
-        c: constant of the geometric mean.
-
     >>> second_moment(nn.Linear(8, 2), "fan-in", c=2.0)
     0.25
     """

@@ -141,14 +141,7 @@ class GammaSpread:
 
 
 def gamma_spread(found: Propagation, variances: Variances, result: str, source: str, *, of_bias: bool) -> GammaSpread:
-    """Find the spread of γ ∝ E[x_l²]² E[Δx_{l+1}²] / E[x_{l+1}²], for a bias without E[x_l²]².
-
-    Args:
-        found, variances: of one propagation.
-        result: name of x_{l+1}.
-        source: name of x_l; empty where there is none.
-        of_bias: whether the block is a bias.
-    """
+    """Find the spread of γ ∝ E[x_l²]² E[Δx_{l+1}²] / E[x_{l+1}²], for a bias without E[x_l²]²."""
     slopes = found.sensitivities
     of_x, of_out = slopes.result(source), slopes.result(result)
     of_delta, of_passed = slopes.of_gradient[result], slopes.of_passed[result]

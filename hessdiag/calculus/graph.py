@@ -79,11 +79,7 @@ class Graph:
 
 
 def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Graph:
-    """Trace a model on example arguments whose tensors, like the model's, may be on the meta device.
-
-    Raises:
-        HessdiagError: torch.export cannot follow the model, or it does not return one tensor.
-    """
+    """Trace a model on example arguments whose tensors, like the model's, may be on the meta device."""
     exported = _export(model, args, kwargs)
     signature = exported.graph_signature
     nodes = list(exported.graph.nodes)
@@ -344,10 +340,6 @@ class Call:
         """Read a Python number; None for anything else."""
         value = self.arguments.get(name)
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-    def actual(self, ref: Ref) -> Tensor | None:
-        """Find the numbers of a parameter or buffer, where they are at hand."""
-        return self.numbers.get(ref.name)
 
     def applied(self, name: str, tensor: Tensor) -> Any:
         """Run the operation itself with one argument replaced by a tensor."""

@@ -157,12 +157,7 @@ NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls betw
 
 @dataclass(frozen=True)
 class Nonlinearity:
-    """A function of one number, applied entry by entry.
-
-    Attributes:
-        name: as in `NONLINEARITIES`.
-        parameters: those of the function, such as the slope of a leaky ReLU.
-    """
+    """A function of one number, applied entry by entry."""
 
     name: str
     parameters: tuple[float, ...] = ()
@@ -321,9 +316,6 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
         model: on any device; on the meta device there are no weights, and formulas are used.
         init: a scheme of `hessdiag.init.SCHEMES` for linear and convolutional layers, with biases zero; None for the
             weights as they are.
-
-    Raises:
-        HessdiagError: there is no such scheme, or none in closed form.
     """
     scheme = scheme_moments(model, init) if init else {}
     sq: dict[str, float] = {}

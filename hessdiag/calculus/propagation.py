@@ -83,14 +83,6 @@ def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
     random-quadratic: with S = R + Rᵀ, E[S_ij²] = 2 and E[S_ii²] = 4, so that E[Δy_i²] = 2 Σ_j E[y_j²] + 2 E[y_i²],
     (2N + 2) E[y²] for N equal outputs. mse, targets N(0, 1): 4 (E[y²] + 1) / N². Cross-entropy, labels at random:
     p - t with p the softmax of Gaussian logits.
-
-    Args:
-        loss: one of `hessdiag.derivatives.losses.NAMES`.
-        y: moments of the outputs (B, N...).
-        examples: B.
-
-    Raises:
-        HessdiagError: there is no closed form for the loss.
     """
     if loss not in NAMES:
         raise HessdiagError(f"loss {loss!r} has no prediction: use one of {', '.join(NAMES)}")
@@ -310,15 +302,7 @@ class Propagation:
 def propagate(
     graph: Graph, weights: WeightMoments, *, moments: str, loss: str, inputs: InputMoments | None = None
 ) -> Propagation:
-    """Sweep forward from the inputs and backward from the loss.
-
-    Args:
-        graph: of the model.
-        weights: E[W²] by parameter name.
-        moments: `"paper"` or `"kernel"`.
-        loss: see `output_gradient`.
-        inputs: moments of floating-point inputs; N(0, 1) unless given.
-    """
+    """Sweep forward from the inputs and backward from the loss."""
     values, numbers = initial_values(graph, weights, inputs or InputMoments())
     found = Propagation(graph, Sensitivities(len(graph.operations)))
     for operation in graph.operations:

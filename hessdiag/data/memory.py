@@ -40,9 +40,6 @@ def free_memory(device: torch.device) -> int:
 def as_bytes(asked: Any) -> int:
     """Bytes of a number, or of a text such as 4GiB, 500M or 2000000.
 
-    Raises:
-        HessdiagError: it is no size, or less than 1 MiB.
-
     >>> as_bytes("2GiB")
     2147483648
     """
@@ -89,11 +86,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def unless_out_of_memory(measure: Callable[[], Found], *, examples: int) -> Found | None:
-    """What `measure` finds of so many examples; None, with the memory released, where they do not fit.
-
-    Raises:
-        HessdiagError: not even a single one does.
-    """
+    """What `measure` finds of so many examples; None, with the memory released, where they do not fit."""
     try:
         return measure()
     except (RuntimeError, MemoryError) as error:

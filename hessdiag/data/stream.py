@@ -32,11 +32,7 @@ class Tally:
 
 
 def batches_of(inputs: Inputs | Iterable[Any], targets: Tensor | None, tally: Tally | None = None) -> Iterator[Batch]:
-    """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives; `tally` counts them.
-
-    Raises:
-        HessdiagError: they are no batch, or none at all.
-    """
+    """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives; `tally` counts them."""
     tally = tally or Tally()
     if isinstance(inputs, (Tensor, Mapping, tuple)) or (isinstance(inputs, list) and not _is_list_of_batches(inputs)):
         batch = Batch.of(inputs, targets)

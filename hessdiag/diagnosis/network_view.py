@@ -49,8 +49,9 @@ class Net:
         self.matrices = [p for p in self.parameters if len(p.shape) > 1]
         self.weights = [p for p in self.matrices if "Embedding" not in p.kind]
         self.weight_of = {o: p for p in self.matrices for o in p.owners if o in self.layers}
-        owners = {o for p in self.matrices for o in p.owners if o in self.layers}
-        self.backbone = sorted((o for o in owners if self.layers[o].kind != "Embedding"), key=self.order.__getitem__)
+        self.backbone = [
+            path for path in self.layers if path in self.weight_of and self.layers[path].kind != "Embedding"
+        ]
         outputs = [path for path in self.backbone if "output" in self.layers[path].labels]
         self.head = outputs[-1] if outputs else None
         self.hidden = [path for path in self.backbone if path != self.head]

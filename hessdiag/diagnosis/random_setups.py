@@ -43,9 +43,6 @@ class RandomTrials:
         seed: of the first.
         loss, class_dim, device, dtype: of all.
         options: of `hessdiag.diagnose`, such as `{"matrix": "hessian"}`.
-
-    Raises:
-        HessdiagError: a value cannot be used.
     """
 
     source: ModelSource

@@ -63,12 +63,7 @@ def parents_of(node: Node) -> list[Node]:
 
 
 class Graph:
-    """The autograd graph behind one output, to be asked for roles.
-
-    Args:
-        root: the node of the network's output.
-        norms: path of the normalisation that reads what a node wrote.
-    """
+    """The autograd graph behind one output; `norms` has the normalisation that reads what a node wrote."""
 
     def __init__(self, root: Node, norms: Mapping[Node, str]) -> None:
         self.root = root

@@ -90,12 +90,7 @@ RULES = (*signal_rules.RULES, *weight_rules.RULES)
 
 
 def find(signals: Signals, blocks: Sequence[BlockReport] = ()) -> tuple[Finding, ...]:
-    """Apply every rule, and order what it found, gravest first.
-
-    Args:
-        signals: of the network.
-        blocks: what was measured of its blocks.
-    """
+    """Apply every rule, and order what it found, gravest first."""
     net = Net(signals, blocks)
     found = [finding for rule in RULES if (finding := rule(net))]
     return tuple(sorted(without_effects(found), key=_place))

@@ -85,9 +85,6 @@ class Bottleneck:
 def bottlenecks(depth: int, *, base: int) -> tuple[Bottleneck, ...]:
     """The blocks of a network of a given depth, with `base` channels inside those of the first stage.
 
-    Raises:
-        HessdiagError: there is no network of that depth.
-
     >>> [(block.fan_in, block.inner, block.fan_out, block.stride) for block in bottlenecks(14, base=16)]
     [(16, 16, 64, 1), (64, 32, 128, 2), (128, 64, 256, 2), (256, 128, 512, 2)]
     """

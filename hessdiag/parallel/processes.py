@@ -19,12 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those that share a measurement.
-
-    Attributes:
-        rank: number of this one, from 0.
-        size: how many there are.
-    """
+    """This process among those that share a measurement."""
 
     rank: int = 0
     size: int = 1
@@ -43,10 +38,6 @@ class Processes:
         """Call `measure` on every process and return all of their results, in order.
 
         All processes must call this equally often. What `measure` returns must be picklable and on the CPU.
-
-        Raises:
-            HessdiagError: `measure` failed on another process, or that process is gone; this one's own error is raised
-                as it is.
         """
         if self.size == 1:
             return [measure()]
@@ -73,11 +64,7 @@ ALONE = Processes()
 
 
 def default_group() -> Processes:
-    """The processes of torch.distributed's default group.
-
-    Raises:
-        HessdiagError: there is none.
-    """
+    """The processes of torch.distributed's default group."""
     if not (dist.is_available() and dist.is_initialized()):
         raise HessdiagError(
             "distributed=True needs torch.distributed: call torch.distributed.init_process_group first, or use"
@@ -88,11 +75,7 @@ def default_group() -> Processes:
 
 @contextmanager
 def launched(device: str) -> Iterator[Processes]:
-    """Join the processes that torchrun started, by NCCL on CUDA, else gloo; this one alone where it started none.
-
-    Raises:
-        HessdiagError: the others cannot be reached.
-    """
+    """Join the processes that torchrun started, by NCCL on CUDA, else gloo; this one alone where it started none."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         yield ALONE
         return

@@ -30,9 +30,6 @@ def showing(progress: Progress, *, title: str, total: int | None = None) -> Iter
             name of each finished step.
         title: what is measured.
         total: steps in all; None where each phase announces its own number.
-
-    Raises:
-        HessdiagError: `progress` is none of these.
     """
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise HessdiagError(f"progress {progress!r}: pass True, or a function that is called after each step")

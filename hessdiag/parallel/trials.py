@@ -25,9 +25,6 @@ class TrialFile:
         path: the file; made when missing.
         of: what the trials are of, such as model and seed: a file of something else is refused.
         processes: that measure the trials.
-
-    Raises:
-        HessdiagError: the file cannot be used, or is of another experiment.
     """
 
     def __init__(self, path: str | os.PathLike[str], of: Mapping[str, str], processes: Processes = ALONE) -> None:
@@ -83,15 +80,7 @@ def measure_trials(
     file: TrialFile | None = None,
     processes: Processes = ALONE,
 ) -> list[Any]:
-    """`measure(seed)` of every trial, in order, on all processes alike; finished trials of the file are skipped.
-
-    Args:
-        name: of the trials: with the seed, it names a trial in the file.
-        seeds: one a trial.
-        measure: a function of the seed alone, which returns JSON.
-        file: where finished trials are kept; None forgets them.
-        processes: that share the trials.
-    """
+    """`measure(seed)` of every trial, in order, on all processes alike; finished trials of the file are skipped."""
     mine = seeds[processes.rank :: processes.size]  # in turn, so that a killed run has shared evenly
     announce(name, len(mine))
 

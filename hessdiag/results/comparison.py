@@ -206,11 +206,7 @@ class Comparison(Printed, Record):
 
 
 def compare_reports(before: Report, after: Report) -> Comparison:
-    """Compare two reports of one network, or of two versions of it.
-
-    Raises:
-        HessdiagError: they were measured with another loss, matrix or view, or share no parameter.
-    """
+    """Compare two reports of one network, or of two versions of it."""
     for key in SAME_KIND:
         was, now = getattr(before, key), getattr(after, key)
         if was != now:

@@ -8,15 +8,7 @@ from hessdiag.errors import HessdiagError
 
 
 def make_folder(folder: str | os.PathLike[str], refusal: str = "") -> Path:
-    """Make a folder where it is missing.
-
-    Args:
-        folder: its path; folders above it are made too.
-        refusal: what to say where it cannot be made.
-
-    Raises:
-        HessdiagError: it cannot be made, and why.
-    """
+    """Make a folder where it is missing."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -26,11 +18,7 @@ def make_folder(folder: str | os.PathLike[str], refusal: str = "") -> Path:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write `text` to `path` through a temporary file beside it, so that a kill never leaves half a file.
-
-    Raises:
-        HessdiagError: the folder does not exist or cannot be written; nothing is left behind.
-    """
+    """Write `text` to `path` through a temporary file beside it, so that a kill never leaves half a file."""
     return write_bytes(path, text.encode())
 
 

@@ -6,7 +6,7 @@ An `InitCheck` is plain numbers, like a `Report`: printing it shows the ranked t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +21,9 @@ from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 KEYS = ("avg_sq_singular_value", "gamma", "nu")
 RESAMPLES = 1000
 CONFIDENCE = 0.95
+RANKING = (
+    "initialisation", "σ² spread", "γ spread", "ν spread", "γ/σ²", "E[y²]", "Var[y]", "forward", "backward", "γ/γᵇ in",
+)  # fmt: skip
 LAYERS = ("layer", "σ²/mean", "γ/mean", "ν/mean", "variance ×")
 MARK = "*"  # of the checked one
 OUTPUT_VARIANCE = (0.01, 0.1)  # "reasonable choices" for log-softmax losses (Section 7 of arXiv 1906.04267)
@@ -204,7 +207,7 @@ class InitCheck(Printed, Record):
             f"loss {setups.loss}, batch {setups.batch_size} ({setups.data}), seeds {setups.seed} to"
             f" {setups.seed + len(setups) - 1}, method {setups.method}",
             "",
-            TextTable(["initialisation", *RANKING], list(map(self._cells, self.schemes))),
+            TextTable(RANKING, list(map(self._cells, self.schemes))),
             "",
             f"{MARK} the one asked about. Spreads: max/min over the weights of means over set-ups (95 % interval).",
             "forward: E[x²] after the last layer over the first; backward: E[Δx²] after the first over the last.",
@@ -223,26 +226,15 @@ class InitCheck(Printed, Record):
         return plain_text(parts, whole=detail == "whole")
 
     def _cells(self, scheme: SchemeCheck) -> list[str]:
-        name = f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init
-        cells = {title: short(value(scheme)) for title, value in RANKING.items()}
-        interval = scheme.spread()
-        if not math.isnan(interval.low):
-            cells["σ² spread"] += f" ({short(interval.low)}–{short(interval.high)})"
-        cells["Var[y]"] += " !" if scheme.saturates else ""
-        return [name, *cells.values()]
-
-
-RANKING: Mapping[str, Callable[[SchemeCheck], float]] = {
-    "σ² spread": lambda scheme: scheme.spread().value,
-    "γ spread": lambda scheme: scheme.spread("gamma").value,
-    "ν spread": lambda scheme: scheme.spread("nu").value,
-    "γ/σ²": lambda scheme: scheme.ratio,
-    "E[y²]": lambda scheme: scheme.output_sq_mean,
-    "Var[y]": lambda scheme: scheme.output_variance_mean,
-    "forward": lambda scheme: scheme.forward_growth,
-    "backward": lambda scheme: scheme.backward_growth,
-    "γ/γᵇ in": lambda scheme: scheme.input_balance,
-}
+        sigma, gamma, nu = (scheme.spread(key) for key in KEYS)
+        between = "" if math.isnan(sigma.low) else f" ({short(sigma.low)}–{short(sigma.high)})"
+        return [
+            f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init,
+            short(sigma.value) + between,
+            *map(short, (gamma.value, nu.value, scheme.ratio, scheme.output_sq_mean)),
+            short(scheme.output_variance_mean) + (" !" if scheme.saturates else ""),
+            *map(short, (scheme.forward_growth, scheme.backward_growth, scheme.input_balance)),
+        ]
 
 
 def ranked(schemes: Sequence[SchemeCheck]) -> tuple[SchemeCheck, ...]:

@@ -52,20 +52,12 @@ class Record:
 
     @classmethod
     def from_json(cls: type[R], source: str | os.PathLike[str]) -> R:
-        """Read back what `to_json` wrote, from text or from a file.
-
-        Raises:
-            HessdiagError: the text is not JSON, of another schema, or damaged.
-        """
+        """Read back what `to_json` wrote, from text or from a file."""
         return cls.from_dict(loads(source, cls.schema))
 
     @classmethod
     def from_dict(cls: type[R], record: Mapping[str, Any]) -> R:
-        """Build the dataclass from what `to_dict` returns; fields with defaults may be missing.
-
-        Raises:
-            HessdiagError: something is missing, unknown or of another type.
-        """
+        """Build the dataclass from what `to_dict` returns; fields with defaults may be missing."""
         try:
             return _typed(record, cls)  # type: ignore[no-any-return]
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -82,11 +82,7 @@ class Setups(Record):
 
     @classmethod
     def collect(cls, reports: Iterable[Report]) -> Setups:
-        """Gather the reports of the set-ups of one experiment.
-
-        Raises:
-            HessdiagError: there is no report, or they are not of the same network and settings.
-        """
+        """Gather the reports of the set-ups of one experiment."""
         reports = tuple(reports)
         for report in reports:
             check_kind("one of the reports", report, Report, "pass a list of reports of hessdiag.diagnose")

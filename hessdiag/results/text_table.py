@@ -43,11 +43,7 @@ class Printed:
     """A result that prints itself: a mixin."""
 
     def text(self, detail: Detail = "table") -> str:
-        """Return the text.
-
-        Args:
-            detail: `"brief"` for the conclusion, `"table"` for what fits the terminal, `"whole"` for all of it.
-        """
+        """Return the text."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -60,12 +56,7 @@ def text_width() -> int:
 
 
 def plain_text(parts: Iterable[str | TextTable], *, whole: bool = False) -> str:
-    """Lines and tables as they print in a terminal, without colour or markup.
-
-    Args:
-        parts: from top to bottom.
-        whole: show tables with all columns and full names, however wide.
-    """
+    """Lines and tables as they print in a terminal, without colour or markup."""
     columns = text_width()
     lines: list[str] = []
     for part in parts:
@@ -147,11 +138,6 @@ def grouped(title: str, reasons: Iterable[tuple[str, str]], *, whole: bool = Fal
 
     >>> grouped("left out:", [("a.weight", "vector of 3 in LayerNorm"), ("b.weight", "vector of 5 in LayerNorm")])
     ['left out:', '  2 parameters such as a.weight: vector of 3 to 5 in LayerNorm']
-
-    Args:
-        title: of the lines.
-        reasons: names with their reasons.
-        whole: a line for each all the same.
     """
     alike: dict[str, list[tuple[str, str]]] = {}
     for name, reason in reasons:

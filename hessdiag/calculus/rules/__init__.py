@@ -75,7 +75,7 @@ _STRIDED = "✓ if stride = kernel"
 _OUTSIDE = f"{{}}: {NOT_IN_PAPER} outside its linear regime"
 
 # Operation, names in the graph, forward, backward, whether ς is maintained, source, rule.
-_ROWS: tuple[tuple[str, str, str, str, str, str, Callable[[Call], Step]], ...] = (
+_ROWS: tuple[tuple[Any, ...], ...] = (
     ("linear layer", "linear", *_WEIGHTS, linear),
     ("linear layer", "addmm", *_WEIGHTS, addmm),
     ("linear layer", "matmul mm", *_WEIGHTS, matmul),
@@ -119,12 +119,10 @@ _ROWS: tuple[tuple[str, str, str, str, str, str, Callable[[Call], Step]], ...] =
     ("concatenation", "cat stack concat", *_MOVED, concatenate),
 )  # fmt: skip
 
-
-def _rule(operation: str, names: str, *rest: Any) -> Rule:
-    return Rule(operation, tuple(n if n == "getitem" else f"aten.{n}" for n in names.split()), *rest)
-
-
-RULES: tuple[Rule, ...] = tuple(_rule(*row) for row in _ROWS)
+RULES = tuple(
+    Rule(operation, tuple(n if n == "getitem" else f"aten.{n}" for n in names.split()), *rest)
+    for operation, names, *rest in _ROWS
+)
 
 BY_TARGET: dict[str, Rule] = {target: rule for rule in RULES for target in rule.targets}
 

@@ -98,7 +98,7 @@ def multiply(call: Call) -> Step:
 
 
 def _by_parameter(call: Call, ref: Ref, factor: Ref, *, inverse: bool) -> Step:
-    x, u, actual = call.at(ref), call.at(factor), call.actual(factor)
+    x, u, actual = call.at(ref), call.at(factor), call.numbers.get(factor.name)
     if inverse and actual is None:
         raise UnsupportedError("a division by numbers that are not at hand")
     sq = 1 / u.sq if inverse else u.sq

@@ -225,7 +225,7 @@ def batch_norm(call: Call) -> Step:
         sites = 0.0
     else:
         running = call.arguments.get("running_var")
-        actual = call.actual(running) if isinstance(running, Ref) else None
+        actual = call.numbers.get(running.name) if isinstance(running, Ref) else None
         variance = float(actual.double().mean()) if actual is not None else 1.0  # as PyTorch builds it
         sites = x.site_correlation
     factor = w_sq / (variance + float(call.arguments.get("eps") or 0.0))
