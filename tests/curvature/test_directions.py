@@ -18,7 +18,7 @@ from hessdiag.network.blocks import find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import measure_shapes
 from tests.curvature.problems import problem_of as small_problem
-from tests.networks import BUILDERS, build
+from tests.networks import BUILDERS, PLAIN, build
 
 TOKENS, VOCABULARY = 16, 1100
 PLENTY = MemoryBudget(2**32, 2**26)
@@ -81,8 +81,8 @@ def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch
     data = {"input_ids": words[:, :-1].contiguous()}, words[:, 1:].contiguous()
 
     def reports() -> list[hessdiag.Report]:
-        seeds = range(4)
-        return [hessdiag.diagnose(model, *data, loss="cross-entropy", seed=s, class_dim=-1) for s in seeds]
+        options = {"loss": "cross-entropy", "class_dim": -1, **PLAIN}
+        return [hessdiag.diagnose(model, *data, seed=seed, **options) for seed in range(4)]
 
     drawn = reports()
     monkeypatch.setattr(directions, "MANY_CLASSES", VOCABULARY + 1)
