@@ -6,24 +6,18 @@ import pickle
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hessdiag import diagnose, init, surgery
 from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, mlp
 from hessdiag.surgery import Scale
-from tests.networks import BUILDERS, build
+from tests.networks import BUILDERS, Net, build
 
 
-class Keywords(nn.Module):
+def keywords() -> nn.Module:
     """Its layer is called by keyword."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(3, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(input=x)
+    return Net(lambda m, x: m.fc(input=x), fc=nn.Linear(3, 2))
 
 
 def everything(model: nn.Module) -> tuple[object, ...]:
@@ -55,7 +49,7 @@ def test_everything_comes_out_again(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("make", "before"),
-    [(lambda: mlp([3, 4, 2]), ""), (Keywords, ""), (Keywords, "fc"), (lambda: nn.Linear(3, 2), "")],
+    [(lambda: mlp([3, 4, 2]), ""), (keywords, ""), (keywords, "fc"), (lambda: nn.Linear(3, 2), "")],
 )
 def test_before_and_after_multiply_what_they_say(make, before: str) -> None:
     model = make()
@@ -202,7 +196,7 @@ def test_what_cannot_be_is_refused_and_nothing_changes(call, message: str) -> No
 def test_layers_that_are_never_called_and_names_that_are_taken_are_refused() -> None:
     with pytest.raises(HessdiagError, match="is never called"):
         surgery.insert_scale(build("attention")[0], 2.0, before="attend.out_proj")
-    model = Keywords()
+    model = keywords()
     model.fc.input_scale = nn.Parameter(torch.ones(3))
     with pytest.raises(HessdiagError, match="a Parameter"):
         surgery.insert_scale(model, 2.0, before="fc")
@@ -216,31 +210,30 @@ def test_multipliers_of_the_networks_own_stay() -> None:
     assert len(model) == 2
 
 
-def _tokens() -> tuple[nn.Module, Tensor]:
-    return nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 2)), torch.randint(7, (5, 2))
-
-
-def _tied_embedding() -> tuple[nn.Module, Tensor]:
+def tied_embedding() -> nn.Module:
     model = nn.Sequential(nn.Embedding(7, 3), nn.Tanh(), nn.Linear(3, 7, bias=False))
     model[2].weight = model[0].weight
-    return model, torch.randint(7, (5,))
+    return model
 
 
-def _convolutions() -> tuple[nn.Module, Tensor]:
-    layers = (nn.Conv2d(4, 6, 3, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 3), nn.Flatten())
-    return nn.Sequential(*layers), torch.randn(5, 4, 6, 6)
+RESCALED = {
+    "tokens": (lambda: nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 2)), (5, 2)),
+    "tied embedding": (tied_embedding, (5,)),
+    "convolutions": (
+        lambda: nn.Sequential(nn.Conv2d(4, 6, 3, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 3), nn.Flatten()), (5, 4, 6, 6)
+    ),
+    "transposed": (
+        lambda: nn.Sequential(nn.ConvTranspose1d(2, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(15, 2)), (5, 2, 4)
+    ),
+}  # fmt: skip
 
 
-def _transposed() -> tuple[nn.Module, Tensor]:
-    return nn.Sequential(nn.ConvTranspose1d(2, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(15, 2)), torch.randn(5, 2, 4)
-
-
-@pytest.mark.parametrize("make", [_tokens, _tied_embedding, _convolutions, _transposed])
-def test_a_rescaled_weight_changes_its_own_numbers_by_a_power_and_nothing_else(make) -> None:
+@pytest.mark.parametrize(("make", "size"), RESCALED.values(), ids=RESCALED)
+def test_a_rescaled_weight_changes_its_own_numbers_by_a_power_and_nothing_else(make, size: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    model, x = make()
-    model = model.double()
-    x = x.double() if x.is_floating_point() else x
+    model = make().double()
+    words = isinstance(model[0], nn.Embedding)
+    x = torch.randint(7, size) if words else torch.randn(size, dtype=torch.float64)
     y, before, s = model(x), diagnose(model, x), 1.7
     surgery.rescale_weight(model, "0.weight", s)
     torch.testing.assert_close(model(x), y, rtol=1e-12, atol=1e-12)

@@ -12,6 +12,7 @@ from hessdiag.calculus.finite_width import QUANTILE
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.loading.models import resolve_model
 from hessdiag.models.feedforward import mlp
+from tests.networks import Net
 
 
 def _deviation(block):
@@ -43,14 +44,10 @@ def test_the_spread_of_an_mlp_by_simulation():
 
 
 def test_branches_average_out():
-    class Sum(nn.Module):
-        def __init__(self, count):
-            super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(30, 10, bias=False) for _ in range(count))
-            self.last = nn.Linear(10, 400, bias=False)
+    def added(count):
+        rule = lambda m, x: m.last(torch.relu(sum(layer(x) for layer in m.layers)))  # noqa: E731
+        layers = nn.ModuleList(nn.Linear(30, 10, bias=False) for _ in range(count))
+        return Net(rule, layers=layers, last=nn.Linear(10, 400, bias=False))
 
-        def forward(self, x):
-            return self.last(torch.relu(sum(layer(x) for layer in self.layers)))
-
-    one, many = (predict(Sum(count), (30,), init="fan-in", batch_size=1).block("last.weight") for count in (1, 8))
+    one, many = (predict(added(count), (30,), init="fan-in", batch_size=1).block("last.weight") for count in (1, 8))
     assert _deviation(many) < _deviation(one)

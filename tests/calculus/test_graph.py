@@ -5,7 +5,7 @@ from torch import nn
 from hessdiag.calculus import predict
 from hessdiag.calculus.graph import trace_graph
 from hessdiag.errors import HessdiagError
-from tests.networks import BUILDERS, build
+from tests.networks import BUILDERS, Net, build
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -33,32 +33,20 @@ def test_the_meta_device_allocates_nothing():
     assert trace_graph(model, (torch.empty(2, 10**6, device="meta"),)).operations[0].shape == (2, 10**6)
 
 
-class Branches(nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else -x
-
-
 def test_a_model_that_looks_at_its_numbers_is_refused_in_one_line():
-    with pytest.raises(HessdiagError, match=r"cannot trace Branches with torch\.export") as caught:
-        trace_graph(Branches(), (torch.ones(2, 3),))
+    with pytest.raises(HessdiagError, match=r"cannot trace Net with torch\.export") as caught:
+        trace_graph(Net(lambda m, x: x if x.sum() > 0 else -x), (torch.ones(2, 3),))
     assert "\n" not in str(caught.value)
 
 
 def test_a_model_that_returns_no_tensor_is_refused():
     with pytest.raises(HessdiagError):
-        trace_graph(Writes(lambda y: {"text": "no tensor"}), (torch.ones(2, 4),))
+        trace_graph(writes(lambda y: {"text": "no tensor"}), (torch.ones(2, 4),))
 
 
-class Writes(nn.Module):
+def writes(write):
     """A layer, and something written in place to what it returns."""
-
-    def __init__(self, write) -> None:
-        super().__init__()
-        self.layer, self.write = nn.Linear(4, 4, bias=False), write
-
-    def forward(self, x):
-        y = self.layer(x)
-        return self.write(y)
+    return Net(lambda m, x: write(m.layer(x)), layer=nn.Linear(4, 4, bias=False))
 
 
 def _halved(y):
@@ -73,7 +61,7 @@ def _halved_through_a_view(y):
 @pytest.mark.parametrize(("write", "where"), [(_halved, "meta"), (_halved_through_a_view, "cpu")])
 def test_what_is_written_in_place_is_read_afterwards(write, where):
     with torch.device(where):
-        model = nn.Sequential(Writes(write), nn.Linear(4, 3, bias=False))
+        model = nn.Sequential(writes(write), nn.Linear(4, 3, bias=False))
     first, last = predict(model, (4,), init="fan-in").blocks
     assert last.x_sq == pytest.approx(first.out_sq / 4)
     graph = trace_graph(model, (torch.zeros(2, 4, device=where),))
@@ -87,7 +75,7 @@ def test_a_slice_written_in_place_is_refused():
         out[:, :2] = 0
         return out
 
-    ((place, _),) = predict(Writes(write), (4,)).unsupported
+    ((place, _),) = predict(writes(write), (4,)).unsupported
     assert "aten.fill" in place
 
 

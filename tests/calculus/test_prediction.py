@@ -17,7 +17,7 @@ from hessdiag.calculus import BlockPrediction, PredictedVsMeasured, predict
 from hessdiag.errors import HessdiagError
 from hessdiag.models.feedforward import StridedLeNet, mlp
 from hessdiag.results.report import BlockReport
-from tests.networks import PIECEWISE_LINEAR, PLAIN, build
+from tests.networks import PIECEWISE_LINEAR, PLAIN, Net, build
 
 WITHOUT_RULE = ("conv transpose", "conv transpose 1d", "conv transpose 3d", "adaptive max pooled")
 
@@ -130,27 +130,17 @@ def test_scaling_a_layer_up_and_the_next_one_down():
     assert ratio == pytest.approx([3**-4, 3**4, 1])
 
 
-class Unruly(nn.Module):
+def unruly():
     """An operation without a rule between two layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.inner, self.last = nn.Linear(4, 5), nn.Sequential(Sorted()), nn.Linear(5, 3)
-
-    def forward(self, x):
-        return self.last(self.inner(self.first(x)))
-
-
-class Sorted(nn.Module):
-    def forward(self, x):
-        return x.cumsum(1)
+    inner = nn.Sequential(Net(lambda m, x: x.cumsum(1)))
+    return Net(lambda m, x: m.last(m.inner(m.first(x))), first=nn.Linear(4, 5), inner=inner, last=nn.Linear(5, 3))
 
 
 def test_an_operation_without_a_rule_is_named_and_the_rest_predicted():
-    prediction = predict(Unruly(), (4,), init="fan-in")
+    prediction = predict(unruly(), (4,), init="fan-in")
     ((place, reason),) = prediction.unsupported
     assert "aten.cumsum" in place
-    assert "Sorted 'inner.0'" in place
+    assert "Net 'inner.0'" in place
     assert reason == "no rule for this operation"
     first, last = prediction.block("first.weight"), prediction.block("last.weight")
     assert first.out_sq == pytest.approx(2.0)
@@ -161,7 +151,7 @@ def test_an_operation_without_a_rule_is_named_and_the_rest_predicted():
 
 def test_the_model_is_left_alone_and_the_meta_device_predicts_alike():
     with torch.device("meta"):
-        meta = StridedLeNet()
+        meta, large = StridedLeNet(), mlp([8192] * 9 + [10], bias=False)
     model = StridedLeNet()
     before, state = copy.deepcopy(model.state_dict()), torch.random.get_rng_state()
     a, b = (predict(each, (3, 32, 32), init="geometric") for each in (meta, model))
@@ -169,6 +159,9 @@ def test_the_model_is_left_alone_and_the_meta_device_predicts_alike():
     assert torch.equal(state, torch.random.get_rng_state())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
+    prediction = predict(large, (8192,), init="geometric")
+    assert all(math.isfinite(block.gamma) for block in prediction.blocks)
+    assert prediction.spread["gamma"] < 1.5
 
 
 def test_given_inputs_bring_their_second_moment():
@@ -190,7 +183,7 @@ def test_equal_inputs_are_correlated():
 def test_json_and_the_attributes_of_a_report():
     own = {"x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq", "gamma_low", "gamma_high"}
     assert {f.name for f in fields(BlockPrediction)} - own <= {f.name for f in fields(BlockReport)}
-    record = json.loads(predict(Unruly(), (4,)).to_json())
+    record = json.loads(predict(unruly(), (4,)).to_json())
     assert record["schema"] == "hessdiag.prediction/1"
     assert (record["blocks"][0]["name"], record["blocks"][0]["gamma"]) == ("first.weight", None)
     assert record["spread"]["gamma"] is None
@@ -224,28 +217,11 @@ def test_refusals(inputs, options, message):
         predict(StridedLeNet(), inputs, **options)
 
 
-def test_a_large_mlp_on_the_meta_device():
-    with torch.device("meta"):
-        model = mlp([8192] * 9 + [10], bias=False)
-    prediction = predict(model, (8192,), init="geometric")
-    assert all(math.isfinite(block.gamma) for block in prediction.blocks)
-    assert prediction.spread["gamma"] < 1.5
-
-
-class Meeting(nn.Module):
-    """Two branches of one result meet again, with a layer in between or not."""
-
-    def __init__(self, *, layer: bool) -> None:
-        super().__init__()
-        self.first, self.between, self.last = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)
-        self.layer = layer
-
-    def forward(self, x):
-        h = self.first(x)
-        return self.last(h + torch.relu(self.between(h) if self.layer else h))
-
-
 def test_branches_that_depend_on_each_other_are_named():
-    notes = [predict(Meeting(layer=layer), (4,)).notes for layer in (False, True)]
+    """Two branches of one result meet again, with a layer in between or not."""
+    layers = {"first": nn.Linear(4, 8), "between": nn.Linear(8, 8), "last": nn.Linear(8, 3)}
+    plain = Net(lambda m, x: m.last((h := m.first(x)) + torch.relu(h)), **layers)
+    apart = Net(lambda m, x: m.last((h := m.first(x)) + torch.relu(m.between(h))), **layers)
+    notes = [predict(model, (4,)).notes for model in (plain, apart)]
     assert any("both sides come from one result" in note for note in notes[0])
     assert not any("both sides" in note for note in notes[1])

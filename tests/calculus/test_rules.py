@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 from layers import SETTINGS, Mark, Setting, network
-from torch import Tensor, nn
+from torch import nn
 
 from hessdiag.calculus import RULES, predict
+from tests.networks import Net
 
 DRAWS, BATCH = 24, 8
 
@@ -49,16 +50,9 @@ def test_every_setting_of_table_1(setting):
     _check(lambda: network(setting, exact=True)[:3], size)
 
 
-class Cut(nn.Module):
+def cut(function, *layers):
     """A function as a module."""
-
-    def __init__(self, function, *layers) -> None:
-        super().__init__()
-        self.function = function
-        self.layers = nn.ModuleList(layers)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x, *self.layers)
+    return Net(lambda m, x: m.function(x, *m.layers), function=function, layers=nn.ModuleList(layers))
 
 
 def _image(operation):
@@ -88,22 +82,22 @@ OPERATIONS = {
     "wide padding": lambda: _conv(32, 32, 3, padding=3),
     "same padding": lambda: _conv(32, 32, 3, padding="same", dilation=2),
     "flatten": lambda: nn.Flatten(),
-    "permute and slice": lambda: Cut(lambda x: x.permute(0, 2, 3, 1)[:, 1:5]),
-    "chunk, scaled apart, concatenated": lambda: Cut(
+    "permute and slice": lambda: cut(lambda x: x.permute(0, 2, 3, 1)[:, 1:5]),
+    "chunk, scaled apart, concatenated": lambda: cut(
         lambda x: torch.cat([2 * a if i else a for i, a in enumerate(x.chunk(2, 1))], 1)
     ),
-    "sum of two kernels": lambda: Cut(
+    "sum of two kernels": lambda: cut(
         lambda x, a, b: a(x) + 0.5 * b(x), _conv(32, 8, 1), _conv(32, 8, 3, padding=1)
     ),
-    "stack and mean": lambda: Cut(lambda x: torch.stack([x, -x], 1)[:, 0]),
-    "global mean": lambda: Cut(lambda x: x.mean((2, 3))),
+    "stack and mean": lambda: cut(lambda x: torch.stack([x, -x], 1)[:, 0]),
+    "global mean": lambda: cut(lambda x: x.mean((2, 3))),
     "overlapping average": lambda: nn.AvgPool2d(3, 1, 1),
     "adaptive average": lambda: nn.AdaptiveAvgPool2d(2),
     "batch norm, eval": lambda: nn.BatchNorm2d(32).eval(),
-    "twice itself": lambda: Cut(lambda x: x + x),
-    "minus": lambda: Cut(lambda x, a: a(x) - 0.5 * x, _conv(32, 32, 1)),
-    "divided": lambda: Cut(lambda x: x / 3),
-    "in place": lambda: Cut(lambda x, a: a(x).mul_(2).relu_(), _conv(32, 16, 3)),
+    "twice itself": lambda: cut(lambda x: x + x),
+    "minus": lambda: cut(lambda x, a: a(x) - 0.5 * x, _conv(32, 32, 1)),
+    "divided": lambda: cut(lambda x: x / 3),
+    "in place": lambda: cut(lambda x, a: a(x).mul_(2).relu_(), _conv(32, 16, 3)),
     "zero padding": lambda: nn.ZeroPad2d(2),
 }  # fmt: skip
 
@@ -157,7 +151,7 @@ def test_convolutions_in_other_dimensions(kind, size):
         (lambda: nn.LeakyReLU(0.5), 5 / 8, 5 / 8),
         (nn.Tanh, 1, 1),
         (lambda: nn.Dropout(0.5), 2, 2),
-        (lambda: Cut(lambda x: 3 * x), 9, 9),
+        (lambda: cut(lambda x: 3 * x), 9, 9),
         (lambda: nn.AvgPool2d(2), 1 / 4, 1 / 16),
         (lambda: nn.AdaptiveAvgPool2d(1), 1 / 64, 1 / 64**2),
     ],
@@ -175,7 +169,7 @@ def test_the_papers_own_rules(operation, forward, backward):
 
 def test_moments_are_not_rounded_to_the_precision_of_the_tensor():
     def build(function):
-        return nn.Sequential(nn.Linear(7, 5), Cut(function), nn.Linear(5, 3))
+        return nn.Sequential(nn.Linear(7, 5), cut(function), nn.Linear(5, 3))
 
     rounded, plain = build(lambda x: x.bfloat16().float()), build(lambda x: x)
     assert (
@@ -185,7 +179,7 @@ def test_moments_are_not_rounded_to_the_precision_of_the_tensor():
 
 def test_what_is_detached_sends_no_gradient_back():
     # y = x + 3 x.detach(): E[y²] = (1 + 9) E[x²] as independent, E[Δx²] = E[Δy²]
-    model = nn.Sequential(nn.Linear(4, 5, bias=False), Cut(lambda x: x + 3 * x.detach()), nn.Linear(5, 3, bias=False))
+    model = nn.Sequential(nn.Linear(4, 5, bias=False), cut(lambda x: x + 3 * x.detach()), nn.Linear(5, 3, bias=False))
     first, last = predict(model, (4,), init="fan-in").blocks
     assert last.x_sq == pytest.approx(10 * first.out_sq)
     assert first.out_gradient_sq == pytest.approx(last.x_gradient_sq)

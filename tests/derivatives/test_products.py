@@ -1,5 +1,7 @@
 """Both modes give the same product, and the right one runs."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from hessdiag.network.blocks import find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import measure_shapes
 from tests.kinds import Cube
-from tests.networks import BUILDERS, RECURRENT, build
+from tests.networks import BUILDERS, RECURRENT, Net, build
 
 
 def problem_of(model: nn.Module, x: Tensor) -> Problem:
@@ -40,49 +42,27 @@ def _modes_agree(problem: Problem, matrix: str, *, fastest: bool) -> None:
     assert (products.mode == AD_MODES[0]) == fastest
 
 
-class NoGradInside(nn.Module):
+def scaled(layer: nn.Module, turn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """A part of the output is computed without gradients: forward mode differentiates it all the same."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x).tanh()
-        with torch.no_grad():
-            scale = h.square().mean(dim=1, keepdim=True)
-        return self.last(h * scale)
+    h = turn(layer(x))
+    with torch.no_grad():
+        scale = turn(layer(x)).square().mean(dim=1, keepdim=True)
+    return h * scale
 
 
-class OneNumber(nn.Module):
-    """As `NoGradInside`, and what forward mode makes of it is symmetric."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.only = nn.Linear(4, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.only(x)
-        with torch.no_grad():
-            scale = self.only(x).square()
-        return y * scale
+FAILING = {
+    "no_grad inside": lambda m, x: m.last(scaled(m.first, torch.tanh, x)),
+    "one number, symmetric all the same": lambda m, x: scaled(m.only, lambda y: y, x),
+    "checkpointed": lambda m, x: m.last(checkpoint(lambda z: m.first(z).tanh(), x, use_reentrant=False)),
+    "own function": lambda m, x: m.last(Cube.apply(m.first(x))),
+}
 
 
-class Checkpointed(NoGradInside):
-    """Non-reentrant activation checkpointing."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(checkpoint(lambda z: self.first(z).tanh(), x, use_reentrant=False))
-
-
-class OwnFunction(NoGradInside):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(Cube.apply(self.first(x)))
-
-
-@pytest.mark.parametrize("kind", [NoGradInside, OneNumber, Checkpointed, OwnFunction])
-def test_a_lower_mode_runs_where_the_first_fails(kind: type[nn.Module]) -> None:
-    model, x = kind().double(), torch.randn(2, 4, dtype=torch.float64)
+@pytest.mark.parametrize("kind", FAILING)
+def test_a_lower_mode_runs_where_the_first_fails(kind: str) -> None:
+    two = {"first": nn.Linear(4, 4), "last": nn.Linear(4, 3)}
+    model = Net(FAILING[kind], **({"only": nn.Linear(4, 1, bias=False)} if kind.startswith("one") else two)).double()
+    x = torch.randn(2, 4, dtype=torch.float64)
     problem = problem_of(model, x)
     products = Products(problem, "hessian")
     assert products.mode != AD_MODES[0]

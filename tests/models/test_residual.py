@@ -13,6 +13,7 @@ from hessdiag.init import geometric_mean_
 from hessdiag.loading.models import resolve_model
 from hessdiag.models import PreconditionedResNet, RescaleNet
 from hessdiag.models.residual import ChannelBias, PreconditionedBlock, bottlenecks, centre
+from tests.networks import PLAIN, Net
 
 NETWORKS = (PreconditionedResNet, RescaleNet, ResNet)
 
@@ -166,25 +167,20 @@ def test_gamma_does_not_see_how_little_a_branch_contributes() -> None:
     """With c = β on a branch of weight β, γ is level and σ² is β² times that outside; c = β² levels σ² (12 set-ups)."""
     beta = 0.5
 
-    class Branched(nn.Module):
-        def __init__(self, c: float) -> None:
-            super().__init__()
-            self.gain = math.sqrt(2 / c)
-            self.first, self.branch, self.last = (
-                nn.Linear(n, m, bias=False) for n, m in ((20, 60), (60, 60), (60, 10))
-            )
-            for layer, constant in ((self.first, 1.0), (self.branch, c), (self.last, 1.0)):
-                geometric_mean_(layer.weight, c=constant)
-
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.first(x)
-            return self.last(math.sqrt(1 - beta**2) * x + beta * self.branch(self.gain * x.relu()))
+    def branched(c: float) -> nn.Module:
+        sizes = {"first": (20, 60, 1.0), "branch": (60, 60, c), "last": (60, 10, 1.0)}
+        layers = {name: nn.Linear(n, m, bias=False) for name, (n, m, _) in sizes.items()}
+        for name, (_, _, constant) in sizes.items():
+            geometric_mean_(layers[name].weight, c=constant)
+        branch = lambda m, x: m.branch(math.sqrt(2 / c) * x.relu())  # noqa: E731
+        whole = lambda m, x: m.last(math.sqrt(1 - beta**2) * x + beta * branch(m, x))  # noqa: E731
+        return Net(lambda m, x: whole(m, m.first(x)), **layers)
 
     for c, gamma, sigma in ((beta, 1.0, beta**2), (beta**2, beta**-2, 1.0)):
         rows = []
         for seed in range(12):
             torch.manual_seed(seed)
-            report = diagnose(Branched(c), torch.randn(8, 20), seed=seed)
+            report = diagnose(branched(c), torch.randn(8, 20), seed=seed, **PLAIN)
             rows.append([(block.gamma, block.avg_sq_singular_value) for block in report.weights])
         first, branch, _ = torch.tensor(rows).mean(dim=0).tolist()
         assert branch[0] / first[0] == pytest.approx(gamma, rel=0.25)
