@@ -121,7 +121,7 @@ def apply(
         raise HessdiagError(f"c={c!r} with {scheme!r}: c is a positive constant of {' and '.join(GEOMETRIC)}")
     usual = c or 2 / typical_kernel(model)
     for _, module in settable_layers(model):
-        _fill(module.weight, scheme, c=usual, generator=generator, **_layout(module))
+        _fill(module.weight, scheme, c=usual, generator=generator, **layout(module))
         if isinstance(module.bias, Tensor):
             nn.init.zeros_(module.bias)
     return model
@@ -146,10 +146,11 @@ def second_moment(module: nn.Module, scheme: str, *, c: float) -> float:
     0.25
     """
     layer: Any = module
-    return _variance(layer.weight, scheme, c=c, **_layout(layer))
+    return _variance(layer.weight, scheme, c=c, **layout(layer))
 
 
-def _layout(layer: Any) -> dict[str, Any]:
+def layout(layer: Any) -> dict[str, Any]:
+    """Arguments of `fans` for the weight of a layer."""
     return {"groups": 1 if is_linear(layer) else layer.groups, "transposed": stores_inputs_first(layer)}
 
 

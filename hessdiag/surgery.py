@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_kind, check_model, check_number, did_you_mean, is_positive
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
-from hessdiag.init import typical_kernel
+from hessdiag.init import layout, typical_kernel
 from hessdiag.network.blocks import (
     CONVOLUTIONS,
     TRANSPOSED,
@@ -26,7 +26,6 @@ from hessdiag.network.blocks import (
     is_linear,
     parameter_at,
     parameter_slots,
-    stores_inputs_first,
 )
 from hessdiag.network.preserve import preserve_state
 
@@ -202,10 +201,10 @@ def scale_input(model: nn.Module, inputs: Inputs, *, layer: str | None = None) -
     """
     check_model(model)
     path, x_sq = _first_reading(model, inputs, layer)
-    n, k_sq = _fan_in_and_kernel(model.get_submodule(path))
+    n, _, k = _fans(model.get_submodule(path))
     if x_sq == 0:
         raise HessdiagError(f"layer {path!r} reads nothing but zeros: pass inputs that are not all zero")
-    return insert_scale(model, (n * k_sq) ** -0.25 / math.sqrt(x_sq), before=path)
+    return insert_scale(model, (n * k**2) ** -0.25 / math.sqrt(x_sq), before=path)
 
 
 def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[str, Scale]:
@@ -232,8 +231,8 @@ def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[s
         raise HessdiagError(f"typical kernel {usual!r}: pass the side of a kernel, such as 3")
     factors = {}
     for path, module in initialised_layers(model):
-        _, k_sq = _fan_in_and_kernel(module)
-        factors[path] = math.sqrt(usual / math.sqrt(k_sq) * math.sqrt(int(getattr(module, "groups", 1))))
+        k = _fans(module)[2]
+        factors[path] = math.sqrt(usual / k * math.sqrt(int(getattr(module, "groups", 1))))
     return {path: insert_scale(model, factor, before=path) for path, factor in factors.items() if factor != 1}
 
 
@@ -305,11 +304,8 @@ def _compensation(model: nn.Module, path: str, attribute: str) -> str:
     return "after" if reads_tokens else "before"
 
 
-def _fan_in_and_kernel(module: nn.Module) -> tuple[float, float]:
-    groups = int(getattr(module, "groups", 1))
-    assert isinstance(module.weight, Tensor)
-    n, _, k = fans(module.weight, groups=groups, transposed=stores_inputs_first(module))
-    return n, k**2
+def _fans(module: Any) -> tuple[float, float, float]:
+    return fans(module.weight, **layout(module))
 
 
 def _first_reading(model: nn.Module, inputs: Inputs, layer: str | None) -> tuple[str, float]:

@@ -60,13 +60,9 @@ def count_batches(content: Any) -> int | None:
 
 
 def batches(content: Any, *, label: str, batch_size: int, tally: Tally) -> Iterator[Batch]:
-    """What users' code gave as batches of equal examples, one after the other, with their examples numbered.
+    """What users' code, called `label` in messages, gave as batches of equal examples, with their examples numbered.
 
-    Args:
-        content: a batch, an iterable of batches, or a `Dataset` of single examples.
-        label: what gave it, for messages.
-        batch_size: examples of a batch, where the content is a `Dataset`.
-        tally: counts them.
+    A `Dataset` holds single examples, of which `batch_size` make a batch; `tally` counts the batches.
     """
     if isinstance(content, Dataset):
         whole = not isinstance(content, IterableDataset) and hasattr(content, "__len__") and len(content) == 0

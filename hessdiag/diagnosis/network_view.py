@@ -25,10 +25,6 @@ TINY = 1e-300
 class Net:
     """Signals of one network by role, and what is derived from them.
 
-    Args:
-        signals: of the network.
-        blocks: what was measured of its blocks, for the rules on curvature.
-
     Attributes:
         layers: by path, in execution order; `order` has the place of each.
         matrices, weights: parameters with two dimensions or more, and those of them that are no embedding.

@@ -27,7 +27,6 @@ from hessdiag.results.init_check import InitCheck, SchemeCheck, ranked
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.results.setups import Setups
 
-CURVATURE_ALONE = {"signals": False}  # one trial is none to diagnose
 NETWORK: dict[str, Any] = {"input_size": None, "evaluate": False, "output": None}  # what `resolve_model` is told
 FIXED = ("targets", "seed", "distributed", "progress")  # arguments of `diagnose` that a trial decides itself
 
@@ -61,6 +60,7 @@ class RandomTrials:
         check_whole("batch_size", self.batch_size, least=1)
         check_whole("seed", self.seed)
         check_options(self.options, diagnose, fixed=list(FIXED))
+        object.__setattr__(self, "options", {"signals": False, **self.options})  # one trial is none to diagnose
         object.__setattr__(self, "device", str(as_device(self.device)))
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
 
@@ -73,7 +73,7 @@ class RandomTrials:
 
     def measure(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[tuple[Report, str]]:
         """Diagnose every trial; return its report, and what a user's initialisation was called with."""
-        asked = {"loss": self.loss, "class_dim": self.class_dim, **CURVATURE_ALONE, **self.options}
+        asked = {"loss": self.loss, "class_dim": self.class_dim, **self.options}
         name = f"{self.source.name} {name_of(self.init)} batch {self.batch_size}"
         name += f" {self.device} {self.dtype} {asked}"
         seeds = range(self.seed, self.seed + self.setups)
@@ -87,8 +87,7 @@ class RandomTrials:
     def _measure(self, seed: int) -> dict[str, str]:
         keys = ("source", "batch_size", "init", "loss", "class_dim", "device", "dtype")
         prepared = prepare(**{key: getattr(self, key) for key in keys}, seed=seed)
-        options: dict[str, Any] = {**CURVATURE_ALONE, **self.options}
-        report = diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **options)
+        report = diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **self.options)
         return {"report": report.to_json(), "convention": prepared.convention}
 
 

@@ -1,4 +1,4 @@
-"""Residual networks of the paper's case study: preconditioned, RescaleNet, and with batch normalisation.
+"""Residual networks of the paper's case study: preconditioned, and RescaleNet.
 
 The unnormalised pre-activation ResNet of the paper's case study (Section 11.1 of arXiv 1906.04267):
 

@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 
 from hessdiag.arguments import few, joined
 from hessdiag.errors import HessdiagError
-from hessdiag.results.findings import GRAVITY, Finding, is_as_grave
+from hessdiag.results.findings import GRAVITY, MAX_ERROR, Finding, is_as_grave
 from hessdiag.results.numbers import short
 from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Report
@@ -46,7 +46,6 @@ SAME_KIND = ("loss", "matrix", "per")  # with another one of these the numbers m
 SAME_DATA = ("data", "batch_size", "seed", "outputs", "dtype")  # with another one they differ for that reason too
 MIN_SQUARE = 2.0**-252  # square of the smallest normal number of float32: denormals count as zero
 Z_95 = 1.96
-MAX_ERROR = 0.5  # relative; with more, 0 is within the 95 % interval, and its logarithm has none
 
 EQUAL = 1.001  # factor below which numbers agree: rounding in float32, in another order
 RESAMPLED = 5.0  # standard errors between two draws of a Gaussian W

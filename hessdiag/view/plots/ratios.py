@@ -40,8 +40,7 @@ def draw_ratios(setups: Setups | Report) -> Figure:
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel().tolist()
         edges = _edges(ratio)
         for axes, label, values in zip(panels, labels, ratio.T, strict=False):
-            axes.set_title(f"{label}\n{_statistics(values)}")
-            _draw_panel(axes, values, edges)
+            _draw_panel(axes, label, values, edges)
         for place, axes in enumerate(panels):
             if place >= blocks:
                 axes.remove()
@@ -62,28 +61,25 @@ def _edges(ratio: Array) -> Array:
     return np.asarray(2.0 ** (width * np.arange(math.floor(low / width - 0.5), math.ceil(high / width + 1.5))))
 
 
-def _draw_panel(axes: Axes, values: Array, edges: Array) -> None:
+def _draw_panel(axes: Axes, label: str, values: Array, edges: Array) -> None:
     finite, colour = values[np.isfinite(values)], style.GAMMA.colour
+    statistics = "no defined value\n"
     axes.set_xscale("log")
     axes.set_xlim(edges[0], edges[-1])
     axes.hist(finite[finite > 0], bins=edges.tolist(), color=colour, alpha=0.55)
     if len(finite):
         low, median, high = np.percentile(finite, (5, 50, 95))
+        statistics = f"median {short(median)}\n5–95 %: {short(low)}–{short(high)}"
+        if len(finite) == 1:
+            statistics = f"one value: {short(median)}\n"
         if low < high:
             axes.axvspan(max(low, edges[0]), high, color=colour, alpha=0.13, linewidth=0, zorder=0, gid="range")
         if median > 0:
             axes.axvline(median, color=colour, linewidth=1.6, gid="median")
+    axes.set_title(f"{label}\n{statistics}")
     axes.axvline(1.0, **style.REFERENCE, gid="reference")
     undefined, zero = int((~np.isfinite(values)).sum()), int((values == 0).sum())
     missing = [f"{count} {what}" for count, what in ((undefined, "undefined"), (zero, "zero")) if count]
     axes.annotate(", ".join(missing), (0.04, 0.88), xycoords="axes fraction", fontsize=style.SMALL, color=style.WARNING)
     style.label_decades(axes.xaxis)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-
-
-def _statistics(values: Array) -> str:
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return "no defined value\n"
-    low, median, high = (short(v) for v in np.percentile(finite, (5, 50, 95)))
-    return f"median {median}\n5–95 %: {low}–{high}" if len(finite) > 1 else f"one value: {median}\n"
