@@ -10,6 +10,7 @@ from transformers.pytorch_utils import Conv1D
 from hessdiag import diagnose, init
 from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, mlp
+from tests.networks import PLAIN
 
 SCHEMES = ("fan-in", "fan-out", "arithmetic", "geometric")
 
@@ -89,7 +90,7 @@ def test_groups_have_the_curvature_of_the_layers_around_them() -> None:
             nn.Conv2d(32, 16, 3, stride=2, bias=False),
             nn.Flatten(),
         )
-        report = diagnose(init.apply(model, "geometric"), torch.randn(4, 3, 32, 32), seed=seed)
+        report = diagnose(init.apply(model, "geometric"), torch.randn(4, 3, 32, 32), seed=seed, **PLAIN)
         logs.append([math.log(block.avg_sq_singular_value) for block in report.blocks])
     first, grouped, last = (math.exp(sum(column) / len(column)) for column in zip(*logs, strict=True))
     assert 0.5 < grouped / first < 2

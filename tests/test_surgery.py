@@ -12,7 +12,7 @@ from hessdiag import diagnose, init, surgery
 from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, mlp
 from hessdiag.surgery import Scale
-from tests.networks import BUILDERS, Net, build
+from tests.networks import BUILDERS, PLAIN, Net, build
 
 
 def keywords() -> nn.Module:
@@ -102,7 +102,7 @@ def test_a_scaled_network_is_measured_as_if_it_were_written_so(before, after) ->
     place = 1 if before == "fc1" else 2 if after == "fc1" else len(plain)
     written = nn.Sequential(*list(plain)[:place], Scale(0.25).double(), *list(plain)[place:])
     surgery.insert_scale(scaled, 0.25, before=before, after=after)
-    mine, theirs = diagnose(scaled, x), diagnose(written, x)
+    mine, theirs = diagnose(scaled, x, **PLAIN), diagnose(written, x, **PLAIN)
     for a, b in zip(mine.blocks, theirs.blocks, strict=True):
         assert a.avg_sq_singular_value == pytest.approx(b.avg_sq_singular_value, rel=1e-10)
         assert a.nu == pytest.approx(b.nu, rel=1e-10, nan_ok=True)
@@ -118,7 +118,7 @@ def test_input_scaling_balances_weights_and_biases_of_the_first_layer(std: float
         init.apply(model, "geometric")
         x = std * torch.randn(4, 3, 32, 32)
         surgery.scale_input(model, x)
-        weight, bias = diagnose(model, x, seed=seed, method="exact").blocks[:2]
+        weight, bias = diagnose(model, x, seed=seed, method="exact", **PLAIN).blocks[:2]
         logs.append(math.log(weight.gamma / bias.gamma))
     assert abs(sum(logs) / len(logs)) < math.log(1.1)
 
@@ -234,10 +234,10 @@ def test_a_rescaled_weight_changes_its_own_numbers_by_a_power_and_nothing_else(m
     model = make().double()
     words = isinstance(model[0], nn.Embedding)
     x = torch.randint(7, size) if words else torch.randn(size, dtype=torch.float64)
-    y, before, s = model(x), diagnose(model, x), 1.7
+    y, before, s = model(x), diagnose(model, x, **PLAIN), 1.7
     surgery.rescale_weight(model, "0.weight", s)
     torch.testing.assert_close(model(x), y, rtol=1e-12, atol=1e-12)
-    after = diagnose(model, x)
+    after = diagnose(model, x, **PLAIN)
     for old, new in zip(before.blocks, after.blocks, strict=True):
         power = -4 if old.name == "0.weight" else 0
         for key in ("avg_sq_singular_value", "nu", "gamma", "gamma_intrinsic"):

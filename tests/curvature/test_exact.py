@@ -8,7 +8,7 @@ from torch import Tensor
 
 import hessdiag
 from hessdiag.derivatives.losses import RandomQuadratic
-from tests.networks import BUILDERS, PIECEWISE_LINEAR, build
+from tests.networks import BUILDERS, PIECEWISE_LINEAR, PLAIN, build
 from tests.oracles import frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples
 
 LOSSES = ["random-quadratic", "cross-entropy", "mse", "callable"]
@@ -52,7 +52,8 @@ def equals_dense(report, matrix: str, per: str, *problem) -> None:
 def test_blocks_equal_dense_ones(network: str, per: str, matrix: str, batch: int, device: str) -> None:
     model, x = build(network, batch=batch, device=device)
     loss, t, plain = loss_and_targets("random-quadratic", model(x).shape[1], len(x))
-    report = hessdiag.diagnose(model, x, t, loss=loss, matrix=matrix, method="exact", per=per)
+    options = {} if matrix == "ggn" else PLAIN  # with signals from the same pass, and without
+    report = hessdiag.diagnose(model, x, t, loss=loss, matrix=matrix, method="exact", per=per, **options)
     equals_dense(report, matrix, per, model, x, t, plain)
     assert matrix == "ggn" or all((block.ended, block.products) == ("exact", block.numel) for block in report.blocks)
 
@@ -67,7 +68,7 @@ def test_every_loss(loss_name: str, per: str, device: str) -> None:
     model, x = build("mlp", batch=3)
     loss, t, plain = loss_and_targets(loss_name, 3, len(x))
     for matrix in ("hessian", "ggn"):  # such an rtol makes unit vectors the cheaper way
-        options = {"matrix": matrix, "per": per, "method": "probe", "max_products": 10_000, "rtol": 1e-6}
+        options = {"matrix": matrix, "per": per, "method": "probe", "max_products": 10_000, "rtol": 1e-6, **PLAIN}
         report = hessdiag.diagnose(model, x, t, loss=loss, **options)
         assert all(block.ended == "exact" for block in report.blocks)
         equals_dense(report, matrix, per, model, x, t, plain)
@@ -77,7 +78,7 @@ def test_every_loss(loss_name: str, per: str, device: str) -> None:
 def test_diagonal_hessian_equals_gauss_newton_where_the_network_is_piecewise_linear(network: str) -> None:
     model, x = build(network, batch=2)
     _, t, plain = loss_and_targets("random-quadratic", model(x).shape[1], len(x))
-    report = hessdiag.diagnose(model, x, t)
+    report = hessdiag.diagnose(model, x, t, **PLAIN)
     assert report.method == "exact"  # without being asked for
     names = list(report.heatmap.names)
     hessian = mean_over_examples(hessian_blocks, model, x, t, plain, names)
@@ -88,7 +89,7 @@ def test_diagonal_hessian_equals_gauss_newton_where_the_network_is_piecewise_lin
 def test_the_hessian_differs_under_tanh_and_off_the_diagonal(network: str, i: int, j: int) -> None:
     model, x = build(network)
     _, t, plain = loss_and_targets("random-quadratic", 3, len(x))
-    found = hessdiag.diagnose(model, x, t).heatmap
+    found = hessdiag.diagnose(model, x, t, **PLAIN).heatmap
     hessian = mean_over_examples(hessian_blocks, model, x, t, plain, list(found.names))
     assert abs(found.frobenius_sq[i, j] / float(hessian[i, j]) - 1) > 0.01
 
@@ -97,10 +98,10 @@ def test_the_hessian_differs_under_tanh_and_off_the_diagonal(network: str, i: in
 def test_the_result_does_not_depend_on_the_chunks(examples_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = build("conv groups")
     for per in ("example", "batch"):
-        whole = hessdiag.diagnose(model, x, per=per)
+        whole = hessdiag.diagnose(model, x, per=per, **PLAIN)
         with monkeypatch.context() as patch:
             patch.setattr("hessdiag.network.shapes.NetworkShape.chunk", lambda *_, **__: examples_at_once)
-            pieces = hessdiag.diagnose(model, x, per=per)
+            pieces = hessdiag.diagnose(model, x, per=per, **PLAIN)
         np.testing.assert_allclose(pieces.heatmap.frobenius_sq, whole.heatmap.frobenius_sq, rtol=1e-12)
         for a, b in zip(pieces.blocks, whole.blocks, strict=True):
             assert (a.gamma, a.nu) == pytest.approx((b.gamma, b.nu), rel=1e-12)

@@ -12,6 +12,7 @@ from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.probe import hutchinson, probes_for, symmetrize
 from hessdiag.data.memory import MemoryBudget
 from tests.curvature.problems import problem_of
+from tests.networks import PLAIN
 from tests.oracles import Blocks, frobenius_sq, ggn_blocks, hessian_blocks
 
 
@@ -33,7 +34,8 @@ def test_the_budget_ends_the_sampling_and_is_reported() -> None:
 
 def test_one_example_is_a_batch_of_one() -> None:
     model, x = wide(1)
-    own, mean = (hessdiag.diagnose(model, x, matrix="hessian", per=per).heatmap for per in ("example", "batch"))
+    options = {"matrix": "hessian", **PLAIN}
+    own, mean = (hessdiag.diagnose(model, x, per=per, **options).heatmap for per in ("example", "batch"))
     np.testing.assert_allclose(own.frobenius_sq, mean.frobenius_sq, rtol=1e-10)
 
 
@@ -62,7 +64,8 @@ def test_95_percent_intervals_cover(dense: Callable[..., Blocks], examples: int)
 
 def test_a_second_stage_reaches_the_error_that_is_asked_for() -> None:
     model, x = wide(2)
-    exact, found = (hessdiag.diagnose(model, x, matrix="hessian", **o) for o in ({"method": "exact"}, {"rtol": 0.1}))
+    options = {"matrix": "hessian", **PLAIN}
+    exact, found = (hessdiag.diagnose(model, x, **options, **o) for o in ({"method": "exact"}, {"rtol": 0.1}))
     for known, one in zip(exact.weights, found.weights, strict=True):
         assert one.ended == "rtol"
         assert one.products > probes_for(2)

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
-from tests.networks import Net
+from tests.networks import PLAIN, Net
 
 X = torch.arange(12.0).view(4, 3)
 T = torch.tensor([0, 1, 0, 1])
@@ -42,10 +42,10 @@ def test_every_form_gives_the_same_report(per: str, method: str) -> None:
     rule = lambda m, a, b=None, scale=1.0: m.layer(a if b is None else a + scale * b)  # noqa: E731
     model = Net(rule, layer=nn.Linear(3, 2, dtype=torch.float64))
     a, b = torch.randn(2, 5, 3, dtype=torch.float64)
-    whole = hessdiag.diagnose(model, a + 0.5 * b, per=per, method=method)
+    whole = hessdiag.diagnose(model, a + 0.5 * b, per=per, method=method, **PLAIN)
     forms = [(a, b, 0.5), [a, b, 0.5], {"a": a, "b": b, "scale": 0.5}, {"scale": 0.5, "a": a, "b": b}, (a + 0.5 * b,)]
     for inputs in forms:
-        report = hessdiag.diagnose(model, inputs, per=per, method=method)
+        report = hessdiag.diagnose(model, inputs, per=per, method=method, **PLAIN)
         for one, other in zip(report.blocks, whole.blocks, strict=True):
             assert one.avg_sq_singular_value == pytest.approx(other.avg_sq_singular_value, rel=1e-10)
             assert (one.gamma, one.nu) == pytest.approx((other.gamma, other.nu), rel=1e-10)

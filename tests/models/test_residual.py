@@ -148,7 +148,7 @@ def test_small_networks_are_measured_whole(name: str) -> None:
     network = resolve_model(name, arguments={"width": 0.1}).build()
     for parameter in network.module.parameters():
         parameter.requires_grad_(parameter.dim() > 1)
-    report = diagnose(network.module, torch.randn(2, *network.input_size))
+    report = diagnose(network.module, torch.randn(2, *network.input_size), **PLAIN)
     weights = [p for p in network.module.parameters() if p.dim() > 1]
     assert len(report.weights) == len(weights)
     assert all(block.avg_sq_singular_value > 0 for block in report.weights)
