@@ -34,8 +34,8 @@ OF_A_REPORT: list[tuple[Callable[[Any], Any], str]] = [
     (plots.draw_init_check, "check is a Report: pass what hessdiag.check_init returns"),
     (lambda report: plots.save(report, "figure"), "figure is a Report: draw one first"),
     (lambda report: plots.caption([report]), "a measurement is a list"),
-    (Setups.collect, "reports is a Report: pass a list of reports"),
-    (lambda report: Setups.collect([report.to_json()]), "a report is of type str"),
+    (Setups.collect, "one of the reports is a BlockReport: pass a list of reports"),
+    (lambda report: Setups.collect([report.to_json()]), "one of the reports is a str: pass a list"),
     (lambda report: report.to_json(3.5), "path is of type float: name a file"),
 ]
 
@@ -79,7 +79,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: calculus.predict(nn.Linear, X), "model is the class Linear"),  # type: ignore[arg-type]
     (lambda: calculus.predict(MODEL, X.numpy()), r"inputs are a ndarray: pass torch.from_numpy\(inputs\)"),
     (lambda: calculus.predict(MODEL, "4"), "inputs are a str: pass the shape of one example"),
-    (lambda: calculus.predict(MODEL, (4,), batch_size="a"), "batch_size 'a': pass a whole number"),  # type: ignore[arg-type]
+    (lambda: calculus.predict(MODEL, (4,), batch_size="a"), "batch_size 'a': pass at least 1, a whole number"),  # type: ignore[arg-type]
     (lambda: models.resolve_model(MODEL), "model is a network that is already built"),  # type: ignore[arg-type]
     (lambda: models.resolve_model("lenet", input_size="3,32,32"), "input_size '3,32,32'"),  # type: ignore[arg-type]
     (lambda: models.mlp("4-3"), "widths is a str: pass a list"),  # type: ignore[arg-type]
