@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
 from tests.gallery.case import Variant
 from tests.gallery.data import VOCABULARY
@@ -24,9 +23,13 @@ def logits(model: nn.Module) -> nn.Module:
 
 
 def configured(name: str, **options: Any) -> Callable[[], nn.Module]:
-    """Build the model of that name in transformers, from its configuration."""
-    kind = getattr(transformers, name)
-    return lambda: logits(kind(kind.config_class(**options)))
+    """Build the model of that name in transformers, from its configuration; imported when it is built."""
+
+    def make() -> nn.Module:
+        kind = getattr(transformers, name)
+        return logits(kind(kind.config_class(**options)))
+
+    return make
 
 
 def heads(x: Tensor, layers: Iterable[Callable[[Tensor], Tensor]], count: int) -> Iterator[Tensor]:
@@ -44,11 +47,11 @@ def draw_normal(model: nn.Module, ending: str | tuple[str, ...], std: float) -> 
 
 def gpt2(width: int, layers: int = 8) -> nn.Module:
     """GPT-2 with its own initialisation, residual projections scaled by 1/√(2L)."""
-    config = GPT2Config(
+    config = transformers.GPT2Config(
         n_embd=width, n_layer=layers, n_head=width // 64, vocab_size=VOCABULARY, n_positions=64,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
-    return draw_normal(logits(GPT2LMHeadModel(config)), "c_proj.weight", 0.02 / math.sqrt(2 * layers))
+    return draw_normal(logits(transformers.GPT2LMHeadModel(config)), "c_proj.weight", 0.02 / math.sqrt(2 * layers))
 
 
 def gpt2_cproj(variant: Variant, width: int) -> nn.Module:
@@ -69,12 +72,12 @@ def trunc_normal(variant: Variant, width: int) -> nn.Module:
 
 
 def t5(width: int, *, tied: bool = False, layers: int = 4) -> nn.Module:
-    config = T5Config(
+    config = transformers.T5Config(
         d_model=width, d_kv=64, num_heads=width // 64, d_ff=2 * width, num_layers=layers, num_decoder_layers=layers,
         vocab_size=VOCABULARY, dropout_rate=0.0, tie_word_embeddings=tied, decoder_start_token_id=0, pad_token_id=0,
         feed_forward_proj="gated-gelu",
     )  # fmt: skip
-    model = T5ForConditionalGeneration(config)
+    model = transformers.T5ForConditionalGeneration(config)
     if not tied:  # whatever the configuration says, recent releases tie the two
         model.lm_head.weight = nn.Parameter(torch.randn_like(model.shared.weight) * width**-0.5)
     return logits(model)
