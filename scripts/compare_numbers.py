@@ -40,7 +40,8 @@ def capture(path: str) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     known = inspect.signature(hessdiag.diagnose).parameters
-    fixed = {key: False for key in ("noise_scale", "learning_rates") if key in known}
+    fixed: dict[str, Any] = {key: False for key in ("noise_scale", "learning_rates") if key in known}
+    fixed |= {"mode": "eval"} if "mode" in known else {}
     found: dict[str, Any] = {}
     for name, kind in {**KINDS, **{f"refused: {name}": kind for name, (kind, _) in REFUSED.items()}}.items():
         for options in OPTIONS:

@@ -55,11 +55,11 @@ def main() -> None:
         before, own, other = [], [], []
         for seed in range(DRAWS):
             model, x = draw(name, seed)
-            recipe = hessdiag.prescribe(model, x, seed=seed)
+            recipe = hessdiag.prescribe(model, x, mode="eval", seed=seed)
             before.append(recipe.spread_before[SIGMA_SQ])
             own.append(recipe.spread[SIGMA_SQ])
             model, x = draw(name, seed + 1)
-            report = hessdiag.diagnose(recipe.apply(model), x, seed=seed + 1)
+            report = hessdiag.diagnose(recipe.apply(model), x, mode="eval", seed=seed + 1)
             other.append(report.spread[SIGMA_SQ])
         weights = len(recipe.blocks)
         numbers = {"before": before, "after": own, "next_draw": other}

@@ -279,10 +279,9 @@ REFUSED: dict[str, tuple[Kind, str]] = {
         Kind(mlp(lambda m, h: checkpoint(torch.tanh, h, use_reentrant=True))),
         "the model uses reentrant activation checkpointing, which torch differentiates by .backward() alone",
     ),
-    "batchnorm train": (Kind(running), "batch normalisation '1' is in training mode, call model.eval() first"),
-    "dropout train": (
-        Kind(lambda: nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 3))),
-        "two forward passes of the same batch differ: dropout or another random layer is in training mode",
+    "noise": (
+        Kind(mlp(lambda m, h: h + torch.randn_like(h))),
+        "two forward passes of the same batch differ: a layer draws random numbers and is no dropout",
     ),
     "bfloat16": (
         Kind(lambda: mlp()().bfloat16(), lambda: rows().bfloat16()),
@@ -293,10 +292,6 @@ REFUSED: dict[str, tuple[Kind, str]] = {
     "no weights": (
         Kind(lambda: nn.Sequential(nn.ReLU(), nn.Flatten())),
         "the model Sequential has no parameters: there is nothing to measure",
-    ),
-    "spectral norm train": (
-        Kind(lambda: nn.Sequential(parametrizations.spectral_norm(nn.Linear(4, 30)), nn.Tanh(), nn.Linear(30, 3))),
-        "or updates itself; call model.eval() first",
     ),
     "all frozen": (Kind(lambda: mlp()().requires_grad_(False)), "no weight matrix, bias or scalar"),
     "lazy": (

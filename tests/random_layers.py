@@ -633,7 +633,6 @@ add({
 add({
     "counts_its_calls": of(counts_its_calls, calls=lambda s: 0),
     "features_across_examples": plain(lambda h: h.t().reshape(h.shape)),
-    "batch_norm_in_training": lambda s: nn.BatchNorm1d(s.width),
     "linear_over_examples": of(lambda m, h: h + m.layer(h.T).T, layer=lambda s: nn.Linear(s.examples, s.examples)),
     "convolution_over_examples": of(
         lambda m, h: m.layer(h.T.unsqueeze(1)).squeeze(1).T, layer=lambda s: nn.Conv1d(1, 1, 3, padding=1)

@@ -71,7 +71,9 @@ def refusal(network: RandomNetwork) -> str:
     matrix = matrix_of(network, model)
     try:
         with unchanged(model, x):
-            report = hessdiag.diagnose(model, x, targets, loss=loss, matrix=matrix, per=network.per, method="exact")
+            report = hessdiag.diagnose(
+                model, x, targets, loss=loss, matrix=matrix, per=network.per, mode="eval", method="exact"
+            )
     except hessdiag.HessdiagError as error:
         return str(error)
     names = [block.name for block in report.blocks]

@@ -60,7 +60,7 @@ def check_init(
             model=model,
             against=[name.strip() for name in against.split(",") if name.strip()],
             setups=setups,
-            evaluate=measured.evaluate,
+            mode=measured.mode,
             arguments=parse_arguments(measured.arg or []),
             input_size=measured.shape,
             batch_size=measured.batch_size,

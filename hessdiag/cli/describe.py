@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hessdiag.cli.options import Matrix, Method, Model, Per, Subject, grouped
 from hessdiag.cli.printing import Printing
 
@@ -19,7 +21,5 @@ def describe(
     source, prepared = subject.prepare(model, say=printing.say)
     import hessdiag
 
-    inputs = prepared.batch.inputs
-    printing.show(
-        hessdiag.describe(prepared.module, inputs, output=source.output, matrix=matrix, per=per, method=method)
-    )
+    how: dict[str, Any] = {"matrix": matrix, "per": per, "mode": subject.mode, "method": method}
+    printing.show(hessdiag.describe(prepared.module, prepared.batch.inputs, output=source.output, **how))

@@ -55,6 +55,7 @@ def diagnose(
             prepared,
             source,
             loss=subject.loss,
+            mode=subject.mode,
             seed=subject.seed,
             distributed=processes.size > 1,
             progress=printing.progress,

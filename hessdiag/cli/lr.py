@@ -75,6 +75,7 @@ def lr(
             loss=loss,
             class_dim=prepared.class_dim,
             output=source.output,
+            mode=subject.mode,
             optimizers=optimizer or ["sgd", "momentum", "adam"],
             steps=steps,
             batch_size=subject.batch_size,

@@ -110,7 +110,7 @@ class Network(Place):
         typer.Option(metavar="KEY=VALUE", help="argument of the factory, a Python literal or text; repeatable"),
     ] = None
     evaluate: Annotated[
-        bool, typer.Option("--eval", help="put the network in evaluation mode: no dropout, running batch statistics")
+        bool, typer.Option("--eval", help="measure as for inference: fixed batch statistics  [default: as it trains]")
     ] = False
     input_size: Annotated[
         str, typer.Option(help="shape of one input, as in 3,32,32; for text, tokens  [default: the model's own]")
@@ -122,7 +122,12 @@ class Network(Place):
 
         given, size = parse_arguments(self.arg or []), self.shape
         with redirect_stdout(sys.stderr):
-            return resolve_model(model, arguments=given, input_size=size, output=output, evaluate=self.evaluate)
+            return resolve_model(model, arguments=given, input_size=size, output=output)
+
+    @property
+    def mode(self) -> str:
+        """`mode=` of what measures."""
+        return "eval" if self.evaluate else "train"
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -189,7 +194,7 @@ class Subject(Measured):
         from hessdiag.loading.weights import read_checkpoint
 
         settings: dict[str, Any] = {"batch_size": self.batch_size, "loss": self.loss, "class_dim": self.class_dim}
-        settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.torch_dtype}
+        settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.torch_dtype, "mode": self.mode}
         path, _, key = (self.weights, "", "") if Path(self.weights).exists() else self.weights.partition(":")
         with redirect_stdout(sys.stderr):
             prepared = preparation.prepare(

@@ -50,9 +50,11 @@ def predict(
     source = network.source(model)
     from hessdiag.calculus import predict as predict_model
     from hessdiag.data.seeds import stream
+    from hessdiag.network.preserve import set_mode
 
     with redirect_stdout(sys.stderr):
         built = _build(source, init=init, seed=network.seed)
+    set_mode(built.module, network.mode)
     if built.inputs is None:
         raise HessdiagError(f"model {model!r} does not say what it reads: pass --input-size 3,32,32")
     inputs: Any = built.input_size or built.inputs(2, stream(network.seed, "inputs"))
@@ -67,6 +69,7 @@ def predict(
     result: Any = replace(prediction, model=model, init=init or "as built")
     if compare:
         trials = {"init": init or "as built", "setups": setups, "batch_size": batch_size, "loss": loss}
+        trials["options"] = {"mode": network.mode}
         result = _compare(result, source, network, trials, resume, printing.progress)
     if result is not None:
         printing.show(result)
@@ -103,7 +106,7 @@ def _compare(
 
     device, dtype = network.torch_device, network.torch_dtype
     planned = RandomTrials(source=source, seed=network.seed, device=device, dtype=dtype, **trials)
-    of = {"model": source.name, "arguments": network.arg, "input_size": network.shape, "evaluate": network.evaluate}
+    of = {"model": source.name, "arguments": network.arg, "input_size": network.shape}
     with (
         launched(device) as processes,
         showing(progress, title=f"measuring {source.name}", total=planned.setups),

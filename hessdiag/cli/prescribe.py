@@ -21,6 +21,7 @@ def prescribe(model: Model, subject: Subject, printing: Printing, method: Method
             prepared.module,
             prepared.batches(),
             loss=subject.loss,
+            mode=subject.mode,
             seed=subject.seed,
             class_dim=prepared.class_dim,
             output=source.output,

@@ -8,19 +8,23 @@ from typing import Literal, cast
 from hessdiag.arguments import check_number, check_whole
 from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
-from hessdiag.curvature.norms import Curvature
+from hessdiag.curvature.norms import Curvature, over_examples
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.sketch import sketch_per_example
 from hessdiag.data.memory import MemoryBudget
+from hessdiag.derivatives.losses import MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
 from hessdiag.errors import HessdiagError
 
 MATRICES = ("ggn", "hessian")
 VIEWS = ("example", "batch")
+MODES = ("train", "eval")
 METHODS = ("auto", "exact", "sketch", "probe")
 
 EXACT_OUTPUTS = 128  # per example: one cotangent an output
+# Of a batch whose examples meet in normalisations, some are measured, each within it: about a gradient a cotangent.
+MEASURED, COTANGENTS, EXACT_WITHIN = 16, 64, 16
 EXACT_BATCH_OUTPUTS = 1024  # per batch: Gram matrices of this side take no time to speak of
 
 
@@ -34,6 +38,7 @@ class Settings:
 
     matrix: str = "ggn"
     per: str = "example"
+    mode: str = "train"
     method: str = "auto"
     rtol: float | None = None
     max_products: int = 400
@@ -44,6 +49,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_choice("matrix", self.matrix, MATRICES)
         check_choice("per", self.per, VIEWS)
+        check_choice("mode", self.mode, MODES)
         check_choice("method", self.method, METHODS)
         if self.rtol is not None:
             check_number("rtol", self.rtol, "pass a relative error above 0, such as 0.05", above=0)
@@ -99,6 +105,41 @@ class Plan:
 
 def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curvature:
     """Measure the norms of all blocks by the algorithm that the settings ask for."""
+    if not problem.coupled:
+        return _measure(problem, settings, memory)
+    B, N = problem.batch.size, problem.shape.outputs
+    shape = replace(problem.shape, element_size=problem.shape.element_size * B)  # whatever is asked, all B are called
+    if settings.per == "batch":
+        together = replace(problem.batch, as_one=True, size=1)
+        shape = replace(shape, outputs=B * N, returned=0)
+        whole = replace(problem, batch=together, loss=MeanLoss(problem.loss), shape=shape)
+        return _measure(whole, replace(settings, per="example"), memory)
+    settings, chosen = within_batch(settings, examples=B, outputs=N)
+    found = []
+    for example in chosen:
+        some = replace(problem, batch=problem.batch.among_all([example]), shape=shape)
+        found.append(_measure(some, settings, memory))
+    return over_examples(found, of=B)
+
+
+def within_batch(settings: Settings, *, examples: int, outputs: int) -> tuple[Settings, list[int]]:
+    """How examples that meet in normalisations are measured, and which of them."""
+    if settings.method == "auto" and settings.matrix == "ggn" and outputs > EXACT_WITHIN:
+        settings = replace(settings, method="sketch", max_products=min(settings.max_products, COTANGENTS // 2))
+    return settings, spread(examples, max(2, min(MEASURED, COTANGENTS // outputs)))
+
+
+def spread(examples: int, most: int) -> list[int]:
+    """Numbers of at most so many examples, spread evenly.
+
+    >>> spread(10, 4)
+    [0, 2, 5, 7]
+    """
+    count = min(examples, most)
+    return [examples * number // count for number in range(count)]
+
+
+def _measure(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curvature:
     plan = settings.plan(outputs=problem.shape.outputs, batch_size=problem.batch.size)
     rtol, most, seed = settings.rtol, settings.max_products, settings.seed
     per_example = settings.per == "example"

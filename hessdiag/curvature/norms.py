@@ -100,6 +100,29 @@ def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float | Non
     return Curvature(diagonal, maps, errors, parts[0].reason, parts[0].method)
 
 
+def over_examples(parts: Sequence[Curvature], *, of: int) -> Curvature:
+    """The mean over `of` examples from some of them, and its standard error: what the others may add to their own.
+
+    Norms of examples are skewed: their variance has half the degrees of freedom of as many Gaussians.
+    """
+    n = len(parts)
+
+    def joined(values: Array, errors: Array) -> tuple[Array, Array]:
+        own = np.square(errors).mean(axis=0) / n
+        between = values.var(axis=0, ddof=1) / n * (1 - n / of) if 1 < n < of else np.zeros(values.shape[1:])
+        return values.mean(axis=0), np.sqrt(own + widening((n - 1) / 2) ** 2 * between)
+
+    diagonal = {}
+    for name, first in parts[0].diagonal.items():
+        each = [part.diagonal[name] for part in parts]
+        value, stderr = joined(*(np.array([getattr(d, key) for d in each]) for key in ("frobenius_sq", "stderr")))
+        ended = first.ended if n == of else "sampled"
+        diagonal[name] = Diagonal(float(value), float(stderr), sum(d.products for d in each), ended)
+    maps, errors = joined(np.array([p.frobenius_sq for p in parts]), np.array([p.stderr for p in parts]))
+    reason = f"{n} of {of} examples, each within its batch; {parts[0].reason}"
+    return Curvature(diagonal, maps, errors, reason, parts[0].method)
+
+
 def degrees_of_freedom(directions: Array | float, parts: Array | float, *, tails: float = TAILS) -> Array:
     """Degrees of freedom of a variance that was estimated from so many directions for each of so many equal parts."""
     return np.asarray(np.maximum((directions + 1) * parts - 2, directions - 1) / tails)

@@ -26,6 +26,9 @@ class Batch:
         size: B, examples.
         offset: number of the first example in all of the data: what is drawn for an example follows from its number.
         output: name or position of the model's output that is measured, where it returns several.
+        within: numbers of the examples whose outputs are looked at, where the model is always called with all: examples
+            that meet in a normalisation. `size` counts these, and targets are theirs.
+        as_one: whether all examples together are the one example of this batch.
     """
 
     args: tuple[Any, ...]
@@ -34,6 +37,8 @@ class Batch:
     size: int
     offset: int = 0
     output: str | int | None = None
+    within: tuple[int, ...] | None = None
+    as_one: bool = False
 
     @classmethod
     def of(cls, inputs: Inputs, targets: Tensor | None) -> Batch:
@@ -58,12 +63,34 @@ class Batch:
     def narrow(self, start: int, stop: int) -> Batch:
         """Examples `start` up to `stop`."""
         stop = min(stop, self.size)
+        if self.within is not None:
+            return self._of(self.within[start:stop], self.targets if self.targets is None else self.targets[start:stop])
+        if self.as_one:
+            return self
         return replace(self._map(lambda value: value[start:stop]), size=stop - start, offset=self.offset + start)
 
     def select(self, examples: Sequence[int]) -> Batch:
         """The examples of those numbers, in that order."""
         index = torch.tensor(examples)
         return replace(self._map(lambda value: value[index.to(value.device)]), size=len(examples))
+
+    def among_all(self, examples: Sequence[int]) -> Batch:
+        """Examples of a whole batch, each measured within it."""
+        targets = None if self.targets is None else self.targets[torch.tensor(examples).to(self.targets.device)]
+        return self._of(tuple(examples), targets)
+
+    def _of(self, within: tuple[int, ...], targets: Tensor | None) -> Batch:
+        return replace(self, within=within, size=len(within), targets=targets)
+
+    @property
+    def rows(self) -> int:
+        """How many examples the model is called with."""
+        return self.size if self.apart else len(self.tensors[0])
+
+    @property
+    def apart(self) -> bool:
+        """Whether the model can be called with one example alone."""
+        return self.within is None and not self.as_one
 
     @classmethod
     def concatenate(cls, batches: Sequence[Batch]) -> Batch:
@@ -82,9 +109,9 @@ class Batch:
         return cls(args, kwargs, targets, size, first.offset, first.output)
 
     @property
-    def numbers(self) -> range:
+    def numbers(self) -> Sequence[int]:
         """Numbers of the examples in all of the data."""
-        return range(self.offset, self.offset + self.size)
+        return [self.offset + number for number in (range(self.size) if self.within is None else self.within)]
 
     @property
     def inputs(self) -> tuple[Any, ...] | Mapping[str, Any]:
@@ -119,7 +146,8 @@ class Batch:
         return tuple(map(dim, self.args)), {k: dim(v) for k, v in self.kwargs.items()}, dim(self.targets)
 
     def chunks(self, examples: int) -> Iterator[Batch]:
-        """The batch in pieces of at most `examples`."""
+        """The batch in pieces of at most `examples`; of one, where the model is called with all of them."""
+        examples = examples if self.within is None else 1
         for start in range(0, self.size, examples):
             yield self.narrow(start, start + examples)
 
@@ -129,7 +157,13 @@ class Batch:
 
     def outputs(self, model: nn.Module) -> Outputs:
         """The same with what is known of their dimensions."""
-        return read_outputs(model(*self.args, **self.kwargs), size=self.size, which=self.output)
+        return self._read(model(*self.args, **self.kwargs))
+
+    def _read(self, returned: Any) -> Outputs:
+        found = read_outputs(returned, size=self.rows, which=self.output)
+        if self.within is not None:
+            return replace(found, y=found.y[list(self.within)])
+        return replace(found, y=found.y.unsqueeze(0)) if self.as_one else found
 
     def check_outputs(self, returned: Any) -> Tensor:
         """The outputs (B, *out) among what the model returned for this batch.
@@ -137,7 +171,7 @@ class Batch:
         Raises:
             HessdiagError: there is no such tensor, or no telling which of several it is.
         """
-        return read_outputs(returned, size=self.size, which=self.output).y
+        return self._read(returned).y
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """The batch on another device, its floating-point tensors in another dtype."""

@@ -23,7 +23,7 @@ def add(sums: Sequence[Sums]) -> Sums:
     total = dict(sums[0])
     for each in sums[1:]:
         for key, value in each.items():
-            total[key] = total[key] + value
+            total[key] = total[key] + value if key in total else value
     return total
 
 

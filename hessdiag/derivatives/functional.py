@@ -65,6 +65,8 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
         return cast(Values, vmap(lambda w: pull(w.unsqueeze(0))[0], randomness="same")(v))
 
     try:
+        if not part.apart:
+            raise RuntimeError("examples cannot be taken apart")
         rows = vmap(one, in_dims=(*part.batched_dims()[:2], 1), randomness="same")(
             part.args, dict(part.kwargs), cotangents
         )

@@ -85,6 +85,28 @@ class Loss:
         return at, gradient
 
 
+class MeanLoss(Loss):
+    """The mean of a loss over a batch that counts as one example: outputs (1, B, *out)."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss, self.name, self.has_root = loss, loss.name, loss.has_root
+
+    def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        return self.loss.value(y[0], targets).mean().unsqueeze(0)
+
+    def gradient(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        return self.loss.gradient(y[0], targets).unsqueeze(0) / y.shape[1]
+
+    def hessian_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        return self.loss.hessian_products(y[0], targets, z[:, 0]).unsqueeze(1) / y.shape[1]
+
+    def root_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        return self.loss.root_products(y[0], targets, z[:, 0]).unsqueeze(1) / math.sqrt(y.shape[1])
+
+    def root_transposed_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
+        return self.loss.root_transposed_product(y[0], targets, v[0]).unsqueeze(0) / math.sqrt(y.shape[1])
+
+
 class RandomQuadratic(Loss):
     """yᵀRy with the entries of R drawn from N(0, 1) (Section 5.1 of arXiv 1906.04267): the paper's random loss.
 

@@ -22,6 +22,7 @@ class Problem:
         model, batch, loss, blocks: what is measured.
         shape: sizes of the network and its layers.
         skipped: `(name, reason)` of parameters that are no blocks.
+        coupled: whether examples meet in normalisations over the batch; each is measured within it then.
     """
 
     model: nn.Module
@@ -30,6 +31,7 @@ class Problem:
     blocks: Sequence[Block]
     shape: NetworkShape
     skipped: tuple[tuple[str, str], ...] = ()
+    coupled: bool = False
 
     def read_as(self, blocks: Sequence[Block], skipped: Iterable[tuple[str, str]] = ()) -> Problem:
         """The same with blocks that are read in another way; some are `skipped` more, for a reason each."""

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, jvp, vjp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
@@ -193,6 +193,16 @@ class Products:
 
     def _vmapped(self, at: Values, probes: Values, part: Batch, look: Callable[[Values], Any]) -> Any:
         """`look` at the product with each of M probes of each of B examples, whose values are (B, M, ...)."""
+
+        if not part.apart:
+            each = [part.narrow(b, b + 1) for b in range(part.size)]
+            rows = [
+                vmap(lambda r, one=one: look(self._product(at, r, one)), randomness="same")(
+                    {name: r[b] for name, r in probes.items()}
+                )
+                for b, one in enumerate(each)
+            ]
+            return tree_map(lambda *found: torch.stack(found), *rows)
 
         def one(args: tuple[Any, ...], kwargs: dict[str, Any], target: Tensor | None, r: Values) -> Any:
             return look(self._product(at, r, part.single(args, kwargs, target)))

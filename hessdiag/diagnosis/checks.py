@@ -79,14 +79,14 @@ def repeatable(model: nn.Module, few: Batch) -> None:
     Raises:
         HessdiagError: they are not.
     """
-    with called_alone(model, few.size):
+    with called_alone(few.size):
         y, again = few.call(model).detach(), few.call(model).detach()
     finite(y)
     pieces = zip(torch.split(again.flatten(), PIECE), torch.split(y.flatten(), PIECE), strict=False)
     if again.shape != y.shape or not all(torch.allclose(a, b, rtol=REPEATED, atol=0) for a, b in pieces):
         raise HessdiagError(
-            "two forward passes of the same batch differ: dropout or another random layer is in training mode,"
-            " call model.eval() first (--eval)"
+            "two forward passes of the same batch differ: a layer draws random numbers and is no dropout;"
+            ' pass mode="eval" (--eval) where it draws in training alone, or leave it out'
         )
 
 
@@ -151,12 +151,12 @@ def examples_apart(
         side = torch.arange(few.size) == number
         found = backpropagate(seen.y, [*inputs, *ends, *arrivals], only(z, side))
         if any(reaches_others(gradient, side) for gradient in found[: len(inputs)]):
-            raise mixing(model)
+            raise mixing()
         if parameters:
             one = few.narrow(number, number + 1).call(model)
             alone = backpropagate(one, arrivals, z[number : number + 1].unsqueeze(0))
             if not _alike(alone, found[len(inputs) + len(ends) :], y.dtype):
-                raise mixing(model)
+                raise mixing()
         for call, gradient in zip(seen.calls, found[len(inputs) :], strict=False):
             if mixes_rows(call, gradient, side):
                 mixed.add(call.owner)
@@ -172,12 +172,12 @@ def halves_agree(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Tens
     largest = _largest(y)
     for side in groups:
         chosen = [number for number, inside in enumerate(side.tolist()) if inside]
-        with called_alone(model, len(chosen)):
+        with called_alone(len(chosen)):
             alone = part.select(chosen).call(model).detach()
         if alone.shape != y[chosen].shape:
-            raise mixing(model)
+            raise mixing()
         if not _largest(alone - y[chosen]) <= SAME[y.dtype] * largest:
-            raise mixing(model)
+            raise mixing()
 
 
 def halves_of(part: Batch, seed: int) -> list[Tensor]:
@@ -245,7 +245,7 @@ def _alike(alone: Sequence[Tensor | None], together: Sequence[Tensor | None], dt
 
 
 @contextmanager
-def called_alone(model: nn.Module, examples: int) -> Iterator[None]:
+def called_alone(examples: int) -> Iterator[None]:
     """Call the model in this context with some examples, without the rest of the batch.
 
     Raises:
@@ -258,31 +258,19 @@ def called_alone(model: nn.Module, examples: int) -> Iterator[None]:
     except REFUSALS as error:
         if is_out_of_memory(error):
             raise
-        if _in_training(model):  # batch normalisation refuses a single example
-            raise mixing(model) from None
         which = "an example on its own" if examples == 1 else f"{examples} of the examples on their own"
         raise HessdiagError(
             f"{which} cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
         ) from error
 
 
-def _in_training(model: nn.Module) -> list[str]:
-    """Paths of the batch normalisation layers that are in training mode."""
-    kind = nn.modules.batchnorm._BatchNorm
-    return [name for name, module in model.named_modules() if isinstance(module, kind) and module.training]
-
-
-def mixing(model: nn.Module) -> HessdiagError:
+def mixing() -> HessdiagError:
     """The refusal of a model that mixes examples, with what to do about it."""
-    if name := _in_training(model):
-        return HessdiagError(
-            "the outputs of one example depend on others:"
-            f" batch normalisation {name[0]!r} is in training mode, call model.eval() first (--eval)"
-        )
     return HessdiagError(
         "an example on its own gives other outputs than in the batch: the model runs over the first dimension (a layer"
-        " without batch_first=True, a sum over it), uses statistics of the batch, branches on its values, or updates"
-        " itself; call model.eval() first (--eval), or keep examples apart"
+        " without batch_first=True, a sum over it), uses statistics of the batch other than those of torch's batch"
+        ' normalisation, branches on its values, or updates itself; pass mode="eval" (--eval) where it does so in'
+        " training alone, or keep examples apart"
     )
 
 

@@ -10,12 +10,13 @@ from torch import nn
 from hessdiag.arguments import check_model
 from hessdiag.curvature import batch_sketch, probe, sketch
 from hessdiag.curvature.directions import BASIS
-from hessdiag.curvature.measurement import Plan, Settings
+from hessdiag.curvature.measurement import Plan, Settings, within_batch
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.loading.first_call import try_model
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape
+from hessdiag.network.torch_state import takes_batch_statistics
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 
 PRODUCT_COST = 4.0  # gradients: forward, reverse, and a tangent of each
@@ -70,6 +71,7 @@ def describe(
     *,
     matrix: str = "ggn",
     per: str = "example",
+    mode: str = "train",
     method: str = "auto",
     output: str | int | None = None,
 ) -> Description:
@@ -83,12 +85,21 @@ def describe(
     check_model(model)
     batch = replace(Batch.of(inputs, None), output=output)
     blocks, skipped = find_blocks(model)
-    with preserve_state(model, seed=0):
+    with preserve_state(model, seed=0, mode=mode):
         shape = try_model(model, batch, blocks).shape
-    how = Settings(method=method, matrix=matrix, per=per).plan(outputs=shape.outputs, batch_size=batch.size)
+        coupled = takes_batch_statistics(lambda: batch.narrow(0, 2).call(model))
     sites = tuple(max((shape.layers[o].sites for o in b.owners if o in shape.layers), default=0) for b in blocks)
-    gradients = cost(shape, blocks, how, batch.size, per)
-    return Description(blocks, skipped, how, shape.outputs, batch.size, gradients, sites)
+    settings, times, N = Settings(method=method, matrix=matrix, per=per, mode=mode), 1, shape.outputs
+    if coupled and per == "example":  # each of some is measured within all of the batch
+        settings, measured = within_batch(settings, examples=batch.size, outputs=shape.outputs)
+        times = len(measured)
+    elif coupled and matrix == "ggn" and method != "probe":  # all of the batch is one example
+        settings, B = replace(settings, per="example"), batch.size
+        layers = {o: replace(s, sites=B * s.sites, forward_macs=B * s.forward_macs) for o, s in shape.layers.items()}
+        shape = replace(shape, outputs=B * N, layers=layers)
+    how = settings.plan(outputs=shape.outputs, batch_size=batch.size)
+    gradients = times * cost(shape, blocks, how, batch.size // times, settings.per)
+    return Description(blocks, skipped, how, N, batch.size, gradients, sites)
 
 
 def cost(shape: NetworkShape, blocks: Sequence[Block], how: Plan, batch_size: int, per: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import metadata
@@ -32,6 +33,7 @@ from hessdiag.loading.prepare import Prepared
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape
+from hessdiag.network.torch_state import fixed_statistics, takes_batch_statistics
 from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.results.report import Heatmap, Report
@@ -55,6 +57,7 @@ def diagnose(
     output: str | int | None = None,
     matrix: str = "ggn",
     per: str = "example",
+    mode: str = "train",
     method: str = "auto",
     rtol: float | None = None,
     seed: int = 0,
@@ -83,6 +86,8 @@ def diagnose(
         matrix: `"ggn"` (generalised Gauss-Newton) or `"hessian"`.
         per: `"example"` averages ‖G^(b)‖²/P over each example's own matrix, as the theory has it; `"batch"` takes the
             matrix and the gradient of the batch-mean loss, and γ/B.
+        mode: `"train"` measures the network as it trains, whatever mode it is in: nothing is dropped, and batch
+            normalisation takes the statistics of the batch, through which derivatives go; `"eval"` as for inference.
         method: `"exact"`, `"sketch"`, `"probe"`, or `"auto"` to pick; the report says which ran and why.
         rtol: relative standard error of the diagonal that random sampling is to reach; None takes a fixed number of
             directions, and the report has their standard error.
@@ -115,6 +120,7 @@ def diagnose(
     settings = Settings(
         matrix=matrix,
         per=per,
+        mode=mode,
         method=method,
         rtol=rtol,
         max_products=max_products,
@@ -128,14 +134,15 @@ def diagnose(
     device, dtype = check_tensors(model, first)
     if distributed:
         _check_agreement(model, first, group)
-    state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).call(model))
+    state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).call(model), mode=mode)
     with state, showing(progress, title=f"measuring {type(model).__name__}"):
         problem, y = _first_call(model, first, loss, settings)
         memory = MemoryBudget.of(max_memory, device)
         memory = memory if max_memory is None else _bounded(memory, problem)
-        mine = _shares(chain([first], stream), settings, group)
+        shared = per == "example" and not problem.coupled
+        mine = _shares(chain([first], stream), group if shared else ALONE)
         gathered = group.gather(lambda: _measure(problem, mine, settings, memory, like=y, signals=signals))
-        measured = gathered[0] if per == "batch" else [each for found_there in gathered for each in found_there]
+        measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
         return _report(settings, problem, measured, tally, device=device.type, dtype=str(dtype).removeprefix("torch."))
 
 
@@ -164,11 +171,11 @@ def _stream_of(
     return (replace(each, output=settings.output) for each in stream)
 
 
-def _shares(batches: Iterable[Batch], settings: Settings, group: Processes) -> Iterator[Batch]:
-    """This process's share of every batch that has one; the batch view is not shared."""
+def _shares(batches: Iterable[Batch], group: Processes) -> Iterator[Batch]:
+    """This process's share of every batch that has one."""
     for batch in batches:
         mine = group.share(batch.size)
-        part = batch if settings.per == "batch" else batch.narrow(mine.start, mine.stop)
+        part = batch.narrow(mine.start, mine.stop)
         if part.size:
             yield part
 
@@ -192,9 +199,11 @@ def _first_call(model: nn.Module, batch: Batch, loss: str | LossFunction, settin
     if not found:
         why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
         raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
-    dry = try_model(model, batch, found, examples=TRIED[settings.per])
+    with fixed_statistics():
+        dry = try_model(model, batch, found, examples=TRIED[settings.per])
     resolved = read_loss(batch, loss, settings, dry.outputs)
-    return Problem(model, batch, resolved, dry.shape.as_read(found), dry.shape, skipped), dry.outputs.y
+    coupled = takes_batch_statistics(lambda: batch.narrow(0, 2).call(model))
+    return Problem(model, batch, resolved, dry.shape.as_read(found), dry.shape, skipped, coupled), dry.outputs.y
 
 
 @dataclass(frozen=True)
@@ -236,7 +245,8 @@ def _measure(
     """
     alone = 2 if problem.shape.parameters >= LARGE else checks.FEW
     few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))
-    problem, mixed = _check_few(problem, few, settings.seed)
+    with fixed_statistics() if problem.coupled else nullcontext():  # in normalisations alone examples may meet
+        problem, mixed = _check_few(problem, few, settings.seed)
 
     def moments(problem: Problem, examples: int) -> tuple[Sums, tuple[Signals | None, str]]:
         chunk, whole = _chunk(problem, memory), settings.per == "batch"
@@ -329,6 +339,7 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
         loss=problem.loss.name,
         matrix=settings.matrix,
         per=settings.per,
+        mode=settings.mode,
         method=curvature.method,
         method_reason=curvature.reason,
         seed=settings.seed,

@@ -57,6 +57,7 @@ def learning_rates(
     steps: int = 12,
     batch_size: int = 128,
     seed: int = 0,
+    mode: str = "train",
     progress: Progress = None,
 ) -> LearningRates:
     """Estimate the constant learning rates that a model is best trained with, before training it.
@@ -68,7 +69,7 @@ def learning_rates(
     The model is left exactly as it was.
 
     Args:
-        model: any module that maps a batch to one tensor (B, *outputs), in the mode it is trained in.
+        model: any module that maps a batch to one tensor (B, *outputs).
         inputs, targets: as in `hessdiag.diagnose`: real data, because the rates are for the data they are measured on.
             Of an iterable, two batches are read for each step, as far as there are some. Of less than eight batches,
             all examples serve at every step for directions and slopes alike: less exact, above all for SGD.
@@ -80,6 +81,7 @@ def learning_rates(
         batch_size: of the training, where inputs are a single batch: so many examples are drawn of it, twice a step.
             Larger batches are less noisy and allow larger rates.
         seed: of what is drawn.
+        mode: `"train"` for the model as it trains, nothing dropped, or `"eval"`: see `hessdiag.diagnose`.
         progress: as in `hessdiag.diagnose`.
 
     Returns:
@@ -98,10 +100,10 @@ def learning_rates(
     check_whole("steps", steps, least=1)
     check_whole("batch_size", batch_size, least=1)
     _check_optimizers(optimizers)
-    settings = Settings(per="batch", class_dim=class_dim, output=output, seed=seed)
+    settings = Settings(per="batch", mode=mode, class_dim=class_dim, output=output, seed=seed)
     batches = [replace(each, output=output) for each in islice(batches_of(inputs, targets), 2 * steps)]
     device, dtype = check_tensors(model, batches[0])
-    with preserve_state(model, seed=seed):
+    with preserve_state(model, seed=seed, mode=mode):
         resolved = _resolve(model, batches, loss, settings)
         walk = Walk(model, resolved, batches[0], seed=seed)
         examples = next(pairs_of(batches, batch_size, seed=seed))[0].size

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag import scaling
+from hessdiag.curvature.measurement import spread
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import gaussians, stream
@@ -29,13 +30,15 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
 from hessdiag.diagnosis.checks import GradientColumn
 from hessdiag.diagnosis.signals import SignalPass
+from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, measured_layers
 from hessdiag.network.shapes import LayerShape, NetworkShape
-from hessdiag.network.trace import LayerCall, backpropagate, trace
-from hessdiag.results.numbers import geometric_mean
+from hessdiag.network.trace import LayerCall, Trace, backpropagate, trace
+from hessdiag.results.numbers import Array, geometric_mean
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals
 
+GRADIENTS = 8  # of examples that meet in normalisations, of which each is sent back through the batch
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 EVERY = 4  # chunks, of which one is given a random cotangent
 NO_CURVATURE = 1e-12  # of the largest: rounding of float64
@@ -112,12 +115,16 @@ def sum_moments(
     batch = problem.batch
     parts = [*batch.narrow(signals, batch.size).chunks(chunk)] if signals < batch.size else []
     parts = [batch.narrow(0, signals), *parts] if signals else parts
-    checked = {part.offset for part in parts[::EVERY]}
+    parts = [batch, *batch.among_all(spread(batch.size, GRADIENTS)).chunks(1)] if problem.coupled else parts
+    checked = {part.numbers[0] for part in parts[::EVERY]}
     passes: list[SignalPass] = []
 
     def measure(part: Batch) -> Sums:
-        watched = SignalPass(problem.model, part) if signals and part.offset == batch.offset else None
-        sums = _sums(problem, part, seed, mixed, watched, checked=part.offset in checked, whole=whole)
+        if problem.coupled and part.apart and part.size < batch.size:
+            raise HessdiagError("out of memory with a whole batch, which normalisations join: use a smaller one")
+        first = signals and part.offset == batch.offset and part.apart
+        watched = SignalPass(problem.model, part) if first else None
+        sums = _sums(problem, part, seed, mixed, watched, checked=part.numbers[0] in checked, whole=whole)
         passes.extend([watched] if watched else [])
         return sums
 
@@ -152,7 +159,7 @@ def moments_of(problem: Problem, sums: Sums, *, per: str) -> Moments:
             )
     squared = {}
     for block in problem.blocks:
-        square = float(sums[f"block {block.name}"][GradientColumn.SQ]) / examples
+        square = float(sums[f"block {block.name}"][GradientColumn.SQ]) / float(sums["measured"])
         if per == "batch":
             square = float(np.square(sums[f"gradient {block.name}"] / examples).sum())
         squared[block.name] = square / block.numel
@@ -192,13 +199,16 @@ def _sums(
         dx, dout, of_own, at_signals = _split(found, len(starts), len(ends), len(parameters))
         if watched is not None:
             watched.measure(seen.y, at_signals, own.unsqueeze(0), loss)
+    squares, sums = SquaresOnce(), {}
+    if part.apart:
+        sums = _layer_sums(problem, part, seen, list(zip(dx, dout, strict=True)), seed, squares)
+        for block, gradient in zip(blocks, of_own if whole else [None] * len(blocks), strict=True):
+            flat = torch.zeros(block.numel) if gradient is None else gradient.detach().flatten()
+            sums |= {f"gradient {block.name}": flat.double().cpu().numpy()} if whole else {}
+    if problem.coupled and part.apart:  # gradients are those of examples within it
+        return sums
     if part.size > 1:
         checks.halves_agree(model, part, y, halves)
-    curved = backpropagate(seen.y, ends, _curvature_cotangents(problem, part, y, seed))
-    layers, squares = {owner: np.zeros(len(_Layer)) for owner in owners}, SquaresOnce()
-    for call, *around in zip(calls, dx, dout, curved, strict=True):
-        if call.input_edge is not None:
-            layers[call.owner] += _call_sums(model.get_submodule(call.owner), call, around, squares)
     # Autograd's gradient of the loss, of all examples, tells most; a random one of one half what reaches the other.
     sent = checks.Sent(own.unsqueeze(0), dout, of_own)
     again: Sequence[Tensor | None] = [None] * len(ends)
@@ -212,13 +222,28 @@ def _sums(
         )
     reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[0])}
     rows = checks.gradients_agree(problem, part, seen, sent, {*mixed, *reached}, squares=squares)
-    sums = {f"layer {owner}": row for owner, row in layers.items()}
     sums |= {f"block {block.name}": np.array(row) for block, row in zip(blocks, rows, strict=True)}
+    return sums | {"measured": np.array(part.size)}
+
+
+def _layer_sums(
+    problem: Problem,
+    part: Batch,
+    seen: Trace,
+    around: Sequence[tuple[Tensor | None, Tensor | None]],
+    seed: int,
+    squares: SquaresOnce,
+) -> dict[str, Array]:
+    """Sums over calls of the layers, with the gradients in their inputs and outputs at hand, and over outputs."""
+    y = seen.y.detach()
+    sums = {f"layer {owner}": np.zeros(len(_Layer)) for owner in measured_layers(problem.model, problem.blocks)}
+    ends = [call.output_edge for call in seen.calls]
+    curved = backpropagate(seen.y, ends, _curvature_cotangents(problem, part, y, seed))
+    for call, gradients, dcurved in zip(seen.calls, around, curved, strict=True):
+        if call.input_edge is not None:
+            module = problem.model.get_submodule(call.owner)
+            sums[f"layer {call.owner}"] += _call_sums(module, call, [*gradients, dcurved], squares)
     sums["outputs"] = np.array([part.size, y.numel(), float(y.double().sum()), sum_of_squares(y)])
-    if whole:
-        for block, gradient in zip(blocks, of_own, strict=True):
-            flat = torch.zeros(block.numel) if gradient is None else gradient.detach().flatten()
-            sums[f"gradient {block.name}"] = flat.double().cpu().numpy()
     return sums
 
 

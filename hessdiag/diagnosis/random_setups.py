@@ -27,7 +27,7 @@ from hessdiag.results.init_check import InitCheck, SchemeCheck, ranked
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.results.setups import Setups
 
-NETWORK: dict[str, Any] = {"input_size": None, "evaluate": False, "output": None}  # what `resolve_model` is told
+NETWORK: dict[str, Any] = {"input_size": None, "output": None}  # what `resolve_model` is told
 FIXED = ("targets", "seed", "distributed", "progress")  # arguments of `diagnose` that a trial decides itself
 
 
@@ -60,7 +60,8 @@ class RandomTrials:
         check_whole("batch_size", self.batch_size, least=1)
         check_whole("seed", self.seed)
         check_options(self.options, diagnose, fixed=list(FIXED))
-        object.__setattr__(self, "options", {"signals": False, **self.options})  # one trial is none to diagnose
+        options = {"mode": "train", "signals": False, **self.options}  # one trial is none to diagnose
+        object.__setattr__(self, "options", options)
         object.__setattr__(self, "device", str(as_device(self.device)))
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
 
@@ -86,7 +87,7 @@ class RandomTrials:
 
     def _measure(self, seed: int) -> dict[str, str]:
         keys = ("source", "batch_size", "init", "loss", "class_dim", "device", "dtype")
-        prepared = prepare(**{key: getattr(self, key) for key in keys}, seed=seed)
+        prepared = prepare(**{key: getattr(self, key) for key in keys}, mode=self.options["mode"], seed=seed)
         report = diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **self.options)
         return {"report": report.to_json(), "convention": prepared.convention}
 
@@ -109,7 +110,7 @@ def measure_setups(
         progress: as in `hessdiag.diagnose`, of the trials.
         settings: `setups=20`, how many, `batch_size=64`, examples of each, `init="as built"` (see
             `hessdiag.init.resolve`), `seed=0` of the first (trial s has seed `seed + s`), `device`, `dtype`, and
-            options of `hessdiag.diagnose`, such as `loss` and `matrix="hessian"`.
+            options of `hessdiag.diagnose`, such as `loss`, `matrix="hessian"` and `mode="eval"`.
 
     Raises:
         HessdiagError: an argument cannot be used.
@@ -164,8 +165,7 @@ def check_init(
         arguments: keyword arguments of the function that builds the network.
         resume, distributed, progress: as of `hessdiag.measure_setups`.
         settings: those of `hessdiag.measure_setups`; and of the network `input_size=(3, 32, 32)`, the shape of one
-            example, where it does not say, `output`, a name or position, where it returns several, and
-            `evaluate=True`, for a function that builds it in training mode.
+            example, where it does not say, and `output`, a name or position, where it returns several.
 
     Returns:
         An `InitCheck`; printing it shows the table and the verdict.

@@ -1,8 +1,8 @@
 """From what a user types for MODEL to a network that can be built afresh; nothing is ever downloaded.
 
-Networks of transformers, timm and torchvision have random weights and are in evaluation mode. Those of transformers
-compute attention step by step, because the fused kernels have no forward-mode derivative, and return their logits: for
-text, (B, positions, classes) becomes (B, classes, positions), as torch's cross-entropy wants them.
+Networks of transformers, timm and torchvision have random weights. Those of transformers compute attention step by
+step, because the fused kernels have no forward-mode derivative, and return their logits: for text, (B, positions,
+classes) becomes (B, classes, positions), as torch's cross-entropy wants them.
 """
 
 from __future__ import annotations
@@ -132,7 +132,6 @@ def resolve_model(
     arguments: Mapping[str, Any] | None = None,
     input_size: int | tuple[int, ...] | None = None,
     output: str | int | None = None,
-    evaluate: bool = False,
 ) -> ModelSource:
     """The network that a text, a function or a source stands for; nothing is built yet.
 
@@ -143,7 +142,6 @@ def resolve_model(
         arguments: keyword arguments of the function that builds the network, for `hf:` entries of the configuration.
         input_size: shape of one example, in place of the network's own; for text the number of tokens.
         output: name or position of the output to measure, where the network returns several.
-        evaluate: put the network in evaluation mode.
 
     Raises:
         HessdiagError: nothing goes by that name (the nearest right specification is offered), or the network does not
@@ -166,8 +164,7 @@ def resolve_model(
         source = factory_source(named, arguments=given, input_size=size)
     else:
         raise HessdiagError(f"model is {kind_of(model)}: pass a name such as 'lenet', or a function that builds it")
-    source = source if output is None else replace(source, output=output)
-    return replace(source, build=lambda: _evaluated(source.build())) if evaluate else source
+    return source if output is None else replace(source, output=output)
 
 
 def factory_source(
@@ -254,11 +251,6 @@ def _nearest_form(name: str) -> str:
     return f"{near} {every}" if near else every
 
 
-def _evaluated(network: Network) -> Network:
-    network.module.eval()
-    return network
-
-
 def _check_module(module: Any, label: str) -> nn.Module:
     """Refuse what is no network with numbers; without numbers only where the default device is meta."""
     if not isinstance(module, nn.Module):
@@ -273,8 +265,8 @@ def _check_module(module: Any, label: str) -> nn.Module:
 
 
 def _residual(network: Callable[..., Any], *, centred: bool = True, **options: Any) -> nn.Module:
-    """Build a network in evaluation mode, its biases centred on random images."""
-    built: Any = network(**options).eval()
+    """Build a network whose biases are centred on random images."""
+    built: Any = network(**options)
     if centred:
         centre(built, torch.randn(4, *built.input_size))
     return cast("nn.Module", built)
@@ -309,7 +301,7 @@ def _timm(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any
     name = _checked_name(specification, timm.list_models(), arguments)
 
     def build(**options: Any) -> Any:
-        module: nn.Module = timm.create_model(name, pretrained=False, **options).eval()
+        module: nn.Module = timm.create_model(name, pretrained=False, **options)
         settings = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None) or {}
         size = as_size(settings.get("input_size"))
         return (module, size) if size else module
@@ -325,7 +317,7 @@ def _torchvision(specification: str, arguments: Mapping[str, Any]) -> Callable[.
     fixed: dict[str, Any] = {"weights": None}
     if "weights_backbone" in inspect.signature(builder).parameters:
         fixed["weights_backbone"] = None  # segmentation and detection fetch a backbone otherwise
-    return lambda **options: (builder(**fixed, **options).eval(), (3, USUAL_SIDE, USUAL_SIDE))
+    return lambda **options: (builder(**fixed, **options), (3, USUAL_SIDE, USUAL_SIDE))
 
 
 LIBRARIES = {"timm": _timm, "torchvision": _torchvision}
@@ -360,7 +352,7 @@ def _transformers(
 
     def build() -> Network:
         with foreign_code(label):
-            module = _check_module(architecture(config), label).eval()
+            module = _check_module(architecture(config), label)
             inputs = _hf_inputs(module, config, input_size, label)
             if getattr(config, "pad_token_id", None) is None:
                 # Classifiers of sequences look for padding even where there is none; no token has this id.

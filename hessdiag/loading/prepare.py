@@ -66,6 +66,7 @@ def prepare(
     batches: int | None = 1,
     loss: str = "random-quadratic",
     class_dim: int | None = None,
+    mode: str = "train",
     seed: int = 0,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -81,7 +82,7 @@ def prepare(
         data: function without arguments that returns a batch, an iterable of batches or a `Dataset`, see
             `hessdiag.data.stream`; None draws random inputs, and random targets where the loss compares with some.
         batches: how many of its batches to read; None reads all.
-        loss, class_dim, seed: of the measurement.
+        loss, class_dim, mode, seed: of the measurement.
         device, dtype: where and in what precision it will run.
         say: told what a user's initialisation was called with, and what had to be unwrapped in the checkpoint.
 
@@ -113,7 +114,7 @@ def prepare(
         batch, origin_of_data = next(read), data.reference
         more = (later.to(where, dtype) for later in read)
     batch = replace(batch.to(where, dtype), output=source.output)
-    with preserve_state(module, seed=0), torch.no_grad():
+    with preserve_state(module, seed=0, mode=mode), torch.no_grad():
         outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
     if loss == "cross-entropy" and class_dim is None:
         class_dim = network.class_dim if outputs.y.dim() > 2 else None

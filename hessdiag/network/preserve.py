@@ -7,6 +7,7 @@ again, so that everyone who shares one sees it as it was.
 from __future__ import annotations
 
 import operator
+import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,8 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from hessdiag.errors import HessdiagError
 from hessdiag.network.torch_state import measuring
@@ -30,25 +34,51 @@ Cache = dict[Any, Any]
 
 
 @contextmanager
-def preserve_state(model: nn.Module, *, seed: int, call: Callable[[], object] | None = None) -> Iterator[None]:
+def preserve_state(
+    model: nn.Module, *, seed: int, call: Callable[[], object] | None = None, mode: str = ""
+) -> Iterator[None]:
     """Measure inside this context: as `hessdiag.network.torch_state.measuring`, with the model restored afterwards.
 
     Two threads that measure the same model take turns.
 
     Buffers, `.grad` and what a forward pass keeps in the modules' attributes, or in lists, dicts and caches that these
     hold, are put back. Weights need no copy: nothing in hessdiag writes to them, and a model whose own forward does is
-    refused. Buffers do, because a forward pass in training mode updates running statistics.
+    refused. Buffers do, because a forward pass in training mode may update them.
 
     Args:
         model: the model.
         seed: of the global random state, where it is needed.
         call: calls the model on a few examples; where no random numbers are drawn, their state is left alone.
+        mode: `"train"` or `"eval"`, in both of which nothing is dropped; by default the mode that it is in.
 
     Raises:
         HessdiagError: the model's forward pass changes one of its parameters.
     """
-    with _turn_of(model), _put_back(model), measuring(model, seed=seed, call=call):
-        yield
+    with _turn_of(model), _put_back(model):
+        if mode:
+            set_mode(model, mode)
+        with measuring(model, seed=seed, call=call):
+            yield
+
+
+def set_mode(model: nn.Module, mode: str) -> None:
+    """Put a model in a mode in which nothing is dropped: the one that it trains in keeps the layers that it froze.
+
+    Spectral normalisation keeps its vectors. Synchronised batch normalisation takes the statistics of this process's
+    batch: the other processes may not measure.
+    """
+    if mode == "eval" or not model.training:
+        model.train(mode == "train")
+    for module in model.modules():
+        drops = "Drop" in type(module).__name__ or type(module).__name__ == "StochasticDepth"
+        iterates = isinstance(module, _SpectralNorm) or any(
+            isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values()
+        )
+        if iterates or isinstance(module, nn.RNNBase) or (drops and not any(True for _ in module.children())):
+            module.training = False
+        if isinstance(module, nn.SyncBatchNorm) and module.training:
+            module.training = False
+            module._buffers.update(running_mean=None, running_var=None)
 
 
 _turns: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
@@ -66,12 +96,17 @@ def _put_back(model: nn.Module) -> Iterator[None]:
     """Put back buffers, `.grad` and attributes of modules; refuse a model that writes to its weights."""
     python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
     _check_embeddings(model)
+    scripted = [(module, module.training) for module in model.modules() if isinstance(module, torch.jit.ScriptModule)]
     held = [(module, dict(vars(module)), dict(module._buffers)) for module in python]
     kept = contents_of([attributes for _, attributes, _ in held])
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002, the user's
     try:
+        for module in python:
+            if "_original_forward" in vars(module):  # which accelerate wrapped in autocast
+                vars(module)["forward"] = vars(module)["_original_forward"]
         for module in python:
             if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
                 module.sparse = False  # sparse gradients have few operations
@@ -87,10 +122,14 @@ def _put_back(model: nn.Module) -> Iterator[None]:
             ) from error
         raise
     finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
         for module, attributes, names in held:  # a forward pass may bind a new tensor to the name
             vars(module).clear()
             vars(module).update(attributes)
             module._buffers.update(names)
+        for module, training in scripted:
+            module.training = training
         for content in kept:
             content.put_back()
         with torch.no_grad():
@@ -118,7 +157,8 @@ def _check_unwritten(model: nn.Module, versions: Mapping[str, int], error: Excep
     for name, parameter in model.named_parameters():
         if parameter._version != versions.get(name, parameter._version):
             raise HessdiagError(
-                f"the model's forward pass changes its own parameter {name!r}: measure a copy in eval mode"
+                f"the model's forward pass changes its own parameter {name!r}: measure a copy, or pass"
+                ' mode="eval" (--eval)'
             ) from error
 
 

@@ -12,8 +12,8 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -199,14 +199,18 @@ class _Formulas(TorchFunctionMode):
 
     Found with torch 2.13 on the CPU; each has a test that compares values and derivatives. While it is active,
     attention does without its kernels for inference, which have no derivatives, and activation checkpoints keep
-    what they would compute again, by when the hooks of a measurement are gone.
+    what they would compute again, by when the hooks of a measurement are gone. Dropout is off.
     """
+
+    def __init__(self, formulas: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+        super().__init__()
+        self.formulas = FORMULAS if formulas is None else formulas
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
-            return FORMULAS.get(func, func)(*args, **(kwargs or {}))
+            return self.formulas.get(func, func)(*args, **(kwargs or {}))
         with saved_tensors_hooks(_as_it_is, _as_it_is):
-            return FORMULAS.get(func, func)(*args, **(kwargs or {}))
+            return self.formulas.get(func, func)(*args, **(kwargs or {}))
 
 
 def _as_it_is(saved: Any) -> Any:
@@ -232,14 +236,15 @@ def _prelu(input: Tensor, weight: Tensor) -> Tensor:  # named as torch has them
 
 
 def _batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Normalise a batch of one by the formula; its running statistics are left as they are.
+    """Normalise a batch of one by the formula; running statistics are left as they are.
 
     There torch's own backward pass is wrong for a gradient that comes back transposed, as from
     `flatten(2).transpose(1, 2)` behind a stem.
     """
-    if len(input) != 1:
-        return F.batch_norm(input, *args, **kwargs)
     given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
+    if len(input) != 1:
+        fixed = {} if not given["training"] else {"running_mean": None, "running_var": None}
+        return F.batch_norm(input, **given | fixed)
     return _normalised(input, [0, *range(2, input.dim())], given, own=given["training"])
 
 
@@ -261,6 +266,37 @@ _INSTANCE_NORM = {
 }  # fmt: skip
 
 
+def _fixed_batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Normalise by running statistics, or by none: what else makes examples meet can be told apart."""
+    given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
+    if given["running_mean"] is None:
+        given |= {"running_mean": input.new_zeros(input.shape[1]), "running_var": input.new_ones(input.shape[1])}
+    return _normalised(input, [0, *range(2, input.dim())], given, own=False)
+
+
+def fixed_statistics() -> AbstractContextManager[Any]:
+    """Let batch normalisation take no statistics of the batch in this context."""
+    return _Formulas(FORMULAS | {F.batch_norm: _fixed_batch_norm})
+
+
+def takes_batch_statistics(call: Callable[[], object]) -> bool:
+    """Whether a call normalises by statistics of the batch.
+
+    >>> takes_batch_statistics(lambda: F.batch_norm(torch.ones(2, 3), None, None, training=True))
+    True
+    """
+    met = []
+
+    def noting(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
+        met.append(given["training"])
+        return _batch_norm(input, *args, **kwargs)
+
+    with _Formulas(FORMULAS | {F.batch_norm: noting}), suppress(Exception):  # of the user's code, which is called again
+        call()
+    return any(met)
+
+
 def _normalised(x: Tensor, axes: list[int], given: dict[str, Any], *, own: bool) -> Tensor:
     """(x - mean) / sqrt(variance + eps) · weight + bias of x (B, C, ...), with its own moments over `axes` or fixed."""
     names = ("running_mean", "running_var", "weight", "bias")
@@ -278,6 +314,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: 
     """Attend by plain products: the fused kernels have no second derivatives."""
     names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     given = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False} | dict(zip(names, args, strict=False)) | kwargs
+    given["dropout_p"] = 0.0
     positional = [given.pop(name) for name in names[:3]]
     attend: Any = torch.ops.aten._scaled_dot_product_attention_math.default
     y: Tensor = attend(query, key, value, *positional, **given)[0]
@@ -286,14 +323,21 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: 
 
 def _multi_head_attention(*args: Any, need_weights: bool = True, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     """Attend with weights, which torch computes by plain products."""
-    y, weights = F.multi_head_attention_forward(*args, **kwargs, need_weights=True)  # type: ignore[misc]
+    y, weights = F.multi_head_attention_forward(*args, **kwargs | {"training": False}, need_weights=True)  # type: ignore[misc]
     return y, weights if need_weights else None
+
+
+def _unchanged(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Drop nothing."""
+    return input
 
 
 FORMULAS: dict[Any, Callable[..., Any]] = {
     torch._weight_norm: _weight_norm,
     torch.prelu: _prelu,
     F.batch_norm: _batch_norm,
+    **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dropout), _unchanged),
+    **dict.fromkeys((F.alpha_dropout, F.feature_alpha_dropout), _unchanged),
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head_attention,

@@ -206,7 +206,7 @@ class Comparison(Printed, Record):
 
 def compare_reports(before: Report, after: Report) -> Comparison:
     """Compare two reports of one network, or of two versions of it."""
-    for key in SAME_KIND:
+    for key in (*SAME_KIND, "mode"):
         was, now = getattr(before, key), getattr(after, key)
         if was != now:
             raise HessdiagError(

@@ -39,6 +39,7 @@ COLUMNS = {  # titles, with the attributes of a block that they show; the last o
     "ς": "activation_scaling",
     "γ curv.": "gamma_curvature",
 }
+MODES = {"train": "as it trains", "eval": "in evaluation mode"}
 BLIND = 1e-4  # share of a gradient along its weight: about 1 in general, rounding where the network is blind to it
 
 
@@ -51,7 +52,7 @@ class Report(Printed, Record):
         heatmap: the weight blocks against one another.
         skipped: `(name, reason)` of every parameter that is not a block.
         model, init, data: names under which they were asked for.
-        loss, matrix, per: what was measured; see `hessdiag.diagnose`.
+        loss, matrix, per, mode: what was measured; see `hessdiag.diagnose`. Older files are of mode "eval".
         method, method_reason: the algorithm that ran, and why it was picked.
         seed, batch_size, batches, outputs, rtol: settings; `batch_size` is the number of examples of all `batches`
             together, `outputs` the number of outputs of the network per example.
@@ -76,6 +77,7 @@ class Report(Printed, Record):
     loss: str
     matrix: str
     per: str
+    mode: str = "eval"
     method: str
     method_reason: str
     seed: int
@@ -172,10 +174,10 @@ class Report(Printed, Record):
         matrix = {"ggn": "Gauss-Newton", "hessian": "Hessian"}[self.matrix]
         view = "of each example, averaged" if self.per == "example" else "of the batch mean"
         lines = [
-            f"{self.model}, init {self.init}: {matrix} {view}",
+            f"{self.model}, init {self.init}: {matrix} {view}, {MODES[self.mode]}",
             f"loss {self.loss}, batch {self.batch_size} ({self.data}), seed {self.seed}, {self.device} {self.dtype}",
         ]
-        return [*lines, *filter(None, [read(self)]), f"method {self.method} ({self.method_reason})"]
+        return [*lines, *filter(None, [read(self), fresh(self)]), f"method {self.method} ({self.method_reason})"]
 
     def summary(self) -> list[str]:
         """Lines on the spread over the weights, and on what ended the sampling."""
@@ -194,6 +196,14 @@ def read(report: Report) -> str:
         return f"all {given} batches of the data read"
     first = f"{count} of {given} batches" if given else "first batch" if count == 1 else f"first {count} batches"
     return f"{first} of the data read: diagnose(model, batches) reads more"
+
+
+def fresh(report: Report) -> str:
+    """Whether batch normalisations use running statistics of no data; nothing where all have seen some."""
+    count = 0 if report.signals is None else report.signals.fresh_norms
+    have = "batch normalisation has" if count == 1 else "batch normalisations have"
+    what = f"{count} {have} never seen data and leave activations as they are"
+    return f'{what}: mode="train" measures the network as it trains' if count else ""
 
 
 def sampling(report: Report) -> str:

@@ -90,7 +90,7 @@ class Setups(Record):
             raise HessdiagError("no set-ups were measured: ask for at least 1")
         first = reports[0]
         for report in reports:
-            for key in SHARED:
+            for key in (*SHARED, "mode"):
                 if getattr(report, key) != getattr(first, key):
                     raise HessdiagError(
                         f"set-ups differ in {key}: {getattr(first, key)!r} and {getattr(report, key)!r};"

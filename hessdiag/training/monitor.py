@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from hessdiag.arguments import check_loss, check_model, check_number, check_whole, kind_of
 from hessdiag.data.batch import Batch, Inputs
@@ -21,7 +22,6 @@ from hessdiag.results.files import write_text
 from hessdiag.results.findings import GRAVITY
 from hessdiag.results.report import Report
 from hessdiag.training.cadence import Cadence
-from hessdiag.training.evaluation_mode import evaluation_mode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,10 +37,10 @@ class Monitor:
     """Measure γ, ν, σ², learning rates and findings on a few examples now and then, and log them.
 
     Training is not disturbed: losses and weights are the same, bit for bit, with and without it. The model is measured
-    as `diagnose` does, in evaluation mode: without dropout, and with batch normalisation by the statistics of the
-    batch, held fixed. Forward hooks of your own are called as well. What cannot be measured ends in one warning, and
-    training goes on without measurements; so does a log that fails. Under `torch.distributed`, rank 0 measures its own
-    batch.
+    as `diagnose` does, as it trains: without dropout, and with batch normalisation by the statistics of the batch,
+    through which derivatives go. Forward hooks of your own are called as well. What cannot be measured ends in one
+    warning, and training goes on without measurements; so does a log that fails. Under `torch.distributed`, rank 0
+    measures its own batch.
 
     Args:
         model: that is trained; compiled and data-parallel ones are unwrapped.
@@ -48,7 +48,8 @@ class Monitor:
         every: fewest steps from one measurement to the next; the first one is at the first step.
         overhead: share of the training time that measurements may take. They come less often where `every` would take
             more. The first measurement is paid off later.
-        examples: of each measurement, the first ones of the batch.
+        examples: of each measurement, the first ones of the batch; where batch normalisation makes examples meet, the
+            whole batch is measured, by some of its examples.
         log: path of a `.csv` file, a TensorBoard `SummaryWriter`, a function `(record, step)`, or a list of these. A
             CSV file that is there is continued.
         class_dim, output: as of `diagnose`.
@@ -149,10 +150,10 @@ class Monitor:
             torch.cuda.synchronize(first.device)
         self._cadence.begin()
         batch = batch.detached().to(first.device, first.dtype)
-        few = batch.narrow(0, self._examples)
-        with evaluation_mode(self.model, batch):
-            how = {"progress": False, "rtol": RTOL, "max_products": MAX_PRODUCTS, **self._options}
-            self.report = diagnose(self.model, few.inputs, few.targets, **how)
+        meet = any(isinstance(module, _BatchNorm) and module.training for module in self.model.modules())
+        few = batch if meet else batch.narrow(0, self._examples)
+        how = {"progress": False, "rtol": RTOL, "max_products": MAX_PRODUCTS, **self._options}
+        self.report = diagnose(self.model, few.inputs, few.targets, **how)
         record: Record = {"step": number, **flat(self.report)}
         cost = {"monitor/seconds": self._cadence.end(), "monitor/examples": float(few.size)}
         return record | cost | {"monitor/share": self.share}

@@ -79,6 +79,7 @@ def measure(kind: str, case: Any, variant: str, width: int, seed: int) -> Any:
             inputs,
             targets[:half],
             loss=case.loss,
+            mode="eval",
             class_dim=-1 if sequences else None,
             rtol=0.5,
             max_products=4,

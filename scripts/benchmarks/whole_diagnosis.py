@@ -139,8 +139,8 @@ def measure(name: str, *, turns: int, quick: bool, device: torch.device) -> dict
         reports = []
 
         def diagnose() -> None:
-            loss = "cross-entropy"
-            reports.append(hessdiag.diagnose(case.model, case.inputs, case.targets, loss=loss, **case.options))
+            how = {"loss": "cross-entropy", "mode": "eval", **case.options}
+            reports.append(hessdiag.diagnose(case.model, case.inputs, case.targets, **how))
 
         case.gradient()
         functions = {GRADIENT: case.gradient, "hessdiag": diagnose}

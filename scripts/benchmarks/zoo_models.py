@@ -88,7 +88,7 @@ def measure(name: str, architecture: Architecture, matrix: str) -> Line:
         line["parameters"] = sum(parameter.numel() for parameter in model.parameters())
         start = time.perf_counter()
         try:
-            report = hessdiag.diagnose(model, inputs, matrix=matrix, method="exact")
+            report = hessdiag.diagnose(model, inputs, matrix=matrix, mode="eval", method="exact")
         except hessdiag.HessdiagError as error:
             return Line(**line, said=f"refused: {error}")
         except Exception as error:

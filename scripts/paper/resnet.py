@@ -52,7 +52,8 @@ def measure(asked: Any) -> dict[str, Any]:
         build = partial(weights_only, f"{name}{depth}", arguments)
 
         def columns(seed: int, build: Any = build) -> dict[str, Any]:
-            found = measure_setups(build, setups=1, batch_size=size, seed=seed, device=asked.device, progress=False)
+            how = {"batch_size": size, "seed": seed, "mode": "eval", "device": asked.device}  # fixed batch statistics
+            found = measure_setups(build, setups=1, progress=False, **how)
             return {"names": found.names, **{key: found.columns[key][0] for key in KEYS}}
 
         found = [runs(f"{title} depth {depth} seed {seed}", partial(columns, seed))

@@ -98,7 +98,7 @@ def test_files_hold_what_the_table_shows(run, tmp_path: Path) -> None:
     status, out, err = run("diagnose mlp:6-5-3 --json a.json --csv a.csv")
     assert (status, err) == (0, "wrote a.json\nwrote a.csv\n")
     assert out.startswith("Healthy: ")
-    assert "\nmlp:6-5-3, init as built: Gauss-Newton of each example, averaged\n" in out
+    assert "\nmlp:6-5-3, init as built: Gauss-Newton of each example, averaged, as it trains\n" in out
     assert all(name in out for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"))
     report = Report.from_json(tmp_path / "a.json")
     assert out == repr(report) + "\n"

@@ -72,8 +72,8 @@ def test_a_check_that_is_interrupted_or_killed_ends_with_the_same_bytes(folder: 
     assert ((folder / "two.json").read_bytes(), trials.read_bytes()) == (finished, whole)
     assert main([*CHECK[:-2], "--json", "one.json"]) == 0
     assert (folder / "one.json").read_bytes() == finished
-    assert main([*CHECK, "--eval"]) == 2
-    assert "it is of another measurement, evaluate was False and is True" in capsys.readouterr().err
+    assert main([*CHECK, "--input-size", "4"]) == 2
+    assert "it is of another measurement, input_size was None and is (4,)" in capsys.readouterr().err
     (folder / "net.py").write_text(SLOW.replace("0.01", "0.02"))
     assert main(CHECK) == 2
     assert "cannot resume from 'trials': it is of another measurement, net.py was" in capsys.readouterr().err

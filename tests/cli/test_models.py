@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from hessdiag import diagnose
 from hessdiag.__main__ import main
 from hessdiag.loading.models import resolve_model
 from hessdiag.loading.prepare import prepare
@@ -156,19 +157,52 @@ def test_an_output_of_a_huggingface_network(folder: Path, capsys: pytest.Capture
 TRAINING = """
 import torch
 from torch import nn
-def norm(): return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)), 4
+class Two(nn.Sequential):
+    input_size = (4,)
+    def __init__(self, inference=False):
+        super().__init__(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 2))
+        self.train(not inference)
+    def forward(self, x):
+        y = super().forward(x)
+        return {"one": y[:, :1], "both": y}
 """
 
 
-def test_a_network_in_training_mode_needs_eval(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_networks_are_measured_as_they_train_or_with_eval_as_for_inference(mode: str, folder: Path, capsys) -> None:
+    """In whatever mode the factory leaves them; the output that is asked for is taken in both."""
     (folder / "training.py").write_text(TRAINING)
-    model = "./training.py:norm"
+    options = ["--batch-size", "6", "--output", "both", *(["--eval"] if mode == "eval" else [])]
+    prepared = prepare(resolve_model("./training.py:Two", output="both"), batch_size=6, mode=mode)
+    direct = diagnose(prepared.module, prepared.batch.inputs, output="both", mode=mode)
+    values = [block.avg_sq_singular_value for block in direct.weights]
+    for inference in ("False", "True"):
+        line = ["./training.py:Two", "--arg", f"inference={inference}", *options]
+        assert main(["diagnose", *line, "--json", "-"]) == 0
+        found = Report.from_json(capsys.readouterr().out)
+        assert [block.avg_sq_singular_value for block in found.weights] == pytest.approx(values, rel=1e-5)
+        assert found.outputs == 2
+
+
+def test_every_command_takes_a_mode(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And what is measured follows it."""
+    (folder / "training.py").write_text(TRAINING.replace('{"one": y[:, :1], "both": y}', "y"))
+    model, size = "./training.py:Two", ["--batch-size", "6"]
     check = f"check-init fan-in --model {model} --setups 1 --against fan-out"
-    for line in (f"diagnose {model}", check):
-        assert main([*line.split(), "--batch-size", "5"]) == 2
-        assert "call model.eval() first (--eval)" in capsys.readouterr().err
-    for line in (f"diagnose {model}", check, f"describe {model}", f"predict {model}"):
-        assert main([*line.split(), "--eval"]) == 0
+    lines = (
+        check,
+        f"describe {model}",
+        f"lr {model} --steps 2",
+        f"predict {model}",
+        f"prescribe {model}",
+        f"compare {model} {model}",
+    )
+    for line in (*lines, f"predict {model} --compare --setups 2"):
+        printed = []
+        for asked in ([], ["--eval"]):
+            assert main([*line.split(), *size, *asked]) == 0
+            printed.append(capsys.readouterr().out)
+        assert (printed[0] == printed[1]) == line.startswith("compare"), line
 
 
 def test_an_entry_of_a_checkpoint_is_picked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

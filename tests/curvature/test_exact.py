@@ -52,8 +52,9 @@ def equals_dense(report, matrix: str, per: str, *problem) -> None:
 def test_blocks_equal_dense_ones(network: str, per: str, matrix: str, batch: int, device: str) -> None:
     model, x = build(network, batch=batch, device=device)
     loss, t, plain = loss_and_targets("random-quadratic", model(x).shape[1], len(x))
-    options = {} if matrix == "ggn" else PLAIN  # with signals from the same pass, and without
-    report = hessdiag.diagnose(model, x, t, loss=loss, matrix=matrix, method="exact", per=per, **options)
+    options = {} if matrix == "ggn" else {**PLAIN}  # with signals from the same pass, and without
+    options |= {"loss": loss, "matrix": matrix, "method": "exact", "per": per, "mode": "eval"}
+    report = hessdiag.diagnose(model, x, t, **options)
     equals_dense(report, matrix, per, model, x, t, plain)
     assert matrix == "ggn" or all((block.ended, block.products) == ("exact", block.numel) for block in report.blocks)
 
@@ -78,7 +79,7 @@ def test_every_loss(loss_name: str, per: str, device: str) -> None:
 def test_diagonal_hessian_equals_gauss_newton_where_the_network_is_piecewise_linear(network: str) -> None:
     model, x = build(network, batch=2)
     _, t, plain = loss_and_targets("random-quadratic", model(x).shape[1], len(x))
-    report = hessdiag.diagnose(model, x, t, **PLAIN)
+    report = hessdiag.diagnose(model, x, t, mode="eval", **PLAIN)
     assert report.method == "exact"  # without being asked for
     names = list(report.heatmap.names)
     hessian = mean_over_examples(hessian_blocks, model, x, t, plain, names)

@@ -27,7 +27,7 @@ def test_nu_is_the_mean_over_examples_of_plain_gradients(network: str, device: s
     y = model(x)
     losses = ((y @ R) * y).sum(1)
     for per, wanted in (("example", losses), ("batch", [losses.mean()])):
-        blocks = by_name(hessdiag.diagnose(model, x, per=per, signals=False))
+        blocks = by_name(hessdiag.diagnose(model, x, per=per, mode="eval", signals=False))
         at = {name: parameter for name, parameter in model.named_parameters() if name in blocks}
         gradients = [torch.autograd.grad(v, [*at.values()], retain_graph=True, allow_unused=True) for v in wanted]
         for (name, parameter), of_each in zip(at.items(), zip(*gradients, strict=True), strict=True):

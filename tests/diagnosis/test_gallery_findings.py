@@ -11,6 +11,7 @@ import hessdiag
 from hessdiag.results.comparison import compare_reports
 from hessdiag.results.report import Report
 from tests.gallery import CASES, HEALTHY, Case, Healthy, match
+from tests.gallery.case import MODE
 
 BY_NAME = {case.name: case for case in CASES}
 WIDTHS = {
@@ -31,7 +32,7 @@ def measure(case: Case, variant: str) -> Report:
     inputs, targets = case.batch()
     if targets.dim() == 1 and inputs.dim() == 4:  # images
         inputs, targets = inputs[:4], targets[:4]
-    return hessdiag.diagnose(model, inputs, targets, loss=case.loss, rtol=0.5, max_products=2)
+    return hessdiag.diagnose(model, inputs, targets, loss=case.loss, mode=MODE, rtol=0.5, max_products=2)
 
 
 @cache
@@ -64,5 +65,5 @@ def test_the_repaired_twin_is_healthy(name: str) -> None:
 @pytest.mark.parametrize("healthy", [h for h in HEALTHY if h.name in CALM], ids=lambda healthy: healthy.name)
 def test_healthy_networks_are_left_in_peace(healthy: Healthy) -> None:
     inputs, targets = healthy.batch()
-    report = hessdiag.diagnose(healthy.build(), inputs, targets, loss=healthy.loss, rtol=0.5, max_products=2)
+    report = hessdiag.diagnose(healthy.build(), inputs, targets, loss=healthy.loss, mode=MODE, rtol=0.5, max_products=2)
     assert report.verdict.level == "healthy", report.findings

@@ -78,7 +78,7 @@ def test_every_kind_is_measured_right_and_left_as_it_was(
     model, inputs, t = made(kind)
     loss = "random-quadratic" if t is None else "cross-entropy"
     with unchanged(model, *tensors_of(inputs)):
-        report = hessdiag.diagnose(model, inputs, t, loss=loss, matrix=matrix, method="exact")
+        report = hessdiag.diagnose(model, inputs, t, loss=loss, matrix=matrix, mode="eval", method="exact")
     names = [block.name for block in report.blocks]
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     every = [name for name, parameter in trained.items() if parameter.dim() > 1 or parameter.numel() == 1]

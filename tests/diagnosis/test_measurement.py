@@ -40,7 +40,7 @@ def assert_alike(streamed: hessdiag.Report, whole: hessdiag.Report, *, rtol: flo
 def test_ragged_batches_weigh_by_their_examples(network: str) -> None:
     model, x = build(network, batch=sum(RAGGED))
     for per, batches in (("example", len(RAGGED)), ("batch", 1)):
-        options = {"per": per, "method": "exact", "signals": False}
+        options = {"per": per, "mode": "eval", "method": "exact", "signals": False}
         streamed = hessdiag.diagnose(model, ((part, None) for (part,) in ragged(x)), **options)
         assert_alike(streamed, hessdiag.diagnose(model, x, **options), rtol=1e-8)
         assert streamed.batches == batches

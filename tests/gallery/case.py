@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+MODE = "eval"  # that all are measured in: some faults show there alone
 Variant = Literal["before", "after"]
 Batch = tuple[Any, Tensor]  # inputs as `hessdiag.diagnose` takes them, and targets
 Build = Callable[[Variant, int], nn.Module]  # variant, width

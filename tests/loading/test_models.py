@@ -191,14 +191,12 @@ def test_timm_builds_without_weights(libraries: None) -> None:
     built = resolve_model("timm:resnet18", arguments={"num_classes": 5}).build()
     assert CALLS == [{"name": "resnet18", "pretrained": False, "num_classes": 5}]
     assert built.input_size == (3, 2, 2)
-    assert not built.module.training
     assert resolve_model("timm:resnet18", input_size=(3, 4, 4)).build().input_size == (3, 4, 4)
 
 
 def test_torchvision_builds_without_weights_of_any_part(libraries: None) -> None:
     built = resolve_model("torchvision:resnet18").build()
     assert built.input_size == (3, 224, 224)
-    assert not built.module.training
     resolve_model("torchvision:fcn", arguments={"num_classes": 2}).build()
     assert CALLS == [{"weights": None}, {"weights": None, "weights_backbone": None, "num_classes": 2}]
 

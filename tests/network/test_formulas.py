@@ -98,7 +98,7 @@ def stem(norm: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("examples", [1, 3])
 def test_a_stem_with_normalisation_is_measured_right(norm: nn.Module, examples: int) -> None:
     model, x = stem(norm).eval().double(), torch.randn(examples, 1, 3, 3, dtype=torch.float64)
-    report = hessdiag.diagnose(model, x, loss=lambda y, _: y.square().sum() / len(y), method="exact")
+    report = hessdiag.diagnose(model, x, loss=lambda y, _: y.square().sum() / len(y), mode="eval", method="exact")
     names = [block.name for block in report.blocks]
     J = [_rows(model, one, names) for one in x]
     expected = [

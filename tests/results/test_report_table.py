@@ -114,7 +114,7 @@ def test_the_header_says_what_was_measured() -> None:
     changes = {"matrix": "hessian", "per": "batch", "init": "geometric", "loss": "log_cosh", "data": "random normal"}
     text = repr(dataclasses.replace(build_report(), **changes, method_reason="10 outputs <= 128"))
     for line in (
-        "hand-made, init geometric: Hessian of the batch mean",
+        "hand-made, init geometric: Hessian of the batch mean, in evaluation mode",
         "loss log_cosh, batch 16 (random normal), seed 3, cpu float64",
         "method exact (10 outputs <= 128)",
     ):
