@@ -10,6 +10,7 @@ import typer
 
 from hessdiag.cli.options import (
     MODELS,
+    Html,
     MaxSpread,
     Measured,
     Method,
@@ -44,12 +45,13 @@ def check_init(
     against: Against = "fan-in,fan-out,arithmetic,geometric",
     setups: Trials = 20,
     method: Method = "auto",
+    html: Html = "",
     plots: Plots = "",
     resume: Resume = "",
     max_spread: MaxSpread = None,
 ) -> None:
     """Rank an initialisation by how equally curved it makes the layers of MODEL, and say what to change."""
-    check_files(resume)
+    check_files(html, resume)
     check_folder(plots)
     from hessdiag.diagnosis.random_setups import check_init as measure
     from hessdiag.parallel.processes import launched
@@ -78,7 +80,7 @@ def check_init(
     if processes.rank > 0:
         return
     printing.draw(lambda: _figures(check), plots)
-    printing.show(check)
+    printing.show(check, html=html)
     gate_spread(check.spread["avg_sq_singular_value"], max_spread, of=f" under {init}")
 
 

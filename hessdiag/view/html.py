@@ -21,6 +21,7 @@ from hessdiag.arguments import check_kind
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.files import write_text
 from hessdiag.results.findings import BALANCED, UNBALANCED
+from hessdiag.results.init_check import InitCheck
 from hessdiag.results.numbers import short
 from hessdiag.results.report import COLUMNS, BlockReport, Report, cells
 from hessdiag.view import plots
@@ -57,19 +58,33 @@ LAYERS = (
 )
 
 
-def to_html(report: Report, path: str | os.PathLike[str] | None = None) -> str:
+def to_html(report: Report | InitCheck, path: str | os.PathLike[str] | None = None) -> str:
     """Return one HTML page that needs nothing else; also write it to `path` when one is given.
 
-    It has the verdict, the findings, a table of the blocks, figures, definitions and settings.
+    That of a report has the verdict, the findings, a table of the blocks, figures, definitions and settings; that of a
+    check of an initialisation its text and its figure.
     """
-    check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
+    check_kind("report", report, (Report, InitCheck), "pass the Report of hessdiag.diagnose")
+    text = _page_of_check(report) if isinstance(report, InitCheck) else _page(report)
+    if path is not None:
+        write_text(path, text)
+    return text
+
+
+def _page_of_check(check: InitCheck) -> str:
+    address, width = _picture(plots.draw_init_check(check))
+    values = {"title": f"Initialisation {check.init}", "text": check.text(), "address": address, "width": width}
+    return _environment().get_template("check.html.jinja").render(values)
+
+
+def _page(report: Report) -> str:
     figures = {}
     if report.weights:
         figures["Map of the size of every pair of weights"] = (*_picture(plots.draw_heatmap(report)), MAP)
     if report.blocks:
         figures["γ, σ² and ν of every layer"] = (*_picture(plots.draw_layers(report)), LAYERS)
     settings = [(f.name.replace("_", " "), getattr(report, f.name)) for f in fields(report) if f.name not in ELSEWHERE]
-    text = _environment().get_template("page.html.jinja").render(
+    return _environment().get_template("page.html.jinja").render(
         report=report,
         places={block.name: number for number, block in enumerate(report.blocks)},
         rules=CATALOGUE,
@@ -81,9 +96,6 @@ def to_html(report: Report, path: str | os.PathLike[str] | None = None) -> str:
         definitions=DEFINITIONS,
         settings=[(name, str(value)) for name, value in (*settings, *report.versions.items())],
     )  # fmt: skip
-    if path is not None:
-        write_text(path, text)
-    return text
 
 
 def _picture(figure: Figure) -> tuple[str, int]:

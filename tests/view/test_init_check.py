@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hessdiag import to_html
 from hessdiag.results.init_check import InitCheck, SchemeCheck, ranked
 from hessdiag.view.plots import draw_init_check, save
 from tests.view.figures import build_setups
@@ -59,3 +60,10 @@ def test_markers_stand_at_the_spreads() -> None:
     assert drawn == {(row, scheme.spread().value) for row, scheme in enumerate(check.schemes)}
     dashed = [line.get_xdata()[0] for line in spreads.lines if line.get_linestyle() == "--"]
     assert dashed == [2.0, 10.0]
+
+
+def test_the_page_has_the_text_and_the_figure() -> None:
+    page = to_html(build_check(2))
+    assert "<h1>Initialisation init1</h1>" in page
+    assert all(line.split()[0] in page for line in build_check(2).text().splitlines() if line.strip())
+    assert page.count("data:image/svg+xml;base64,") == 1
