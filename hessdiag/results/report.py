@@ -215,6 +215,8 @@ def sampling(report: Report) -> str:
     if report.rtol is None:
         errors = [block.relative_stderr for block in sampled if block.kind == "weight"]
         worst = f"up to {percent(max(errors))} %" if errors and all(map(math.isfinite, errors)) else "not all known"
+        if most == 0:
+            return f"sampling: some of the examples, standard errors {worst}"
         return f"sampling: {most} products a block, standard errors {worst}; --rtol (rtol=) asks for smaller ones"
     missed = [b.name for b in sampled if b.ended == "budget" and not 0 < b.relative_stderr <= report.rtol]
     where = f" on {', '.join(missed)}" if missed else ""

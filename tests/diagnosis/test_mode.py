@@ -138,6 +138,7 @@ def test_some_examples_stand_for_the_batch_within_their_error() -> None:
         x, t = torch.randn(40, 4).double(), torch.randint(10, (40,))
         report = hessdiag.diagnose(model, x, t, loss="cross-entropy", signals=False)
         assert "6 of 40 examples, each within its batch" in report.method_reason
+        assert "sampling: some of the examples, standard errors up to" in report.text()
         found, _ = matrices(model, x, t, "ggn")
         want = torch.stack([blocks_of(each, model) for each in found]).mean(0).diagonal()
         names = [name for name, _ in model.named_parameters()]
