@@ -15,7 +15,6 @@ from hessdiag.training.monitor import Monitor, Record, unwrapped
 LEFT_OUT = -100  # of the loss, by torch's and transformers' convention
 NOT_READ = ("labels", "num_items_in_batch", "return_loss")  # what the Trainer passes for the loss
 Pair = tuple[Any, Any]
-ReadBatch = Callable[[nn.Module, Mapping[str, Any]], Pair]
 
 
 def lightning_callback(
@@ -68,7 +67,10 @@ def lightning_callback(
 
 
 def transformers_callback(
-    loss: str | LossFunction = "cross-entropy", *, read_batch: ReadBatch | None = None, **options: Any
+    loss: str | LossFunction = "cross-entropy",
+    *,
+    read_batch: Callable[[nn.Module, Mapping[str, Any]], Pair] | None = None,
+    **options: Any,
 ) -> Any:
     """Return a callback for `transformers.Trainer(callbacks=[...])` that measures before the updates of the weights.
 
