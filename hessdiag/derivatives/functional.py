@@ -64,16 +64,15 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
         _, pull, *_ = vjp(lambda values: network(values, single), at)
         return cast(Values, vmap(lambda w: pull(w.unsqueeze(0))[0], randomness="same")(v))
 
-    try:
-        if not part.apart:
-            raise RuntimeError("examples cannot be taken apart")
-        rows = vmap(one, in_dims=(*part.batched_dims()[:2], 1), randomness="same")(
-            part.args, dict(part.kwargs), cotangents
-        )
-        # Detached: a parameter that the model reads from elsewhere has a gradient still.
-        return {name: rows[name].detach().flatten(2) for name in at}
-    except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
-        pass
+    if part.apart:
+        try:
+            rows = vmap(one, in_dims=(*part.batched_dims()[:2], 1), randomness="same")(
+                part.args, dict(part.kwargs), cotangents
+            )
+            # Detached: a parameter that the model reads from elsewhere has a gradient still.
+            return {name: rows[name].detach().flatten(2) for name in at}
+        except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
+            pass
     found: dict[str, list[Tensor]] = {name: [] for name in at}
     for b in range(part.size):
         leaves = leaves_of(at)

@@ -15,6 +15,7 @@ A mode must pass ⟨u, H v⟩ = ⟨v, H u⟩ on random u and v before it is used
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -195,13 +196,11 @@ class Products:
         """`look` at the product with each of M probes of each of B examples, whose values are (B, M, ...)."""
 
         if not part.apart:
-            each = [part.narrow(b, b + 1) for b in range(part.size)]
-            rows = [
-                vmap(lambda r, one=one: look(self._product(at, r, one)), randomness="same")(
-                    {name: r[b] for name, r in probes.items()}
-                )
-                for b, one in enumerate(each)
-            ]
+            rows = []
+            for b in range(part.size):
+                product = partial(self._product, at, batch=part.narrow(b, b + 1))
+                mine = {name: r[b] for name, r in probes.items()}
+                rows.append(vmap(lambda r, product=product: look(product(r)), randomness="same")(mine))
             return tree_map(lambda *found: torch.stack(found), *rows)
 
         def one(args: tuple[Any, ...], kwargs: dict[str, Any], target: Tensor | None, r: Values) -> Any:

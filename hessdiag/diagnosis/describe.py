@@ -16,7 +16,7 @@ from hessdiag.loading.first_call import try_model
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape
-from hessdiag.network.torch_state import takes_batch_statistics
+from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 
 PRODUCT_COST = 4.0  # gradients: forward, reverse, and a tangent of each
@@ -85,15 +85,15 @@ def describe(
     check_model(model)
     batch = replace(Batch.of(inputs, None), output=output)
     blocks, skipped = find_blocks(model)
-    with preserve_state(model, seed=0, mode=mode):
+    with preserve_state(model, seed=0, mode=mode), fixed_statistics() as taken:
         shape = try_model(model, batch, blocks).shape
-        coupled = takes_batch_statistics(lambda: batch.narrow(0, 2).call(model))
+    coupled = any(taken)
     sites = tuple(max((shape.layers[o].sites for o in b.owners if o in shape.layers), default=0) for b in blocks)
     settings, times, N = Settings(method=method, matrix=matrix, per=per, mode=mode), 1, shape.outputs
     if coupled and per == "example":  # each of some is measured within all of the batch
         settings, measured = within_batch(settings, examples=batch.size, outputs=shape.outputs)
         times = len(measured)
-    elif coupled and matrix == "ggn" and method != "probe":  # all of the batch is one example
+    elif coupled:  # all of the batch is one example
         settings, B = replace(settings, per="example"), batch.size
         layers = {o: replace(s, sites=B * s.sites, forward_macs=B * s.forward_macs) for o, s in shape.layers.items()}
         shape = replace(shape, outputs=B * N, layers=layers)

@@ -33,7 +33,7 @@ from hessdiag.loading.prepare import Prepared
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape
-from hessdiag.network.torch_state import fixed_statistics, takes_batch_statistics
+from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.results.report import Heatmap, Report
@@ -199,11 +199,11 @@ def _first_call(model: nn.Module, batch: Batch, loss: str | LossFunction, settin
     if not found:
         why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
         raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
-    with fixed_statistics():
+    with fixed_statistics() as taken:
         dry = try_model(model, batch, found, examples=TRIED[settings.per])
     resolved = read_loss(batch, loss, settings, dry.outputs)
-    coupled = takes_batch_statistics(lambda: batch.narrow(0, 2).call(model))
-    return Problem(model, batch, resolved, dry.shape.as_read(found), dry.shape, skipped, coupled), dry.outputs.y
+    blocks = dry.shape.as_read(found)
+    return Problem(model, batch, resolved, blocks, dry.shape, skipped, coupled=any(taken)), dry.outputs.y
 
 
 @dataclass(frozen=True)

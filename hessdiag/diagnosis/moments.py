@@ -202,9 +202,10 @@ def _sums(
     squares, sums = SquaresOnce(), {}
     if part.apart:
         sums = _layer_sums(problem, part, seen, list(zip(dx, dout, strict=True)), seed, squares)
-        for block, gradient in zip(blocks, of_own if whole else [None] * len(blocks), strict=True):
+    if part.apart and whole:
+        for block, gradient in zip(blocks, of_own, strict=True):
             flat = torch.zeros(block.numel) if gradient is None else gradient.detach().flatten()
-            sums |= {f"gradient {block.name}": flat.double().cpu().numpy()} if whole else {}
+            sums[f"gradient {block.name}"] = flat.double().cpu().numpy()
     if problem.coupled and part.apart:  # gradients are those of examples within it
         return sums
     if part.size > 1:

@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -266,35 +266,29 @@ _INSTANCE_NORM = {
 }  # fmt: skip
 
 
-def _fixed_batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Normalise by running statistics, or by none: what else makes examples meet can be told apart."""
-    given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
-    if given["running_mean"] is None:
-        given |= {"running_mean": input.new_zeros(input.shape[1]), "running_var": input.new_ones(input.shape[1])}
-    return _normalised(input, [0, *range(2, input.dim())], given, own=False)
+@contextmanager
+def fixed_statistics() -> Iterator[list[bool]]:
+    """Let batch normalisation take no statistics of the batch: what else makes examples meet can be told apart.
 
+    Returns:
+        For each normalisation that is called, whether it would take some.
 
-def fixed_statistics() -> AbstractContextManager[Any]:
-    """Let batch normalisation take no statistics of the batch in this context."""
-    return _Formulas(FORMULAS | {F.batch_norm: _fixed_batch_norm})
-
-
-def takes_batch_statistics(call: Callable[[], object]) -> bool:
-    """Whether a call normalises by statistics of the batch.
-
-    >>> takes_batch_statistics(lambda: F.batch_norm(torch.ones(2, 3), None, None, training=True))
-    True
+    >>> with fixed_statistics() as taken:
+    ...     y = F.batch_norm(torch.ones(2, 3), None, None, training=True)
+    >>> taken
+    [True]
     """
-    met = []
+    taken: list[bool] = []
 
-    def noting(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def fixed(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
-        met.append(given["training"])
-        return _batch_norm(input, *args, **kwargs)
+        taken.append(given["training"])
+        if given["running_mean"] is None:
+            given |= {"running_mean": input.new_zeros(input.shape[1]), "running_var": input.new_ones(input.shape[1])}
+        return _normalised(input, [0, *range(2, input.dim())], given, own=False)
 
-    with _Formulas(FORMULAS | {F.batch_norm: noting}), suppress(Exception):  # of the user's code, which is called again
-        call()
-    return any(met)
+    with _Formulas(FORMULAS | {F.batch_norm: fixed}):
+        yield taken
 
 
 def _normalised(x: Tensor, axes: list[int], given: dict[str, Any], *, own: bool) -> Tensor:
