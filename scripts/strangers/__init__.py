@@ -1,0 +1,7 @@
+"""Networks as strangers write them: own code for public architectures, their authors' losses, modes and batches."""
+
+from strangers.case import STRANGERS as STRANGERS
+from strangers.case import Stranger as Stranger
+from strangers.case import Task as Task
+
+from . import convolutional, language, other, vision  # noqa: F401  # each adds its own to STRANGERS

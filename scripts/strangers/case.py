@@ -1,0 +1,62 @@
+"""A stranger's network: its model, its call of `hessdiag.diagnose`, its training step, and one planted fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a stranger has at hand.
+
+    Attributes:
+        model: just built, in training mode.
+        arguments: of `hessdiag.diagnose` after the model.
+        loss: of one training step, as the author computes it.
+        options: keyword arguments of `hessdiag.diagnose`.
+    """
+
+    model: nn.Module
+    arguments: tuple[Any, ...]
+    loss: Callable[[], Tensor]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A network and its twin with one fault.
+
+    Attributes:
+        name: of the architecture.
+        convention: what its author does otherwise than a chain of layers with a loss beside it.
+        fault: planted in the twin, in words.
+        guilty: pattern of the names of guilty parameters.
+        says: pattern of what a finding says where no parameter is guilty.
+        task: makes the network, or its twin.
+    """
+
+    name: str
+    convention: str
+    fault: str
+    guilty: str
+    says: str
+    task: Callable[[bool], Task]
+
+
+STRANGERS: dict[str, Stranger] = {}
+
+
+def stranger(
+    name: str, convention: str, *, fault: str, guilty: str = r"(?!)", says: str = r"(?!)"
+) -> Callable[[Callable[[bool], Task]], Callable[[bool], Task]]:
+    """Enter what the function makes among `STRANGERS`; it is told whether to plant the fault."""
+
+    def enter(task: Callable[[bool], Task]) -> Callable[[bool], Task]:
+        STRANGERS[name] = Stranger(name, convention, fault, guilty, says, task)
+        return task
+
+    return enter

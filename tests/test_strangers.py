@@ -1,0 +1,14 @@
+"""The page on strangers' networks is what its script writes of the numbers that are kept."""
+
+from __future__ import annotations
+
+import json
+
+from strangers import STRANGERS
+from strangers.page import PAGE, RESULTS, page
+
+
+def test_the_page_is_of_the_numbers_kept() -> None:
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    assert list(found["now"]) == list(found["first"]) == list(STRANGERS)
+    assert PAGE.read_text(encoding="utf-8") == page(found)
