@@ -23,7 +23,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.network.shapes import SENT_AT_ONCE
 from hessdiag.results.numbers import Array
 from tests.curvature.problems import problem_of
-from tests.networks import BUILDERS, PLAIN, build
+from tests.networks import PLAIN, build
 
 Network = Callable[[], tuple[nn.Module, Tensor]]
 PLENTY = MemoryBudget(2**32, 2**26)
@@ -46,15 +46,6 @@ def linear(outputs: int = 40) -> tuple[nn.Module, Tensor]:
 def loss_options(loss: str, batch: int, outputs: int) -> dict[str, object]:
     targets = {"random-quadratic": None, "mse": torch.randn(batch, outputs).double()}
     return {"loss": loss, "targets": targets.get(loss, torch.randint(outputs, (batch,)))}
-
-
-@pytest.mark.parametrize("network", BUILDERS)
-def test_every_network_is_sketched(network: str) -> None:
-    model, x = build(network)
-    exact = hessdiag.diagnose(model, x, method="exact", **PLAIN).heatmap
-    sketched = hessdiag.diagnose(model, x, method="sketch", **PLAIN).heatmap
-    off = np.abs(sketched.frobenius_sq - exact.frobenius_sq)
-    assert (off <= 5 * sketched.stderr + 1e-9 * exact.frobenius_sq.max()).all()
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "mse", "random-quadratic"])
