@@ -26,7 +26,6 @@ sys.path[:0] = [str(Path(__file__).resolve().parent / "paper")]
 import study  # noqa: E402
 from learning_rate_networks import DATA, Case, batches  # noqa: E402
 from learning_rates import START, best_of, good_of, sweep, train  # noqa: E402
-
 from strangers import STRANGERS  # noqa: E402
 from strangers.convolutional import DenseNet, EfficientNet, Vgg, plain  # noqa: E402
 

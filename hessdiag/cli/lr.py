@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Optimizer = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="sgd, momentum or adam; repeatable  [default: all]")
 ]
-Steps = Annotated[int, typer.Option(help="virtual steps on a copy of the weights")]
+Steps = Annotated[int, typer.Option(help="virtual steps on a copy of the weights, and more where a rate rises")]
 Trained = tuple["ModelSource", "Prepared", str]
 
 

@@ -9,10 +9,10 @@ plateau of a network whose outputs start small within a dozen steps; a dozen ste
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
-from itertools import cycle, islice, repeat
+from itertools import chain, cycle, islice, repeat
 from statistics import median
 from typing import Any
 
@@ -30,7 +30,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import TRIED, check_tensors, read_loss, try_model
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_torch
-from hessdiag.parallel.progress import Progress, advance, showing
+from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.learning_rates import LearningRate, LearningRates
 
 # Best rate of a sweep over the measured one, in the median of the fitting half of docs/results.md's networks.
@@ -38,6 +38,7 @@ FACTORS: Mapping[str, float] = {"sgd": 2.0, "momentum": 0.52, "adam": 0.88}
 MIN_BATCHES = 8  # with fewer, what was acted on comes back too soon to be fresh
 SHARE = 0.5  # of the way to the minimum
 MAX_CURVATURE = 10.0  # of the median curvature
+DOUBLINGS = 3  # of a walk along which a rate still rises
 COMPARED = 8  # examples on which both ways to a derivative along u are compared
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of both
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # torch's defaults
@@ -66,18 +67,20 @@ def learning_rates(
     every optimiser, its gradient for SGD, and a fresh batch the slope g·u and the curvature uᵀGu along it, with G the
     Gauss-Newton matrix. Σ g·u / Σ uᵀGu over the steps is the constant rate at which their quadratic models together
     are lowest; the learning rate is `FACTORS` times that, as calibrated on sweeps of small networks (docs/results.md).
-    The model is left exactly as it was.
+    Where the later half of the steps has a rate more than 1.5 times that of the earlier half, the walk goes on, twice
+    as far each time, up to eight times; the report says where a rate rises even then. The model is left exactly as it
+    was.
 
     Args:
         model: any module that maps a batch to one tensor (B, *outputs).
         inputs, targets: as in `hessdiag.diagnose`: real data, because the rates are for the data they are measured on.
-            Of an iterable, two batches are read for each step, as far as there are some. Of less than eight batches,
-            all examples serve at every step for directions and slopes alike: less exact, above all for SGD.
+            Of an iterable, two batches are read for each step, as far as there are some; then they take turns. Of less
+            than eight, all examples serve at every step for directions and slopes alike: less exact, above all for SGD.
         loss: what the model will be trained with: `"cross-entropy"`, `"mse"`, or a callable
             `(outputs, targets) -> mean over the examples it is given`.
         class_dim, output: see `hessdiag.diagnose`.
         optimizers: any of `"sgd"`, `"momentum"` (SGD with momentum 0.9) and `"adam"`.
-        steps: virtual steps.
+        steps: virtual steps, and where a rate rises along them, up to eight times as many.
         batch_size: of the training, where inputs are a single batch: so many examples are drawn of it, twice a step.
             Larger batches are less noisy and allow larger rates.
         seed: of what is drawn.
@@ -101,20 +104,22 @@ def learning_rates(
     check_whole("batch_size", batch_size, least=1)
     _check_optimizers(optimizers)
     settings = Settings(per="batch", mode=mode, class_dim=class_dim, output=output, seed=seed)
-    batches = [replace(each, output=output) for each in islice(batches_of(inputs, targets), 2 * steps)]
+    stream = (replace(each, output=output) for each in batches_of(inputs, targets))
+    batches = list(islice(stream, 2 * steps))
     device, dtype = check_tensors(model, batches[0])
     with preserve_state(model, seed=seed, mode=mode):
-        resolved = _resolve(model, batches, loss, settings)
+        resolved, check = _resolve(model, batches, loss, settings)
         walk = Walk(model, resolved, batches[0], seed=seed)
-        examples = next(pairs_of(batches, batch_size, seed=seed))[0].size
-        with showing(progress, title=f"stepping {type(model).__name__}", total=steps):
-            walked = list(walk.steps(islice(pairs_of(batches, batch_size, seed=seed), steps)))
+        pairs = pairs_of(batches, batch_size, seed=seed, more=map(check, stream))
+        examples, fresh = next(pairs_of(batches, batch_size, seed=seed))[0].size, are_fresh(batches, batch_size)
+        with showing(progress, title=f"stepping {type(model).__name__}"):
+            rates = walked_rates(optimizers, walk.steps(pairs), steps, examples=examples)
     return LearningRates(
-        rates={optimizer: _rate(optimizer, walked, examples) for optimizer in optimizers},
+        rates=rates,
         model=type(model).__name__,
         loss=resolved.name,
         batch_size=examples,
-        fresh=are_fresh(batches, batch_size),
+        fresh=fresh,
         seed=seed,
         device=device.type,
         dtype=str(dtype).removeprefix("torch."),
@@ -130,17 +135,40 @@ def _check_optimizers(optimizers: Sequence[str]) -> None:
             raise HessdiagError(f"optimizer {name!r}: {did_you_mean(name, FACTORS, otherwise=f'use {few(FACTORS)}')}")
 
 
-def _resolve(model: nn.Module, batches: Sequence[Batch], loss: str | LossFunction, settings: Settings) -> Loss:
-    """The loss, after the first call of the model; refuse batches that do not fit."""
+def _resolve(
+    model: nn.Module, batches: Sequence[Batch], loss: str | LossFunction, settings: Settings
+) -> tuple[Loss, Callable[[Batch], Batch]]:
+    """The loss, after the first call of the model, and what refuses a batch that does not fit."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise HessdiagError("all parameters are frozen (requires_grad=False): there is nothing to train")
-    for batch in batches[1:]:
-        check_tensors(model, batch)
     outputs = try_model(model, batches[0], examples=TRIED[settings.per]).outputs
     resolved = read_loss(batches[0], loss, settings, outputs)
-    for batch in batches[1:]:
+
+    def check(batch: Batch) -> Batch:
+        check_tensors(model, batch)
         check_targets(resolved, like=outputs.y, targets=batch.targets)
-    return resolved
+        return batch
+
+    for batch in batches[1:]:
+        check(batch)
+    return resolved, check
+
+
+def walked_rates(
+    optimizers: Sequence[str], steps: Iterator[tuple[Along, Along]], count: int, *, examples: int
+) -> dict[str, LearningRate]:
+    """Walk `count` steps, and twice as far while a rate rises along them: that of every optimiser where it stands."""
+    walked: list[tuple[Along, Along]] = []
+    rates: dict[str, LearningRate] = {}
+    for doubling in range(DOUBLINGS + 1):
+        rising = [name for name in optimizers if name not in rates or rates[name].rises]
+        if not rising:
+            break
+        announce("virtual steps", count * 2**doubling - len(walked))
+        walked += islice(steps, count * 2**doubling - len(walked))
+        found = {name: _rate(name, walked, examples) for name in rising}
+        rates |= {name: rate for name, rate in found.items() if rate.value > 0 or name not in rates}
+    return {name: rates[name] for name in optimizers}
 
 
 def _rate(optimizer: str, walked: Sequence[tuple[Along, Along]], examples: int) -> LearningRate:
@@ -148,12 +176,14 @@ def _rate(optimizer: str, walked: Sequence[tuple[Along, Along]], examples: int) 
     factor = FACTORS[optimizer]
     along = [adam if optimizer == "adam" else gradient for gradient, adam in walked]
     rate, stderr = best_constant_rate(along)
-    falls = rate > 0
+    falls, middle = rate > 0, len(along) // 2
+    halves = [best_constant_rate(half)[0] if half else math.nan for half in (along[:middle], along[middle:])]
     return LearningRate(
         value=factor * rate if falls else math.nan,
         stderr=factor * stderr if falls else math.nan,
         examples=examples,
         steps=tuple(factor * each.rate for each in along),
+        halves=(factor * halves[0], factor * halves[1]),
     )
 
 
@@ -162,8 +192,10 @@ def are_fresh(batches: Sequence[Batch], batch_size: int) -> bool:
     return (len(batches) if len(batches) > 1 else batches[0].size // batch_size) >= MIN_BATCHES
 
 
-def pairs_of(batches: Sequence[Batch], batch_size: int, *, seed: int) -> Iterator[tuple[Batch, Batch]]:
-    """Pairs of batches without end: several are taken in turn, of a single one random examples are drawn.
+def pairs_of(
+    batches: Sequence[Batch], batch_size: int, *, seed: int, more: Iterable[Batch] = ()
+) -> Iterator[tuple[Batch, Batch]]:
+    """Pairs of batches without end: several, and `more`, are taken in turn, of a single one random examples are drawn.
 
     Where there are too few of them, both batches of a pair are all examples.
     """
@@ -171,7 +203,7 @@ def pairs_of(batches: Sequence[Batch], batch_size: int, *, seed: int) -> Iterato
         whole = Batch.concatenate(batches)
         yield from repeat((whole, whole))
     if len(batches) > 1:
-        turns = cycle(batches)
+        turns = cycle(chain(batches, more))
         yield from zip(turns, turns, strict=False)
     (whole,), generator = batches, stream(seed, "examples of virtual steps")
     count = whole.size // (2 * batch_size)

@@ -12,7 +12,8 @@ from hessdiag.results.records import Record
 from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 
 NAMES = {"sgd": "SGD", "momentum": "SGD, momentum 0.9", "adam": "Adam"}
-TITLES = ("optimizer", "learning rate", "± by the steps", "along the steps")
+TITLES = ("optimizer", "learning rate", "± by the steps", "half → half", "steps")
+RISING = 1.5  # later over earlier half of the steps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,12 +28,20 @@ class LearningRate(Record):
         stderr: its standard error, from how the steps scatter. 1.96 of it reach to either end of a 95 % interval.
         examples: of the batch of a virtual step.
         steps: the rate before each virtual step on a copy, of which `value` is the summary.
+        halves: the same of the earlier and of the later half of the steps alone.
     """
 
     value: float
     stderr: float
     examples: int = 0
     steps: tuple[float, ...] = ()
+    halves: tuple[float, float] = (math.nan, math.nan)
+
+    @property
+    def rises(self) -> bool:
+        """Whether the later half of the steps has a rate far above that of the earlier half."""
+        earlier, later = self.halves
+        return later > 0 and later > RISING * earlier
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,20 +102,26 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
             "",
             "Constant rates for the first hundreds of steps: the best one is often a factor 1.5 off, and now and then"
             " 4.",
-            "± by the steps: 1.96 standard errors, as the steps scatter. Along the steps: lowest to highest rate.",
+            "± by the steps: 1.96 standard errors, as the steps scatter. Half → half: of the earlier and later steps.",
         ]
         return plain_text([*parts, *warnings])
 
     def _cells(self, optimizer: str) -> list[str]:
         rate = self[optimizer]
-        falling = [each for each in rate.steps if each > 0]
-        along = f"{short(min(falling))}–{short(max(falling))}" if falling else "–"
-        return [NAMES[optimizer], short(rate.value), short(Z95 * rate.stderr), along]
+        halves = " → ".join(short(half) if half > 0 else "–" for half in rate.halves)
+        return [NAMES[optimizer], short(rate.value), short(Z95 * rate.stderr), halves, str(len(rate.steps))]
 
     def _warnings(self) -> list[str]:
         lines = []
         if self.data.startswith("random"):
             lines.append(f"! These rates are for random data ({self.data}, random targets): measure them on yours.")
+        for name, rate in self.items():
+            if rate.rises:
+                earlier, later = (short(half) if half > 0 else "–" for half in rate.halves)
+                lines.append(
+                    f"! The rate of {NAMES[name]} still rises along {len(rate.steps)} steps, from {earlier} in the"
+                    f" earlier half to {later} in the later one: the best rate is likely higher. Pass more steps."
+                )
         if dead := [NAMES[name] for name, rate in self.items() if math.isnan(rate.value)]:
             lines.append(
                 f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples does not fall, or"

@@ -176,7 +176,7 @@ def predict(case: Case, root: Path) -> dict[str, Any]:
         found = hessdiag.learning_rates(model, data, targets, **how)
         return {name: found[name].value / FACTORS[name] for name in START}
 
-    drawn = [(inputs[part], targets[part]) for part in order.split(BATCH) if len(part) == BATCH][: 2 * VIRTUAL]
+    drawn = [(inputs[part], targets[part]) for part in order.split(BATCH) if len(part) == BATCH]
     with torch.no_grad():
         class_dim = -1 if model(drawn[0][0][:2]).dim() == 3 else None
     began = time.process_time()

@@ -32,17 +32,17 @@ def test_random_data_are_said_to_be_random(run) -> None:
     status, out, err = run("lr mlp:6-8-3 --batch-size 16 --steps 4")
     assert (status, err) == (0, "")
     assert out.startswith("mlp:6-8-3: learning rates before training, weights as built, loss cross-entropy\n")
-    assert "4 virtual steps on the same 32 examples: eight batches or more are better (random normal)" in out
+    assert "8 virtual steps on the same 32 examples: eight batches or more are better (random normal)" in out
     assert "! These rates are for random data (random normal, random targets): measure them on yours." in out
     for name in ("SGD ", "SGD, momentum 0.9", "Adam"):
         assert f"\n{name}" in out
 
 
 def test_ones_own_data(run) -> None:
-    status, out, _ = run("lr mlp:6-8-3 --data ./own.py:classes --steps 3 --batch-size 5")
+    status, out, _ = run("lr mlp:6-8-3 --data ./own.py:classes --steps 3 --batch-size 3")
     assert status == 0
     assert (
-        "loss cross-entropy\n3 virtual steps on batches of 5 examples, measured on fresh ones (./own.py:classes)" in out
+        "loss cross-entropy\n3 virtual steps on batches of 3 examples, measured on fresh ones (./own.py:classes)" in out
     )
     assert "!" not in out
 

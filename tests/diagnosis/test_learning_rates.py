@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from hessdiag.diagnosis.learning_rates import (
     are_fresh,
     best_constant_rate,
     pairs_of,
+    walked_rates,
 )
 from tests.oracles import ggn_blocks
 from tests.unchanged import unchanged
@@ -201,6 +203,48 @@ def test_the_error_bar_holds_the_ratio_of_means() -> None:
     assert 0.88 <= held / 400 <= 0.98
 
 
+def test_the_walk_goes_on_while_a_rate_rises_and_says_where_it_rises_to_the_end() -> None:
+    flat, slopes = Along(1.0, 1.0), (1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0)
+    steps = iter([(Along(slope, 1.0), flat) for slope in slopes])
+    rates = walked_rates(["adam", "sgd"], steps, 4, examples=8)
+    assert list(rates) == ["adam", "sgd"]
+    assert [len(rate.steps) for rate in rates.values()] == [4, 8]  # Adam's is what it was when it stood still
+    assert rates["sgd"].value == pytest.approx(FACTORS["sgd"] * 14 / 8)
+    assert rates["sgd"].halves == pytest.approx((FACTORS["sgd"] * 1.5, FACTORS["sgd"] * 2))
+    assert not any(rate.rises for rate in rates.values())
+
+    steps = iter([(Along(float(number), 1.0), flat) for number in range(1, 100)])
+    rates = walked_rates(["sgd", "adam"], steps, 4, examples=8)
+    assert [len(rate.steps) for rate in rates.values()] == [32, 4]
+    assert rates["sgd"].halves == pytest.approx((FACTORS["sgd"] * 8.5, FACTORS["sgd"] * 24.5))
+    assert next(steps)[0].slope == 33.0  # nothing more was walked
+    told = repr(hessdiag.LearningRates(rates=rates, model="M", loss="mse"))
+    assert "! The rate of SGD still rises along 32 steps, from 17.0 in the earlier half to 49.0" in told
+    assert "of Adam still" not in told
+    walked = walked_rates(["sgd"], iter([(Along(-1.0, 1.0), flat)] * 2 + [(Along(2.0, 1.0), flat)] * 30), 4, examples=8)
+    assert len(walked["sgd"].steps) == 32  # at first the loss did not fall
+    assert not walked["sgd"].rises
+    astray = [(Along(slope, 1.0), flat) for slope in (1.0, 2.0, -9.0, -9.0)]
+    assert walked_rates(["sgd"], iter(astray), 2, examples=8)["sgd"].steps == (FACTORS["sgd"], 2 * FACTORS["sgd"])
+
+
+def test_a_walk_that_goes_on_reads_further_batches_and_refuses_what_does_not_fit() -> None:
+    x, t = data(200)
+    read = []
+
+    def batches(missing: int = -1) -> Iterator[tuple[Tensor, Tensor | None]]:
+        for number in range(20):
+            read.append(number)
+            yield x[10 * number : 10 * number + 10], None if number == missing else t[10 * number : 10 * number + 10]
+
+    model = small()
+    model[2].weight.data.mul_(3)
+    rates = learning_rates(model, batches(), steps=4)
+    assert (len(rates["sgd"].steps), len(rates["adam"].steps), read) == (8, 4, list(range(16)))
+    with pytest.raises(HessdiagError, match="targets"):
+        learning_rates(model, batches(missing=12), steps=4)
+
+
 def small(dtype: torch.dtype = torch.float64) -> nn.Module:
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)
@@ -279,7 +323,7 @@ def test_the_seed_says_which_examples_are_drawn_and_it_travels_as_json() -> None
     assert first == again
     assert first["sgd"] != other["sgd"]
     assert hessdiag.LearningRates.from_json(first.to_json()) == first
-    for words in ("2 virtual steps on batches of 8 examples", "SGD, momentum 0.9", "Adam"):
+    for words in (f"{len(first['adam'].steps)} virtual steps on batches of 8 examples", "SGD, momentum 0.9", "Adam"):
         assert words in repr(first)
 
 
