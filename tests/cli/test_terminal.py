@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -18,16 +19,23 @@ from rich.text import Text
 from hessdiag.cli.printing import coloured
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+RUN = """
+import sys
+from hessdiag.__main__ import main
+status = main(sys.argv[1:])
+assert "torch._dynamo" not in sys.modules  # PyTorch's compiler, whose import takes as long as a diagnosis
+sys.exit(status)
+"""
 COMMAND = ("diagnose", "mlp:30-20-10-5", "--batch-size", "4")
 
 
-def in_terminal(folder: Path, *arguments: str, columns: int) -> str:
-    """What a terminal of so many columns receives from both streams."""
+def in_terminal(folder: Path, *arguments: str, columns: int) -> tuple[int, str]:
+    """Exit status, and what a terminal of so many columns receives from both streams."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "LINES")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "hessdiag", *arguments],
+        [sys.executable, "-c", RUN, *arguments],
         cwd=folder,
         stdin=theirs,
         stdout=theirs,
@@ -45,8 +53,7 @@ def in_terminal(folder: Path, *arguments: str, columns: int) -> str:
             break
         received += part
     os.close(ours)
-    assert process.wait(60) == 0
-    return received.decode()
+    return process.wait(60), received.decode()
 
 
 def after_the_bar(text: str) -> str:
@@ -55,11 +62,15 @@ def after_the_bar(text: str) -> str:
 
 
 def test_lines_fit_and_the_verdict_is_first_and_coloured(tmp_path: Path) -> None:
-    screen = after_the_bar(in_terminal(tmp_path, *COMMAND, columns=60))
+    status, received = in_terminal(tmp_path, *COMMAND, "--max-spread", "1", "--json", "r.json", columns=60)
+    record = json.loads((tmp_path / "r.json").read_text(), parse_constant=lambda constant: pytest.fail(constant))
+    assert (status, record["schema"], record["model"]) == (1, "hessdiag.report/2", COMMAND[1])
+    assert "hessdiag: spread of σ² is " in received
+    screen = after_the_bar(received)
     lines = CONTROL.sub("", screen).splitlines()
     assert max(map(len, lines)) <= 60
     assert "not shown in 60 columns: relative, ς, γ curv." in lines
-    assert screen.startswith("\x1b[1;32mHealthy\x1b[0m: ")
+    assert screen.startswith("wrote r.json\r\n\x1b[1;32mHealthy\x1b[0m: ")
 
 
 def test_quiet_is_the_verdict_and_the_balance_alone(run, tmp_path: Path) -> None:

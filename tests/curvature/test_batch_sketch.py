@@ -1,8 +1,6 @@
 """Sketches of the matrix of a whole batch against dense ones: no bias, error bars that hold, and no more memory."""
 
 import itertools
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -207,32 +205,3 @@ def test_pairs_that_no_group_has_are_an_error_of_their_own() -> None:
     whole = example_pair_sums(X, batch=B)["value"].item()
     assert np.mean(values) == pytest.approx(whole, abs=4 * np.std(values) / 20)
     assert 0.7 * np.var(values) < told < 1.5 * np.var(values)
-
-
-PEAK = """
-import resource, torch, hessdiag
-from torch import nn
-torch.manual_seed(0)
-torch.set_num_threads(1)
-model, x = nn.Sequential(nn.Conv2d(3, 24, 5), nn.ReLU(), nn.Conv2d(24, 24, 5), nn.Flatten(), nn.Linear(13824, 10)), \\
-    torch.randn(40, 3, 32, 32)
-t = torch.randint(10, (40,))
-options = {"loss": "cross-entropy", "signals": False}
-hessdiag.diagnose(model, x[:2], t[:2], **options)
-for memory in ("160MiB", "2GiB"):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    report = hessdiag.diagnose(model, x, t, per="batch", method="sketch", max_memory=memory, **options)
-    block = report.blocks[0]
-    peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-    print(peak, block.avg_sq_singular_value, block.stderr)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a process's peak as Linux tells it")
-def test_the_memory_is_kept() -> None:
-    ran = subprocess.run([sys.executable, "-c", PEAK], check=True, capture_output=True, text=True)
-    (small, value, error), (large, other, other_error) = (
-        [float(number) for number in line.split()] for line in ran.stdout.splitlines()
-    )
-    assert max(small, large / 4) <= 160 * 2**20
-    assert abs(value - other) <= 4 * (error**2 + other_error**2) ** 0.5

@@ -55,25 +55,83 @@ def test_numbers_do_not_depend_on_the_memory() -> None:
             assert a.gamma_curvature == pytest.approx(b.gamma_curvature, rel=1e-11)
 
 
-LIMITED = """
-import resource, torch, hessdiag
-from torch import nn
-torch.manual_seed(0)
-torch.set_num_threads(1)
-model, x = nn.Sequential(nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 100)), torch.randn(600, 300)
-hessdiag.diagnose(model, x[:2], signals=False)
+# What takes memory has a process of its own, each a fork of one that has the libraries.
+MEASURED = """
+import os, resource, sys, torch, hessdiag
 from hessdiag.data import memory
-memory.CHUNK = 2**31  # chunks that are far too large
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-_, most = resource.getrlimit(resource.RLIMIT_AS)
-for limit in (used + 220 * 2**20, most):
-    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
-    print(hessdiag.diagnose(model, x, max_memory=2**34, signals=False).blocks[0].avg_sq_singular_value)
+from torch import nn
+
+torch.set_num_threads(1)
+hessdiag.diagnose  # imports what it takes
+
+def net(*widths):
+    torch.manual_seed(0)
+    layers = [layer for n, m in zip(widths, widths[1:]) for layer in (nn.Linear(n, m), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+def asked_for():
+    model, x, t = net(300, 1000, 1000, 500, 500, 10), torch.randn(128, 300), torch.randint(10, (128,))
+    before = peak()
+    hessdiag.diagnose(model, x, t, loss="cross-entropy", max_memory="100MiB")
+    print(peak() - before)
+
+def sketched(most):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 16, 5), nn.ReLU(), nn.Conv2d(16, 16, 5), nn.Flatten(), nn.Linear(9216, 10))
+    x, t, before = torch.randn(40, 3, 32, 32), torch.randint(10, (40,)), peak()
+    options = {"loss": "cross-entropy", "per": "batch", "method": "sketch", "signals": False}
+    block = hessdiag.diagnose(model, x, t, max_memory=most, **options).blocks[0]
+    print(peak() - before, block.avg_sq_singular_value, block.stderr)
+
+def limited(more):
+    model, x = net(150, 150, 60), torch.randn(400, 150)
+    hessdiag.diagnose(model, x[:2], signals=False)
+    memory.CHUNK, failed, is_out_of_memory = 2**31, [], memory.is_out_of_memory  # chunks that are far too large
+    memory.is_out_of_memory = lambda error: failed.append(1) or is_out_of_memory(error)
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    if more:
+        resource.setrlimit(resource.RLIMIT_AS, (used + more, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    report = hessdiag.diagnose(model, x, max_memory=2**34, signals=False)
+    print(len(failed), report.blocks[0].avg_sq_singular_value)
+
+for measure, *given in ((asked_for,), (sketched, "48MiB"), (sketched, "2GiB"), (limited, 60 * 2**20), (limited, 0)):
+    if os.fork() == 0:
+        warm = net(3, 4, 5), torch.randn(2, 3), torch.randint(5, (2,))  # loads code, which is not of the measurement
+        hessdiag.diagnose(*warm, loss="cross-entropy")
+        measure(*given)
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.wait()[1] == 0
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
-def test_chunks_are_halved_where_memory_really_runs_out() -> None:
-    done = subprocess.run([sys.executable, "-c", LIMITED], check=True, capture_output=True, text=True)
-    limited, free = map(float, done.stdout.split())
+@pytest.fixture(scope="module")
+def measured() -> list[list[float]]:
+    """What each of them printed."""
+    done = subprocess.run([sys.executable, "-c", MEASURED], check=True, capture_output=True, text=True)
+    return [[float(number) for number in line.split()] for line in done.stdout.splitlines()]
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="limits a process, and knows its peak, as Linux does")
+
+
+@linux
+def test_a_measurement_stays_within_a_fifth_of_what_it_may_take(measured: list[list[float]]) -> None:
+    assert measured[0][0] < 1.2 * as_bytes("100MiB")
+
+
+@linux
+def test_a_sketch_of_the_batch_keeps_the_memory(measured: list[list[float]]) -> None:
+    (small, value, error), (large, other, other_error) = measured[1:3]
+    assert small <= as_bytes("48MiB") < large
+    assert abs(value - other) <= 4 * (error**2 + other_error**2) ** 0.5
+
+
+@linux
+def test_chunks_are_halved_where_memory_really_runs_out(measured: list[list[float]]) -> None:
+    (halved, limited), (whole, free) = measured[3:]
+    assert halved > whole == 0
     assert free == pytest.approx(limited, rel=1e-5)

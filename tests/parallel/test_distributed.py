@@ -23,11 +23,15 @@ def net():
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5)), (6,)
 
 """
-SHARED = [
-    "--method sketch --batch-size 5",
-    "--matrix hessian --batch-size 5",
-    "--per batch --method exact --batch-size 6",
+DIAGNOSES = [
+    f"diagnose ./nets.py:net {options}"
+    for options in (
+        "--method sketch --batch-size 5",
+        "--matrix hessian --batch-size 5",
+        "--per batch --method exact --batch-size 6",
+    )
 ]
+CHECK = "check-init geometric --model ./nets.py:net --against fan-in --setups 2 --batch-size 2"
 PROCESS = """
 import os, sys, torch, hessdiag, torch.distributed as dist
 from hessdiag.__main__ import main
@@ -36,9 +40,9 @@ from hessdiag.parallel.processes import launched
 from nets import net
 
 ports = sys.argv[1].split(",")
-for number, options in enumerate(sys.argv[2:]):  # on the command line
+for line in sys.argv[2:]:  # on the command line
     os.environ["MASTER_PORT"] = ports.pop()
-    assert main(f"diagnose ./nets.py:net {options} --json both{number}.json".split()) == 0
+    assert main(line.split()) == 0
 
 os.environ["MASTER_PORT"] = ports.pop()  # of a library that has a group of its own
 dist.init_process_group("gloo")
@@ -110,13 +114,21 @@ def test_two_processes_find_what_one_does_and_errors_reach_both(
     (tmp_path / "nets.py").write_text(FACTORY)
     (tmp_path / "process.py").write_text(PROCESS)
     monkeypatch.chdir(tmp_path)
-    both = run_two("process.py", ",".join(free_port() for _ in range(len(SHARED) + 2)), *SHARED)
+    lines = [f"{line} --json both{number}.json" for number, line in enumerate(DIAGNOSES)]
+    lines.append(f"{CHECK} --resume trials --json both.json")
+    both = run_two("process.py", ",".join(free_port() for _ in range(len(lines) + 2)), *lines)
     assert [status for status, _, _ in both] == [0, 9], both
     printed = ""
-    for number, options in enumerate(SHARED):
-        assert main(f"diagnose ./nets.py:net {options} --json one.json".split()) == 0
+    for number, line in enumerate(DIAGNOSES):
+        assert main(f"{line} --json one.json".split()) == 0
         assert_alike(Report.from_json(f"both{number}.json"), Report.from_json("one.json"))
         printed += capsys.readouterr().out
+    assert main(f"{CHECK} --json one.json".split()) == 0
+    printed += capsys.readouterr().out
+    assert main(f"{CHECK} --resume trials --json resumed.json".split()) == 0  # by the file that both wrote
+    found = Path("one.json").read_bytes()
+    assert Path("both.json").read_bytes() == Path("resumed.json").read_bytes() == found
+    capsys.readouterr()
     assert both[0][1].count("\n") == printed.count("\n")  # once, by the first
     assert both[1][1] == ""
     ranks = [Report.from_json(f"rank{rank}.json") for rank in range(2)]

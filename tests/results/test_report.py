@@ -5,8 +5,6 @@ import dataclasses
 import io
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -201,15 +199,6 @@ def test_a_report_cannot_be_changed() -> None:
             setattr(record, key, "other")
     with pytest.raises(ValueError, match="read-only"):
         Report.from_json(report.to_json()).heatmap.frobenius_sq[0, 0] = 1.0
-
-
-def test_reading_a_report_needs_no_torch(tmp_path: Path) -> None:
-    build_report().to_json(tmp_path / "report.json")
-    code = (
-        "import sys; from hessdiag.results.report import Report; report = Report.from_json(sys.argv[1]);"
-        " print(report); report.to_csv(); sys.exit('torch' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "report.json")], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_blocks_by_name_and_in_turn() -> None:

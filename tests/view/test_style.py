@@ -45,7 +45,7 @@ def test_figures_carry_their_caption_and_neither_change_nor_follow_the_users_set
                    plots.draw_layers(report): report}  # fmt: skip
         for figure, measured in figures.items():
             assert figure.get_supxlabel().replace("\n", " ").endswith(plots.caption(measured))
-            other = plots.save(figure, tmp_path / "other")
+        other = plots.save(figure, tmp_path / "other")
         assert dict(matplotlib.rcParams) == before
     assert [path.read_bytes() for path in plain] == [path.read_bytes() for path in other]
 
@@ -112,7 +112,7 @@ def test_names_are_drawn_as_they_are_spelled(tmp_path: Path) -> None:
         plots.draw_heatmap(report),
         plots.draw_ratios(build_setups(names=names, count=3)),
     ):
-        plots.save(figure, tmp_path / "figure")
+        plots.save(figure, tmp_path / "figure.svg")
         ElementTree.parse(tmp_path / "figure.svg")
         assert {"a$\\frac{x$", "b\ufffd"} <= {text.split("\n")[0] for text in texts_of(figure)}
         named = [text for text in figure.findobj(Text) if "$" in text.get_text() and "H_{ij}" not in text.get_text()]
