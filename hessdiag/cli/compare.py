@@ -65,7 +65,7 @@ def _compare_models(before: str, after: str, subject: Subject, curvature: Curvat
     reports = []
     for source, ready in prepared:
         same = replace(ready, batch=first.batch, data=first.data)
-        settings = {"loss": subject.loss, "mode": subject.mode, "seed": subject.seed, **asdict(curvature)}
+        settings = {"loss": subject.objective, "mode": subject.mode, "seed": subject.seed, **asdict(curvature)}
         with redirect_stdout(sys.stderr):
             reports.append(diagnose_prepared(same, source, progress=printing.progress, **settings))
     return compare_reports(*reports)

@@ -54,7 +54,7 @@ def diagnose(
         report = diagnose_prepared(
             prepared,
             source,
-            loss=subject.loss,
+            loss=subject.objective,
             mode=subject.mode,
             seed=subject.seed,
             distributed=processes.size > 1,

@@ -22,7 +22,7 @@ Optimizer = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="sgd, momentum or adam; repeatable  [default: all]")
 ]
 Steps = Annotated[int, typer.Option(help="virtual steps on a copy of the weights, and more where a rate rises")]
-Trained = tuple["ModelSource", "Prepared", str]
+Trained = tuple["ModelSource", "Prepared", Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,8 @@ class TrainingSubject(Subject):
 
     batch_size: Annotated[int, typer.Option(help="examples in a batch of the training")] = 128
     loss: Annotated[
-        str, typer.Option(help="cross-entropy or mse  [default: cross-entropy where there are classes]")
+        str,
+        typer.Option(help="cross-entropy, mse, model or ./file.py:function  [default: cross-entropy where it fits]"),
     ] = ""
 
     def prepare_training(self, model: str, steps: int, say: Callable[[str], None]) -> Trained:
@@ -41,7 +42,7 @@ class TrainingSubject(Subject):
         size = self.batch_size if self.data else 2 * self.batch_size  # random examples are all alike: few are drawn
         drawn: dict[str, Any] = {"say": say, "batches": 2 * steps, "batch_size": size}
         if self.loss:
-            return *self.prepare(model, **drawn), self.loss
+            return *self.prepare(model, **drawn), self.objective
         if self.data:
             source, prepared = self.prepare(model, loss="cross-entropy", **drawn)
             targets = prepared.batch.targets
@@ -73,6 +74,8 @@ def lr(
             prepared.module,
             list(prepared.batches()),
             loss=loss,
+            batch_dim=prepared.batch_dim,
+            examples=prepared.examples,
             class_dim=prepared.class_dim,
             output=source.output,
             mode=subject.mode,

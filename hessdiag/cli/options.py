@@ -147,7 +147,9 @@ class Measured(Network):
     """The same with what the network's outputs are, and how many examples are measured."""
 
     batch_size: Annotated[int, typer.Option(help="examples")] = 64
-    loss: Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")] = "random-quadratic"
+    loss: Annotated[
+        str, typer.Option(help="random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function")
+    ] = "random-quadratic"
     class_dim: Annotated[
         int | None,
         typer.Option(metavar="DIM", help="dimension of the classes: 1, or -1 for (batch, positions, classes)"),
@@ -155,6 +157,17 @@ class Measured(Network):
     output: Annotated[str, typer.Option(metavar="NAME|INDEX", help="which output, of a model that returns several")] = (
         ""
     )
+    batch_dim: Annotated[int, typer.Option(metavar="DIM", help="dimension of the inputs that runs over examples")] = 0
+    examples: Annotated[Literal["batch", "one"], typer.Option(help="one: all inputs are one example, as a graph")] = (
+        "batch"
+    )
+
+    @property
+    def objective(self) -> Any:
+        """`loss=` of what measures: a name, or the function of that name."""
+        from hessdiag.loading.user_code import load_function
+
+        return load_function(self.loss, what="--loss").function if ":" in self.loss else self.loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +207,7 @@ class Subject(Measured):
         from hessdiag.loading.weights import read_checkpoint
 
         settings: dict[str, Any] = {"batch_size": self.batch_size, "loss": self.loss, "class_dim": self.class_dim}
+        settings |= {"batch_dim": self.batch_dim, "examples": self.examples}
         settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.torch_dtype, "mode": self.mode}
         path, _, key = (self.weights, "", "") if Path(self.weights).exists() else self.weights.partition(":")
         with redirect_stdout(sys.stderr):

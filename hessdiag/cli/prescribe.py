@@ -20,10 +20,12 @@ def prescribe(model: Model, subject: Subject, printing: Printing, method: Method
         found = find(
             prepared.module,
             prepared.batches(),
-            loss=subject.loss,
+            loss=subject.objective,
             mode=subject.mode,
             seed=subject.seed,
             class_dim=prepared.class_dim,
+            batch_dim=prepared.batch_dim,
+            examples=prepared.examples,
             output=source.output,
             method=method,
             rtol=rtol,

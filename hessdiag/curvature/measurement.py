@@ -105,7 +105,7 @@ class Plan:
 
 def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curvature:
     """Measure the norms of all blocks by the algorithm that the settings ask for."""
-    if not problem.coupled:
+    if not (problem.coupled or problem.loss.couples):
         return _measure(problem, settings, memory)
     B, N = problem.batch.size, problem.shape.outputs
     shape = replace(problem.shape, element_size=problem.shape.element_size * B)  # whatever is asked, all B are called

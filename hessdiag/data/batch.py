@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map
 
-from hessdiag.arguments import few, kind_of, to_tensor
+from hessdiag.arguments import kind_of, to_tensor
+from hessdiag.data.outputs import Layout, Outputs, examples_first, read_outputs
 from hessdiag.errors import HessdiagError
 
 Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+BatchDim = int | None | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Common:
+    """A tensor among the arguments that is the same for all examples."""
+
+    value: Tensor
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Positional and keyword arguments of the model; the first dimension of every tensor runs over examples.
+    """Positional and keyword arguments of the model; in here the first dimension of tensors runs over examples.
 
     Attributes:
-        args, kwargs: what the model is called with.
+        args, kwargs: what the model is called with: tensors, also in lists, tuples and dicts, and anything else.
         targets: what the loss compares with.
         size: B, examples.
         offset: number of the first example in all of the data: what is drawn for an example follows from its number.
-        output: name or position of the model's output that is measured, where it returns several.
+        output: name or position of the model's output that is measured, where it returns several; or all of them.
         within: numbers of the examples whose outputs are looked at, where the model is always called with all: examples
             that meet in a normalisation. `size` counts these, and targets are theirs.
         as_one: whether all examples together are the one example of this batch.
+        dims: at which dimension the model reads the examples, of each tensor over them, if not at the first of all.
+        structure: whether no dimension runs over examples, as in a graph.
     """
 
     args: tuple[Any, ...]
@@ -36,29 +47,77 @@ class Batch:
     targets: Tensor | None
     size: int
     offset: int = 0
-    output: str | int | None = None
+    output: str | int | Layout | None = None
     within: tuple[int, ...] | None = None
     as_one: bool = False
+    dims: tuple[int, ...] = ()
+    structure: bool = False
 
     @classmethod
-    def of(cls, inputs: Inputs, targets: Tensor | None) -> Batch:
+    def of(cls, inputs: Any, targets: Tensor | None, *, batch_dim: BatchDim = 0, examples: str = "batch") -> Batch:
         """A tensor is the one argument, a tuple or list the positional ones, a mapping the keyword ones.
+
+        Args:
+            inputs: the arguments.
+            targets: what the loss compares with.
+            batch_dim: the dimension that runs over the examples; or in a structure like the inputs', as `in_dims` of
+                `torch.vmap`, that of each tensor, and None of a tensor that all examples share.
+            examples: `"one"` where all inputs together are one example.
 
         Raises:
             HessdiagError: there is no tensor, no example, or the tensors disagree about the number of examples.
         """
-        args, kwargs = _arguments(inputs)
+        if examples not in ("batch", "one"):
+            raise HessdiagError(f"examples {examples!r} is not known: use one of batch, one")
+        args, kwargs = _arguments(inputs, any_kind=examples == "one")
         if targets is not None and not isinstance(targets, Tensor):
             raise HessdiagError(f"targets are {kind_of(targets)}: {to_tensor(targets, 'targets') or 'pass a tensor'}")
-        tensors = _tensors(inputs, (*args, *kwargs.values()))
-        tensors += [targets] if isinstance(targets, Tensor) else []
-        size = _common_size(tensors)
-        real = [value for value in tensors if value.is_floating_point() and value.numel()]
+        batch = cls(args, kwargs, targets, 1).map(_plain)
+        real = [value for value in batch.leaves if value.is_floating_point() and value.numel()]
         if not all(bool(torch.stack(value.detach().aminmax()).isfinite().all()) for value in real):  # NaN is both
             raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
-        args = tuple(map(_plain, args))
-        kwargs = {key: _plain(value) for key, value in kwargs.items()}
-        return cls(args, kwargs, targets, size)
+        if examples == "one":
+            return replace(batch, as_one=True, structure=True)
+        if not batch.tensors:
+            advice = [to_tensor(value, "each") for value in (*args, *kwargs.values())] + [to_tensor(inputs, "inputs")]
+            how = next(filter(None, advice), "pass a tensor, or a tuple or dict of tensors")
+            raise HessdiagError(f"inputs hold no tensor: {how}")
+        batch = batch._examples_first(batch_dim, alone=isinstance(inputs, Tensor))
+        if not batch.leaves:
+            raise HessdiagError("batch_dim is None for all inputs: if they are one example, pass examples='one'")
+        return replace(batch, size=_common_size(batch.leaves))
+
+    def _examples_first(self, batch_dim: BatchDim, *, alone: bool) -> Batch:
+        """With the examples first in every tensor."""
+        leaves, spec = tree_flatten(dict(self.kwargs) or (self.args[0] if alone else self.args))
+        dims = _broadcast_to_and_flatten(tuple(batch_dim) if isinstance(batch_dim, list) else batch_dim, spec)
+        pairs = [] if dims is None else [pair for pair in zip(leaves, dims, strict=True) if isinstance(pair[0], Tensor)]
+        if not pairs or not all(
+            d is None or (isinstance(d, int) and -v.dim() <= d < max(v.dim(), 1)) for v, d in pairs
+        ):
+            raise HessdiagError(f"batch_dim {batch_dim!r}: pass a dimension of the inputs, or one for each of them")
+        kept = tuple(dim % max(value.dim(), 1) for value, dim in pairs if dim is not None)
+        if not any(kept) and len(kept) == len(pairs):
+            return self
+        places = iter(dims or ())
+
+        def first(value: Any) -> Any:
+            dim = next(places)
+            if not isinstance(value, Tensor):
+                return value
+            return Common(value) if dim is None else value.movedim(dim, 0)
+
+        args, kwargs = tree_map(first, (self.args, dict(self.kwargs)))
+        targets = self.targets
+        size = next((value.shape[dim] for value, dim in pairs if dim is not None), 1)
+        if targets is not None and kept[:1] != (0,):
+            if targets.dim() > kept[0] and targets.shape[0] == targets.shape[kept[0]] == size:
+                raise HessdiagError(
+                    f"targets {tuple(targets.shape)} have {size} examples in dimension 0 or {kept[0]}: pass a batch of"
+                    " another size"
+                )
+            targets = examples_first(targets, size, kept[0])
+        return replace(self, args=args, kwargs=kwargs, targets=targets, dims=kept)
 
     def narrow(self, start: int, stop: int) -> Batch:
         """Examples `start` up to `stop`."""
@@ -67,12 +126,12 @@ class Batch:
             return self._of(self.within[start:stop], self.targets if self.targets is None else self.targets[start:stop])
         if self.as_one:
             return self
-        return replace(self._map(lambda value: value[start:stop]), size=stop - start, offset=self.offset + start)
+        return replace(self.map(lambda value: value[start:stop]), size=stop - start, offset=self.offset + start)
 
     def select(self, examples: Sequence[int]) -> Batch:
         """The examples of those numbers, in that order."""
         index = torch.tensor(examples)
-        return replace(self._map(lambda value: value[index.to(value.device)]), size=len(examples))
+        return replace(self.map(lambda value: value[index.to(value.device)]), size=len(examples))
 
     def among_all(self, examples: Sequence[int]) -> Batch:
         """Examples of a whole batch, each measured within it."""
@@ -83,9 +142,14 @@ class Batch:
         return replace(self, within=within, size=len(within), targets=targets)
 
     @property
-    def rows(self) -> int:
-        """How many examples the model is called with."""
-        return self.size if self.apart else len(self.tensors[0])
+    def rows(self) -> int | None:
+        """How many examples the model is called with; None of a structure."""
+        return None if self.structure else self.size if self.apart else len(self.leaves[0])
+
+    @property
+    def dim(self) -> int:
+        """Where the examples stand in the first of the arguments."""
+        return self.dims[0] if self.dims else 0
 
     @property
     def apart(self) -> bool:
@@ -95,18 +159,13 @@ class Batch:
     @classmethod
     def concatenate(cls, batches: Sequence[Batch]) -> Batch:
         """One batch of the examples of several."""
-        if len(batches) == 1:
-            return batches[0]
-
-        def joined(values: Sequence[Any]) -> Any:
-            return torch.cat(list(values)) if isinstance(values[0], Tensor) else values[0]
-
         first = batches[0]
-        args = tuple(joined([batch.args[i] for batch in batches]) for i in range(len(first.args)))
-        kwargs = {key: joined([batch.kwargs[key] for batch in batches]) for key in first.kwargs}
-        targets = joined([batch.targets for batch in batches])
-        size = sum(batch.size for batch in batches)
-        return cls(args, kwargs, targets, size, first.offset, first.output)
+        if len(batches) == 1:
+            return first
+        if first.structure:
+            raise HessdiagError("every one of the inputs is one example: per='batch' needs a single one")
+        joined = [torch.cat(values) for values in zip(*(batch.leaves for batch in batches), strict=True)]
+        return replace(first.with_leaves(joined), size=sum(batch.size for batch in batches))
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -116,34 +175,45 @@ class Batch:
     @property
     def inputs(self) -> tuple[Any, ...] | Mapping[str, Any]:
         """The arguments as `of` takes them."""
-        return self.kwargs or self.args
+        args, kwargs = self.arguments
+        return kwargs or args
+
+    @property
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the model is called with."""
+        dims = iter(self.dims)
+
+        def given(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value.movedim(0, dim) if (dim := next(dims, 0)) else value
+            return value.value if isinstance(value, Common) else value
+
+        args, kwargs = tree_map(given, (self.args, dict(self.kwargs)))
+        return args, kwargs
 
     @property
     def tensors(self) -> list[Tensor]:
         """Those among the arguments."""
-        return [value for value in (*self.args, *self.kwargs.values()) if isinstance(value, Tensor)]
+        return [value for value in tree_leaves(self.arguments) if isinstance(value, Tensor)]
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        """All tensors over the examples, of arguments and targets."""
+        held = tree_leaves((self.args, dict(self.kwargs), self.targets))
+        return [value for value in held if isinstance(value, Tensor)]
+
+    def with_leaves(self, leaves: Sequence[Tensor]) -> Batch:
+        """The same with others in their places."""
+        values = iter(leaves)
+        return self.map(lambda _: next(values))
 
     def detached(self) -> Batch:
         """The batch outside any autograd graph."""
-        return self._map(lambda value: value.detach())
+        return self.map(lambda value: value.detach())
 
-    def single(self, args: Any, kwargs: Any, targets: Tensor | None) -> Batch:
-        """One example as a batch, from tensors that a vmap over examples has taken apart."""
-
-        def whole(value: Any) -> Any:
-            return value.unsqueeze(0) if isinstance(value, Tensor) else value
-
-        return Batch(
-            tuple(map(whole, args)), {k: whole(v) for k, v in kwargs.items()}, whole(targets), 1, output=self.output
-        )
-
-    def batched_dims(self) -> tuple[Any, Any, Any]:
-        """`in_dims` of args, kwargs and targets for a vmap over examples."""
-
-        def dim(value: Any) -> int | None:
-            return 0 if isinstance(value, Tensor) else None
-
-        return tuple(map(dim, self.args)), {k: dim(v) for k, v in self.kwargs.items()}, dim(self.targets)
+    def single(self, leaves: Sequence[Tensor]) -> Batch:
+        """One example as a batch, from `leaves` that a vmap over examples has taken apart."""
+        return replace(self.with_leaves([value.unsqueeze(0) for value in leaves]), size=1)
 
     def chunks(self, examples: int) -> Iterator[Batch]:
         """The batch in pieces of at most `examples`; of one, where the model is called with all of them."""
@@ -157,70 +227,58 @@ class Batch:
 
     def outputs(self, model: nn.Module) -> Outputs:
         """The same with what is known of their dimensions."""
-        return self._read(model(*self.args, **self.kwargs))
+        return self.read(self.run(model))
 
-    def _read(self, returned: Any) -> Outputs:
-        found = read_outputs(returned, size=self.rows, which=self.output)
-        if self.within is not None:
-            return replace(found, y=found.y[list(self.within)])
-        return replace(found, y=found.y.unsqueeze(0)) if self.as_one else found
+    def run(self, model: nn.Module) -> Any:
+        """What the model returns."""
+        args, kwargs = self.arguments
+        return model(*args, **kwargs)
 
-    def check_outputs(self, returned: Any) -> Tensor:
+    def read(self, returned: Any) -> Outputs:
         """The outputs (B, *out) among what the model returned for this batch.
 
         Raises:
             HessdiagError: there is no such tensor, or no telling which of several it is.
         """
-        return self._read(returned).y
+        found = read_outputs(returned, size=self.rows, which=self.output, dim=self.dim)
+        if self.within is not None:
+            return replace(found, y=found.y[list(self.within)])
+        return replace(found, y=found.y.unsqueeze(0)) if self.as_one else found
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """The batch on another device, its floating-point tensors in another dtype."""
-        return self._map(lambda value: value.to(device, dtype) if value.is_floating_point() else value.to(device))
+        return self.map(lambda v: v.to(device, dtype) if v.is_floating_point() else v.to(device), common=True)
 
-    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """A function applied to every tensor."""
+    def map(self, function: Callable[[Tensor], Tensor], *, common: bool = False) -> Batch:
+        """A function applied to every tensor over the examples, or also to those that all examples share."""
 
         def each(value: Any) -> Any:
+            if common and isinstance(value, Common):
+                return Common(function(value.value))
             return function(value) if isinstance(value, Tensor) else value
 
-        kwargs = {key: each(value) for key, value in self.kwargs.items()}
-        return replace(self, args=tuple(map(each, self.args)), kwargs=kwargs, targets=each(self.targets))
+        args, kwargs, targets = tree_map(each, (self.args, dict(self.kwargs), self.targets))
+        return replace(self, args=args, kwargs=kwargs, targets=targets)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Tensor) -> Tensor:
     """A copy of a tensor made under `torch.inference_mode`, which autograd refuses; else the value itself."""
-    if isinstance(value, Tensor) and value.is_inference():
+    if value.is_inference():
         with torch.inference_mode(False):
             return value.clone()
     return value
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+def _arguments(inputs: Any, *, any_kind: bool) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Positional and keyword arguments of the model."""
-    if isinstance(inputs, Tensor):
-        return (inputs,), {}
     if isinstance(inputs, (tuple, list)):
         return tuple(inputs), {}
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
-    how = to_tensor(inputs, "inputs") or "pass a tensor, or a tuple or dict of tensors"
-    raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
-
-
-def _tensors(inputs: Any, arguments: Sequence[Any]) -> list[Tensor]:
-    """Those of the arguments that run over the examples; others are passed on as they are, and must hold no tensor."""
-    nested = [value for value in arguments if not isinstance(value, Tensor)]
-    if any(isinstance(leaf, Tensor) for leaf in tree_leaves(nested)):
-        raise HessdiagError(
-            "inputs hold tensors inside a dict, list or tuple: pass each tensor as an argument of its own,"
-            " and wrap the model so that it takes them"
-        )
-    tensors = [value for value in arguments if isinstance(value, Tensor)]
-    if not tensors:
-        advice = [to_tensor(value, "each") for value in nested] + [to_tensor(inputs, "inputs")]
-        how = next(filter(None, advice), "pass a tensor, or a tuple or dict of tensors")
-        raise HessdiagError(f"inputs hold no tensor: {how}")
-    return tensors
+    if not isinstance(inputs, Tensor) and not any_kind:
+        how = to_tensor(inputs, "inputs") or "pass a tensor, or a tuple or dict of tensors"
+        raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
+    return (inputs,), {}
 
 
 def _common_size(tensors: Sequence[Tensor]) -> int:
@@ -228,113 +286,10 @@ def _common_size(tensors: Sequence[Tensor]) -> int:
     sizes = {tuple(t.shape[:1]) for t in tensors}
     if len(sizes) > 1 or () in sizes:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
-        raise HessdiagError(f"inputs and targets have shapes {shapes}: the first dimension must be the same batch")
+        raise HessdiagError(
+            f"inputs and targets have shapes {shapes}: the first dimension must be the same batch, or pass batch_dim"
+        )
     ((size,),) = sizes
     if size == 0:
         raise HessdiagError("the batch is empty: pass at least one example")
     return size
-
-
-# What a model returned.
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """The outputs of one call.
-
-    Attributes:
-        y: (B, *out) floating-point numbers, with at least one output dimension.
-        scalar: whether the model returned (B,), of which `y` is (B, 1).
-        class_dim: dimension of the classes where the returned object says so by its kind, else None.
-    """
-
-    y: Tensor
-    scalar: bool = False
-    class_dim: int | None = None
-
-
-def read_outputs(returned: Any, *, size: int, which: str | int | None) -> Outputs:
-    """Find the outputs in what a model returned for `size` examples.
-
-    Args:
-        returned: a tensor, or a dict, tuple, dataclass or model output that holds some.
-        which: name or position of the one to take; None takes `logits`, or else the only one over the examples.
-
-    Raises:
-        HessdiagError: there is no such tensor, or no telling which of several it is.
-    """
-    if isinstance(returned, Tensor):
-        if which is not None:
-            raise HessdiagError(f"output {which!r}: the model returned a single tensor, leave output out")
-        y = returned
-    else:
-        y = pick_output(returned, which) if which is not None else _only(returned, size)
-    if y.dim() == 0 or y.shape[0] != size:
-        raise HessdiagError(
-            f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples:"
-            " its first dimension must run over the examples"
-        )
-    if not y.is_floating_point():
-        raise HessdiagError(f"the model returned {y.dtype} outputs: they must be real floating-point numbers")
-    if y.dtype in (torch.float16, torch.bfloat16):
-        raise HessdiagError(f"the model returned {y.dtype} outputs: switch autocast off and convert it to float32")
-    class_dim = -1 if y.dim() == 3 and _is_of_transformers(returned) else None  # (B, positions, classes)
-    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, y.dim() == 1, class_dim)
-
-
-def held_by(returned: Any) -> Mapping[Any, Any]:
-    """What a dict, tuple, dataclass or model output holds, by name or position."""
-    if isinstance(returned, Mapping):  # transformers' model outputs too
-        return returned
-    if isinstance(returned, (tuple, list)):
-        return dict(zip(getattr(returned, "_fields", range(len(returned))), returned, strict=True))
-    return vars(returned) if is_dataclass(returned) else {}
-
-
-def pick_output(returned: Any, which: str | int) -> Tensor:
-    """The tensor of that name or position.
-
-    Raises:
-        HessdiagError: there is none.
-    """
-    held = held_by(returned)
-    keys = list(held)
-    key = which
-    if which not in held and isinstance(which, int) and -len(keys) <= which < len(keys):
-        key = keys[which]
-    if key not in held:
-        what = f"a {type(returned).__name__} of {few(map(str, keys), 12)}" if keys else f"a {type(returned).__name__}"
-        raise HessdiagError(f"output {which!r}: the model returned {what}, name one of these")
-    if not isinstance(held[key], Tensor):
-        raise HessdiagError(f"output {which!r} is a {type(held[key]).__name__}: name one that is a tensor")
-    return held[key]  # type: ignore[no-any-return]
-
-
-def _only(returned: Any, size: int) -> Tensor:
-    """`logits`, or else the only floating-point tensor over the examples."""
-    held = held_by(returned)
-    if isinstance(logits := held.get("logits"), Tensor):
-        return logits
-    found = {
-        key: value
-        for key, value in held.items()
-        if isinstance(value, Tensor) and value.is_floating_point() and value.shape[:1] == (size,)
-    }
-    if len(found) == 1:
-        return found.popitem()[1]
-    what = f"a {type(returned).__name__}"
-    if found:
-        which, first = ", ".join(map(repr, found)), next(iter(found))
-        raise HessdiagError(
-            f"the model returned {what} with {len(found)} tensors over the examples ({which}):"
-            f" wrap it so that it returns one of them, or name one, as in output={first!r} (--output {first})"
-        )
-    raise HessdiagError(
-        f"the model returned {what} without a tensor over the examples:"
-        " wrap it so that it returns one tensor (batch, outputs)"
-    )
-
-
-def _is_of_transformers(returned: Any) -> bool:
-    kinds = type(returned).__mro__
-    return any(kind.__name__ == "ModelOutput" and kind.__module__.startswith("transformers.") for kind in kinds)

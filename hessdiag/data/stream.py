@@ -8,18 +8,20 @@ A batch is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hessdiag.arguments import kind_of, to_tensor
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 
+Read = Callable[[Any, Tensor | None], Batch]
 EXPECTED = "return a tensor, (inputs, targets), or an iterable of such batches"
 
 
@@ -31,11 +33,13 @@ class Tally:
     given: int | None = None
 
 
-def batches_of(inputs: Inputs | Iterable[Any], targets: Tensor | None, tally: Tally | None = None) -> Iterator[Batch]:
+def batches_of(
+    inputs: Inputs | Iterable[Any], targets: Tensor | None, tally: Tally | None = None, *, read: Read = Batch.of
+) -> Iterator[Batch]:
     """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives; `tally` counts them."""
     tally = tally or Tally()
     if isinstance(inputs, (Tensor, Mapping, tuple)) or (isinstance(inputs, list) and not _is_list_of_batches(inputs)):
-        batch = Batch.of(inputs, targets)
+        batch = read(inputs, targets)
         tally.read = tally.given = 1
         yield batch
         return
@@ -44,7 +48,7 @@ def batches_of(inputs: Inputs | Iterable[Any], targets: Tensor | None, tally: Ta
         raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
     if targets is not None:
         raise HessdiagError("targets were passed beside an iterable of batches: let every batch be (inputs, targets)")
-    yield from batches(inputs, label="inputs", batch_size=1, tally=tally)
+    yield from batches(inputs, label="inputs", batch_size=1, tally=tally, read=read)
     if not tally.read:
         raise HessdiagError("inputs hold no batch: pass an iterable of at least one")
 
@@ -59,10 +63,11 @@ def count_batches(content: Any) -> int | None:
         return None
 
 
-def batches(content: Any, *, label: str, batch_size: int, tally: Tally) -> Iterator[Batch]:
+def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Read = Batch.of) -> Iterator[Batch]:
     """What users' code, called `label` in messages, gave as batches of equal examples, with their examples numbered.
 
-    A `Dataset` holds single examples, of which `batch_size` make a batch; `tally` counts the batches.
+    A `Dataset` holds single examples, of which `batch_size` make a batch; `tally` counts the batches; `read` makes one
+    of inputs and targets.
     """
     if isinstance(content, Dataset):
         whole = not isinstance(content, IterableDataset) and hasattr(content, "__len__") and len(content) == 0
@@ -70,11 +75,11 @@ def batches(content: Any, *, label: str, batch_size: int, tally: Tally) -> Itera
     tally.given = count_batches(content)
     if isinstance(content, (Tensor, Mapping, tuple)):
         tally.read = 1
-        yield _batch(content, label)
+        yield _batch(content, label, read)
     elif isinstance(content, Iterable) and not isinstance(content, (str, bytes)) and not hasattr(content, "__array__"):
         first, done = None, 0
         for each in content:
-            batch = replace(_batch(each, label), offset=done)
+            batch = replace(_batch(each, label, read), offset=done)
             first = first or batch
             _check_alike(first, batch, label)
             done += batch.size
@@ -91,7 +96,7 @@ def _is_list_of_batches(inputs: list[Any]) -> bool:
 
 
 def _check_alike(first: Batch, batch: Batch, label: str) -> None:
-    if (expected := _shapes(first)) != (found := _shapes(batch)):
+    if not first.structure and (expected := _shapes(first)) != (found := _shapes(batch)):
         raise HessdiagError(
             f"{label}: the examples from number {batch.offset} on have {found}, those before {expected}:"
             " pad or crop them to one shape"
@@ -100,11 +105,12 @@ def _check_alike(first: Batch, batch: Batch, label: str) -> None:
 
 def _shapes(batch: Batch) -> str:
     values = {str(i): value for i, value in enumerate(batch.args)} | dict(batch.kwargs) | {"targets": batch.targets}
-    each = [f"{key} {tuple(value.shape[1:])}" for key, value in values.items() if isinstance(value, Tensor)]
+    leaves = [(key, leaf) for key, value in values.items() for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+    each = [f"{key} {tuple(leaf.shape[1:])}" for key, leaf in leaves]
     return ", ".join(each).replace("0 (", "inputs (", 1)
 
 
-def _batch(content: Any, label: str) -> Batch:
+def _batch(content: Any, label: str, read: Read) -> Batch:
     inputs, targets = content, None
     if isinstance(content, (tuple, list)) and len(content) == 2:
         inputs, targets = content
@@ -112,12 +118,11 @@ def _batch(content: Any, label: str) -> Batch:
         raise HessdiagError(f"{label} gave targets of type {type(targets).__name__}: {EXPECTED}{_advice(targets)}")
     if not isinstance(inputs, (Tensor, Mapping, tuple, list)):
         raise HessdiagError(f"{label} gave inputs of type {type(inputs).__name__}: {EXPECTED}{_advice(inputs)}")
-    positional = (inputs,) if isinstance(inputs, Tensor) else inputs
-    for value in (*(inputs.values() if isinstance(inputs, Mapping) else positional), targets):
+    for value in tree_leaves((dict(inputs) if isinstance(inputs, Mapping) else inputs, targets)):
         if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_meta or value.is_complex()):
             raise HessdiagError(f"{label} gave a tensor that is not dense and real: {EXPECTED}")
     try:
-        return Batch.of(inputs, targets).detached()
+        return read(inputs, targets).detached()
     except HessdiagError as error:
         raise HessdiagError(f"{label}: {error}") from error
 

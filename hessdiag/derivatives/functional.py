@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -39,10 +39,8 @@ class FunctionalModel:
         """Outputs (B, *out) with the named parameters set to `values`."""
         swapped = {slot: value for name, value in values.items() for slot in self._slots[name]}
         with emptied(self._caches):
-            y = functional_call(
-                self.model, {**self._constants, **swapped}, batch.args, dict(batch.kwargs), tie_weights=False
-            )
-        return batch.check_outputs(y)
+            y = functional_call(self.model, {**self._constants, **swapped}, *batch.arguments, tie_weights=False)
+        return batch.read(y).y
 
 
 def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch, cotangents: Tensor) -> Values:
@@ -59,16 +57,14 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
     network = FunctionalModel(model)
     at = {block.name: block_parameter(model, block).detach() for block in blocks}
 
-    def one(args: Any, kwargs: Any, v: Tensor) -> Values:
-        single = part.single(args, kwargs, None)
+    def one(leaves: list[Tensor], v: Tensor) -> Values:
+        single = part.single(leaves)
         _, pull, *_ = vjp(lambda values: network(values, single), at)
         return cast(Values, vmap(lambda w: pull(w.unsqueeze(0))[0], randomness="same")(v))
 
     if part.apart:
         try:
-            rows = vmap(one, in_dims=(*part.batched_dims()[:2], 1), randomness="same")(
-                part.args, dict(part.kwargs), cotangents
-            )
+            rows = vmap(one, in_dims=(0, 1), randomness="same")(part.leaves, cotangents)
             # Detached: a parameter that the model reads from elsewhere has a gradient still.
             return {name: rows[name].detach().flatten(2) for name in at}
         except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped

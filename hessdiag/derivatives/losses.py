@@ -7,15 +7,16 @@ built-in losses have closed forms of the Hessian and of its root.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hessdiag.data.outputs import Layout
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.targets import IGNORED, check_values, class_dimension, is_like_outputs, required
 from hessdiag.errors import HessdiagError
@@ -26,6 +27,7 @@ NAMES = ("random-quadratic", "cross-entropy", "mse")
 MAX_OUTPUTS = 2**14  # of a random quadratic: 2 GiB
 # What a function's own code makes of tensors that it was not written for; its other errors are its author's.
 UNFIT = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
+EXAMPLES_TRIED, NUMBERS_TRIED = 64, 2**22  # examples and outputs on which a function is tried, at most
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the loss of a batch and the mean of its examples'
 
 
@@ -35,10 +37,16 @@ class Loss:
     Attributes:
         name: as shown in tables and files.
         has_root: whether S = A Aᵀ is known in closed form, with S the Hessian of each example's loss in its outputs.
+        couples: whether the loss of a batch compares its examples, of which none has a loss of its own then.
     """
 
     name: str
     has_root = False
+    couples = False
+
+    def of_batch(self, targets: Tensor | None, like: Tensor) -> Loss:
+        """The same for a batch with these targets: what the batch's mean divides by depends on them all."""
+        return self
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """Loss of each example, shape (B,)."""
@@ -90,6 +98,9 @@ class MeanLoss(Loss):
 
     def __init__(self, loss: Loss) -> None:
         self.loss, self.name, self.has_root = loss, loss.name, loss.has_root
+
+    def of_batch(self, targets: Tensor | None, like: Tensor) -> Loss:
+        return MeanLoss(self.loss.of_batch(targets, like[0]))
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         return self.loss.value(y[0], targets).mean().unsqueeze(0)
@@ -185,6 +196,8 @@ class CrossEntropy(Loss):
         label_smoothing: share of the uniform distribution in the targets.
         ignore_index: class index of positions that are left out.
         divisor: what the sum over an example's positions is divided by, where it is the same for all examples.
+        reduction: `"mean"` or `"sum"` over a whole batch, of which `of_batch` makes a divisor; empty for the mean over
+            each example.
         name: as shown in tables and files.
     """
 
@@ -198,6 +211,7 @@ class CrossEntropy(Loss):
         label_smoothing: float = 0.0,
         ignore_index: int = IGNORED,
         divisor: float | None = None,
+        reduction: str = "",
         name: str = "cross-entropy",
     ) -> None:
         self.class_dim = class_dim
@@ -205,7 +219,17 @@ class CrossEntropy(Loss):
         self.label_smoothing = label_smoothing
         self.ignore_index = ignore_index
         self.divisor = divisor
+        self.reduction = reduction
         self.name = name
+
+    def of_batch(self, targets: Tensor | None, like: Tensor) -> CrossEntropy:
+        """With the divisor of the batch, so that the mean over its examples is torch's loss of them all."""
+        if not self.reduction or targets is None:
+            return self
+        counts = self.divisors(like[:1].expand(len(targets), *like.shape[1:]), targets)
+        bound = copy.copy(self)
+        bound.divisor = 1 / len(targets) if self.reduction == "sum" else float(counts.mean()) or 1.0
+        return bound
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         log_p = F.log_softmax(self._classes_last(y, y), dim=-1)
@@ -301,11 +325,11 @@ class CallableLoss(Loss):
     Args:
         function: the loss.
         scalar: whether it is given outputs (B,), of which this is given (B, 1).
+        layout: of the object that the function is given, of whose tensors the outputs are the numbers.
     """
 
-    def __init__(self, function: LossFunction, *, scalar: bool = False) -> None:
-        self.function = function
-        self.scalar = scalar
+    def __init__(self, function: LossFunction, *, scalar: bool = False, layout: Layout | None = None) -> None:
+        self.function, self.scalar, self.layout = function, scalar, layout
         self.name = getattr(function, "__name__", type(function).__name__)
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
@@ -314,18 +338,12 @@ class CallableLoss(Loss):
 
     def whole(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """The function of several examples at once, as its author means it."""
-        return self.function(y[:, 0] if self.scalar else y, targets)
+        return self.function(self.layout.split(y) if self.layout else y[:, 0] if self.scalar else y, targets)
 
-    def check(self, y: Tensor, targets: Tensor | None, *, mean: bool) -> None:
-        """Refuse a function that cannot read these examples, or cannot be differentiated twice.
-
-        Args:
-            y: outputs (B, *out) of the first examples.
-            targets: theirs.
-            mean: whether its value for several examples has to be the mean of theirs, as no sum or weighted mean is.
-        """
+    def check(self, y: Tensor, targets: Tensor | None) -> None:
+        """Refuse a function that cannot read these examples, or cannot be differentiated twice."""
         try:
-            values = self.value(y, targets).detach()
+            self.value(y, targets)
         except UNFIT as error:
             raise HessdiagError(self._unusable(y, targets, error)) from error
         try:
@@ -335,23 +353,29 @@ class CallableLoss(Loss):
                 f"the loss {self.name!r} cannot be differentiated twice ({_first_line(error)}): write it with"
                 " operations that can, such as clamp, exp and sums"
             ) from error
-        if mean:
-            self._check_mean(y, targets, values.mean())
 
-    def _check_mean(self, y: Tensor, targets: Tensor | None, mean: Tensor) -> None:
+    def is_mean(self, y: Tensor, targets: Tensor | None) -> bool:
+        """Whether that of several examples is the mean of theirs: in value, gradient and a product with the Hessian."""
+        whole = BatchLoss(self.function, scalar=self.scalar, layout=self.layout)
+        z = torch.randn(y.shape, generator=stream(0, "mean of losses")).to(y)
         try:
-            whole = self.whole(y, targets)
-        except UNFIT:  # it reads one example at a time
-            return
-        if not isinstance(whole, Tensor) or whole.numel() != 1:
-            return
-        same = torch.isclose(whole.detach().to(mean).reshape(()), mean, rtol=SAME[y.dtype], atol=0, equal_nan=True)
-        if not same:
-            raise HessdiagError(
-                f"the loss {self.name!r} of {len(y)} examples ({float(whole):.3g}) is not the mean of theirs"
-                f" ({float(mean):.3g}), as per='batch' needs it: return the plain mean over examples, or use"
-                " per='example'"
+            together, apart = (
+                [loss.value(y, targets).mean(), loss.gradient(y, targets), loss.hessian_product(y, targets, z)]
+                for loss in (whole, self)
             )
+        except UNFIT:  # it reads one example at a time
+            return True
+        return all(map(_alike, together, apart))
+
+    def compares(self, y: Tensor, targets: Tensor | None) -> bool:
+        """Whether the gradient in the outputs of one example depends on those of another."""
+        z = torch.zeros_like(y)
+        z[0] = 1
+        try:
+            found = BatchLoss(self.function, scalar=self.scalar, layout=self.layout).hessian_product(y, targets, z)
+        except UNFIT:
+            return False
+        return not bool((found[1:] == 0).all())
 
     def _one(self, y: Tensor, targets: Tensor | None) -> Tensor:
         loss = self.whole(y, targets)
@@ -382,6 +406,20 @@ class CallableLoss(Loss):
         return f"the loss {self.name!r} cannot be called with {call}: {how}"
 
 
+class BatchLoss(CallableLoss):
+    """Any `function(outputs, targets) -> scalar` of a whole batch; the mean over its examples is that number."""
+
+    couples = True
+
+    def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        return self._one(y, targets).expand(len(y))
+
+
+def _alike(found: Tensor, expected: Tensor) -> bool:
+    size = SAME[expected.dtype]
+    return torch.allclose(found, expected, rtol=size, atol=size * float(expected.abs().max()), equal_nan=True)
+
+
 def _first_line(error: Exception) -> str:
     return " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())[:160]
 
@@ -395,12 +433,18 @@ class Reading:
         usual: dimension of the classes by the convention of the model, for where two are possible.
         scalar: the model returns (B,), of which `y` is (B, 1).
         per: `"example"` or `"batch"`: whose loss it is.
+        layout: of the returned object, where the loss is of that.
+        together: whether a function is only ever called with all of a batch.
+        matrix: whose curvature has to be one.
     """
 
     class_dim: int | None = None
     usual: int | None = None
     scalar: bool = False
     per: str = "example"
+    layout: Layout | None = None
+    together: bool = False
+    matrix: str = ""
 
 
 def resolve_loss(
@@ -419,52 +463,101 @@ def resolve_loss(
         HessdiagError: the name is not one of `NAMES`, the targets do not fit the outputs, or they do in two ways.
     """
     reading = reading or Reading()
-    if type(loss) is nn.CrossEntropyLoss:
-        return _cross_entropy_of(loss, y, required("CrossEntropyLoss", targets), reading)
-    if reading.class_dim is not None and loss != "cross-entropy":
+    module = nn.CrossEntropyLoss() if loss == "cross-entropy" else loss
+    if type(module) is nn.CrossEntropyLoss:
+        return _cross_entropy_of(module, y, required(_name_of(loss), targets), reading, name=_name_of(loss))
+    if reading.class_dim is not None:
         raise HessdiagError(f"class_dim {reading.class_dim}: it is for loss 'cross-entropy' alone, leave it out")
     if not isinstance(loss, str):
-        chosen = CallableLoss(loss, scalar=reading.scalar)
-        chosen.check(y, None if targets is None else targets[: len(y)], mean=reading.per == "batch")
-        return chosen
+        return _of_function(loss, y, targets, reading)
     if loss not in NAMES:
         raise HessdiagError(f"unknown loss {loss!r}: use one of {', '.join(NAMES)}, or a callable(outputs, targets)")
     if loss == "random-quadratic":
         return RandomQuadratic.draw(math.prod(y.shape[1:]), seed=seed, like=y)
-    targets = required(loss, targets)
-    if loss == "mse":
-        check_values(y, targets)
-        return MeanSquaredError()
-    return CrossEntropy(class_dimension(y, targets, asked=reading.class_dim, usual=reading.usual))
+    check_values(y, required(loss, targets))
+    return MeanSquaredError()
 
 
-def _cross_entropy_of(module: nn.CrossEntropyLoss, y: Tensor, targets: Tensor, reading: Reading) -> CrossEntropy:
+def _name_of(loss: str | LossFunction) -> str:
+    return loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+
+
+def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:
+    """A function's loss, of one example at a time or of the whole batch, whichever it is made for.
+
+    It is tried on the targets of as many examples as there are, with the outputs of few in turn.
+    """
+    chosen = CallableLoss(function, scalar=reading.scalar, layout=reading.layout)
+    most = min(max(len(y), NUMBERS_TRIED // max(y[0].numel(), 1)), EXAMPLES_TRIED)
+    count = len(y) if targets is None or reading.together else min(most, len(targets))
+    many, theirs = y[torch.arange(count, device=y.device) % len(y)], None if targets is None else targets[:count]
+    if reading.per == "batch" and (reading.together or not chosen.is_mean(many, theirs)):
+        chosen = BatchLoss(function, scalar=reading.scalar, layout=reading.layout)
+    chosen.check(many if chosen.couples else y, theirs if theirs is None or chosen.couples else theirs[: len(y)])
+    if reading.per == "example" and chosen.compares(many, theirs):
+        raise HessdiagError(
+            f"the loss {chosen.name!r} compares the examples of a batch, so that none has a loss of its own: pass"
+            " per='batch' (--per batch)"
+        )
+    return _curved(chosen, many, theirs, reading) if reading.matrix == "ggn" else chosen
+
+
+def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:
+    """The loss, or cross-entropy, where it is the same of log-probabilities; refuse any other without curvature.
+
+    With z of log_softmax(z) in place of z, cross-entropy and its Gauss-Newton matrix are the same.
+    """
+    z, gradient = torch.randn(y.shape, generator=stream(0, "curvature of the loss")).to(y), loss.gradient(y, targets)
+    if bool((loss.hessian_product(y, targets, z) != 0).any()) or not bool((gradient != 0).any()):
+        return loss
+    log_probabilities = [dim for dim in {1, y.dim() - 1} if bool((y.exp().sum(dim) - 1).abs().max() < SAME[y.dtype])]
+    for dim in log_probabilities if targets is not None and y.dim() > 1 else []:
+        given = {key: getattr(loss.function, key, None) for key in ("weight", "ignore_index", "reduction")}
+        module = nn.CrossEntropyLoss(**{key: value for key, value in given.items() if value is not None})
+        try:
+            folded = resolve_loss(module, y=y, targets=targets, seed=0, reading=replace(reading, class_dim=dim))
+        except HessdiagError:  # targets that are no classes
+            continue
+        projected = gradient - y.exp() * gradient.sum(dim, keepdim=True)
+        values = [each.value(y, targets).mean() for each in (folded, loss)]
+        if _alike(*values) and _alike(folded.gradient(y, targets), projected):
+            folded.name = loss.name
+            return folded
+    raise HessdiagError(
+        f"the loss {loss.name!r} is linear in the outputs, so that its Gauss-Newton matrix is zero: pass"
+        " matrix='hessian' (--matrix hessian), or another loss"
+    )
+
+
+def _cross_entropy_of(
+    module: nn.CrossEntropyLoss, y: Tensor, targets: Tensor, reading: Reading, *, name: str
+) -> CrossEntropy:
     """`nn.CrossEntropyLoss` of one example at a time, or an example's share in it as it averages over a whole batch."""
-    name, weight, reduction = type(module).__name__, module.weight, module.reduction
-    asked = 1 if reading.class_dim is None else reading.class_dim
-    dim = class_dimension(y, targets, asked=asked, ignore_index=module.ignore_index)
+    weight, reduction = module.weight, module.reduction
+    asked = 1 if reading.class_dim is None and name != "cross-entropy" else reading.class_dim
+    dim = class_dimension(y, targets, asked=asked, usual=reading.usual, ignore_index=module.ignore_index)
     classes = y.shape[dim]
     if weight is not None and len(weight) != classes:
         raise HessdiagError(f"loss {name!r} has {len(weight)} class weights, but the network has {classes} outputs")
     if reduction == "none" and y.dim() > 2:
         raise HessdiagError(f"loss {name!r} has reduction='none': use 'mean' or 'sum', one number an example")
-    if reduction == "sum" and reading.per == "batch":
-        raise HessdiagError(f"loss {name!r} has reduction='sum': per='batch' is of the mean loss, use 'mean'")
-    options: dict[str, Any] = {
-        "weight": weight,
-        "label_smoothing": module.label_smoothing,
-        "ignore_index": module.ignore_index,
-    }
-    divisor = None if reduction == "mean" else 1.0
-    if reduction == "mean" and reading.per == "batch":
-        whole = CrossEntropy(dim, **options).divisors(y[:1].expand(len(targets), *y.shape[1:]), targets)
-        divisor = float(whole.mean()) or 1.0
-    return CrossEntropy(dim, **options, divisor=divisor, name=name)
+    found = CrossEntropy(
+        dim,
+        weight=weight,
+        label_smoothing=module.label_smoothing,
+        ignore_index=module.ignore_index,
+        divisor=None if reduction == "mean" else 1.0,
+        reduction=reduction if reading.per == "batch" and reduction != "none" else "",
+        name=name,
+    )
+    return found.of_batch(targets, y)
 
 
 def check_targets(loss: Loss, *, like: Tensor, targets: Tensor | None) -> None:
     """Refuse targets of a later batch that do not fit outputs `like` these (of any number of examples)."""
-    if isinstance(loss, MeanSquaredError):
+    if isinstance(loss, MeanLoss):
+        check_targets(loss.loss, like=like[0], targets=targets)
+    elif isinstance(loss, MeanSquaredError):
         check_values(like, required(loss.name, targets))
     elif isinstance(loss, CrossEntropy):
         class_dimension(like, required(loss.name, targets), asked=loss.class_dim, ignore_index=loss.ignore_index)

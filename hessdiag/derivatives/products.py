@@ -203,12 +203,11 @@ class Products:
                 rows.append(vmap(lambda r, product=product: look(product(r)), randomness="same")(mine))
             return tree_map(lambda *found: torch.stack(found), *rows)
 
-        def one(args: tuple[Any, ...], kwargs: dict[str, Any], target: Tensor | None, r: Values) -> Any:
-            return look(self._product(at, r, part.single(args, kwargs, target)))
+        def one(leaves: list[Tensor], r: Values) -> Any:
+            return look(self._product(at, r, part.single(leaves)))
 
-        inner = vmap(one, in_dims=(None, None, None, 0), randomness="same")
-        outer = vmap(inner, in_dims=(*part.batched_dims(), 0), randomness="same")
-        return outer(part.args, dict(part.kwargs), part.targets, probes)
+        inner = vmap(one, in_dims=(None, 0), randomness="same")
+        return vmap(inner, randomness="same")(part.leaves, probes)
 
     def _values(self, blocks: Sequence[Block]) -> Values:
         return {block.name: block_parameter(self.model, block).detach() for block in blocks}

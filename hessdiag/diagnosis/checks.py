@@ -223,16 +223,14 @@ def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
     """The batch with copies of its floating-point tensors that gradients flow to, and where they arrive."""
     edges: list[GradientEdge] = []
 
-    def watched(value: Any) -> Any:
-        if not isinstance(value, Tensor) or not value.is_floating_point():
+    def watched(value: Tensor) -> Tensor:
+        if not value.is_floating_point():
             return value
         copied = value.detach().requires_grad_().clone()  # no leaf: the model may write to it
         edges.append(get_gradient_edge(copied))
         return copied
 
-    args = tuple(map(watched, part.args))
-    kwargs = {key: watched(value) for key, value in part.kwargs.items()}
-    return replace(part, args=args, kwargs=kwargs), edges
+    return replace(part, targets=None).map(watched), edges
 
 
 def _alike(alone: Sequence[Tensor | None], together: Sequence[Tensor | None], dtype: torch.dtype) -> bool:

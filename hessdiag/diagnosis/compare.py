@@ -13,6 +13,7 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
+from hessdiag.loading.conventions import reader
 from hessdiag.results.comparison import Comparison, compare_reports
 from hessdiag.results.report import Report
 
@@ -57,7 +58,8 @@ def compare(
     if not models and (inputs is not None or targets is not None or options):
         raise HessdiagError("reports hold what was measured: pass inputs, targets and options with models alone")
     check_options(options, diagnose, fixed=["targets", "resume", "distributed"])
-    batches = [] if inputs is None else list(batches_of(inputs, targets))  # a shuffling loader is read once, for both
+    how = (options.get("batch_dim", 0), options.get("examples", "batch"), None)
+    batches = [] if inputs is None else list(batches_of(inputs, targets, read=reader(models[0], *how)))  # for both
     first, second = (_report(side, batches, options) for side in (before, after))
     return compare_reports(first, second)
 

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_loss, check_model, check_whole
 from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.norms import Curvature, merge
-from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.memory import OVERHEAD, MemoryBudget, unless_out_of_memory
+from hessdiag.data.outputs import Layout
 from hessdiag.data.stream import Tally, batches_of
 from hessdiag.data.sums import Sums, add
 from hessdiag.derivatives.losses import LossFunction, check_targets
@@ -27,7 +28,8 @@ from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, su
 from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import TRIED, check_tensors, read_loss, try_model
+from hessdiag.loading.conventions import TRIED, read_loss, reader, road_of
+from hessdiag.loading.first_call import check_tensors, try_model
 from hessdiag.loading.models import ModelSource
 from hessdiag.loading.prepare import Prepared
 from hessdiag.network.blocks import Block, find_blocks
@@ -52,9 +54,11 @@ def diagnose(
     inputs: Inputs | Iterable[Any],
     targets: Tensor | None = None,
     *,
-    loss: str | LossFunction = "random-quadratic",
+    loss: str | LossFunction | None = None,
     class_dim: int | None = None,
     output: str | int | None = None,
+    batch_dim: BatchDim = 0,
+    examples: str = "batch",
     matrix: str = "ggn",
     per: str = "example",
     mode: str = "train",
@@ -74,15 +78,21 @@ def diagnose(
 
     Args:
         model: any module that maps a batch to one tensor (B, *outputs).
-        inputs: a tensor (B, ...), a tuple of positional or a dict of keyword arguments; or an iterable of batches, such
-            as a `DataLoader`, each of which is one of these or `(inputs, targets)`. It is read once, batch by batch,
-            and examples weigh alike; only the batch view holds them all at once.
+        inputs: a tensor (B, ...), a tuple of positional or a dict of keyword arguments, which may be nested; or an
+            iterable of batches, such as a `DataLoader`, each of which is one of these or `(inputs, targets)`. It is
+            read once, batch by batch, and examples weigh alike; only the batch view holds them all at once. Of a dict
+            the model is given the keys that it takes, and its labels are the targets.
         targets: what the loss compares with; the first dimension runs over examples.
-        loss: `"random-quadratic"` (yᵀRy, the paper's), `"cross-entropy"`, `"mse"`, or a callable
-            `(outputs, targets) -> mean over the examples it is given`.
+        loss: `"random-quadratic"` (yᵀRy, the paper's), `"cross-entropy"`, `"mse"`, `"model"` (which the model returns),
+            or a callable `(outputs, targets) -> scalar` of the outputs, or of whatever the model returns, in all of
+            whose tensors it is differentiated then. By default `"random-quadratic"`; where the inputs hold labels,
+            and the model returns cross-entropy or mean squared error of them, that.
         class_dim: dimension of the outputs that runs over the classes of `"cross-entropy"`, for where the targets fit
             two: 1 as in torch, or -1 for sequences (B, T, V).
         output: name or position of the output to measure, where the model returns several.
+        batch_dim: dimension of the inputs that runs over the examples, such as 1 of sequences (T, B, ...); or that of
+            each tensor, None where all examples share it, as `in_dims` of `torch.vmap`: `(0, (1, 1))`.
+        examples: `"one"` where all inputs together are one example, as a graph or a set is.
         matrix: `"ggn"` (generalised Gauss-Newton) or `"hessian"`.
         per: `"example"` averages ‖G^(b)‖²/P over each example's own matrix, as the theory has it; `"batch"` takes the
             matrix and the gradient of the batch-mean loss, and γ/B.
@@ -114,7 +124,7 @@ def diagnose(
     8.0
     """
     check_model(model)
-    check_loss(loss)
+    check_loss("random-quadratic" if loss is None else loss)
     if batches is not None:
         check_whole("batches", batches, least=1)
     settings = Settings(
@@ -129,28 +139,33 @@ def diagnose(
         output=output,
     )
     tally, group = Tally(), default_group() if distributed else ALONE
-    stream = _stream_of(inputs, targets, settings, most=batches, tally=tally)
+    read = reader(model, batch_dim, examples, loss)
+    stream = _stream_of(batches_of(inputs, targets, tally, read=read), settings, most=batches)
     first = next(stream)
     device, dtype = check_tensors(model, first)
     if distributed:
         _check_agreement(model, first, group)
-    state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).call(model), mode=mode)
+    state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).run(model), mode=mode)
     with state, showing(progress, title=f"measuring {type(model).__name__}"):
-        problem, y = _first_call(model, first, loss, settings)
+        road = road_of(model, first, loss, settings)
+        stream = chain.from_iterable(road.batches(each, per) for each in chain([first], stream))
+        problem, y = _first_call(model, first := next(stream), road.loss, settings)
+        if problem.batch.as_one:
+            settings = replace(settings, per="example")
         memory = MemoryBudget.of(max_memory, device)
         memory = memory if max_memory is None else _bounded(memory, problem)
         shared = per == "example" and not problem.coupled
         mine = _shares(chain([first], stream), group if shared else ALONE)
         gathered = group.gather(lambda: _measure(problem, mine, settings, memory, like=y, signals=signals))
         measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
-        return _report(settings, problem, measured, tally, device=device.type, dtype=str(dtype).removeprefix("torch."))
+        where = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
+        return replace(_report(settings, problem, measured, tally, **where), per=per)
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
     """Diagnose what `prepare` made of a source; the report says where weights and data came from."""
-    report = diagnose(
-        prepared.module, prepared.batches(), class_dim=prepared.class_dim, output=source.output, **options
-    )
+    how = {key: getattr(prepared, key) for key in ("class_dim", "batch_dim", "examples")}
+    report = diagnose(prepared.module, prepared.batches(), output=source.output, **how, **options)
     return replace(
         report,
         model=source.name,
@@ -161,11 +176,9 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
     )
 
 
-def _stream_of(
-    inputs: Any, targets: Tensor | None, settings: Settings, *, most: int | None, tally: Tally
-) -> Iterator[Batch]:
+def _stream_of(batches: Iterator[Batch], settings: Settings, *, most: int | None) -> Iterator[Batch]:
     """Read the batches one by one, or all of them as one for the batch view; `most` of them, or all."""
-    stream: Iterator[Batch] = islice(batches_of(inputs, targets, tally), most)
+    stream: Iterator[Batch] = islice(batches, most)
     if settings.per == "batch":
         stream = iter([Batch.concatenate(list(stream))])
     return (replace(each, output=settings.output) for each in stream)
@@ -203,7 +216,13 @@ def _first_call(model: nn.Module, batch: Batch, loss: str | LossFunction, settin
         dry = try_model(model, batch, found, examples=TRIED[settings.per])
     resolved = read_loss(batch, loss, settings, dry.outputs)
     blocks = dry.shape.as_read(found)
-    return Problem(model, batch, resolved, blocks, dry.shape, skipped, coupled=any(taken)), dry.outputs.y
+    coupled = any(taken) and not batch.as_one
+    if coupled and isinstance(batch.output, Layout) and not batch.output.apart:
+        raise HessdiagError(
+            "a normalisation joins the examples, and the model returns a number of them all: pass per='batch'"
+            " (--per batch)"
+        )
+    return Problem(model, batch, resolved, blocks, dry.shape, skipped, coupled=coupled), dry.outputs.y
 
 
 @dataclass(frozen=True)
@@ -257,7 +276,7 @@ def _measure(
         check_tensors(problem.model, batch)
         if measured:
             check_targets(problem.loss, like=like, targets=batch.targets)
-        problem = replace(problem, batch=batch)
+        problem = replace(problem, batch=batch, loss=problem.loss.of_batch(batch.targets, like))
         at_once = max(checks.FEW, problem.shape.chunk(2, memory=memory.total // OVERHEAD))
         sums, found = moments(problem, min(MAX_EXAMPLES, at_once, batch.size) if signals and not measured else 0)
         misread = misread_in(problem, sums)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
-from itertools import chain, cycle, islice, repeat
+from itertools import chain, cycle, islice
 from statistics import median
 from typing import Any
 
@@ -21,13 +21,14 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_model, check_whole, did_you_mean, few
 from hessdiag.curvature.measurement import Settings
-from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import TRIED, check_tensors, read_loss, try_model
+from hessdiag.loading.conventions import TRIED, Road, read_loss, reader, road_of
+from hessdiag.loading.first_call import check_tensors, try_model
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_torch
 from hessdiag.parallel.progress import Progress, advance, announce, showing
@@ -54,6 +55,8 @@ def learning_rates(
     loss: str | LossFunction = "cross-entropy",
     class_dim: int | None = None,
     output: str | int | None = None,
+    batch_dim: BatchDim = 0,
+    examples: str = "batch",
     optimizers: Sequence[str] = ("sgd", "adam"),
     steps: int = 12,
     batch_size: int = 128,
@@ -76,9 +79,9 @@ def learning_rates(
         inputs, targets: as in `hessdiag.diagnose`: real data, because the rates are for the data they are measured on.
             Of an iterable, two batches are read for each step, as far as there are some; then they take turns. Of less
             than eight, all examples serve at every step for directions and slopes alike: less exact, above all for SGD.
-        loss: what the model will be trained with: `"cross-entropy"`, `"mse"`, or a callable
-            `(outputs, targets) -> mean over the examples it is given`.
-        class_dim, output: see `hessdiag.diagnose`.
+        loss: what the model will be trained with: `"cross-entropy"`, `"mse"`, `"model"`, or a callable
+            `(outputs, targets) -> scalar`.
+        class_dim, output, batch_dim, examples: see `hessdiag.diagnose`.
         optimizers: any of `"sgd"`, `"momentum"` (SGD with momentum 0.9) and `"adam"`.
         steps: virtual steps, and where a rate rises along them, up to eight times as many.
         batch_size: of the training, where inputs are a single batch: so many examples are drawn of it, twice a step.
@@ -104,21 +107,24 @@ def learning_rates(
     check_whole("batch_size", batch_size, least=1)
     _check_optimizers(optimizers)
     settings = Settings(per="batch", mode=mode, class_dim=class_dim, output=output, seed=seed)
-    stream = (replace(each, output=output) for each in batches_of(inputs, targets))
+    read = reader(model, batch_dim, examples, loss)
+    stream = (replace(each, output=output) for each in batches_of(inputs, targets, read=read))
     batches = list(islice(stream, 2 * steps))
     device, dtype = check_tensors(model, batches[0])
     with preserve_state(model, seed=seed, mode=mode):
-        resolved, check = _resolve(model, batches, loss, settings)
-        walk = Walk(model, resolved, batches[0], seed=seed)
+        road = road_of(model, batches[0], loss, settings)
+        resolved, check = _resolve(model, batches, road, settings)
+        walk = Walk(model, resolved, road.whole(batches[0]), seed=seed)
         pairs = pairs_of(batches, batch_size, seed=seed, more=map(check, stream))
-        examples, fresh = next(pairs_of(batches, batch_size, seed=seed))[0].size, are_fresh(batches, batch_size)
+        size, fresh = next(pairs_of(batches, batch_size, seed=seed))[0].size, are_fresh(batches, batch_size)
+        walked = walk.steps((road.whole(one), road.whole(other)) for one, other in pairs)
         with showing(progress, title=f"stepping {type(model).__name__}"):
-            rates = walked_rates(optimizers, walk.steps(pairs), steps, examples=examples)
+            rates = walked_rates(optimizers, walked, steps, examples=size)
     return LearningRates(
         rates=rates,
         model=type(model).__name__,
         loss=resolved.name,
-        batch_size=examples,
+        batch_size=size,
         fresh=fresh,
         seed=seed,
         device=device.type,
@@ -136,17 +142,18 @@ def _check_optimizers(optimizers: Sequence[str]) -> None:
 
 
 def _resolve(
-    model: nn.Module, batches: Sequence[Batch], loss: str | LossFunction, settings: Settings
+    model: nn.Module, batches: Sequence[Batch], road: Road, settings: Settings
 ) -> tuple[Loss, Callable[[Batch], Batch]]:
     """The loss, after the first call of the model, and what refuses a batch that does not fit."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise HessdiagError("all parameters are frozen (requires_grad=False): there is nothing to train")
-    outputs = try_model(model, batches[0], examples=TRIED[settings.per]).outputs
-    resolved = read_loss(batches[0], loss, settings, outputs)
+    first = road.whole(batches[0])
+    outputs = try_model(model, first, examples=TRIED[settings.per]).outputs
+    resolved = read_loss(first, road.loss, settings, outputs)
 
     def check(batch: Batch) -> Batch:
         check_tensors(model, batch)
-        check_targets(resolved, like=outputs.y, targets=batch.targets)
+        check_targets(resolved, like=outputs.y, targets=road.whole(batch).targets)
         return batch
 
     for batch in batches[1:]:
@@ -200,8 +207,8 @@ def pairs_of(
     Where there are too few of them, both batches of a pair are all examples.
     """
     if not are_fresh(batches, batch_size):
-        whole = Batch.concatenate(batches)
-        yield from repeat((whole, whole))
+        wholes = batches if batches[0].structure else [Batch.concatenate(batches)]
+        yield from cycle((whole, whole) for whole in wholes)
     if len(batches) > 1:
         turns = cycle(chain(batches, more))
         yield from zip(turns, turns, strict=False)
@@ -290,8 +297,9 @@ class Walk:
     def _along(self, at: Values, u: Values, batch: Batch, number: int) -> Along:
         """Slope and curvature along u, of the outputs' own slope and curvature along J u."""
         y, moved = self._pushed(at, u, batch, number, forward_mode=self.forward_mode)  # (B, *out)
-        slope = self.loss.gradient(y, batch.targets).detach() * moved
-        curvature = self.loss.hessian_product(y, batch.targets, moved).detach() * moved
+        loss = self.loss.of_batch(batch.targets, y)
+        slope = loss.gradient(y, batch.targets).detach() * moved
+        curvature = loss.hessian_product(y, batch.targets, moved).detach() * moved
         return Along(*(float(each.sum(dtype=torch.float64)) / batch.size for each in (slope, curvature)))
 
     def _gradient(self, at: Values, batch: Batch, number: int) -> Values:
@@ -301,7 +309,7 @@ class Walk:
         y = self.network(leaves, batch)
         if not y.requires_grad:
             return {name: torch.zeros_like(value) for name, value in at.items()}
-        own = self.loss.gradient(y.detach(), batch.targets).detach() / batch.size
+        own = self.loss.of_batch(batch.targets, y).gradient(y.detach(), batch.targets).detach() / batch.size
         found = torch.autograd.grad(y, list(leaves.values()), own.to(y), materialize_grads=True)
         return {name: each.to_dense() for name, each in zip(leaves, found, strict=True)}
 

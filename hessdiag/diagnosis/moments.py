@@ -112,17 +112,19 @@ def sum_moments(
     Raises:
         HessdiagError: one example's loss depends on another example, as with batch normalisation in training mode.
     """
-    batch = problem.batch
+    batch, joined = problem.batch, problem.coupled or problem.loss.couples
     parts = [*batch.narrow(signals, batch.size).chunks(chunk)] if signals < batch.size else []
     parts = [batch.narrow(0, signals), *parts] if signals else parts
-    parts = [batch, *batch.among_all(spread(batch.size, GRADIENTS)).chunks(1)] if problem.coupled else parts
+    if joined:
+        some = batch.among_all(spread(batch.size, GRADIENTS)) if problem.coupled else batch.narrow(0, 0)
+        parts = [batch, *some.chunks(1)]
     checked = {part.numbers[0] for part in parts[::EVERY]}
     passes: list[SignalPass] = []
 
     def measure(part: Batch) -> Sums:
-        if problem.coupled and part.apart and part.size < batch.size:
-            raise HessdiagError("out of memory with a whole batch, which normalisations join: use a smaller one")
-        first = signals and part.offset == batch.offset and part.apart
+        if joined and part.within is None and part.size < batch.size:
+            raise HessdiagError("out of memory with a whole batch, which belongs together: use a smaller one")
+        first = signals and part.offset == batch.offset and part.within is None
         watched = SignalPass(problem.model, part) if first else None
         sums = _sums(problem, part, seed, mixed, watched, checked=part.numbers[0] in checked, whole=whole)
         passes.extend([watched] if watched else [])
@@ -190,7 +192,10 @@ def _sums(
         seen = trace(model, part, owners, keep_outputs=True, in_common=in_common)
         y, halves, calls = seen.y.detach(), checks.halves_of(part, seed), seen.calls
         checks.finite(y)
-        own = loss.gradient(y, part.targets).detach()  # (B, *out)
+        if loss.couples and part.within is not None:  # an example has no loss of its own
+            own = torch.randn(y.shape, generator=stream(seed, f"cotangents of examples {part.within}")).to(y)
+        else:
+            own = loss.gradient(y, part.targets).detach()  # (B, *out)
         ends = [call.output_edge for call in calls]
         starts = [call.input_edge or call.output_edge for call in calls]  # what an embedding reads has no gradient
         parameters = [get_gradient_edge(block_parameter(model, block)) for block in blocks]
@@ -200,13 +205,13 @@ def _sums(
         if watched is not None:
             watched.measure(seen.y, at_signals, own.unsqueeze(0), loss)
     squares, sums = SquaresOnce(), {}
-    if part.apart:
+    if part.within is None:
         sums = _layer_sums(problem, part, seen, list(zip(dx, dout, strict=True)), seed, squares)
-    if part.apart and whole:
+    if part.within is None and whole:
         for block, gradient in zip(blocks, of_own, strict=True):
             flat = torch.zeros(block.numel) if gradient is None else gradient.detach().flatten()
             sums[f"gradient {block.name}"] = flat.double().cpu().numpy()
-    if problem.coupled and part.apart:  # gradients are those of examples within it
+    if problem.coupled and part.within is None:  # gradients are those of examples within it
         return sums
     if part.size > 1:
         checks.halves_agree(model, part, y, halves)
@@ -291,7 +296,7 @@ def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -
     shape, loss = y.shape[1:], problem.loss
     count = math.prod(shape)
     wanted = min(-(-CURVATURE_SAMPLES // problem.batch.size), MAX_CURVATURE_PROBES)
-    if count <= 2 * wanted:
+    if count <= 2 * wanted and not loss.couples:
         values, vectors = torch.linalg.eigh(loss.hessian_matrix(y, part.targets).double())  # (B, N), (B, N, N)
         largest = values.abs().amax(dim=0)
         curved = largest > NO_CURVATURE * largest.max()

@@ -21,6 +21,7 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
+from hessdiag.loading.conventions import reader
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.numbers import geometric_mean, percent, short, spread
 from hessdiag.results.records import Record
@@ -178,7 +179,8 @@ def prescribe(
     """
     check_model(model)
     check_options(options, diagnose, fixed=("signals", "distributed", "resume", "quick"))
-    stream = list(batches_of(inputs, targets))
+    read = reader(model, options.get("batch_dim", 0), options.get("examples", "batch"), None)
+    stream = list(batches_of(inputs, targets, read=read))
     batches = [(batch.inputs, batch.targets) for batch in stream]
     before = diagnose(model, batches, **options)
     scaled = _copy(model)

@@ -368,10 +368,10 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
         return "other", math.nan
     if isinstance(loss, MeanSquaredError):
         return "mse", _of_values(targets.detach().double())
-    plain = type(loss) is CrossEntropy and not loss.label_smoothing and loss.weight is None and loss.divisor is None
-    if not plain:
+    if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None:
         return "other", math.nan
-    assert isinstance(loss, CrossEntropy)
+    if loss.divisor is not None and loss.reduction != "mean":
+        return "other", math.nan
     classes = y.shape[loss.class_dim]
     if targets.shape == y.shape:
         return "cross-entropy", _of_probabilities(targets.detach().movedim(loss.class_dim, -1).flatten(0, -2).double())

@@ -14,17 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import did_you_mean, few, one_line
-from hessdiag.curvature.measurement import Settings
-from hessdiag.data.batch import Batch, Outputs
+from hessdiag.data.batch import Batch
 from hessdiag.data.memory import is_out_of_memory
-from hessdiag.derivatives.losses import Loss, LossFunction, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
 from hessdiag.network.shapes import DryRun, run_dry
 
-TARGETS = ("labels", "label", "targets", "target", "y")
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)  # what layers raise that cannot read their input
-TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
 APART = "diagnose(model, inputs, targets), or (inputs, targets) from the function of --data"
 
 
@@ -82,24 +78,6 @@ def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.d
     return tensors[0].device, tensors[0].dtype
 
 
-def read_loss(batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
-    """Call the loss once, on the outputs of a few examples: the loss as it will be read."""
-    check_labels(batch, loss)
-    reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, settings.per)
-    return resolve_loss(loss, y=outputs.y, targets=batch.targets, seed=settings.seed, reading=reading)
-
-
-def check_labels(batch: Batch, loss: object) -> None:
-    """Refuse targets that lie among the inputs, where the loss would miss them."""
-    held = [key for key in batch.kwargs if key in TARGETS]
-    if held and batch.targets is None and loss in ("cross-entropy", "mse"):
-        shifts = " (a causal language model of transformers shifts labels itself, hessdiag does not: shift them first)"
-        raise HessdiagError(
-            f"loss {loss!r} needs targets and inputs hold {held[0]!r}: leave that out of the inputs, pass it as targets"
-            + shifts * (held[0] == "labels")
-        )
-
-
 def _arguments(model: nn.Module, batch: Batch) -> str:
     """What is wrong with the number or the names of the arguments."""
     try:
@@ -116,11 +94,6 @@ def _arguments(model: nn.Module, batch: Batch) -> str:
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
     for key in batch.kwargs:
-        if key not in named and key in TARGETS and len(batch.kwargs) > 1:
-            return (
-                f"inputs hold {key!r}, which {kind} takes no argument for: leave it out of the inputs and pass it as"
-                f" targets, {APART}"
-            )
         if key not in named:
             hint = did_you_mean(key, named, otherwise=f"it takes {few(named, 8)}" if named else "it takes none")
             return f"{kind} takes no argument {key!r}: {hint}"
@@ -162,9 +135,7 @@ def _example_alone(model: nn.Module, batch: Batch) -> str:
 
 def _reads(model: nn.Module, batch: Batch, change: Callable[[Tensor], Tensor]) -> bool:
     """Whether the model runs with the inputs changed."""
-    args = tuple(change(v) if isinstance(v, Tensor) else v for v in batch.args)
-    kwargs = {key: change(v) if isinstance(v, Tensor) else v for key, v in batch.kwargs.items()}
-    changed = replace(batch, args=args, kwargs=kwargs, targets=None)
+    changed = replace(batch, targets=None).map(change)
     try:
         with torch.no_grad():
             replace(changed, size=len(changed.tensors[0])).call(model)

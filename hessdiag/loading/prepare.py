@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from hessdiag.arguments import as_device, as_dtype, check_loss, check_whole, one_line
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
-from hessdiag.data.stream import EXPECTED, Tally
+from hessdiag.data.stream import EXPECTED, Read, Tally
 from hessdiag.data.stream import batches as split
+from hessdiag.derivatives.losses import NAMES
 from hessdiag.derivatives.targets import check_class_dim
 from hessdiag.errors import HessdiagError
+from hessdiag.loading.conventions import reader
 from hessdiag.loading.first_call import try_model
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
 from hessdiag.loading.models import ModelSource, Network
@@ -35,6 +37,7 @@ class Prepared:
         module: the network, on its device and in its dtype.
         batch: the first inputs and targets, likewise.
         class_dim: dimension of the classes in the outputs, where it was asked for or is known of the network.
+        batch_dim, examples: as of `hessdiag.diagnose`.
         init: the initialisation, `"as built"`, or the file that the weights were loaded from.
         data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
         more: later batches, of which each is read once.
@@ -48,6 +51,8 @@ class Prepared:
     data: str
     more: Iterator[Batch]
     class_dim: int | None = None
+    batch_dim: int = 0
+    examples: str = "batch"
     convention: str = ""
     tally: Tally = field(default_factory=lambda: Tally(1, 1))
 
@@ -66,6 +71,8 @@ def prepare(
     batches: int | None = 1,
     loss: str = "random-quadratic",
     class_dim: int | None = None,
+    batch_dim: int = 0,
+    examples: str = "batch",
     mode: str = "train",
     seed: int = 0,
     device: str = "cpu",
@@ -82,7 +89,7 @@ def prepare(
         data: function without arguments that returns a batch, an iterable of batches or a `Dataset`, see
             `hessdiag.data.stream`; None draws random inputs, and random targets where the loss compares with some.
         batches: how many of its batches to read; None reads all.
-        loss, class_dim, mode, seed: of the measurement.
+        loss, class_dim, batch_dim, examples, mode, seed: of the measurement.
         device, dtype: where and in what precision it will run.
         say: told what a user's initialisation was called with, and what had to be unwrapped in the checkpoint.
 
@@ -107,21 +114,27 @@ def prepare(
     tally = Tally(1, 1)
     if data is None:
         batch = random_inputs(network, source, batch_size=batch_size, seed=seed)
+        batch = replace(batch, dims=(batch_dim,) * len(batch.leaves) if batch_dim else ())
+        if examples == "one":
+            raise HessdiagError("--examples one: inputs cannot be drawn, pass --data")
         origin_of_data = network.inputs.description if network.inputs else ""
     else:
         tally = Tally()
-        read = seeded(read_batches(data, batch_size=batch_size, most=batches, tally=tally), seed)
+        reads = reader(module, batch_dim, examples, None)
+        read = seeded(read_batches(data, batch_size=batch_size, most=batches, tally=tally, read=reads), seed)
         batch, origin_of_data = next(read), data.reference
         more = (later.to(where, dtype) for later in read)
     batch = replace(batch.to(where, dtype), output=source.output)
-    with preserve_state(module, seed=0, mode=mode), torch.no_grad():
-        outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
-    if loss == "cross-entropy" and class_dim is None:
-        class_dim = network.class_dim if outputs.y.dim() > 2 else None
-    if data is None:
-        usual = class_dim if class_dim is not None else outputs.class_dim
-        batch = replace(batch, targets=random_targets(outputs.y, batch.size, loss=loss, class_dim=usual, seed=seed))
-    return Prepared(module, batch, origin, origin_of_data, more, class_dim, "".join(conventions), tally)
+    if data is None or loss in NAMES:  # what other losses read is found out later
+        with preserve_state(module, seed=0, mode=mode), torch.no_grad():
+            outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
+        if loss == "cross-entropy" and class_dim is None:
+            class_dim = network.class_dim if outputs.y.dim() > 2 else None
+        if data is None:
+            usual = class_dim if class_dim is not None else outputs.class_dim
+            batch = replace(batch, targets=random_targets(outputs.y, batch.size, loss=loss, class_dim=usual, seed=seed))
+    how = (class_dim, batch_dim, examples, "".join(conventions), tally)
+    return Prepared(module, batch, origin, origin_of_data, more, *how)
 
 
 def random_network(
@@ -174,7 +187,7 @@ def random_targets(y: Tensor, batch_size: int, *, loss: str, class_dim: int | No
 
 
 def read_batches(
-    function: NamedFunction, *, batch_size: int, most: int | None, tally: Tally | None = None
+    function: NamedFunction, *, batch_size: int, most: int | None, tally: Tally | None = None, read: Read = Batch.of
 ) -> Iterator[Batch]:
     """The batches that a user's function gives, up to `most`; later ones are never asked for.
 
@@ -183,21 +196,22 @@ def read_batches(
         batch_size: the examples that are taken of a single batch; of several, each is taken whole.
         most: how many batches; None takes all.
         tally: counts them.
+        read: makes a batch of inputs and targets.
 
     Raises:
         HessdiagError: the function raised, or gave something that is no batch, or none.
     """
     function.check_arguments({})
-    source = split(function(), label=function.label, batch_size=batch_size, tally=tally or Tally())
-    read = 0
-    while read != most:
+    how: dict[str, Any] = {"batch_size": batch_size, "tally": tally or Tally(), "read": read}
+    source, count = split(function(), label=function.label, **how), 0
+    while count != most:
         with function.running():
             batch = next(source, None)
         if batch is None:
             break
-        read += 1
+        count += 1
         yield batch.narrow(0, batch_size) if most == 1 else batch
-    if not read:
+    if not count:
         raise HessdiagError(f"{function.label} gives no batch: {EXPECTED}")
 
 

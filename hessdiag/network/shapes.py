@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hessdiag.data.batch import Batch, Outputs, read_outputs
+from hessdiag.data.batch import Batch
+from hessdiag.data.outputs import Outputs
 from hessdiag.network.blocks import CONVOLUTIONS, Block, is_linear, looked_up_in_common, owners_of
 from hessdiag.network.trace import LayerCall, Trace, trace, writes_outputs
 
@@ -174,7 +175,7 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
         positions=sum(math.prod(shape[:-1]) // few.size for shape in writing),
         parameters=sum(parameter.nbytes for parameter in model.parameters()),
     )
-    outputs = read_outputs(returned[-1], size=few.size, which=few.output)
+    outputs = few.read(returned[-1])
     return DryRun(replace(outputs, y=outputs.y.detach()), shape)
 
 

@@ -78,7 +78,7 @@ def trace(
         HessdiagError: the model writes over the input of a layer after the layer has read it.
     """
     calls: list[LayerCall] = []
-    watches = [_Watch(owner, calls.append, keep_outputs, batch.rows, owner in in_common) for owner in owners]
+    watches = [_Watch(owner, calls.append, keep_outputs, batch.rows or 1, owner in in_common) for owner in owners]
     with _watching(model, watches):
         y = batch.call(model)
     for call in calls:

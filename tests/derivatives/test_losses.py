@@ -239,14 +239,15 @@ def test_class_indices_for_mse_are_pointed_to_cross_entropy() -> None:
         resolve_loss("mse", y=torch.zeros(2, 3), targets=torch.tensor([0, 1, 2]), seed=0)
 
 
+@pytest.mark.parametrize("kind", [nn.L1Loss, nn.CrossEntropyLoss])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_a_sum_over_examples_is_no_mean_of_a_batch(reduction: str) -> None:
+def test_the_loss_of_a_batch_is_what_its_author_returns(kind, reduction: str) -> None:
+    """The mean over its examples, whether it is a mean, a sum, or a mean over labels that are not left out."""
     y, t = torch.randn(2, B, C, dtype=torch.float64)
-    function, reading = nn.L1Loss(reduction=reduction), Reading(per="batch")
-    if reduction == "mean":
-        assert resolve_loss(function, y=y, targets=t, seed=0, reading=reading).name == "L1Loss"
-        return
-    with pytest.raises(HessdiagError, match="is not the mean of theirs"):
-        resolve_loss(function, y=y, targets=t, seed=0, reading=reading)
-    with pytest.raises(HessdiagError, match="has reduction='sum'"):
-        resolve_loss(nn.CrossEntropyLoss(reduction="sum"), y=y, targets=y.argmax(1), seed=0, reading=reading)
+    targets = torch.tensor([0, -100, 2, 1]) if kind is nn.CrossEntropyLoss else t
+    function, whole = kind(reduction=reduction), y.clone().requires_grad_()
+    loss = resolve_loss(function, y=y, targets=targets, seed=0, reading=Reading(per="batch"))
+    assert (loss.name, loss.couples) == (kind.__name__, kind is nn.L1Loss and reduction == "sum")
+    torch.testing.assert_close(loss.value(y, targets).mean(), function(y, targets))
+    (gradient,) = torch.autograd.grad(function(whole, targets), whole)
+    torch.testing.assert_close(loss.gradient(y, targets) / B, gradient)

@@ -415,7 +415,6 @@ def images() -> nn.Module:
         (images(), (torch.ones(2, 8, 8, 3),), {}, "have their channels last: use inputs.permute(0, 3, 1, 2)"),
         (nn.Linear(4, 3), (X.long(),), {}, "inputs are int64 and the model reads float32: use inputs.float()"),
         (nn.Linear(4, 3), (X[:, :3],), {}, "the model cannot read inputs of shape 6×3 (RuntimeError: "),
-        (Pixels(), ([{"pixel_values": X, "labels": LABELS}],), {}, "leave it out of the inputs and pass it as targets"),
         (
             Pixels(labels=True),
             ({"pixel_values": X, "labels": LABELS},),
@@ -436,7 +435,7 @@ def images() -> nn.Module:
         (nn.Linear(4, 3), (X,), {"rtol": "0.1"}, "rtol '0.1': pass a relative error above 0"),
         (nn.Linear(4, 3), (X,), {"max_products": 4.5}, "max_products 4.5: pass at least 2, a whole number"),
         (nn.Linear(4, 3), (X,), {"seed": None}, "seed None: pass a whole number"),
-        (nn.Linear(4, 3), (X,), {"loss": None}, "loss None: pass a name such as 'cross-entropy'"),
+        (nn.Linear(4, 3), (X,), {"loss": 3}, "loss 3: pass a name such as 'cross-entropy'"),
         (nn.Linear(4, 3), (X, LABELS), {"loss": nn.CrossEntropyLoss}, "pass an instance, as in CrossEntropyLoss()"),
     ],
 )

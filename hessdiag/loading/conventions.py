@@ -1,0 +1,219 @@
+"""How models of different authors take a batch and give their loss: one road to outputs and targets."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hessdiag.arguments import did_you_mean, few, kind_of, one_line
+from hessdiag.curvature.measurement import Settings
+from hessdiag.data.batch import Batch, BatchDim
+from hessdiag.data.outputs import Layout, Outputs, chosen, held_by, mapped, own_loss, tensors_in
+from hessdiag.data.stream import Read
+from hessdiag.derivatives.losses import SAME, UNFIT, Loss, LossFunction, MeanLoss, Reading, resolve_loss
+from hessdiag.derivatives.targets import IGNORED
+from hessdiag.errors import HessdiagError
+
+TARGETS = ("labels", "label", "targets", "target", "y")
+TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
+KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_logits)  # that a model's own loss may be
+
+
+def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -> Read:
+    """A function that makes a batch for this model of inputs and targets; see `Batch.of`."""
+
+    def read(inputs: Any, targets: Tensor | None) -> Batch:
+        named = _names(model)
+        if isinstance(inputs, Mapping) and any(key in named for key in inputs):
+            inputs, targets = _collated(inputs, targets, named)
+        batch = Batch.of(inputs, targets, batch_dim=batch_dim, examples=examples)
+        free = [name for name in named[len(batch.args) :] if name in TARGETS and name not in batch.kwargs]
+        if loss != "model" or batch.targets is None or not free:
+            return batch
+        dims = (*batch.dims, 0) if batch.dims else ()
+        return replace(batch, kwargs={**batch.kwargs, free[0]: batch.targets}, targets=None, dims=dims)
+
+    return read
+
+
+def _collated(inputs: Mapping[str, Any], targets: Tensor | None, named: list[str]) -> tuple[Any, Tensor | None]:
+    """Of a collated dict the keys that the model takes, and its labels as targets; misspelt ones are kept."""
+    labels = [key for key in inputs if key in TARGETS and key not in named]
+    spare = [name for name in named if name not in inputs]
+    kept = {key: v for key, v in inputs.items() if key in named or (key not in TARGETS and did_you_mean(key, spare))}
+    if len(labels) > 1 and targets is None:
+        raise HessdiagError(f"inputs hold {few(labels)}: leave one of them in, or pass targets")
+    return kept, inputs[labels[0]] if labels and targets is None else targets
+
+
+def _names(model: nn.Module) -> list[str]:
+    """The arguments of `forward`; none where it takes any."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # compiled code tells nothing
+        return []
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+@dataclass(frozen=True)
+class Road:
+    """How outputs and targets of every batch are found.
+
+    Attributes:
+        loss: of these.
+        output: which of what the model returns.
+        labels: number of the tensor among the arguments that are the targets; None where these are given.
+        shifted: whether the label of a position is that of the next one.
+        together: whether the model returns a number of all examples of a call, such as its loss: an example is called
+            alone then, and the batch is one.
+    """
+
+    loss: str | LossFunction
+    output: str | int | Layout | None = None
+    labels: int | None = None
+    shifted: bool = False
+    together: bool = False
+
+    def whole(self, batch: Batch) -> Batch:
+        """The batch with its targets."""
+        targets = batch.targets if self.labels is None else _labels(batch.leaves[self.labels], shifted=self.shifted)
+        batch = replace(batch, output=self.output, targets=targets)
+        return replace(batch, as_one=True, size=1) if self.together else batch
+
+    def batches(self, batch: Batch, per: str) -> Iterator[Batch]:
+        """The same, or its examples one by one."""
+        if self.together and per == "example" and not batch.as_one:
+            yield from (replace(each, output=self.output) for each in batch.chunks(1))
+        else:
+            yield self.whole(batch)
+
+
+def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings) -> Road:
+    """How outputs and targets are found, as a call of a few examples shows it.
+
+    Args:
+        model: what is called.
+        batch: a few of its examples are.
+        loss: a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
+            returns; None for the model's own loss where it is a known one, else the random quadratic.
+        settings: of the measurement.
+
+    Raises:
+        HessdiagError: the loss cannot be had in this way.
+    """
+    plain = Road("random-quadratic" if loss is None else loss, batch.output)
+    own = loss == "model" or (loss is None and batch.targets is None and len(batch.leaves) > 1)
+    if not own and (isinstance(plain.loss, str) or batch.output is not None or type(loss) is nn.CrossEntropyLoss):
+        return plain
+    some = batch.narrow(0, TRIED[settings.per])
+    try:
+        returned = some.run(model)
+    except Exception:  # of which the first call tells
+        return replace(plain, loss="random-quadratic") if loss == "model" else plain
+    if own:
+        return _road_of_own(returned, some, settings, asked=loss == "model") or plain
+    if isinstance(returned, Tensor) or not any(value.is_floating_point() for value in tensors_in(returned)):
+        return plain
+    try:
+        plain.loss(mapped(returned, Tensor.detach), some.targets)  # type: ignore[operator]
+    except UNFIT as error:
+        try:
+            some.read(returned)
+        except HessdiagError:
+            what = f"{kind_of(returned)} of {few(map(str, held_by(returned)), 8)}"
+            raise HessdiagError(
+                f"the loss cannot be called with what the model returned, {what}, and targets ({one_line(error)}):"
+                " write it for these, or name the output that it is of, as in output=0 (--output 0)"
+            ) from error
+        return plain
+    layout = Layout.of(returned, size=some.rows)
+    return replace(plain, output=layout, together=not layout.apart)
+
+
+def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool) -> Road | None:
+    """The model's own loss as a known one of its outputs and one of its inputs; or as it is, for a Hessian."""
+    value, why = own_loss(returned), "it is no cross-entropy or mean squared error of its outputs and labels"
+    if value is None or not value.requires_grad:
+        if asked:
+            raise HessdiagError("loss 'model': the model returned no loss: pass labels too, or name the loss")
+        return None
+    try:
+        which: Any = some.output
+        y = None if value is returned else chosen(returned, size=some.rows, which=which, dim=some.dim)
+        sent = None if y is None or not y.requires_grad else torch.autograd.grad(value, y, allow_unused=True)[0]
+    except HessdiagError as error:
+        sent, why = None, str(error)
+    if sent is not None and y is not None:
+        for number, held in enumerate(some.leaves):
+            for loss, shifted in [(loss, shifted) for loss in KNOWN for shifted in (False, True)]:
+                if held.is_floating_point() == (loss == "cross-entropy") or (shifted and held.dim() < 2):
+                    continue
+                plain = replace(some, output=None, as_one=False, targets=_labels(held, shifted=shifted))
+                found, gradient = plain.read(y.detach()), plain.read(sent).y
+                if _is_that(loss, found, plain.targets, value.detach(), gradient, settings):
+                    return Road(loss, some.output, labels=number, shifted=shifted)
+    if asked and settings.matrix == "ggn":
+        raise HessdiagError(
+            f"loss 'model' has no Gauss-Newton matrix here ({why}): pass matrix='hessian' (--matrix hessian), or the"
+            " loss as a function of what the model returns and targets"
+        )
+    layout = Layout.of(returned, size=some.rows, pick=own_loss)
+    return Road(_itself, layout, together=True) if asked else None
+
+
+def _is_that(
+    loss: str | LossFunction, found: Outputs, labels: Tensor | None, value: Tensor, gradient: Tensor, settings: Settings
+) -> bool:
+    """Whether a known loss has this value and this gradient in the outputs."""
+    try:
+        reading = Reading(settings.class_dim, found.class_dim, found.scalar, "batch")
+        known = resolve_loss(loss, y=found.y, targets=labels, seed=settings.seed, reading=reading)
+    except HessdiagError:
+        return False
+    own, size = known.gradient(found.y, labels) / len(found.y), SAME[found.y.dtype]
+    alike = torch.isclose(known.value(found.y, labels).mean(), value.to(found.y), rtol=size, atol=0)
+    return bool(alike) and bool((own - gradient).norm() <= size * gradient.norm())
+
+
+def _labels(held: Tensor, *, shifted: bool) -> Tensor:
+    """Targets; where they are those of the next position, as in causal language models, the last one has none."""
+    return F.pad(held[:, 1:], (0, 1), value=IGNORED) if shifted else held
+
+
+def _itself(y: Tensor, targets: Tensor | None) -> Tensor:
+    """The loss that the model returned."""
+    return y
+
+
+def read_loss(batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
+    """Call the loss once, on the outputs of a few examples: the loss as it will be read.
+
+    Raises:
+        HessdiagError: it does not fit the outputs, or has no Gauss-Newton matrix.
+    """
+    check_labels(batch, loss)
+    y, per = (outputs.y[0], "batch") if batch.as_one else (outputs.y, settings.per)
+    layout = batch.output if isinstance(batch.output, Layout) else None
+    how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix}
+    reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, per, **how)
+    resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
+    return MeanLoss(resolved) if batch.as_one else resolved
+
+
+def check_labels(batch: Batch, loss: object) -> None:
+    """Refuse targets that lie among the inputs, where the loss would miss them."""
+    held = [key for key in batch.kwargs if key in TARGETS]
+    if held and batch.targets is None and loss in ("cross-entropy", "mse"):
+        shifts = " (a causal language model of transformers shifts labels itself, hessdiag does not: shift them first)"
+        raise HessdiagError(
+            f"loss {loss!r} needs targets and inputs hold {held[0]!r}: leave that out of the inputs, pass it as targets"
+            + shifts * (held[0] == "labels")
+        )

@@ -1,0 +1,268 @@
+"""Models as their authors write them, each against dense float64 autograd: losses of any form, and any form of batch.
+
+A case is a model, what `diagnose` is told, and `units`: for the view asked for, pairs of outputs in one vector, with
+their graph, and the loss of that vector, written as the author means it.
+"""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import hessdiag
+from tests.oracles import dense_rows
+from tests.unchanged import unchanged
+
+B = 3
+Unit = tuple[Tensor, Callable[[Tensor], Tensor]]
+CASES: dict[str, Callable[[], "Case"]] = {}
+PARTS = ("example", "batch")
+
+
+class Case(SimpleNamespace):
+    """`model`, `inputs`, `targets`, `options`, `units(model, part)` of a slice of the examples, `views`, `matrices`."""
+
+
+def case(build: Callable[[], dict[str, Any]]) -> Callable[[], Case]:
+    def made() -> Case:
+        torch.manual_seed(0)
+        found = {"targets": None, "options": {}, "views": PARTS, "matrices": ("ggn", "hessian"), "one": False} | build()
+        found["model"] = found["model"].double()
+        return Case(**found)
+
+    CASES[build.__name__] = made
+    return made
+
+
+def network(forward: Callable[..., Any], **layers: nn.Module) -> nn.Module:
+    """A module with this method, whose arguments have names."""
+    model: nn.Module = type("Network", (nn.Module,), {"forward": forward})()
+    for name, layer in layers.items():
+        model.add_module(name, layer)
+    return model
+
+
+def randn(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def language_model(returns: Callable[..., Any]) -> nn.Module:
+    return network(
+        lambda m, tokens, labels=None: returns(m.head(m.wte(tokens).cumsum(1).tanh()), labels),
+        wte=nn.Embedding(5, 3),
+        head=nn.Linear(3, 5),
+    )
+
+
+def shifted(z: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(z[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+@case
+def logits_and_loss() -> dict[str, Any]:
+    """As in nanoGPT."""
+    tokens, labels = torch.randint(5, (2, B, 4))
+    labels[0, 1] = -100
+    loss = lambda z, t: F.cross_entropy(z.flatten(0, 1), t.flatten())  # noqa: E731
+    model = language_model(lambda z, t: (z, loss(z, t) if t is not None else None))
+
+    def units(m: nn.Module, part: slice) -> Unit:
+        return m(tokens[part])[0].flatten(), lambda z: loss(z.view(-1, 4, 5), labels[part])
+
+    return {"model": model, "inputs": tokens, "targets": labels, "options": {"loss": "model"}, "units": units}
+
+
+@case
+def loss_of_the_next_token() -> dict[str, Any]:
+    """As in transformers, found without being asked for."""
+    tokens = torch.randint(5, (B, 4))
+    model = language_model(lambda z, t: {"loss": None if t is None else shifted(z, t), "logits": z})
+    units = lambda m, part: (m(tokens[part])["logits"].flatten(), lambda z: shifted(z.view(-1, 4, 5), tokens[part]))  # noqa: E731
+    return {"model": model, "inputs": {"tokens": tokens, "labels": tokens}, "units": units}
+
+
+@case
+def loss_alone() -> dict[str, Any]:
+    x, t = randn(B, 3), randn(B, 2)
+    model = network(lambda m, x, t: F.huber_loss(m.a(x).tanh(), t), a=nn.Linear(3, 2))
+    units = lambda m, part: (m(x[part], t[part]).view(1), lambda z: z[0])  # noqa: E731
+    return {"model": model, "inputs": (x, t), "options": {"loss": "model"}, "units": units, "matrices": ("hessian",)}
+
+
+def evidence(out: Any, x: Tensor) -> Tensor:
+    """Summed over what it is given, as in PyTorch's own example."""
+    recon, mu, logvar = out
+    kl = -0.5 * (1 + logvar - mu.square() - logvar.exp()).sum()
+    return F.mse_loss(recon, x, reduction="sum") + kl
+
+
+@case
+def several_outputs() -> dict[str, Any]:
+    x = randn(B, 4)
+
+    def forward(m: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mu, logvar = m.encode(x).chunk(2, 1)
+        return m.decode(mu + 0.1 * logvar.exp()), mu, logvar
+
+    model = network(forward, encode=nn.Linear(4, 4), decode=nn.Linear(2, 4))
+
+    def units(m: nn.Module, part: slice) -> Unit:
+        y = torch.cat(m(x[part]), 1)
+        return y.flatten(), lambda z: evidence(z.view(y.shape).split([4, 2, 2], 1), x[part])
+
+    return {"model": model, "inputs": x, "targets": x, "options": {"loss": evidence}, "units": units}
+
+
+@case
+def a_number_of_the_batch_among_the_outputs() -> dict[str, Any]:
+    """As of a mixture of experts, or a vector-quantised autoencoder."""
+    x, t = randn(B, 3), torch.tensor([0, 1, 1])
+
+    def forward(m: nn.Module, x: Tensor) -> dict[str, Tensor]:
+        h = m.a(x).tanh()
+        return {"balance": h.mean(0).square().sum(), "scores": m.b(h), "chosen": h.argmax(1)}
+
+    def loss(out: dict[str, Tensor], t: Tensor) -> Tensor:
+        return F.cross_entropy(out["scores"], t) + out["balance"] * out["scores"].square().mean()
+
+    model = network(forward, a=nn.Linear(3, 3), b=nn.Linear(3, 2))
+
+    def units(m: nn.Module, part: slice) -> Unit:
+        out, size = m(x[part]), len(x[part])
+        y = torch.cat([out["balance"].view(1), out["scores"].flatten()])
+        return y, lambda z: loss({"balance": z[0], "scores": z[1:].view(size, 2)}, t[part])
+
+    return {"model": model, "inputs": x, "targets": t, "options": {"loss": loss}, "units": units}
+
+
+def contrastive(out: Any, t: Tensor | None) -> Tensor:
+    a, b = (F.normalize(each, dim=1) for each in out)
+    scores = 5 * a @ b.T
+    return (F.cross_entropy(scores, torch.arange(len(a))) + F.cross_entropy(scores.T, torch.arange(len(a)))) / 2
+
+
+@case
+def a_loss_that_compares_examples() -> dict[str, Any]:
+    x, y = randn(B, 3), randn(B, 2)
+    model = network(lambda m, x, y: (m.image(x), m.text(y)), image=nn.Linear(3, 2), text=nn.Linear(2, 2))
+
+    def units(m: nn.Module, part: slice) -> Unit:
+        out = torch.cat(m(x, y), 1)
+        return out.flatten(), lambda z: contrastive(z.view(out.shape).split([2, 2], 1), None)
+
+    return {"model": model, "inputs": (x, y), "options": {"loss": contrastive}, "units": units, "views": ("batch",)}
+
+
+@case
+def log_probabilities() -> dict[str, Any]:
+    """As in PyTorch's MNIST example."""
+    x, t = randn(B, 4), torch.tensor([0, 2, 1])
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3), nn.LogSoftmax(1))
+    units = lambda m, part: (m[:3](x[part]).flatten(), lambda z: F.cross_entropy(z.view(-1, 3), t[part]))  # noqa: E731
+    return {"model": model, "inputs": x, "targets": t, "options": {"loss": F.nll_loss}, "units": units}
+
+
+@case
+def sequences_first() -> dict[str, Any]:
+    x, t = randn(4, B, 3), torch.randint(2, (4, B))
+    model = network(lambda m, x: m.out(m.rnn(x)[0]), rnn=nn.RNN(3, 3), out=nn.Linear(3, 2))
+
+    def units(m: nn.Module, part: slice) -> Unit:
+        y = m(x[:, part])
+        return y.flatten(), lambda z: F.cross_entropy(z.view(-1, 2), t[:, part].flatten())
+
+    options = {"batch_dim": 1, "loss": "cross-entropy"}
+    return {"model": model, "inputs": x, "targets": t, "options": options, "units": units}
+
+
+@case
+def hidden_states() -> dict[str, Any]:
+    """Nested inputs, of which the examples stand at the second dimension in some, and one that all share."""
+    x, h, c, t, scale = randn(B, 4, 3), randn(1, B, 3), randn(1, B, 3), randn(B, 2), randn(2)
+    model = network(
+        lambda m, x, h, s: s * m.out(m.rnn(x, h)[0][:, -1]), rnn=nn.LSTM(3, 3, batch_first=True), out=nn.Linear(3, 2)
+    )
+
+    def units(m: nn.Module, part: slice) -> Unit:
+        y = m(x[part], (h[:, part], c[:, part]), scale)
+        return y.flatten(), lambda z: F.mse_loss(z.view(y.shape), t[part])
+
+    options = {"batch_dim": (0, (1, 1), None), "loss": "mse"}
+    return {"model": model, "inputs": (x, (h, c), scale), "targets": t, "options": options, "units": units}
+
+
+@case
+def a_graph() -> dict[str, Any]:
+    """One example of seven nodes, four of which are labelled, with a normalisation over the nodes."""
+    x, t = randn(7, 3), torch.tensor([0, 1, 1, 0, -100, -100, -100])
+    edges = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 0]])
+
+    def forward(m: nn.Module, x: Tensor, edges: Tensor) -> Tensor:
+        h = m.norm(m.a(x).index_add(0, edges[0], m.a(x)[edges[1]])).tanh()
+        return m.b(h.index_add(0, edges[0], h[edges[1]]))
+
+    model = network(forward, a=nn.Linear(3, 3), norm=nn.BatchNorm1d(3), b=nn.Linear(3, 2))
+    units = lambda m, part: (m(x, edges).flatten(), lambda z: F.cross_entropy(z.view(7, 2), t))  # noqa: E731
+    options = {"examples": "one", "loss": "cross-entropy"}
+    return {"model": model, "inputs": (x, edges), "targets": t, "options": options, "units": units, "one": True}
+
+
+@case
+def a_collated_dict() -> dict[str, Any]:
+    x, t = randn(B, 3), torch.tensor([0, 1, 1])
+    model = network(lambda m, pixels: {"logits": m.b(m.a(pixels).tanh())}, a=nn.Linear(3, 3), b=nn.Linear(3, 2))
+    units = lambda m, part: (m(x[part])["logits"].flatten(), lambda z: F.cross_entropy(z.view(-1, 2), t[part]))  # noqa: E731
+    inputs = [{"pixels": x, "label": t, "path": ["a", "b", "c"]}]
+    return {"model": model, "inputs": inputs, "options": {"loss": nn.CrossEntropyLoss()}, "units": units}
+
+
+def squares(given: Case, matrix: str, per: str) -> Tensor:
+    """(L, L) squared norms of the blocks of the matrix, a mean over the units."""
+    at = [p for _, p in given.model.named_parameters()]
+    parts = [slice(b, b + 1) for b in range(B)] if per == "example" and not given.one else [slice(None)]
+    found = []
+    for part in parts:
+        y, loss = given.units(given.model, part)
+        if matrix == "hessian":
+            gradients = torch.autograd.grad(loss(y), at, create_graph=True)
+            blocks = [dense_rows(g, at) for g in gradients]
+        else:
+            z = y.detach().requires_grad_()
+            (g,) = torch.autograd.grad(loss(z), z, create_graph=True)
+            J, (S,) = dense_rows(y, at), dense_rows(g, [z])
+            blocks = [[i.T @ S @ j for j in J] for i in J]
+        found.append(torch.stack([torch.stack([b.square().sum() for b in row]) for row in blocks]))
+    return torch.stack(found).mean(0).detach()
+
+
+def asked() -> Iterator[tuple[str, str, str]]:
+    for name, made in CASES.items():
+        given = made()
+        yield from ((name, matrix, per) for matrix in given.matrices for per in given.views)
+
+
+@pytest.mark.parametrize(("name", "matrix", "per"), list(asked()))
+def test_blocks_are_those_of_dense_autograd(name: str, matrix: str, per: str) -> None:
+    given = CASES[name]()
+    want = squares(given, matrix, per)
+    with unchanged(given.model):
+        report = hessdiag.diagnose(
+            given.model, given.inputs, given.targets, matrix=matrix, per=per, method="exact", **given.options
+        )
+    names = [n for n, _ in given.model.named_parameters()]
+    assert report.per == per
+    for block in report.blocks:
+        i = names.index(block.name)
+        got = block.avg_sq_singular_value * block.numel
+        assert got == pytest.approx(float(want[i, i]), rel=1e-10, abs=1e-12 * float(want.max())), block.name
+    order = [names.index(n) for n in report.heatmap.names]
+    np.testing.assert_allclose(
+        report.heatmap.frobenius_sq, want[order][:, order], rtol=1e-10, atol=1e-12 * float(want.max())
+    )
+    left = [(n, why) for n, why in report.skipped]
+    assert len(report.blocks) + len(left) == len(names)
