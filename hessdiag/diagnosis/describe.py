@@ -11,7 +11,8 @@ from hessdiag.arguments import check_model
 from hessdiag.curvature import batch_sketch, probe, sketch
 from hessdiag.curvature.directions import BASIS
 from hessdiag.curvature.measurement import Plan, Settings, within_batch
-from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.batch import Inputs
+from hessdiag.loading.conventions import reader
 from hessdiag.loading.first_call import try_model
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
@@ -83,7 +84,7 @@ def describe(
         HessdiagError: an argument cannot be used.
     """
     check_model(model)
-    batch = replace(Batch.of(inputs, None), output=output)
+    batch = replace(reader(model, 0, "batch", None)(inputs, None), output=output)
     blocks, skipped = find_blocks(model)
     with preserve_state(model, seed=0, mode=mode), fixed_statistics() as taken:
         shape = try_model(model, batch, blocks).shape

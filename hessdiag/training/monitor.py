@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hessdiag.arguments import check_loss, check_model, check_number, check_whole, kind_of
-from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
+from hessdiag.loading.conventions import reader
 from hessdiag.results.files import write_text
 from hessdiag.results.findings import GRAVITY
 from hessdiag.results.report import Report
@@ -44,7 +45,7 @@ class Monitor:
 
     Args:
         model: that is trained; compiled and data-parallel ones are unwrapped.
-        loss: that is trained with: `"cross-entropy"`, `"mse"`, or a callable `(outputs, targets)`; see `diagnose`.
+        loss: that is trained with: `"cross-entropy"`, `"mse"`, `"model"`, or a callable; see `diagnose`.
         every: fewest steps from one measurement to the next; the first one is at the first step.
         overhead: share of the training time that measurements may take. They come less often where `every` would take
             more. The first measurement is paid off later.
@@ -52,7 +53,7 @@ class Monitor:
             whole batch is measured, by some of its examples.
         log: path of a `.csv` file, a TensorBoard `SummaryWriter`, a function `(record, step)`, or a list of these. A
             CSV file that is there is continued.
-        class_dim, output: as of `diagnose`.
+        class_dim, output, batch_dim: as of `diagnose`.
         seed: of random directions, the same at every measurement.
 
     Attributes:
@@ -82,6 +83,7 @@ class Monitor:
         log: Any = (),
         class_dim: int | None = None,
         output: str | int | None = None,
+        batch_dim: BatchDim = 0,
         seed: int = 0,
     ) -> None:
         check_model(model)
@@ -95,6 +97,8 @@ class Monitor:
         self.report: Report | None = None
         self.stopped = ""
         self._options: dict[str, Any] = {"loss": loss, "class_dim": class_dim, "output": output, "seed": seed}
+        self._options["batch_dim"] = batch_dim
+        self._read = reader(self.model, batch_dim, "batch", None)
         self._logs: list[Log] = logs_of(log)
         self._cadence, self._examples = Cadence(every, float(overhead)), examples
         self._steps = 0
@@ -115,9 +119,9 @@ class Monitor:
         number, self._steps = self._steps if step is None else step, self._steps + 1
         if self.stopped or not _is_first_rank() or not self._cadence.due():
             return None
-        batch = Batch.of(inputs, targets) if not self.history else None
+        batch = self._read(inputs, targets) if not self.history else None
         try:
-            record = self._measure(batch or Batch.of(inputs, targets), number)
+            record = self._measure(batch or self._read(inputs, targets), number)
         except Exception as error:  # of user code, or out of memory: training must go on
             self.stopped = f"{type(error).__name__}: {error}" if not isinstance(error, HessdiagError) else str(error)
             warnings.warn(

@@ -5,6 +5,7 @@ their graph, and the loss of that vector, written as the author means it.
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessdiag
+from hessdiag.__main__ import main
 from tests.oracles import dense_rows
 from tests.unchanged import unchanged
 
@@ -266,3 +268,96 @@ def test_blocks_are_those_of_dense_autograd(name: str, matrix: str, per: str) ->
     )
     left = [(n, why) for n, why in report.skipped]
     assert len(report.blocks) + len(left) == len(names)
+
+
+HINGE = lambda y, t: (1 - y * (2 * t - 1)).relu().mean()  # noqa: E731
+X, T = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0])
+LINEAR = nn.Linear(3, 2)
+PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "options", "message"),
+    [
+        (LINEAR, (X, T), {"loss": "model"}, "loss 'model': the model returned no loss: pass labels too, or name the"),
+        (
+            network(lambda m, x, t: F.huber_loss(m.a(x), t), a=LINEAR),
+            ((X, X[:, :2]),),
+            {"loss": "model"},
+            r"has no Gauss-Newton matrix here \(it is no cross-entropy.*pass matrix='hessian' \(--matrix hessian\)",
+        ),
+        (
+            network(lambda m, x: (m.a(x), -m.a(x), m.a(x).sum()), a=LINEAR),
+            (X,),
+            {"loss": "model"},
+            r"with 2 tensors over the examples \(0, 1\).*name one, as in output=0",
+        ),
+        (PAIR, (X,), {"loss": contrastive}, r"compares the examples of a batch.*pass per='batch' \(--per batch\)"),
+        (PAIR, (X,), {"loss": lambda out, t: out["a"].sum()}, r"a tuple of 0, 1, and targets \(TypeError.*output=0"),
+        (nn.Linear(3, 1), (X, T.view(-1, 1)), {"loss": HINGE}, r"is linear in the outputs.*matrix='hessian'"),
+        (LINEAR, (X, T), {"loss": F.nll_loss}, "'nll_loss' is linear in the outputs"),
+        (nn.RNN(3, 2), (torch.randn(4, 2, 3),), {"batch_dim": 3}, "batch_dim 3: pass a dimension of the inputs"),
+        (LINEAR, (X,), {"batch_dim": (0, 0)}, r"batch_dim \(0, 0\): pass a dimension of the inputs, or one for each"),
+        (LINEAR, (X, torch.zeros(3, 3)), {"batch_dim": 1}, r"targets \(3, 3\) have 3 examples in dimension 0 or 1"),
+        (LINEAR, (X,), {"examples": "two"}, "examples 'two' is not known: use one of batch, one"),
+        (
+            LINEAR,
+            ([(X,), (X,)],),
+            {"examples": "one", "per": "batch"},
+            "is one example: per='batch' needs a single one",
+        ),
+        (
+            network(lambda m, x: m.a(x), a=LINEAR),
+            ({"x": X, "label": T, "y": T},),
+            {},
+            "inputs hold label, y: leave one",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_one_sentence(model: nn.Module, arguments, options, message: str) -> None:
+    with pytest.raises(hessdiag.HessdiagError, match=message) as caught:
+        hessdiag.diagnose(model, *arguments, **options)
+    assert "\n" not in str(caught.value)
+
+
+SCRIPT = """
+import torch
+from torch import nn
+
+class Language(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.head = nn.Embedding(5, 3), nn.Linear(3, 5)
+
+    def forward(self, tokens, labels=None):
+        z = self.head(self.wte(tokens))
+        return z, None if labels is None else nn.functional.cross_entropy(z.flatten(0, 1), labels.flatten())
+
+def data():
+    tokens = torch.randint(5, (4, 3))
+    return tokens, tokens.roll(1, 1)
+
+def graph():
+    return (torch.randn(7, 3),), torch.randint(2, (7,))
+
+def sequences():
+    return torch.randn(4, 2, 3), torch.randn(4, 2, 5)
+
+def mine(outputs, targets):
+    return (outputs[0] if isinstance(outputs, tuple) else outputs).square().mean()
+"""
+
+
+def test_the_command_line_takes_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "net.py").write_text(SCRIPT)
+    at = str(tmp_path / "net.py")
+    main(["diagnose", f"{at}:Language", "--data", f"{at}:data", "--loss", "model"])
+    assert "loss cross-entropy" in capsys.readouterr().out
+    rnn = ["--arg", "input_size=3", "--arg", "hidden_size=5", "--output", "0", "--batch-dim", "1", "--method", "exact"]
+    main(["diagnose", "torch.nn:RNN", *rnn, "--data", f"{at}:sequences", "--loss", "mse"])
+    assert "batch 2" in capsys.readouterr().out
+    linear = ["--arg", "in_features=3", "--arg", "out_features=2", "--examples", "one", "--data", f"{at}:graph"]
+    main(["diagnose", "torch.nn:Linear", *linear, "--loss", f"{at}:mine"])
+    assert "loss mine" in capsys.readouterr().out
+    main(["lr", "torch.nn:Linear", *linear, "--loss", "cross-entropy"])
+    assert "loss cross-entropy" in capsys.readouterr().out
