@@ -45,7 +45,7 @@ RECORDS: Mapping[str, tuple[type[Record], ...]] = {  # the schemas for users: wh
         ParameterSignals,
     ),
     "hessdiag.comparison/2": (Comparison, BlockChange, Ratio),
-    "hessdiag.prediction/1": (Prediction, BlockPrediction),
+    "hessdiag.prediction/2": (Prediction, BlockPrediction),
     "hessdiag.prescription/2": (Prescription, WeightPrescription),
     "hessdiag.init-check/2": (InitCheck, SchemeCheck, Interval),
     "hessdiag.learning-rates/1": (LearningRates,),

@@ -28,7 +28,7 @@ for name, (make, size) in NETWORKS.items():
     reports = trials.reports()
     line = f"{name:18}"
     for moments in ("kernel", "paper"):
-        prediction = predict(make(), size, init=init or None, moments=moments, batch_size=BATCH_SIZE)
+        prediction = predict(make(), size, init=init or None, moments=moments)
         beside = PredictedVsMeasured.of(prediction, reports)
         found = {block.name: math.log2(beside.ratio(block)) for block in prediction.blocks}
         errors[moments] += found.values()

@@ -270,9 +270,7 @@ class Step:
         back: for each argument that gets a gradient, the map of the gradient's moments.
         weight, bias, scalar: parameters that the operation applies.
         x: the layer's input, where there is a weight or a scalar, or the input of a nonlinearity.
-        kind: `"weights"` or `"nonlinearity"` where it is a source of fluctuations over initialisations.
         source: the argument that `x` is.
-        share: of E[y²] that is proportional to E[x²], for a linear layer; its bias is the rest.
         note: what the reader should know, such as that the paper has no such rule.
     """
 
@@ -282,9 +280,7 @@ class Step:
     bias: str = ""
     scalar: str = ""
     x: Activation | None = None
-    kind: str = ""
     source: Ref | None = None
-    share: float = 1.0
     note: str = ""
 
 
@@ -363,5 +359,5 @@ def transposed(function: Callable[[Tensor], Tensor], like: Tensor, cotangent: Te
     """Compute Aᵀ v for a linear function A of tensors shaped like `like`."""
     with torch.enable_grad():
         leaf = torch.zeros(like.shape, dtype=torch.float64, requires_grad=True)
-        (result,) = torch.autograd.grad(function(leaf), leaf, cotangent, create_graph=cotangent.requires_grad)
+        (result,) = torch.autograd.grad(function(leaf), leaf, cotangent)
     return result

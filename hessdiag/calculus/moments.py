@@ -39,9 +39,9 @@ class Moments:
     example_correlation: float = 0.0
 
     @property
-    def second_moment(self) -> Tensor:
-        """Average E[x²] over all entries."""
-        return average(self.sq)
+    def second_moment(self) -> float:
+        """E[x²], the average over all entries."""
+        return float(average(self.sq))
 
     def scaled(self, factor: Tensor | float) -> Self:
         """Multiply all second moments by a factor."""
@@ -59,14 +59,12 @@ class Activation(Moments):
     Attributes:
         sq, site_correlation, example_correlation: see `Moments`.
         mean: part of the second moment that is the square of the mean over channels; 1/π after a ReLU.
-        width: channels that the last weight layer gave it; what fluctuations average over.
         positions: number of positions per example.
         parameter: name of the parameter or buffer whose values it holds; empty for an activation.
         before: the Gaussian that a nonlinearity was applied to, for max pooling, which needs the distribution.
     """
 
     mean: float = 0.0
-    width: int = 1
     positions: int = 1
     parameter: str = ""
     before: Before | None = None
@@ -142,7 +140,7 @@ def add_gradients(gradients: Sequence[Gradient]) -> Gradient:
     """Add gradients that come back along several paths, uncorrelated because each went through other weights."""
     if len(gradients) == 1:
         return gradients[0]
-    sizes = [float(average(g.sq.detach())) for g in gradients]
+    sizes = [g.second_moment for g in gradients]
     total = sum(sizes) or 1.0
     return Gradient(
         sq=compactly(lambda *parts: sum(parts[1:], parts[0]), *(g.sq for g in gradients)),

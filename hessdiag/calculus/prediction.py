@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from hessdiag import scaling
-from hessdiag.arguments import check_model, check_whole
-from hessdiag.calculus.finite_width import GammaSpread, Variances, gain_variances, gamma_spread
-from hessdiag.calculus.graph import KERNEL, MOMENTS, Graph, Step, trace_graph
-from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, example_inputs, weight_moments
+from hessdiag.arguments import check_model
+from hessdiag.calculus.graph import KERNEL, MOMENTS, Step, trace_graph
+from hessdiag.calculus.moments import Activation, example_inputs, weight_moments
 from hessdiag.calculus.propagation import Propagation, own_input_gradient, propagate
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks
@@ -40,7 +39,7 @@ def uses(found: Propagation) -> dict[str, list[Use]]:
 
 
 def predict_block(
-    block: Block, applied: list[Use], found: Propagation, weight_sq: float, variances: Variances, moments: str
+    block: Block, applied: list[Use], found: Propagation, weight_sq: float, moments: str
 ) -> BlockPrediction:
     """Predict ς, γ and ν of a block; NaN where it is applied several times, or where a moment is unknown."""
     bare = BlockPrediction(**block.described, weight_sq=weight_sq)
@@ -57,61 +56,38 @@ def predict_block(
         bare,
         sites_in=x.sq.numel() // batch // (channels if scalar else block.fan_in * block.groups),
         sites_out=out.sq.numel() // batch // channels,
-        x_sq=float(x.second_moment.detach()),
-        out_sq=float(out.second_moment.detach()),
+        x_sq=x.second_moment,
+        out_sq=out.second_moment,
     )
     gradient = found.gradients.get(use.result)
     if gradient is None:
         return forward
-    return _with_gradients(forward, channels, use, x, gradient, found, variances if moments == KERNEL else None)
-
-
-def _with_gradients(
-    block: BlockPrediction,
-    channels: int,
-    use: Use,
-    x: Activation,
-    gradient: Gradient,
-    found: Propagation,
-    variances: Variances | None,
-) -> BlockPrediction:
-    """Complete a prediction of a layer with input `x`; without `variances`, without correlations and spread."""
-    delta_sq = float(gradient.second_moment.detach())
-    x_delta_sq = own_input_gradient(use.step, gradient)
+    delta_sq, x_delta_sq = gradient.second_moment, own_input_gradient(use.step, gradient)
     gamma = scaling.gamma(
         block.kind,
-        fan_in=channels if block.kind == "scalar" else block.fan_in,
+        fan_in=channels if scalar else block.fan_in,
         kernel=math.prod(block.kernel),
-        sites_out=block.sites_out,
-        x_sq=block.x_sq,
+        sites_out=forward.sites_out,
+        x_sq=forward.x_sq,
         delta_sq=delta_sq,
-        out_sq=block.out_sq,
+        out_sq=forward.out_sq,
     )
-    spread = GammaSpread()
-    if variances is not None and math.isfinite(gamma) and gamma > 0:
-        source = use.step.source.name if use.step.source else ""
-        spread = gamma_spread(found, variances, use.result, source, of_bias=block.kind == "bias")
-    gamma *= spread.median
-    varsigma = (
-        scaling.activation_scaling(x.sq.numel() // found.graph.batch, x_delta_sq, block.x_sq) * spread.scaling_median
-    )
+    varsigma = scaling.activation_scaling(x.sq.numel() // batch, x_delta_sq, forward.x_sq)
     intrinsic = math.nan
     if block.kind != "bias":
-        intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=block.weight_sq)
-    correlation = gradient.site_correlation if variances is not None else 0.0
-    gradient_sq = _parameter_gradient_sq(block, channels, x, delta_sq, correlation)
+        intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
+    correlation = gradient.site_correlation if moments == KERNEL else 0.0
+    gradient_sq = _parameter_gradient_sq(forward, channels, x, delta_sq, correlation)
     return replace(
-        block,
+        forward,
         activation_scaling=varsigma,
         gamma=gamma,
         gamma_intrinsic=intrinsic,
         gamma_curvature=gamma * found.loss.curvature,
-        nu=scaling.nu(gradient_sq=gradient_sq, weight_sq=block.weight_sq) * spread.median,
+        nu=scaling.nu(gradient_sq=gradient_sq, weight_sq=weight_sq),
         avg_sq_singular_value=gamma,
         x_gradient_sq=x_delta_sq,
         out_gradient_sq=delta_sq,
-        gamma_low=gamma * math.exp(-spread.width),
-        gamma_high=gamma * math.exp(spread.width),
     )
 
 
@@ -127,9 +103,6 @@ def _parameter_gradient_sq(
     return count * block.x_sq * delta_sq * together
 
 
-BATCH_SIZE = 64  # of a measurement, where nothing else is said
-
-
 def predict(
     model: nn.Module,
     inputs: Any,
@@ -137,7 +110,6 @@ def predict(
     init: str | None = None,
     loss: str = "random-quadratic",
     moments: str = KERNEL,
-    batch_size: int = BATCH_SIZE,
 ) -> Prediction:
     """Predict ς, γ, ν and moments of every block from shapes and E[W²], without running the model.
 
@@ -153,9 +125,7 @@ def predict(
             defaults where they are on the meta device.
         loss: `"random-quadratic"`, `"cross-entropy"` (random labels) or `"mse"` (targets N(0, 1)).
         moments: `"paper"`, its rules and nothing else; or `"kernel"`, also with the mean part of second moments,
-            correlations between positions and examples, borders of padding, and the median over initialisations
-            instead of the mean.
-        batch_size: examples that a measurement would average over; enters the spread alone.
+            correlations between positions and examples, and borders of padding.
 
     Raises:
         HessdiagError: an argument cannot be used, or the model cannot be traced.
@@ -167,56 +137,29 @@ def predict(
     check_model(model)
     if moments not in MOMENTS:
         raise HessdiagError(f"moments {moments!r}: use {' or '.join(MOMENTS)}")
-    check_whole("batch_size", batch_size, least=1)
     args, kwargs, given = example_inputs(model, inputs)
     weights = weight_moments(model, init=init)
     graph = trace_graph(model, args, kwargs)
-    settings: dict[str, Any] = {"inputs": given, "loss": loss, "batch_size": batch_size}
-    prediction = replace(predict_graph(model, graph, weights, moments=moments, **settings), init=init or "as given")
-    if moments == KERNEL:
-        return prediction
-    # The spread rests on correlations, which the paper's moments do not have.
-    finer = predict_graph(model, graph, weights, moments=KERNEL, **settings)
-    blocks = tuple(
-        replace(block, gamma_low=other.gamma_low, gamma_high=other.gamma_high)
-        for block, other in zip(prediction.blocks, finer.blocks, strict=True)
-    )
-    return replace(prediction, blocks=blocks)
-
-
-def predict_graph(
-    model: nn.Module,
-    graph: Graph,
-    weights: WeightMoments,
-    *,
-    inputs: InputMoments,
-    loss: str,
-    moments: str,
-    batch_size: int,
-) -> Prediction:
-    """Predict as `predict` does, from a graph that is traced and moments that are known already."""
     blocks, skipped = find_blocks(model)
-    found = propagate(graph, weights, moments=moments, loss=loss, inputs=inputs)
-    variances = gain_variances(found, examples=batch_size)
+    found = propagate(graph, weights, moments=moments, loss=loss, inputs=given)
     applied = uses(found)
     never = len(found.steps)
     ranked = sorted(blocks, key=lambda block: min((use.order for use in applied.get(block.name, [])), default=never))
     predicted = []
     for block in ranked:
         weight_sq = weights.sq.get(block.name, math.nan)
-        predicted.append(predict_block(block, applied.get(block.name, []), found, weight_sq, variances, moments))
+        predicted.append(predict_block(block, applied.get(block.name, []), found, weight_sq, moments))
     return Prediction(
         blocks=tuple(predicted),
         skipped=skipped,
         unsupported=tuple(found.unsupported),
         notes=tuple(found.notes),
-        output_sq=float(found.output.second_moment.detach()),
+        output_sq=found.output.second_moment,
         outputs=found.output.sq.numel() // graph.batch,
         model=type(model).__name__,
-        init="as given",
+        init=init or "as given",
         loss=loss,
         moments=moments,
-        batch_size=batch_size,
         weights_from=weights.source,
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
     )

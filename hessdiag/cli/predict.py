@@ -21,10 +21,10 @@ MAX_BUILT = 200_000_000  # parameters of a network that is built with numbers, t
 INITS = "fan-in, fan-out, arithmetic, geometric, each also -orthogonal  [default: as built]"
 
 Init = Annotated[str, typer.Option(metavar="NAME", help=INITS)]
-BatchSize = Annotated[int, typer.Option(help="examples")]
+BatchSize = Annotated[int, typer.Option(help="examples of each trial")]
 Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")]
 Moments = Annotated[
-    Literal["paper", "kernel"], typer.Option(help="paper: its rules alone; kernel: also correlations, borders, medians")
+    Literal["paper", "kernel"], typer.Option(help="paper: its rules alone; kernel: also correlations and borders")
 ]
 Compare = Annotated[bool, typer.Option("--compare", help="measure random trials too, and show both")]
 Trials = Annotated[int, typer.Option("--setups", min=1, help="random trials that --compare measures")]
@@ -58,14 +58,7 @@ def predict(
     if built.inputs is None:
         raise HessdiagError(f"model {model!r} does not say what it reads: pass --input-size 3,32,32")
     inputs: Any = built.input_size or built.inputs(2, stream(network.seed, "inputs"))
-    prediction = predict_model(
-        built.module,
-        inputs,
-        init=init or None,
-        loss=loss,
-        moments=moments,
-        batch_size=batch_size,
-    )
+    prediction = predict_model(built.module, inputs, init=init or None, loss=loss, moments=moments)
     result: Any = replace(prediction, model=model, init=init or "as built")
     if compare:
         trials = {"init": init or "as built", "setups": setups, "batch_size": batch_size, "loss": loss}

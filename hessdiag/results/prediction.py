@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import mean, median
 from typing import ClassVar
 
 from hessdiag.errors import HessdiagError
@@ -16,7 +16,7 @@ from hessdiag.results.report import Report
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 
 MEASURED = ("gamma", "nu", "activation_scaling", "avg_sq_singular_value")
-COLUMNS = ("block", "shape", "γ", "ν", "ς", "E[W²]", "5–95 %", "E[x²]", "E[y²]")
+COLUMNS = ("block", "shape", "γ", "ν", "ς", "E[W²]", "E[x²]", "E[y²]")
 COMPARED = ("block", "γ", "measured", "ratio", "ν", "measured", "ratio", "γ/σ²", "σ²", "shape")
 
 
@@ -29,7 +29,6 @@ class BlockPrediction(BlockRecord, Record):
         activation_scaling, gamma, gamma_intrinsic, gamma_curvature, nu, weight_sq: as there, predicted.
         avg_sq_singular_value: σ², which the theory has equal to γ.
         x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l²], E[x_{l+1}²], E[Δx_l²], E[Δx_{l+1}²].
-        gamma_low, gamma_high: 5 and 95 % quantiles of γ over random initialisations.
     """
 
     sites_in: int = 0
@@ -45,8 +44,6 @@ class BlockPrediction(BlockRecord, Record):
     out_sq: float = math.nan
     x_gradient_sq: float = math.nan
     out_gradient_sq: float = math.nan
-    gamma_low: float = math.nan
-    gamma_high: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -60,11 +57,11 @@ class Prediction(Printed, Record):
         notes: approximations beyond the paper that entered.
         output_sq: E[y²] of the network's outputs.
         outputs: outputs per example.
-        model, init, loss, moments, batch_size, weights_from: what was asked for, and where E[W²] came from.
+        model, init, loss, moments, weights_from: what was asked for, and where E[W²] came from.
         versions: that it ran on.
     """
 
-    schema: ClassVar[str] = "hessdiag.prediction/1"
+    schema: ClassVar[str] = "hessdiag.prediction/2"
     derived: ClassVar[tuple[str, ...]] = ("spread",)
 
     blocks: tuple[BlockPrediction, ...]
@@ -77,7 +74,6 @@ class Prediction(Printed, Record):
     init: str
     loss: str
     moments: str
-    batch_size: int
     weights_from: str
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -115,29 +111,27 @@ class Prediction(Printed, Record):
             return plain_text(last)
         head = [
             f"{self.model}: scaling predicted from shapes and E[W²] ({self.weights_from}), nothing measured",
-            f"loss {self.loss}, {self.outputs} outputs, E[y²] {short(self.output_sq)},"
-            f" moments {self.moments}, spread of set-ups at batch {self.batch_size}",
+            f"loss {self.loss}, {self.outputs} outputs, E[y²] {short(self.output_sq)}, moments {self.moments}",
         ]
         return plain_text([*head, "", table, "", *last], whole=whole)
 
 
 def _cells(block: BlockPrediction) -> list[str]:
-    between = "–" if math.isnan(block.gamma_low) else f"{short(block.gamma_low)} – {short(block.gamma_high)}"
-    first = map(short, (block.gamma, block.nu, block.activation_scaling, block.weight_sq))
-    return [block.name, size(block.shape), *first, between, short(block.x_sq), short(block.out_sq)]
+    numbers = (block.gamma, block.nu, block.activation_scaling, block.weight_sq, block.x_sq, block.out_sq)
+    return [block.name, size(block.shape), *map(short, numbers)]
 
 
 @dataclass(frozen=True, repr=False)
 class PredictedVsMeasured(Printed, Record):
-    """A prediction and the median of what several random set-ups of the same network measured. Its `repr` is a table.
+    """A prediction and the mean of what several random set-ups of the same network measured. Its `repr` is a table.
 
     Attributes:
         prediction: what the calculus says.
-        measured: by block name, the median over set-ups of each quantity in `MEASURED`.
+        measured: by block name, the mean over set-ups of each quantity in `MEASURED`.
         setups: how many were measured.
     """
 
-    schema: ClassVar[str] = "hessdiag.predicted-vs-measured/1"
+    schema: ClassVar[str] = "hessdiag.predicted-vs-measured/2"
 
     prediction: Prediction
     measured: Mapping[str, Mapping[str, float]]
@@ -155,7 +149,7 @@ class PredictedVsMeasured(Printed, Record):
         found: dict[str, dict[str, float]] = {}
         for block in reports[0].blocks:
             rows = [next(b for b in report.blocks if b.name == block.name) for report in reports]
-            found[block.name] = {key: median([getattr(row, key) for row in rows]) for key in MEASURED}
+            found[block.name] = {key: mean([getattr(row, key) for row in rows]) for key in MEASURED}
         return cls(prediction, found, len(reports))
 
     def ratio(self, block: BlockPrediction, key: str = "gamma") -> float:
@@ -172,7 +166,7 @@ class PredictedVsMeasured(Printed, Record):
     def text(self, detail: Detail = "table") -> str:
         """Return how far the two are apart (`"brief"`), and the table of all blocks."""
         error = (
-            f"measured: median of {self.setups} random set-ups;"
+            f"measured: mean of {self.setups} random set-ups;"
             f" median |log2(predicted/measured)| of γ {short(self.error())}"
         )
         table = TextTable(COMPARED, [self._cells(block) for block in self.prediction.blocks])

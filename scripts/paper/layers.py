@@ -185,7 +185,7 @@ def predict_ratio(setting: Setting) -> float:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         before, operation, after, size = network(setting, exact=True)
-    found = predict(nn.Sequential(before, Mark(), operation, Mark(), after), size, batch_size=BATCH_SIZE)
+    found = predict(nn.Sequential(before, Mark(), operation, Mark(), after), size)
     return float(found.block("3.u").activation_scaling / found.block("1.u").activation_scaling)
 
 

@@ -108,4 +108,3 @@ def test_both_vocabularies_give_the_same_prediction():
     assert not apart.unsupported
     for mine, other in zip(apart.blocks, whole.blocks, strict=True):
         assert mine.gamma == pytest.approx(other.gamma, rel=1e-12, nan_ok=True), mine.name
-        assert mine.gamma_high == pytest.approx(other.gamma_high, rel=1e-12, nan_ok=True), mine.name

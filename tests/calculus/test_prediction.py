@@ -2,7 +2,7 @@ import copy
 import json
 import math
 from dataclasses import fields
-from statistics import median
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -49,23 +49,19 @@ def _gammas(weights, x, R):
     return torch.stack([n * x_sq**2 * delta.square().mean() / y_sq for n, delta, (x_sq, y_sq) in parts])
 
 
-def test_lenet_and_its_spread_over_set_ups():
+def test_lenet_over_set_ups():
     torch.manual_seed(0)
     count, batch = 200, 8
     networks = [init.apply(StridedLeNet(), "geometric") for _ in range(count)]
     weights = [torch.stack(each).detach() for each in zip(*(n.parameters() for n in networks), strict=True)]
     x, R = torch.randn(count, batch, 3, 32, 32), torch.randn(count, 10, 10)
     measured = torch.func.vmap(_gammas, chunk_size=50)(weights, x, R).numpy()
-    off = {}
-    for moments in ("paper", "kernel"):
-        prediction = predict(StridedLeNet(), (3, 32, 32), init="geometric", moments=moments, batch_size=8)
-        ratios = np.array([b.gamma for b in prediction.blocks]) / np.median(measured, axis=0)
-        assert (np.abs(np.log(ratios)) < np.log(1.4)).all()  # measured 1.13-1.24 and 0.93-1.04
-        off[moments] = np.median(np.abs(np.log(ratios)))
-    assert off["kernel"] < off["paper"]
-    for block, low, high in zip(prediction.blocks, *np.quantile(measured, [0.05, 0.95], axis=0), strict=True):
-        assert 1 / 1.5 < block.gamma_low / low < 1.5
-        assert 1 / 1.5 < block.gamma_high / high < 1.5
+    for moments in ("paper", "kernel"):  # γ is skewed: the mean over networks is above the median
+        gamma = np.array(
+            [b.gamma for b in predict(StridedLeNet(), (3, 32, 32), init="geometric", moments=moments).blocks]
+        )
+        assert (np.abs(np.log(gamma / measured.mean(axis=0))) < np.log(1.2)).all()
+        assert (np.abs(np.log(gamma / np.median(measured, axis=0))) < np.log(1.4)).all()
 
 
 @pytest.mark.parametrize("scheme", ["fan-in", "fan-out", "arithmetic"])
@@ -80,10 +76,8 @@ def test_lenet_under_other_initialisations(scheme):
 @pytest.mark.parametrize("name", ["padded cnn", "average pooled", "mixed kernels", "tanh"])
 def test_a_part_of_the_zoo(name):
     make, size = NETWORKS[name]
-    beside = PredictedVsMeasured.of(
-        predict(make(), size, init="fan-in", batch_size=4), _reports(make, size, setups=12, batch=4)
-    )
-    assert beside.error() < 0.5  # the median of 12 set-ups is itself uncertain by about 0.3
+    beside = PredictedVsMeasured.of(predict(make(), size, init="fan-in"), _reports(make, size, setups=12, batch=4))
+    assert beside.error() < 0.5  # the mean of 12 set-ups is itself uncertain by about 0.3
 
 
 @pytest.mark.parametrize("name", [n for n in PIECEWISE_LINEAR if n not in WITHOUT_RULE])
@@ -172,32 +166,24 @@ def test_given_inputs_bring_their_second_moment():
     assert scaled.output_sq == pytest.approx(4 * usual.output_sq, rel=0.03)
 
 
-def test_equal_inputs_are_correlated():
-    model = mlp([50, 40, 3], bias=False)
-    apart = predict(model, torch.randn(64, 50))
-    equal = predict(model, torch.randn(1, 50).expand(64, 50))
-    width = [p.blocks[1].gamma_high / p.blocks[1].gamma_low for p in (apart, equal)]
-    assert width[1] > width[0]
-
-
 def test_json_and_the_attributes_of_a_report():
-    own = {"x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq", "gamma_low", "gamma_high"}
+    own = {"x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq"}
     assert {f.name for f in fields(BlockPrediction)} - own <= {f.name for f in fields(BlockReport)}
     record = json.loads(predict(unruly(), (4,)).to_json())
-    assert record["schema"] == "hessdiag.prediction/1"
+    assert record["schema"] == "hessdiag.prediction/2"
     assert (record["blocks"][0]["name"], record["blocks"][0]["gamma"]) == ("first.weight", None)
     assert record["spread"]["gamma"] is None
 
 
-def test_beside_takes_the_median_of_set_ups(tmp_path):
+def test_beside_takes_the_mean_of_set_ups(tmp_path):
     model = mlp([4, 5, 3], bias=False)
     reports = _reports(lambda: model, (4,), setups=3)
     beside = PredictedVsMeasured.of(predict(model, (4,), init="fan-in"), reports)
-    assert beside.measured["fc1.weight"]["gamma"] == median(r["fc1.weight"].gamma for r in reports)
+    assert beside.measured["fc1.weight"]["gamma"] == mean(r["fc1.weight"].gamma for r in reports)
     assert json.loads(beside.to_json(tmp_path / "x.json"))["measured"] == beside.measured
     block = beside.prediction.blocks[0]
     assert beside.ratio(block) == pytest.approx(block.gamma / beside.measured["fc1.weight"]["gamma"])
-    assert "median of 3 random set-ups" in repr(beside)
+    assert "mean of 3 random set-ups" in repr(beside)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +194,6 @@ def test_beside_takes_the_median_of_set_ups(tmp_path):
         ((3, 32, 32), {"moments": "exact"}, "use paper or kernel"),
         ((3, 32, 32), {"loss": "hinge"}, "has no prediction"),
         ((3, 32, 32), {"init": "he"}, "it is called fan-in here"),
-        ((3, 32, 32), {"batch_size": 0}, "at least 1"),
         ((3, 8, 8), {}, "cannot trace StridedLeNet"),
     ],
 )

@@ -31,7 +31,7 @@ def _check(build, size, *, rel=0.05, init=None):
     torch.manual_seed(0)
     before, operation, behind = build()
     whole = nn.Sequential(before, Mark(), operation, Mark(), behind)
-    prediction = predict(whole, size, init=init, batch_size=BATCH)
+    prediction = predict(whole, size, init=init)
     assert not prediction.unsupported
     first, second = prediction.block("1.u"), prediction.block("3.u")
     forward, backward = second.x_sq / first.x_sq, first.x_gradient_sq / second.x_gradient_sq

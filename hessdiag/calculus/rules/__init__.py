@@ -125,6 +125,3 @@ RULES = tuple(
 )
 
 BY_TARGET: dict[str, Rule] = {target: rule for rule in RULES for target in rule.targets}
-
-# In the one activation that they read.
-LINEAR = (linear, addmm, matmul, convolution, reshaped, copied, take_apart, get_item, pad)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Ref, Step, UnsupportedError
-from hessdiag.calculus.moments import Activation, Before, Gradient, Nonlinearity, average, compactly, correlate, respond
+from hessdiag.calculus.moments import Activation, Before, Gradient, Nonlinearity, compactly, correlate, respond
 
 LARGE_SHIFT = 0.1  # of what it is added to, in second moments
 
@@ -30,21 +30,20 @@ def add(call: Call) -> Step:
         return _multiplied(call, left, 1 + sign * alpha)
     x, y = call.at(left), call.at(right)
     b = y.scaled(alpha**2)
-    q_x, q_y = float(average(x.sq.detach())), float(average(b.sq.detach()))
+    q_x, q_y = x.second_moment, b.second_moment
     both = 2 * sign * math.sqrt(x.mean * y.mean) if call.kernel and x.mean > 0 and y.mean > 0 else 0.0
 
     def total_sq(p: Tensor, q: Tensor) -> Tensor:
         return p + q + both * (p * q).sqrt() if both else p + q
 
     sq = compactly(total_sq, x.sq, b.sq) if x.sq.shape == b.sq.shape else total_sq(x.sq, b.sq)
-    total = float(sq.detach().mean()) or 1.0
+    total = float(sq.mean()) or 1.0
     cross = both * math.sqrt(q_x * q_y)
     out = Activation(
         sq=sq.expand(call.shape),
         mean=min(max((x.mean * q_x + y.mean * q_y + cross) / total, 0.0), 1.0),
         site_correlation=max((x.site_correlation * q_x + y.site_correlation * q_y + cross) / total, 0.0),
         example_correlation=max((x.example_correlation * q_x + y.example_correlation * q_y + cross) / total, 0.0),
-        width=max(x.width, y.width),
         positions=max(x.positions, y.positions),
     )
     note = ""
@@ -163,7 +162,7 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
             return replace(g.scaled(on), slope=1 / on)
 
         return Step(x, ((ref, let_pass),), note=note)
-    q = float(average(x.sq.detach()))
+    q = x.second_moment
     at_mean = respond(phi, 1.0 if phi.homogeneous else q, x.mean)
     sites = correlate(phi, 1.0 if phi.homogeneous else q, x.mean, x.site_correlation)
     examples = correlate(phi, 1.0 if phi.homogeneous else q, x.mean, x.example_correlation)
@@ -186,7 +185,7 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
         example_correlation=examples[0],
         before=Before(phi.name, phi.parameters, x.mean, x.site_correlation) if phi.homogeneous else None,
     )
-    return Step(out, ((ref, back),), x=x, kind="nonlinearity", source=ref, note=note)
+    return Step(out, ((ref, back),), note=note)
 
 
 def _pointwise_of_paper(call: Call, phi: Nonlinearity, ref: Ref, x: Activation, note: str) -> Step:
@@ -196,24 +195,16 @@ def _pointwise_of_paper(call: Call, phi: Nonlinearity, ref: Ref, x: Activation, 
     elif phi.name == "sigmoid":
         forward, slope_sq = 0.25 + x.sq / 16, 1 / 16
     else:
-        q = float(average(x.sq.detach()))
+        q = x.second_moment
         response = respond(phi, q, 0.0)
         factor = response.sq / q if q else math.nan
         forward, slope_sq = compactly(lambda sq: sq * factor, x.sq), response.slope_sq
-    return Step(
-        x.independent(forward),
-        ((ref, lambda g: g.scaled(slope_sq)),),
-        x=x,
-        kind="nonlinearity",
-        source=ref,
-        note=note,
-    )
+    return Step(x.independent(forward), ((ref, lambda g: g.scaled(slope_sq)),), note=note)
 
 
 def _interpolated(function: Callable[[float], float], sq: Tensor) -> Tensor:
     """A smooth function of the moments: at one value, or between 24 of them when entries differ."""
-    values = sq.detach()
-    low, high = float(values.min()), float(values.max())
+    low, high = float(sq.min()), float(sq.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         return sq * math.nan
     if high <= low * (1 + 1e-9) or low <= 0:
@@ -223,7 +214,7 @@ def _interpolated(function: Callable[[float], float], sq: Tensor) -> Tensor:
         return function(middle) + slope * (sq - middle)
     nodes = torch.logspace(math.log10(low), math.log10(high), 24, dtype=torch.float64)
     heights = torch.tensor([function(float(node)) for node in nodes], dtype=torch.float64)
-    index = torch.searchsorted(nodes, values.contiguous()).clamp(1, 23)
+    index = torch.searchsorted(nodes, sq.contiguous()).clamp(1, 23)
     share = (sq - nodes[index - 1]) / (nodes[index] - nodes[index - 1])
     return heights[index - 1] * (1 - share) + heights[index] * share
 

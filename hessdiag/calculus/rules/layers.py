@@ -51,7 +51,6 @@ def _product(call: Call, left: str, right: str, bias: Activation | None, outputs
         sq=(w_sq * total).expand(shape),
         site_correlation=x.site_correlation,
         example_correlation=x.example_correlation,
-        width=n_out,
         positions=positions,
     )
     return _weighted(out, x, ref, back, weight=w.parameter, bias=bias)
@@ -59,17 +58,8 @@ def _product(call: Call, left: str, right: str, bias: Activation | None, outputs
 
 def _weighted(out: Activation, x: Activation, ref: Ref, back: Back, *, weight: str, bias: Activation | None) -> Step:
     """The step of a layer from what it gives without its bias."""
-    biased = add_bias(out, bias)
-    return Step(
-        out=biased,
-        share=float(out.second_moment / biased.second_moment) if bias else 1.0,
-        back=((ref, back),),
-        weight=weight,
-        bias=bias.parameter if bias else "",
-        x=x,
-        kind="weights",
-        source=ref,
-    )
+    name = bias.parameter if bias else ""
+    return Step(add_bias(out, bias), ((ref, back),), weight=weight, bias=name, x=x, source=ref)
 
 
 def _summed(sq: Tensor, dim: int) -> Tensor:
@@ -84,7 +74,7 @@ def add_bias(y: Activation, bias: Activation | None) -> Activation:
     if bias is None:
         return y
     b = average(bias.sq)
-    before, added = float(average(y.sq.detach())), float(b)
+    before, added = y.second_moment, float(b)
     share = added / (before + added) if before + added > 0 else 0.0
     return replace(
         y,
@@ -110,7 +100,6 @@ def convolution(call: Call) -> Step:
         sq=sq,
         site_correlation=x.site_correlation,
         example_correlation=x.example_correlation,
-        width=shape[1],
         positions=math.prod(shape[2:]),
     )
     return _weighted(out, x, call.ref("input"), back, weight=w.parameter, bias=call.optional("bias"))
@@ -208,7 +197,6 @@ def embedding(call: Call) -> Step:
         Activation(
             sq=average(w.sq).expand(shape),
             example_correlation=0.0 if drawn else 1.0,
-            width=shape[-1],
             positions=math.prod(shape[1:-1]),
         ),
         weight=w.parameter,

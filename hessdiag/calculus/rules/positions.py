@@ -87,7 +87,7 @@ def concatenate(call: Call) -> Step:
     dim = int(call.arguments.get("dim") or 0)
     join = torch.stack if call.operation.target == "aten.stack" else torch.cat
     sq = join([part.sq for part in parts], dim)
-    sizes = [float(part.sq.detach().sum()) for part in parts]
+    sizes = [float(part.sq.sum()) for part in parts]
     total = sum(sizes) or 1.0
 
     def weighted(values: Sequence[float]) -> float:
@@ -98,7 +98,6 @@ def concatenate(call: Call) -> Step:
         mean=weighted([part.mean for part in parts]),
         site_correlation=weighted([part.site_correlation for part in parts]),
         example_correlation=weighted([part.example_correlation for part in parts]),
-        width=sum(part.width for part in parts),
         positions=max(part.positions for part in parts),
     )
 
@@ -160,7 +159,7 @@ def averaged(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], count: 
         return Step(replace(out, positions=positions), ((ref, uniform_back),))
     coherent = function(compactly(torch.sqrt, x.sq)).square()  # what entries that are all equal would give
     sq = (1 - x.site_correlation) * function(x.sq) / count + x.site_correlation * coherent
-    size, whole = float(average(sq.detach())), float(average(coherent.detach()))
+    size, whole = float(average(sq)), float(average(coherent))
     share = whole / size if size else 0.0
     positions = max(round(x.positions / count), 1)
 
