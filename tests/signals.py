@@ -1,5 +1,6 @@
 """Signals built by hand: a chain of linear layers with ReLUs that nothing can be said against."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +21,14 @@ def weight(name: str, **values: Any) -> ParameterSignals:
     usual: dict[str, Any] = {
         "owners": (name.rpartition(".")[0],), "attribute": name.rpartition(".")[2], "kind": "Linear",
         "shape": (10, 10), "numel": 100, "fan_in": 10, "fan_out": 10, "weight_sq": 0.2, "kurtosis": 3.0, "largest": 3.0,
+        "uses": ("product",),
     }  # fmt: skip
     return ParameterSignals(name=name, **(usual | values))
 
 
 def vector(name: str, **values: Any) -> ParameterSignals:
     """A bias or gain of 10, zero except for `values`."""
-    usual: dict[str, Any] = {"shape": (10,), "numel": 10, "fan_in": 0, "fan_out": 0, "kurtosis": float("nan")}
+    usual: dict[str, Any] = {"shape": (10,), "numel": 10, "fan_in": 0, "fan_out": 0, "kurtosis": math.nan, "uses": ()}
     return weight(name, **(usual | {"weight_sq": 0.0} | values))
 
 

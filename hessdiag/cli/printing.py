@@ -23,11 +23,10 @@ STYLES: Mapping[str, str] = {  # of the groups below
     "good": "bold green",
     "doubtful": "bold yellow",
     "bad": "bold red",
-    "fact": "bold",
     "titles": "bold",
     "aside": "dim",
 }
-GOOD = r"(?:Healthy|Balanced|balanced(?=,))"
+GOOD = r"(?:Healthy|balanced(?=,))"
 DOUBTFUL = r"(?:Suspicious|Undecided|uneven(?=,)|undecided(?=,))"
 BAD = r"(?:Faulty|unbalanced(?=,))"
 LEAD = r"^(?:[^\s:]+(?::\w+)?: )?"  # of a verdict: nothing, or the initialisation
@@ -35,8 +34,6 @@ PATTERNS = (
     rf"(?m){LEAD}(?P<good>{GOOD})\b",
     rf"(?m){LEAD}(?P<doubtful>{DOUBTFUL})\b",
     rf"(?m){LEAD}(?P<bad>{BAD})\b",
-    # The balance of a report is a fact about learning rates; networks that train well are unbalanced, too.
-    r"(?m)^(?P<fact>Uneven|Unbalanced)\b",
     r"(?m)^(?P<good>resolved): HD",
     r"(?m)^(?: *|new: )(?P<bad>HD\d+ fault):",
     r"(?m)^(?: *|new: )(?P<doubtful>HD\d+ warning):",

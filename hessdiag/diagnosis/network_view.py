@@ -27,7 +27,7 @@ class Net:
 
     Attributes:
         layers: by path, in execution order; `order` has the place of each.
-        matrices, weights: parameters with two dimensions or more, and those of them that are no embedding.
+        matrices, weights: weights of layers (no free parameters), and those of them that are no table.
         backbone: paths of the layers that hold weights; `head` is the last that writes the output, `hidden` the others.
         normalised: whether a normalisation with statistics of the batch is at work.
         residual: whether a hidden layer ends a residual branch.
@@ -42,11 +42,11 @@ class Net:
         self.families = Counter(_pattern(key) for key in self.siblings.values())
         self.layers = {layer.path: layer for layer in signals.layers}
         self.order = {path: place for place, path in enumerate(self.layers)}
-        self.matrices = [p for p in self.parameters if len(p.shape) > 1]
-        self.weights = [p for p in self.matrices if "Embedding" not in p.kind]
+        self.matrices = [p for p in self.parameters if p.uses]
+        self.weights = [p for p in self.matrices if "lookup" not in p.uses]
         self.weight_of = {o: p for p in self.matrices for o in p.owners if o in self.layers}
         self.backbone = [
-            path for path in self.layers if path in self.weight_of and self.layers[path].kind != "Embedding"
+            path for path in self.layers if path in self.weight_of and "Embedding" not in self.layers[path].kind
         ]
         outputs = [path for path in self.backbone if "output" in self.layers[path].labels]
         self.head = outputs[-1] if outputs else None

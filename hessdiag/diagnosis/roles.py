@@ -7,9 +7,10 @@ whatever autograd can differentiate.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,12 @@ _NONLINEARITIES = {
     "Relu": "relu", "Gelu": "gelu", "Silu": "silu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Sin": "sin", "Elu": "elu",
     "LeakyRelu": "leaky_relu", "Hardtanh": "relu6", "Softplus": "softplus", "Softmax": "softmax",
 }  # fmt: skip
+
+_LOOKUP = re.compile(r"(Embedding|Index|Gather)")
+_LAYER = re.compile(r"\w*(Conv|Rnn|Lstm|Gru|Trilinear|Linear)")  # what they read comes first
+_PRODUCT = re.compile(r"(Bmm|Mm|Addmm|Baddbmm)Backward\d*")
+_REPEATS = re.compile(r"(Expand|Cat|Stack)")
+_JOINS = re.compile(rf"(Add|Sub|Cat|Stack|Where)Backward|{_PRODUCT.pattern}|{_LAYER.pattern}")  # data, too, perhaps
 
 Node = Any  # of torch's autograd graph, which has no public type for it
 
@@ -63,9 +70,15 @@ def parents_of(node: Node) -> list[Node]:
 
 
 class Graph:
-    """The autograd graph behind one output; `norms` has the normalisation that reads what a node wrote."""
+    """The autograd graph behind one output.
 
-    def __init__(self, root: Node, norms: Mapping[Node, str]) -> None:
+    Args:
+        root: node of the output.
+        norms: path of the normalisation that reads what a node wrote.
+        leaves: nodes of parameters.
+    """
+
+    def __init__(self, root: Node, norms: Mapping[Node, str], leaves: Collection[Node]) -> None:
         self.root = root
         self.norms = norms
         self.consumers: dict[Node, list[tuple[Node, int]]] = defaultdict(list)
@@ -73,6 +86,53 @@ class Graph:
             for position, (parent, _) in enumerate(node.next_functions):
                 if parent is not None:
                     self.consumers[parent].append((node, position))
+        self.constant = self._constant(leaves)
+
+    def _constant(self, leaves: Collection[Node]) -> set[Node]:
+        """Nodes that were computed from parameters alone."""
+        unknown: dict[Node, int] = {}
+        found, ready = set(leaves), list(leaves)
+        while ready:
+            for after, _ in self.consumers.get(ready.pop(), ()):
+                unknown[after] = unknown.get(after, len(parents_of(after))) - 1
+                joins = _JOINS.match(after.name()) and any(parent is None for parent, _ in after.next_functions)
+                if not unknown[after] and not joins and not _LOOKUP.match(after.name()):
+                    found.add(after)
+                    ready.append(after)
+        return found
+
+    def uses_of(self, leaf: Node) -> set[str]:
+        """What the network does with a parameter: see `hessdiag.results.signals.ParameterSignals`.
+
+        The parameter is followed through whatever is made of parameters alone and is no larger than it, such as a
+        transposed or standardised weight. A gain that multiplies this weight is smaller, and so is none.
+        """
+        uses: set[str] = set()
+
+        def onwards(node: Node) -> list[Node]:
+            found = []
+            for after, position in self.consumers.get(node, ()):
+                if self._multiplies(after, position):
+                    uses.update({"product"}, {"output"} & self.role_of(after).labels)
+                elif _LOOKUP.match(after.name()):
+                    uses.add("lookup")
+                elif after in self.constant and not _PRODUCT.fullmatch(after.name()) and _keeps_size(node, after):
+                    found.append(after)
+            return found
+
+        for _ in walk(leaf, onwards):
+            pass
+        return uses
+
+    def _multiplies(self, node: Node, position: int) -> bool:
+        """Whether a node is a matrix product or convolution, and what it reads at this position is the weight in it."""
+        if _LAYER.match(node.name()):
+            return position > 0
+        if not _PRODUCT.fullmatch(node.name()):
+            return False
+        first = len(node.next_functions) - 2  # of the factors; a summand stands before them
+        other = node.next_functions[2 * first + 1 - position][0] if position >= first else None
+        return position >= first and (position > first or other not in self.constant)
 
     def role_of(self, start: Node) -> Role:
         """Follow the output that a node wrote."""
@@ -107,7 +167,7 @@ class Graph:
         if not re.fullmatch(r"(Add|Sub|Mul|Div)Backward\d", name):
             return False
         others = [p for i, (p, _) in enumerate(after.next_functions) if p is not None and i != position]
-        if not others or _only_parameters(others[0]):
+        if not others or others[0] in self.constant:
             return True
         if not name.startswith(("Add", "Sub")):
             role.labels.add("gate")
@@ -118,6 +178,12 @@ class Graph:
         role.labels.add("add")
         role.stream = role.stream or self.norms.get(others[0], "")
         return False
+
+
+def _keeps_size(node: Node, after: Node) -> bool:
+    """Whether a node wrote no more numbers than the one before it, unless as one of several or as copies."""
+    before, behind = (sum(math.prod(each.shape) for each in n._input_metadata) for n in (node, after))
+    return behind <= before or _REPEATS.match(after.name()) is not None
 
 
 def passes_unchanged(node: Node) -> bool:
@@ -152,18 +218,10 @@ def _what_it_did(node: Node, kind: str) -> dict[str, float]:
     return {}
 
 
-def _only_parameters(node: Node, depth: int = 4) -> bool:
-    """Whether a node holds nothing but a parameter, at most reshaped."""
-    if node.name().endswith("AccumulateGrad"):
-        return True
-    return depth > 0 and passes_unchanged(node) and all(_only_parameters(p, depth - 1) for p in parents_of(node))
-
-
 NEARLY_ALL = 0.99  # of a row's weight
 MIN_KEYS = 32  # a causal mask leaves one row of them a single key: 3 % at most
 
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
-_PRODUCT = re.compile(r"(Bmm|Mm|Addmm|Baddbmm)Backward\d*")
 
 
 def peaked_attention(graph: Graph, layers: Mapping[Node, str], owners: Mapping[int, str]) -> dict[str, float]:

@@ -60,6 +60,8 @@ def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
 
     Most is meant over what the nonlinearity behind them takes back.
     """
+    if not net.head and (last := [p.name for p in net.matrices if "output" in p.uses]):  # no module multiplies by it
+        return tuple(last), dict.fromkeys(last, math.sqrt(1 / net.signals.output_sq))
     if net.head and net.signals.output_sq > 4 * net.layers[net.head].out_sq:  # multiplied behind the head
         name = net.name_of(net.head)
         return (name,), {name: math.sqrt(1 / net.signals.output_sq)}
@@ -85,7 +87,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     if not head or head.path not in net.weight_of or net.scale(head.path) == 0:
         return None
     varying = head.x_sq * head.x_varies
-    if not 0 < varying <= SILENT:
+    if not head.x_sq > 0 or not varying <= SILENT:
         return None
     steps = {
         net.name_of(path): log_ratio(layer.x_sq, layer.out_sq)
@@ -101,7 +103,8 @@ def nothing_arrives(net: Net) -> Finding | None:
         "Initialise these layers so that n k² E[W²] is 2 behind ReLUs, as hessdiag.init.apply(model, 'fan-in')"
         " does, or put a normalisation between them."
     )
-    return Finding("HD102", "warning" if net.signals.fixed_norms else "fault", blocks, message, advice, varying, SILENT)
+    lost = varying == 0 and not net.signals.fixed_norms  # in rounding: no optimiser brings it back
+    return Finding("HD102", "fault" if lost else "warning", blocks, message, advice, varying, SILENT)
 
 
 def depth_scale(net: Net) -> Finding | None:
@@ -115,7 +118,8 @@ def depth_scale(net: Net) -> Finding | None:
     product = sum(steps.values())
     first, last = net.layers[chain[0]], net.layers[chain[-1]]
     forward = log_ratio(last.out_sq, first.out_sq)
-    backward = log_ratio(first.out_gradient_total, last.out_gradient_total)
+    arrives = min(first.out_gradient_total, last.out_gradient_total) > 0  # else a zero stands in its way: HD401
+    backward = log_ratio(first.out_gradient_total, last.out_gradient_total) if arrives else 0.0
     varies = net.layers[net.head].x_varies if net.head else 1.0
     varies = 1.0 if math.isnan(varies) else varies
     measured = max(abs(forward), abs(backward))
@@ -123,7 +127,9 @@ def depth_scale(net: Net) -> Finding | None:
         return None
     if measured < math.log(5) and varies > 1e-2:
         return None  # a nonlinearity that holds its own scale, as a saturating one does
-    severity: Severity = "fault" if measured > math.log(CHAIN_FAULT) or varies < 1e-4 else "warning"
+    grows = product > 0 or forward > 0
+    lost = varies == 0 or (grows and measured > math.log(CHAIN_FAULT))  # in rounding, or to the largest
+    severity: Severity = "fault" if lost else "warning"
     sign = 1 if (product or max(forward, backward, key=abs)) > 0 else -1
     blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
@@ -228,7 +234,7 @@ def drowned(net: Net) -> Finding | None:
         return None
     before: list[str] = []
     for path, layer in net.layers.items():
-        if "Embedding" not in layer.kind and layer.x_sq > 0 and layer.x_varies < VARIES:
+        if "Embedding" not in layer.kind and layer.x_sq > 0 and 0 < layer.x_varies < VARIES:
             steady = [o for o in before if not net.layers[o].out_varies > VARIES]
             steady.sort(key=lambda o: -net.layers[o].out_sq)
             blamed = (steady or before[-1:] or [path])[:3]
@@ -242,7 +248,8 @@ def drowned(net: Net) -> Finding | None:
                 "Make that constant smaller, or what it is added to larger, until both have about the same"
                 " second moment."
             )
-            severity = graded(-varies, -VARIES_WARNING, -VARIES_FAULT)
+            meant = bool(blocks) and not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
+            severity = "note" if meant else graded(-varies, -VARIES_WARNING, -VARIES_FAULT)
             return Finding("HD110", severity, blocks, message, advice, varies, VARIES)
         before.append(path)
     return None

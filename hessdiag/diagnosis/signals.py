@@ -28,6 +28,7 @@ from hessdiag.results.signals import Gradient, LayerSignals, ParameterSignals, S
 
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
+ROUNDINGS = 8  # by which equal numbers may differ
 FEW, NOISES = 4, 3  # examples and random vectors of `_radial_shares`: one vector alone is near 0 by chance
 
 
@@ -46,7 +47,7 @@ def network_signals(model: nn.Module, batch: Batch, loss: Loss) -> Signals:
 
 
 def second_moment(values: Tensor, examples: int) -> tuple[float, float]:
-    """E[v²], and the share of it that differs from one example to the other; NaN for a single one.
+    """E[v²], and the share of it that differs from one example to the other; NaN for one, 0 where rounding makes it.
 
     >>> sq, varies = second_moment(torch.tensor([[1.0], [2.0], [6.0]], dtype=torch.float64), 3)
     >>> round(sq, 12), round(varies * sq, 12)
@@ -61,7 +62,8 @@ def second_moment(values: Tensor, examples: int) -> tuple[float, float]:
     scaled = values / math.sqrt(sq)
     mean = scaled.mean(dim, keepdim=True)  # var_mean over a first dimension takes fifty times as long
     deviation = float(scaled.sub_(mean).square_().sum(dtype=torch.float64))
-    return sq, deviation / (rows - 1) / mean.numel()
+    share = deviation / (rows - 1) / mean.numel()
+    return sq, share if share > (ROUNDINGS * torch.finfo(values.dtype).eps) ** 2 else 0.0
 
 
 def example_dim(shape: torch.Size, examples: int) -> int:
@@ -220,9 +222,10 @@ class SignalPass:
         self.readers.append(x)
         return len(self.readers) - 1
 
-    def _assign_roles(self, y: Tensor) -> None:
-        """Say of each layer where its output goes, and how peaked the attention there is."""
-        graph = Graph(y.grad_fn, self.norms)
+    def _assign_roles(self, y: Tensor) -> dict[str, set[str]]:
+        """Say of each layer where its output goes, and how peaked the attention there is; what uses each matrix."""
+        leaves = {name: get_gradient_edge(p).node for name, p in self.parameters.items()}
+        graph = Graph(y.grad_fn, self.norms, leaves.values())
         written = {layer.edge.node: path for path, layer in self.layers.items() if layer.edge is not None}
         for node, path in written.items():
             role = graph.role_of(node)
@@ -231,6 +234,7 @@ class SignalPass:
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
         for path, share in peaked_attention(graph, written, held).items():
             self.layers[path].numbers["peaked"] = share
+        return {name: graph.uses_of(leaf) for name, leaf in leaves.items() if self.parameters[name].dim() > 1}
 
     def measure(self, y: Tensor, gradients: Sequence[Tensor | None], own: Tensor, loss: Loss) -> None:
         """Make the signals, or note why there are none.
@@ -257,7 +261,7 @@ class SignalPass:
             at_input = next(found) if layer.x_edge is not None else None
             if not layer.empty:
                 layer.send_back(at_output, at_input, part.size)
-        self._assign_roles(y)
+        uses = self._assign_roles(y)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         values = loss.value(y.detach(), part.targets).detach().double()
         kind, chance = chance_loss(loss, y.detach(), part.targets)
@@ -276,7 +280,7 @@ class SignalPass:
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
             layers=layers,
-            parameters=parameter_signals(model, of_mean, self.trainable, _radial_shares(model, part, layers)),
+            parameters=parameter_signals(model, of_mean, self.trainable, _radial_shares(model, part, layers), uses),
         )
 
 
@@ -406,6 +410,7 @@ def parameter_signals(
     gradients: Mapping[str, Tensor | None],
     trainable: Mapping[str, bool],
     radial: Mapping[str, float],
+    uses: Mapping[str, set[str]],
 ) -> tuple[ParameterSignals, ...]:
     """Describe every floating-point parameter.
 
@@ -414,6 +419,7 @@ def parameter_signals(
         gradients: of the batch's mean loss, by name; None where the outputs do not depend on it.
         trainable: whether it is to learn, by name.
         radial: see `ParameterSignals`, for the names where it was measured.
+        uses: likewise.
     """
     places: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for path, module in model.named_modules():
@@ -439,6 +445,7 @@ def parameter_signals(
                 gradient=_state(gradient),
                 gradient_sq=0.0 if gradient is None else mean_sq(gradient),
                 radial=radial.get(name, math.nan),
+                uses=tuple(sorted(uses.get(name, ()))),
                 **_statistics(w),
                 **_fans(module, w),
             )

@@ -27,6 +27,7 @@ SIBLING, SIBLING_FAULT = 4.0, 25.0
 PART, PART_FAULT = 6.0, 25.0
 GROUPS = 8.0
 BIAS = 4.0
+GATES = {"gate", "softplus"}
 ABOVE, ABOVE_WARNING, ABOVE_FIRST = 4.0, 20.0, 100.0
 GAIN = 50.0
 ALIKE = 1e-9
@@ -186,6 +187,8 @@ def large_bias(net: Net) -> Finding | None:
     hit: dict[str, float] = {}
     for path in net.hidden:
         bias, layer = net.bias_of(path), net.layers[path]
+        if GATES & set(layer.labels):
+            continue  # it sets how long or how much, as that of Mamba's steps
         if bias and bias.weight_sq > BIAS and bias.weight_sq > 0.8 * layer.out_sq:
             hit[bias.name] = bias.weight_sq / max(layer.out_sq - bias.weight_sq, 0.01 * bias.weight_sq)
             hit.setdefault(net.name_of(path), 0.0)

@@ -1,9 +1,8 @@
 """What is said of a network: findings of rules, the balance of its weights, and the verdict.
 
-The level of the verdict comes from the findings only. The balance stands beside it: healthy networks may be unbalanced
-by many orders of magnitude. Its factor is the largest over the smallest average squared singular value σ² among the
-weights. σ² is the mean of *squared* singular values, so that curvatures, and the learning rates that suit them, differ
-by the root of that factor. Where σ² was sampled, the sentence claims no more than the sampling noise allows.
+The verdict comes from the findings only. The balance is no verdict: the curvatures of healthy networks differ by many
+orders of magnitude. Its factor is the largest over the smallest average squared singular value σ² among the weights,
+the mean of *squared* singular values, so that curvatures, and the learning rates that suit them, differ by its root.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Balance(Record):
     Attributes:
         level: `"balanced"` (factor below 2), `"uneven"` (2 to 10), `"unbalanced"` (above 10, or a weight without any
             curvature), or `"undecided"` where there is nothing to compare, a value is undefined, or lost in noise.
-        sentence: the balance in plain words. It holds names from the model: escape it where that matters.
+        sentence: how far curvatures are apart. It holds names from the model: escape it where that matters.
         notes: what the sentence leaves out, a sentence each.
         factor: largest over smallest σ² among the weights, as in `Report.spread`.
         low, high: interval around `factor` that sampling noise leaves open, at 95 %; equal to it where σ² is exact.
@@ -136,15 +135,41 @@ def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = ()) -> B
         invariant: names of those to leave out, because the network does not depend on their scale.
     """
     kept = [block for block in weights if block.name not in invariant]
-    sizes = [block.avg_sq_singular_value for block in kept]
-    curved = [block for block, size in zip(kept, sizes, strict=True) if 0 < size < math.inf]
-    factor = _factor(curved)
-    level, sentence = _judge_sizes(kept, curved, factor)
+    curved = [block for block in kept if 0 < block.avg_sq_singular_value < math.inf]
+    missing = {
+        "is undefined or infinite": [b.name for b in kept if not math.isfinite(b.avg_sq_singular_value)],
+        "is lost in sampling noise": [b.name for b in kept if b.avg_sq_singular_value <= 0 < b.stderr],
+        "is zero on this batch": [b.name for b in kept if b.avg_sq_singular_value <= 0 and not b.stderr > 0],
+    }
+    undefined, lost, flat = missing.values()
+    value, low, high = _factor(curved)
+    level = level_of(value)
+    if len(kept) < 2 or undefined or not curved or (low == 1.0 < high and level_of(high) != "balanced"):
+        level = "undecided"
+    elif lost:
+        level = "unbalanced" if level_of(low) == "unbalanced" else "undecided"
+    elif flat:
+        level = "unbalanced"
+    said = [f"The curvature of {few(names)} {why}." for why, names in missing.items() if names]
+    sentence = " ".join([*said, *_difference(kept, curved, (value, low, high))])
     if len(curved) < len(kept):
-        factor = (spread(sizes),) * 3
+        value = low = high = spread([block.avg_sq_singular_value for block in kept])
     notes = (f"Not compared: {few(invariant)}. A normalisation follows, so that their scale does not matter.",)
-    value, low, high = factor
     return Balance(level=level, sentence=sentence, notes=notes if invariant else (), factor=value, low=low, high=high)
+
+
+def _difference(
+    kept: Sequence[BlockReport], curved: Sequence[BlockReport], factor: tuple[float, float, float]
+) -> list[str]:
+    """How far the curvatures of weights are apart: roots of σ², of which `factor` has the largest over the smallest."""
+    if len(curved) < 2:
+        return [] if len(kept) > 1 else ["There are no two weights to compare."]
+    value, low, high = (short(math.sqrt(each)) for each in factor)
+    noise = "" if low == high else f" ({low} to {high} with sampling noise)"
+    largest = max(curved, key=lambda block: block.avg_sq_singular_value).name
+    smallest = min(reversed(curved), key=lambda block: block.avg_sq_singular_value).name
+    whose = "the weights" if len(curved) == len(kept) else f"the other {len(curved)}"
+    return [f"The curvatures of {whose} differ by up to {value}×{noise}: most in {largest}, least in {smallest}."]
 
 
 def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
@@ -164,57 +189,6 @@ def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
     noise = np.where(np.eye(count, dtype=bool), 0.0, z * np.hypot(errors[:, None], errors))
     with np.errstate(over="ignore"):
         return value, float(np.exp((apart - noise).max())), float(np.exp((apart + noise).max()))
-
-
-def _judge_sizes(
-    weights: Sequence[BlockReport], curved: Sequence[BlockReport], factor: tuple[float, float, float]
-) -> tuple[BalanceLevel, str]:
-    """Level and sentence where some σ² is missing; of the others, see `_judge_factor`."""
-    undefined = [block.name for block in weights if not math.isfinite(block.avg_sq_singular_value)]
-    lost = [block.name for block in weights if block.avg_sq_singular_value <= 0 < block.stderr]
-    flat = [block.name for block in weights if block.avg_sq_singular_value <= 0 and block.name not in lost]
-    value, low, high = factor
-    interval = "" if low == value == high else f" ({short(low)} to {short(high)} with sampling noise)"
-    others = f" The other {len(curved)} are within {short(value)}×{interval}." if len(curved) > 1 else ""
-    if not weights:
-        return "undecided", "Undecided: no weight was measured."
-    if undefined:
-        return "undecided", f"Undecided: the curvature of {few(undefined)} is undefined or infinite.{others}"
-    if len(weights) == 1:
-        return "undecided", f"Undecided: {weights[0].name} is the only weight."
-    if lost:
-        level: BalanceLevel = "unbalanced" if level_of(low) == "unbalanced" else "undecided"
-        return level, f"{level.capitalize()}: sampling noise hides the curvature of {few(lost)}.{others}"
-    if not curved:
-        return "undecided", "Undecided: no weight has any curvature on this batch."
-    if flat:
-        return (
-            "unbalanced",
-            f"Unbalanced: no curvature on this batch at {few(flat)}: it may not reach the loss.{others}",
-        )
-    return _judge_factor(curved, factor)
-
-
-def _judge_factor(curved: Sequence[BlockReport], factor: tuple[float, float, float]) -> tuple[BalanceLevel, str]:
-    """Level and sentence on two weights or more, all with positive σ²."""
-    value, low, high = factor
-    largest = max(curved, key=lambda block: block.avg_sq_singular_value).name
-    smallest = min(reversed(curved), key=lambda block: block.avg_sq_singular_value).name
-    level = level_of(value)
-    may_be_noise = low == 1.0 < high
-    if may_be_noise and level_of(high) != "balanced":
-        return "undecided", (
-            f"Undecided: {largest} seems to have {short(value)}× the average squared singular value of {smallest},"
-            f" but sampling noise allows up to {short(high)}×."
-        )
-    noise = "" if level_of(low) == level_of(high) else f" ({short(low)} to {short(high)} with sampling noise)"
-    tail = f", {short(math.sqrt(value))}× the curvature."
-    if level == "balanced":
-        tail = ", within the sampling noise." if may_be_noise else "."
-    elif level == "unbalanced":
-        tail += " Many networks that train well are unbalanced."
-    sentence = f"{largest} has {short(value)}× the average squared singular value of {smallest}"
-    return level, f"{level.capitalize()}: {sentence}{noise}{tail}"
 
 
 def list_findings(sentence: str, findings: Sequence[Finding], *, most: int = 4) -> list[str]:

@@ -82,6 +82,9 @@ class ParameterSignals(Record):
         radial: the largest of P ⟨W, g⟩² / (‖W‖² ‖g‖²) over a few random vectors sent back from the outputs as g: about
             1 in general, 0 where the network does not change with the scale of W. NaN where it was not measured: no
             normalisation follows.
+        uses: what the network does with a matrix, read off the autograd graph: `"product"` (a matrix product or
+            convolution with it), `"output"` (one that writes the outputs), `"lookup"` (of its rows); empty for a free
+            parameter, such as a class token, positions that are added, or a scale.
     """
 
     name: str
@@ -105,6 +108,7 @@ class ParameterSignals(Record):
     gradient: Gradient = "some"
     gradient_sq: float = 0.0
     radial: float = math.nan
+    uses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -206,6 +206,25 @@ def test_an_effect_is_left_out_and_lends_its_gravity_to_the_cause() -> None:
     assert (found.rule, found.severity, found.blocks[0]) == ("HD202", "fault", "l2.weight")
 
 
+def test_fixed_positions_that_drown_the_inputs_are_a_note() -> None:
+    table = {"owners": ("wpe",), "kind": "Embedding", "uses": ("lookup",)}
+    for trainable, severity in ((True, "warning"), (False, "note")):
+        positions = layer("wpe", kind="Embedding", x_sq=math.nan, out_varies=0.0, out_sq=10.0)
+        signals = plus(network(layers={"l0": {"x_varies": 5e-4}}), layers=(positions,),
+                       parameters=(weight("wpe.weight", trainable=trainable, **table),))  # fmt: skip
+        (found,) = of("HD110", signals)
+        assert (found.severity, found.blocks) == (severity, ("wpe.weight",))
+
+
+def test_a_layer_that_reads_nothing_of_the_inputs_is_not_drowned_and_steps_may_have_a_large_bias() -> None:
+    assert of("HD110", network(layers={"l2": {"x_varies": 0.0}})) == []
+    assert of("HD205", relabelled(bias(30.0), "softplus", paths=("l2",))) == []
+
+
+def test_a_zero_that_stops_all_gradients_is_no_decay_with_depth() -> None:
+    assert of("HD103", network(layers={"l0": {"out_gradient_total": 0.0}})) == []
+
+
 def test_siblings_are_named_together() -> None:
     net = Net(network())
     assert net.listed(f"l{i}.weight" for i in range(6)) == "l#.weight (all 6)"

@@ -12,8 +12,12 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
+from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import network_signals, second_moment
 from hessdiag.results.signals import LayerSignals, Signals
+from tests.gallery.case import Variant
+from tests.gallery.data import text
+from tests.gallery.language import mamba
 from tests.kinds import KINDS
 from tests.layouts import WITHOUT_RULES
 from tests.networks import Net
@@ -135,6 +139,50 @@ def test_nonlinearities_by_name(activation: Callable[[Tensor], Tensor], label: s
     assert by_path(signals_of(model, torch.randn(4, 3)))["a"].labels == (label,)
 
 
+USES = {  # of parameters by shape: free ones are added, joined, or multiply number by number
+    "left": ((5, 5), ("product",)),
+    "kernel": ((6, 6, 3), ("product",)),
+    "standardised": ((6, 6), ("product",)),
+    "gain": ((6, 1), ()),
+    "positions": ((5, 6), ()),
+    "token": ((1, 6), ()),
+    "latents": ((3, 6), ()),
+    "query": ((6, 6), ("product",)),
+    "decay": ((6, 6), ()),
+    "table": ((7, 6), ("lookup", "output", "product")),
+}
+
+
+def test_what_a_matrix_is_for_is_read_off_the_graph() -> None:
+    def forward(m: Any, ids: Tensor) -> Tensor:
+        x = F.conv1d((m.left @ (F.embedding(ids, m.table) + m.positions)).mT, m.kernel, padding=1).mT  # (B, 5, 6)
+        weight = m.standardised - m.standardised.mean(1, keepdim=True)
+        x = torch.cat([m.token.expand(len(x), 1, 6), F.linear(x, weight * m.gain)], 1)
+        q = F.linear(F.layer_norm(m.latents, (6,)).expand(len(x), -1, -1), m.query)
+        y = (q @ x.mT).softmax(-1) @ x  # (B, 3, 6)
+        return (y.unsqueeze(-1) * torch.exp(-m.decay.exp())).sum(-1).mean(1) @ m.table.T
+
+    torch.manual_seed(0)
+    model = Net(forward, **{name: nn.Parameter(torch.randn(shape)) for name, (shape, _) in USES.items()})
+    signals = signals_of(model, torch.randint(7, (4, 5)))
+    assert {p.name: p.uses for p in signals.parameters} == {name: uses for name, (_, uses) in USES.items()}
+
+
+def test_what_a_recurrent_or_attention_layer_multiplies_by_is_a_weight() -> None:
+    layers = {"rnn": nn.LSTM(4, 4), "attention": nn.MultiheadAttention(4, 2)}
+    model = Net(lambda m, x: m.attention(*[m.rnn(x)[0]] * 3)[0], **layers)
+    uses = {p.name: p.uses for p in signals_of(model, torch.randn(5, 3, 4)).parameters if len(p.shape) > 1}
+    assert set(uses.values()) == {("product",), ("output", "product")}
+
+
+@pytest.mark.parametrize(("variant", "said"), [("before", [("HD101", "fault", "embedding.weight")]), ("after", [])])
+def test_of_mamba_only_the_tied_embedding_is_named(variant: Variant, said: list[tuple[str, str, str]]) -> None:
+    """Neither the decay rates, which are alike in all channels, nor the biases of the steps, which are far below 0."""
+    torch.manual_seed(0)
+    found = find(signals_of(mamba(variant, 64, 2), *text(0), loss="cross-entropy"))
+    assert [(f.rule, f.severity, *f.blocks) for f in found] == said
+
+
 def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_balance() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8, bias=False), nn.LayerNorm(8), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -190,6 +238,7 @@ def test_hardly_anything_that_varies_is_told_from_nothing() -> None:
     x = 1000 + 1e-5 * torch.randn(6, 50, dtype=torch.float64)
     _, varies = second_moment(x, 6)
     assert varies == pytest.approx(float(x.var(0).mean() / x.square().mean()), rel=1e-6)
+    assert second_moment(x[:1].expand(6, -1).float(), 6)[1] == 0
 
 
 def test_findings_do_not_depend_on_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

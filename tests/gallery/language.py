@@ -135,3 +135,59 @@ def lora_zero(variant: Variant, width: int) -> nn.Module:
             if name.endswith("lora_A"):
                 nn.init.kaiming_uniform_(parameter, a=math.sqrt(5))
     return model
+
+
+class SelectiveScan(nn.Module):
+    """Mamba's mixer: a causal depthwise convolution, and a linear recurrence whose step size and ends are inputs'.
+
+    `A_log` starts at log(1 … N) in every channel, and D at one, as the architecture has it.
+    """
+
+    def __init__(self, width: int, states: int = 8) -> None:
+        super().__init__()
+        inner, self.rank = 2 * width, max(1, width // 16)
+        self.in_proj = nn.Linear(width, 2 * inner, bias=False)
+        self.conv1d = nn.Conv1d(inner, inner, 4, groups=inner, padding=3)
+        self.x_proj = nn.Linear(inner, self.rank + 2 * states, bias=False)
+        self.dt_proj = nn.Linear(self.rank, inner)
+        self.A_log = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(inner, 1))
+        self.D = nn.Parameter(torch.ones(inner))
+        self.out_proj = nn.Linear(inner, width, bias=False)
+        steps = torch.exp(torch.empty(inner).uniform_(math.log(1e-3), math.log(0.1)))
+        nn.init.uniform_(self.dt_proj.weight, -(self.rank**-0.5), self.rank**-0.5)
+        self.dt_proj.bias.data = steps + torch.log(-torch.expm1(-steps))  # softplus gives the steps
+
+    def forward(self, u: Tensor) -> Tensor:
+        """(B, T, width) to the same."""
+        x, gate = self.in_proj(u).chunk(2, -1)  # (B, T, inner)
+        x = F.silu(self.conv1d(x.transpose(1, 2))[..., : u.shape[1]]).transpose(1, 2)
+        states = self.A_log.shape[1]
+        steps, start, end = self.x_proj(x).split((self.rank, states, states), -1)
+        steps = F.softplus(self.dt_proj(steps)).unsqueeze(-1)  # (B, T, inner, 1)
+        kept, added = torch.exp(-steps * self.A_log.exp()), steps * start.unsqueeze(2) * x.unsqueeze(-1)
+        state, rows = torch.zeros_like(added[:, 0]), []  # (B, inner, N)
+        for t in range(u.shape[1]):
+            state = kept[:, t] * state + added[:, t]
+            rows.append((state * end[:, t].unsqueeze(1)).sum(-1))
+        return self.out_proj((torch.stack(rows, 1) + self.D * x) * F.silu(gate))  # type: ignore[no-any-return]
+
+
+def mamba(variant: Variant, width: int, layers: int = 4) -> nn.Module:
+    """Pre-norm selective scans; the embedding, tied to the head, is drawn as `nn.Embedding` does, or with std .02."""
+
+    def forward(m: Any, tokens: Tensor) -> Tensor:
+        x = m.embedding(tokens)
+        for norm, mixer in zip(m.norms, m.mixers, strict=True):
+            x = x + mixer(norm(x))
+        return F.linear(m.norm(x), m.embedding.weight)
+
+    model = Net(
+        forward,
+        embedding=nn.Embedding(VOCABULARY, width),
+        norms=nn.ModuleList(nn.RMSNorm(width) for _ in range(layers)),
+        mixers=nn.ModuleList(SelectiveScan(width) for _ in range(layers)),
+        norm=nn.RMSNorm(width),
+    )
+    if variant == "after":
+        nn.init.normal_(model.embedding.weight, std=0.02)
+    return model
