@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from hessdiag.arguments import check_number, check_whole
 from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
-from hessdiag.curvature.norms import Curvature, over_examples
+from hessdiag.curvature.norms import Curvature, mean_of_some, rounding_of
 from hessdiag.curvature.probe import probe
-from hessdiag.curvature.sketch import sketch_per_example
+from hessdiag.curvature.sketch import drawn_by_size, sketch_per_example
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.losses import MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
 from hessdiag.errors import HessdiagError
+from hessdiag.network.torch_state import statistics_of
 
 MATRICES = ("ggn", "hessian")
 VIEWS = ("example", "batch")
@@ -23,8 +25,9 @@ MODES = ("train", "eval")
 METHODS = ("auto", "exact", "sketch", "probe")
 
 EXACT_OUTPUTS = 128  # per example: one cotangent an output
-# Of a batch whose examples meet in normalisations, some are measured, each within it: about a gradient a cotangent.
-MEASURED, COTANGENTS, EXACT_WITHIN = 16, 64, 16
+# Of a batch whose examples meet in normalisations, some are measured, each within it (about a gradient a cotangent),
+# and all with the statistics held fixed: the ratio of the two varies little from example to example.
+FEWEST, MEASURED, COTANGENTS, EXACT_WITHIN = 4, 16, 64, 16
 EXACT_BATCH_OUTPUTS = 1024  # per batch: Gram matrices of this side take no time to speak of
 
 
@@ -114,29 +117,27 @@ def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget
         shape = replace(shape, outputs=B * N, returned=0)
         whole = replace(problem, batch=together, loss=MeanLoss(problem.loss), shape=shape)
         return _measure(whole, replace(settings, per="example"), memory)
-    settings, chosen = within_batch(settings, examples=B, outputs=N)
-    found = []
-    for example in chosen:
-        some = replace(problem, batch=problem.batch.among_all([example]), shape=shape)
-        found.append(_measure(some, settings, memory))
-    return over_examples(found, of=B)
+    settings, count = within_batch(settings, examples=B, outputs=N)
+
+    def within(examples: Sequence[int]) -> list[Curvature]:
+        some = [replace(problem, batch=problem.batch.among_all([i]), shape=shape) for i in examples]
+        return [_measure(each, settings, memory) for each in some]
+
+    if count == B:
+        return mean_of_some(within(range(B)), of=B)
+    with statistics_of(problem.model, lambda: problem.batch.call(problem.model)):
+        alone = replace(problem, coupled=False)
+        chosen, shares = drawn_by_size(alone, count, memory, settings.seed)
+        like = [_measure(replace(problem, batch=problem.batch.narrow(i, i + 1)), settings, memory) for i in chosen]
+        known = _measure(alone, settings, memory)
+    return mean_of_some(within(chosen), of=B, like=like, known=known, shares=shares, rounding=rounding_of(problem))
 
 
-def within_batch(settings: Settings, *, examples: int, outputs: int) -> tuple[Settings, list[int]]:
-    """How examples that meet in normalisations are measured, and which of them."""
+def within_batch(settings: Settings, *, examples: int, outputs: int) -> tuple[Settings, int]:
+    """How examples that meet in normalisations are measured, and how many of them."""
     if settings.method == "auto" and settings.matrix == "ggn" and outputs > EXACT_WITHIN:
-        settings = replace(settings, method="sketch", max_products=min(settings.max_products, COTANGENTS // 2))
-    return settings, spread(examples, max(2, min(MEASURED, COTANGENTS // outputs)))
-
-
-def spread(examples: int, most: int) -> list[int]:
-    """Numbers of at most so many examples, spread evenly.
-
-    >>> spread(10, 4)
-    [0, 2, 5, 7]
-    """
-    count = min(examples, most)
-    return [examples * number // count for number in range(count)]
+        settings = replace(settings, method="sketch", max_products=min(settings.max_products, COTANGENTS // FEWEST))
+    return settings, min(examples, max(FEWEST, min(MEASURED, COTANGENTS // outputs)))
 
 
 def _measure(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curvature:

@@ -100,27 +100,46 @@ def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float | Non
     return Curvature(diagonal, maps, errors, parts[0].reason, parts[0].method)
 
 
-def over_examples(parts: Sequence[Curvature], *, of: int) -> Curvature:
-    """The mean over `of` examples from some of them, and its standard error: what the others may add to their own.
+def mean_of_some(
+    some: Sequence[Curvature],
+    *,
+    of: int,
+    like: Sequence[Curvature] = (),
+    known: Curvature | None = None,
+    shares: Array | float = 1.0,
+    rounding: float = 0.0,
+) -> Curvature:
+    """The mean over `of` examples from n of them, and its standard error.
 
-    Norms of examples are skewed: their variance has half the degrees of freedom of as many Gaussians.
+    Where norms `like` these are known of the same examples and, as a mean, of all, the ratio of the two is what is
+    estimated (W. G. Cochran, Sampling Techniques, 3rd edition 1977, section 6.3): 1 where they are the same but for
+    `rounding`. Examples that were drawn more often than others count less, `shares` each.
     """
-    n = len(parts)
+    n = len(some)
 
-    def joined(values: Array, errors: Array) -> tuple[Array, Array]:
-        own = np.square(errors).mean(axis=0) / n
-        between = values.var(axis=0, ddof=1) / n * (1 - n / of) if 1 < n < of else np.zeros(values.shape[1:])
-        return values.mean(axis=0), np.sqrt(own + widening((n - 1) / 2) ** 2 * between)
+    def joined(read: Callable[[Curvature], Diagonal | Curvature]) -> tuple[Array, Array]:
+        values, errors = (np.array([getattr(read(part), key) for part in some]) for key in ("frobenius_sq", "stderr"))
+        if known is None:
+            return values.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / n
+        near, whole = np.array([read(part).frobenius_sq for part in like]), np.asarray(read(known).frobenius_sq)
+        values, near = ((each.T * shares).T for each in (values, near))
+        usable = near.mean(axis=0) > 0
+        near, whole = np.where(usable, near, 1), np.where(usable, whole, 1)
+        ratio = values.mean(axis=0) / near.mean(axis=0)
+        left = values - ratio * near
+        same = (np.abs(values - near) <= rounding * np.abs(near)).all(axis=0)
+        ratio, left = np.where(same, 1, ratio), np.where(same, 0, left)
+        own = widening((n - 1) / 2) * left.std(axis=0, ddof=1) / math.sqrt(n) * whole / near.mean(axis=0)
+        return ratio * whole, np.hypot(own, np.where(usable, ratio * read(known).stderr, 0))
 
     diagonal = {}
-    for name, first in parts[0].diagonal.items():
-        each = [part.diagonal[name] for part in parts]
-        value, stderr = joined(*(np.array([getattr(d, key) for d in each]) for key in ("frobenius_sq", "stderr")))
-        ended = first.ended if n == of else "sampled"
-        diagonal[name] = Diagonal(float(value), float(stderr), sum(d.products for d in each), ended)
-    maps, errors = joined(np.array([p.frobenius_sq for p in parts]), np.array([p.stderr for p in parts]))
-    reason = f"{n} of {of} examples, each within its batch; {parts[0].reason}"
-    return Curvature(diagonal, maps, errors, reason, parts[0].method)
+    for name in some[0].diagonal:
+        value, stderr = map(float, joined(lambda part, name=name: part.diagonal[name]))  # type: ignore[misc]
+        products = sum(part.diagonal[name].products for part in (*some, *like))
+        diagonal[name] = Diagonal(value, stderr, products, how_ended(value, stderr, None))
+    maps, errors = joined(lambda part: part)
+    reason = f"{n} of {of} examples, each within its batch; {some[0].reason}"
+    return Curvature(diagonal, maps, errors, reason, some[0].method)
 
 
 def degrees_of_freedom(directions: Array | float, parts: Array | float, *, tails: float = TAILS) -> Array:

@@ -72,7 +72,8 @@ def sketch_per_example(
         max_products: directions that may be sent back in all, per example.
         seed: of the directions.
     """
-    basis, rounding = range_basis(problem, memory, seed), rounding_of(problem)
+    basis = None if problem.coupled else range_basis(problem, memory, seed)
+    rounding = rounding_of(problem)
     vectors = 0 if basis is None else len(basis)  # each by a pass forward and one back
 
     def measure(count: int, stage: str) -> tuple[Array, Array, int]:
@@ -124,6 +125,24 @@ def products_of(problem: Problem, part: Batch, directions: Directions, seed: int
         if jacobian is not None:
             grams[:, number] = jacobian.gram().detach()
     return grams if problem.loss.has_root else grams[:, :, : m // 2, m // 2 :]
+
+
+def drawn_by_size(problem: Problem, count: int, memory: MemoryBudget, seed: int) -> tuple[list[int], Array]:
+    """Draw examples, those with large blocks more often: their numbers, and what each counts in a mean.
+
+    Sizes are tr(G)² from a few directions, relative to the mean over examples; half of the chances are alike for all.
+    """
+    directions, parts = Directions(LEAST, name="sizes"), []
+    for part in problem.batch.chunks(problem.shape.chunk(2 * LEAST, memory=memory.chunk)):
+        X = products_of(problem, part, directions, seed, None)
+        parts.append(X.diagonal(dim1=2, dim2=3).sum(dim=2).square())
+    sizes = torch.cat(parts)  # (B, L)
+    own = (sizes / sizes.mean(dim=0)).nan_to_num().mean(dim=1)
+    shares = (0.5 + 0.5 * own).cpu().numpy()
+    shares *= len(shares) / shares.sum()
+    ends, points = np.cumsum(shares) / len(shares), (np.arange(count) + 0.5) / count
+    chosen = np.minimum(np.searchsorted(ends, points), len(shares) - 1)
+    return chosen.tolist(), 1 / shares[chosen]
 
 
 def mean_of(sums: Sums, parts: int, random: int, rounding: float) -> tuple[Array, Array]:

@@ -92,8 +92,7 @@ def describe(
     sites = tuple(max((shape.layers[o].sites for o in b.owners if o in shape.layers), default=0) for b in blocks)
     settings, times, N = Settings(method=method, matrix=matrix, per=per, mode=mode), 1, shape.outputs
     if coupled and per == "example":  # each of some is measured within all of the batch
-        settings, measured = within_batch(settings, examples=batch.size, outputs=shape.outputs)
-        times = len(measured)
+        settings, times = within_batch(settings, examples=batch.size, outputs=shape.outputs)
     elif coupled:  # all of the batch is one example
         settings, B = replace(settings, per="example"), batch.size
         layers = {o: replace(s, sites=B * s.sites, forward_macs=B * s.forward_macs) for o, s in shape.layers.items()}

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag import scaling
-from hessdiag.curvature.measurement import spread
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import gaussians, stream
@@ -132,6 +131,16 @@ def sum_moments(
 
     sums = sum_over(parts, measure, step="moments")
     return sums, passes[0].found if passes else (None, "they were not asked for")
+
+
+def spread(examples: int, most: int) -> list[int]:
+    """Numbers of at most so many examples, spread evenly.
+
+    >>> spread(10, 4)
+    [0, 2, 5, 7]
+    """
+    count = min(examples, most)
+    return [examples * number // count for number in range(count)]
 
 
 def misread_in(problem: Problem, sums: Sums) -> dict[str, str]:

@@ -291,6 +291,35 @@ def fixed_statistics() -> Iterator[list[bool]]:
         yield taken
 
 
+@contextmanager
+def statistics_of(model: nn.Module, call: Callable[[], object]) -> Iterator[None]:
+    """Let batch normalisation take the statistics, as constants, that it takes in `call` of the model."""
+    taken: list[tuple[Tensor, Tensor]] = []
+    left: list[tuple[Tensor, Tensor]] = []
+
+    def take(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
+        axes = [0, *range(2, input.dim())]
+        if given["training"]:
+            taken.append((input.mean(axes), input.var(axes, correction=0)))
+        return _normalised(input, axes, given, own=given["training"])
+
+    def hold(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
+        if given["training"]:
+            given["running_mean"], given["running_var"] = left.pop(0)
+        return _normalised(input, [0, *range(2, input.dim())], given, own=False)
+
+    with _Formulas(FORMULAS | {F.batch_norm: take}), torch.no_grad():
+        call()
+    from_the_first = model.register_forward_pre_hook(lambda *_: left.__setitem__(slice(None), taken))
+    try:
+        with _Formulas(FORMULAS | {F.batch_norm: hold}):
+            yield
+    finally:
+        from_the_first.remove()
+
+
 def _normalised(x: Tensor, axes: list[int], given: dict[str, Any], *, own: bool) -> Tensor:
     """(x - mean) / sqrt(variance + eps) · weight + bias of x (B, C, ...), with its own moments over `axes` or fixed."""
     names = ("running_mean", "running_var", "weight", "bias")
