@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map
 
 from hessdiag.arguments import kind_of, to_tensor
+from hessdiag.data.noise import Noise
 from hessdiag.data.outputs import Layout, Outputs, examples_first, read_outputs
 from hessdiag.errors import HessdiagError
 
@@ -40,6 +42,7 @@ class Batch:
         as_one: whether all examples together are the one example of this batch.
         dims: at which dimension the model reads the examples, of each tensor over them, if not at the first of all.
         structure: whether no dimension runs over examples, as in a graph.
+        noise: what the model draws when it is called, one after the other.
     """
 
     args: tuple[Any, ...]
@@ -52,6 +55,7 @@ class Batch:
     as_one: bool = False
     dims: tuple[int, ...] = ()
     structure: bool = False
+    noise: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, inputs: Any, targets: Tensor | None, *, batch_dim: BatchDim = 0, examples: str = "batch") -> Batch:
@@ -198,8 +202,8 @@ class Batch:
 
     @property
     def leaves(self) -> list[Tensor]:
-        """All tensors over the examples, of arguments and targets."""
-        held = tree_leaves((self.args, dict(self.kwargs), self.targets))
+        """All tensors over the examples, of arguments, noise and targets."""
+        held = tree_leaves((self.args, dict(self.kwargs), self.noise, self.targets))
         return [value for value in held if isinstance(value, Tensor)]
 
     def with_leaves(self, leaves: Sequence[Tensor]) -> Batch:
@@ -232,7 +236,20 @@ class Batch:
     def run(self, model: nn.Module) -> Any:
         """What the model returns."""
         args, kwargs = self.arguments
-        return model(*args, **kwargs)
+        with self.replaying():
+            return model(*args, **kwargs)
+
+    def replaying(self) -> AbstractContextManager[Any]:
+        """In this context the model draws the noise of the batch, whatever examples of it are there."""
+        drawn = [each.value if isinstance(each, Common) else each for each in self.noise]
+        return Noise(drawn) if drawn else nullcontext()
+
+    def with_noise(self, model: nn.Module) -> tuple[Batch, Any]:
+        """With what the model draws for these examples, and what it returns."""
+        with Noise() as drawn:
+            returned = self.run(model)
+        noise = tuple(each if each.shape[:1] == (self.rows,) else Common(each) for each in drawn.noted)
+        return replace(self, noise=noise), returned
 
     def read(self, returned: Any) -> Outputs:
         """The outputs (B, *out) among what the model returned for this batch.
@@ -257,8 +274,8 @@ class Batch:
                 return Common(function(value.value))
             return function(value) if isinstance(value, Tensor) else value
 
-        args, kwargs, targets = tree_map(each, (self.args, dict(self.kwargs), self.targets))
-        return replace(self, args=args, kwargs=kwargs, targets=targets)
+        args, kwargs, noise, targets = tree_map(each, (self.args, dict(self.kwargs), self.noise, self.targets))
+        return replace(self, args=args, kwargs=kwargs, noise=noise, targets=targets)
 
 
 def _plain(value: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class FunctionalModel:
     def __call__(self, values: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Outputs (B, *out) with the named parameters set to `values`."""
         swapped = {slot: value for name, value in values.items() for slot in self._slots[name]}
-        with emptied(self._caches):
+        with emptied(self._caches), batch.replaying():
             y = functional_call(self.model, {**self._constants, **swapped}, *batch.arguments, tie_weights=False)
         return batch.read(y).y
 

@@ -148,7 +148,7 @@ def diagnose(
     state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).run(model), mode=mode)
     with state, showing(progress, title=f"measuring {type(model).__name__}"):
         road = road_of(model, first, loss, settings)
-        stream = chain.from_iterable(road.batches(each, per) for each in chain([first], stream))
+        stream = chain.from_iterable(road.batches(model, each, per) for each in chain([first], stream))
         problem, y = _first_call(model, first := next(stream), road.loss, settings)
         if problem.batch.as_one:
             settings = replace(settings, per="example")

@@ -74,6 +74,7 @@ class Road:
         shifted: whether the label of a position is that of the next one.
         together: whether the model returns a number of all examples of a call, such as its loss: an example is called
             alone then, and the batch is one.
+        draws: whether the model draws random numbers.
     """
 
     loss: str | LossFunction
@@ -81,6 +82,7 @@ class Road:
     labels: int | None = None
     shifted: bool = False
     together: bool = False
+    draws: bool = False
 
     def whole(self, batch: Batch) -> Batch:
         """The batch with its targets."""
@@ -88,8 +90,10 @@ class Road:
         batch = replace(batch, output=self.output, targets=targets)
         return replace(batch, as_one=True, size=1) if self.together else batch
 
-    def batches(self, batch: Batch, per: str) -> Iterator[Batch]:
-        """The same, or its examples one by one."""
+    def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:
+        """The same, or its examples one by one, with the noise that the model draws for them all."""
+        with torch.no_grad():
+            batch = batch.with_noise(model)[0] if self.draws else batch
         if self.together and per == "example" and not batch.as_one:
             yield from (replace(each, output=self.output) for each in batch.chunks(1))
         else:
@@ -111,19 +115,20 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     """
     plain = Road("random-quadratic" if loss is None else loss, batch.output)
     own = loss == "model" or (loss is None and batch.targets is None and len(batch.leaves) > 1)
-    if not own and (isinstance(plain.loss, str) or batch.output is not None or type(loss) is nn.CrossEntropyLoss):
-        return plain
-    some = batch.narrow(0, TRIED[settings.per])
     try:
-        returned = some.run(model)
+        with torch.set_grad_enabled(own):
+            some, returned = batch.narrow(0, TRIED[settings.per]).with_noise(model)
     except Exception:  # of which the first call tells
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
+    plain = replace(plain, draws=bool(some.noise))
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
+    if isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss:
+        return plain
     if isinstance(returned, Tensor) or not any(value.is_floating_point() for value in tensors_in(returned)):
         return plain
     try:
-        plain.loss(mapped(returned, Tensor.detach), some.targets)  # type: ignore[operator]
+        loss(mapped(returned, Tensor.detach), some.targets)
     except UNFIT as error:
         try:
             some.read(returned)
@@ -159,14 +164,14 @@ def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool)
                 plain = replace(some, output=None, as_one=False, targets=_labels(held, shifted=shifted))
                 found, gradient = plain.read(y.detach()), plain.read(sent).y
                 if _is_that(loss, found, plain.targets, value.detach(), gradient, settings):
-                    return Road(loss, some.output, labels=number, shifted=shifted)
+                    return Road(loss, some.output, labels=number, shifted=shifted, draws=bool(some.noise))
     if asked and settings.matrix == "ggn":
         raise HessdiagError(
             f"loss 'model' has no Gauss-Newton matrix here ({why}): pass matrix='hessian' (--matrix hessian), or the"
             " loss as a function of what the model returns and targets"
         )
     layout = Layout.of(returned, size=some.rows, pick=own_loss)
-    return Road(_itself, layout, together=True) if asked else None
+    return Road(_itself, layout, together=True, draws=bool(some.noise)) if asked else None
 
 
 def _is_that(

@@ -1,0 +1,46 @@
+"""Random numbers that a model draws when it is called: drawn once for every example, and the same in each pass.
+
+In this thread, while the model runs, what it draws is noted in a first pass and handed out again in later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from hessdiag.errors import HessdiagError
+
+DRAWS = {
+    torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.randint, torch.randint_like, torch.randperm,
+    torch.normal, torch.bernoulli, torch.multinomial, torch.poisson, Tensor.normal_, Tensor.uniform_,
+    Tensor.bernoulli_, Tensor.exponential_, Tensor.random_, Tensor.bernoulli, Tensor.multinomial,
+}  # fmt: skip
+
+
+class Noise(TorchFunctionMode):
+    """Note what is drawn in this context; or hand out what was drawn, in the same order."""
+
+    def __init__(self, drawn: Sequence[Tensor] | None = None) -> None:
+        super().__init__()
+        self.noted: list[Tensor] = []
+        self.handed_out = None if drawn is None else iter(drawn)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation, and note or replace its result where it draws."""
+        made = func(*args, **(kwargs or {}))
+        if func not in DRAWS:
+            return made
+        if self.handed_out is None:
+            self.noted.append(made.detach().clone())
+            return made
+        value = next(self.handed_out, None)
+        if value is None or value.shape != made.shape:
+            raise HessdiagError(
+                f"the model draws random numbers of shape {tuple(made.shape)} that do not run over its examples alike:"
+                ' draw them with the examples first, or pass mode="eval" (--eval)'
+            )
+        return made.copy_(value) if func.__name__.endswith("_") else value
