@@ -69,7 +69,6 @@ def check_init(
             output=parse_output(measured.output),
             loss=measured.objective,
             class_dim=measured.class_dim,
-            batch_dim=measured.batch_dim,
             method=method,
             device=measured.torch_device,
             dtype=measured.torch_dtype,

@@ -6,7 +6,6 @@ from typing import Any
 
 from hessdiag.cli.options import Matrix, Method, Model, Per, Subject, grouped
 from hessdiag.cli.printing import Printing
-from hessdiag.errors import HessdiagError
 
 
 @grouped
@@ -19,8 +18,6 @@ def describe(
     method: Method = "auto",
 ) -> None:
     """List the blocks of MODEL, what is left out and why, and what measuring them would cost."""
-    if subject.batch_dim or subject.examples == "one":
-        raise HessdiagError("--batch-dim and --examples are for commands that measure: leave them out")
     source, prepared = subject.prepare(model, say=printing.say)
     import hessdiag
 

@@ -157,10 +157,6 @@ class Measured(Network):
     output: Annotated[str, typer.Option(metavar="NAME|INDEX", help="which output, of a model that returns several")] = (
         ""
     )
-    batch_dim: Annotated[int, typer.Option(metavar="DIM", help="dimension of the inputs that runs over examples")] = 0
-    examples: Annotated[Literal["batch", "one"], typer.Option(help="one: all inputs are one example, as a graph")] = (
-        "batch"
-    )
 
     @property
     def objective(self) -> Any:
@@ -207,7 +203,6 @@ class Subject(Measured):
         from hessdiag.loading.weights import read_checkpoint
 
         settings: dict[str, Any] = {"batch_size": self.batch_size, "loss": self.loss, "class_dim": self.class_dim}
-        settings |= {"batch_dim": self.batch_dim, "examples": self.examples}
         settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.torch_dtype, "mode": self.mode}
         path, _, key = (self.weights, "", "") if Path(self.weights).exists() else self.weights.partition(":")
         with redirect_stdout(sys.stderr):

@@ -137,7 +137,7 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         raise HessdiagError(
             f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples:"
             " its first dimension must run over the examples; if all inputs are one example, as a graph is, pass"
-            ' examples="one" (--examples one)'
+            ' examples="one"'
         )
     if not y.is_floating_point():
         raise HessdiagError(f"the model returned {y.dtype} outputs: they must be real floating-point numbers")

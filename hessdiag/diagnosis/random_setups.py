@@ -88,7 +88,7 @@ class RandomTrials:
     def _measure(self, seed: int) -> dict[str, str]:
         keys = ("source", "batch_size", "init", "loss", "class_dim", "device", "dtype")
         how, options = {key: getattr(self, key) for key in keys}, dict(self.options)
-        placed = {key: options.pop(key) for key in ("batch_dim", "examples") if key in options}
+        placed = {key: options.pop(key) for key in ("batch_dim",) if key in options}
         prepared = prepare(**how, **placed, mode=options["mode"], seed=seed)
         report = diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **options)
         return {"report": report.to_json(), "convention": prepared.convention}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import as_device, as_dtype, check_loss, check_whole, one_line
-from hessdiag.data.batch import Batch
+from hessdiag.data.batch import Batch, BatchDim
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import EXPECTED, Read, Tally
 from hessdiag.data.stream import batches as split
@@ -51,7 +51,7 @@ class Prepared:
     data: str
     more: Iterator[Batch]
     class_dim: int | None = None
-    batch_dim: int = 0
+    batch_dim: BatchDim = 0
     examples: str = "batch"
     convention: str = ""
     tally: Tally = field(default_factory=lambda: Tally(1, 1))
@@ -71,8 +71,7 @@ def prepare(
     batches: int | None = 1,
     loss: str = "random-quadratic",
     class_dim: int | None = None,
-    batch_dim: int = 0,
-    examples: str = "batch",
+    batch_dim: BatchDim = 0,
     mode: str = "train",
     seed: int = 0,
     device: str = "cpu",
@@ -89,7 +88,8 @@ def prepare(
         data: function without arguments that returns a batch, an iterable of batches or a `Dataset`, see
             `hessdiag.data.stream`; None draws random inputs, and random targets where the loss compares with some.
         batches: how many of its batches to read; None reads all.
-        loss, class_dim, batch_dim, examples, mode, seed: of the measurement.
+        loss, class_dim, mode, seed: of the measurement.
+        batch_dim: as of `hessdiag.diagnose`; attributes `batch_dim` and `examples` of the function `data` go first.
         device, dtype: where and in what precision it will run.
         say: told what a user's initialisation was called with, and what had to be unwrapped in the checkpoint.
 
@@ -99,6 +99,7 @@ def prepare(
     check_whole("batch_size", batch_size, least=1)
     check_whole("seed", seed)
     check_loss(loss)
+    examples = "batch"
     where, dtype = as_device(device), as_dtype(dtype)
     conventions: list[str] = []
     network = random_network(source, init=init, seed=seed, say=conventions.append)
@@ -114,12 +115,13 @@ def prepare(
     tally = Tally(1, 1)
     if data is None:
         batch = random_inputs(network, source, batch_size=batch_size, seed=seed)
-        batch = replace(batch, dims=(batch_dim,) * len(batch.leaves) if batch_dim else ())
-        if examples == "one":
-            raise HessdiagError("--examples one: inputs cannot be drawn, pass --data")
+        if isinstance(batch_dim, int) and batch_dim:
+            batch = replace(batch, dims=(batch_dim,) * len(batch.leaves))
         origin_of_data = network.inputs.description if network.inputs else ""
     else:
         tally = Tally()
+        batch_dim = getattr(data.function, "batch_dim", batch_dim)
+        examples = getattr(data.function, "examples", "batch")
         reads = reader(module, batch_dim, examples, None)
         read = seeded(read_batches(data, batch_size=batch_size, most=batches, tally=tally, read=reads), seed)
         batch, origin_of_data = next(read), data.reference

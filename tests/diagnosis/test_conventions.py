@@ -364,8 +364,12 @@ def data():
 def graph():
     return (torch.randn(7, 3),), torch.randint(2, (7,))
 
+graph.examples = "one"
+
 def sequences():
     return torch.randn(4, 2, 3), torch.randn(4, 2, 5)
+
+sequences.batch_dim = 1
 
 def mine(outputs, targets):
     return (outputs[0] if isinstance(outputs, tuple) else outputs).square().mean()
@@ -377,10 +381,10 @@ def test_the_command_line_takes_the_same(tmp_path: Path, capsys: pytest.CaptureF
     at = str(tmp_path / "net.py")
     main(["diagnose", f"{at}:Language", "--data", f"{at}:data", "--loss", "model"])
     assert "loss cross-entropy" in capsys.readouterr().out
-    rnn = ["--arg", "input_size=3", "--arg", "hidden_size=5", "--output", "0", "--batch-dim", "1", "--method", "exact"]
+    rnn = ["--arg", "input_size=3", "--arg", "hidden_size=5", "--output", "0", "--method", "exact"]
     main(["diagnose", "torch.nn:RNN", *rnn, "--data", f"{at}:sequences", "--loss", "mse"])
     assert "batch 2" in capsys.readouterr().out
-    linear = ["--arg", "in_features=3", "--arg", "out_features=2", "--examples", "one", "--data", f"{at}:graph"]
+    linear = ["--arg", "in_features=3", "--arg", "out_features=2", "--data", f"{at}:graph"]
     main(["diagnose", "torch.nn:Linear", *linear, "--loss", f"{at}:mine"])
     assert "loss mine" in capsys.readouterr().out
     main(["lr", "torch.nn:Linear", *linear, "--loss", "cross-entropy"])
