@@ -95,7 +95,7 @@ class Net:
         if len(shown) > MAX_GROUPS + 1:
             left = sum(len(members) for members in list(groups.values())[MAX_GROUPS:])
             shown = [*shown[:MAX_GROUPS], f"{left} more"]
-        return joined(shown)
+        return joined(shown) if shown else "the model"
 
     def _group(self, key: str, members: Sequence[str]) -> str:
         if len(members) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from importlib import resources
 from textwrap import fill
 
 from hessdiag.diagnosis import signal_rules, weight_rules
-from hessdiag.diagnosis.network_view import Net
+from hessdiag.diagnosis.network_view import Net, log_ratio
 from hessdiag.results.findings import GRAVITY, Finding
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals
@@ -93,7 +94,7 @@ def find(signals: Signals, blocks: Sequence[BlockReport] = ()) -> tuple[Finding,
     """Apply every rule, and order what it found, gravest first."""
     net = Net(signals, blocks)
     found = [finding for rule in RULES if (finding := rule(net))]
-    return tuple(sorted(without_effects(found), key=_place))
+    return tuple(sorted(without_effects(net, found), key=_place))
 
 
 def _gravity(finding: Finding) -> int:
@@ -104,22 +105,58 @@ def _place(finding: Finding) -> tuple[int, int]:
     return _gravity(finding), ORDER.index(finding.rule)
 
 
-def without_effects(found: Sequence[Finding]) -> list[Finding]:
-    """Leave out what a cause already explains, and lend the cause the gravity of its effect."""
+def without_effects(net: Net, found: Sequence[Finding]) -> list[Finding]:
+    """Leave out each effect whose size a cause accounts for, and lend the cause its gravity."""
     rules = {f.rule for f in found}
     if "HD202" in rules:
         found = [f for f in found if f.rule != "HD206"]
-    strong = [f for f in found if f.rule in CAUSES and f.severity != "note"]
-    if strong:
-        top = min(strong, key=_place)
-        grave = min([f for f in found if f.rule in EFFECTS or f in strong], key=_gravity).severity
-        return [replace(f, severity=grave) if f is top else f for f in found if f.rule not in EFFECTS]
-    if rules & DEPTH:
-        effects = [f for f in found if f.rule in OF_DEPTH]
-        kept = [f for f in found if f.rule not in OF_DEPTH | {"HD206"}]
-        return [_as_grave(f, effects) if f.rule in DEPTH else f for f in kept]
-    return list(found)
+    strong = sorted((f for f in found if f.rule in CAUSES and f.severity != "note"), key=_place)
+    if not strong and rules & DEPTH:
+        found = [f for f in found if f.rule != "HD206"]
+    because: dict[str, Finding] = {}
+    for effect in (f for f in found if f.rule in EFFECTS):
+        depth = [f for f in found if f.rule in DEPTH and effect.rule in OF_DEPTH]
+        for cause in (*strong, *depth):
+            if explains(net, cause, effect):
+                because[effect.rule] = cause
+                break
+    kept = []
+    for finding in (f for f in found if f.rule not in because):
+        lent = [f for f in found if f.rule in because and _root(f, because) is finding]
+        kept.append(replace(finding, severity=min([finding, *lent], key=_gravity).severity))
+    return kept
 
 
-def _as_grave(finding: Finding, effects: Sequence[Finding]) -> Finding:
-    return replace(finding, severity=min([finding, *effects], key=_gravity).severity)
+def _root(effect: Finding, because: Mapping[str, Finding]) -> Finding:
+    return _root(because[effect.rule], because) if effect.rule in because else effect
+
+
+def explains(net: Net, cause: Finding, effect: Finding) -> bool:
+    """Whether the layers that a cause names make at least half of an effect, in logarithms of what was measured."""
+    if cause.rule == "HD402" and effect.rule == "HD401":  # nothing gets through it: neither forward nor back
+        place = min(net.order[o] for name in cause.blocks for o in net.named[name].owners)
+        behind = [o for name in effect.blocks for o in net.named[name].owners if net.order.get(o, -1) > place]
+        return all(not net.layers[o].x_sq > 0 or net.layers[o].x_varies == 0 for o in behind)
+    parts = _parts(net, effect)
+    if cause.rule == "HD104" and effect.rule == "HD101":
+        return math.log(cause.value) > sum(parts.values()) / 2
+    named, total = sum(parts.get(name, 0.0) for name in cause.blocks), sum(parts.values())
+    return named > 0 and (named >= total / 2 or effect.rule not in SIZES)
+
+
+SIZES = {"HD101", "HD102", "HD103", "HD104"}  # effects with parts that add up; of others it is enough to share a layer
+
+
+def _parts(net: Net, effect: Finding) -> dict[str, float]:
+    """What each parameter contributes to an effect: logarithms of factors where it has a size."""
+    if effect.rule == "HD101":
+        return {name: max(0.0, min(log_ratio(each, 1.0), 700.0)) for name, each in signal_rules.excesses(net).items()}
+    if effect.rule not in ("HD102", "HD103"):
+        return dict.fromkeys(effect.blocks, 1.0)
+    parts = {}
+    for path, layer in net.layers.items():
+        p, (read, wrote) = net.weight_of.get(path) or net.gain_of(path), layer.varying
+        if p and read > 0 and wrote > 0:
+            parts[p.name] = log_ratio(wrote, read)
+    sign = 1 if effect.rule == "HD103" and sum(parts.values()) > 0 else -1
+    return {name: max(0.0, sign * each) for name, each in parts.items()}

@@ -56,29 +56,33 @@ def _scaling_advice(blocks: tuple[str, ...], scales: dict[str, float]) -> str:
 
 
 def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Weights behind the last normalisation that multiply their input most, and factors that would undo it.
+    """Weights behind the last normalisation that multiply their input most, and factors that would undo it."""
+    excess = excesses(net)
+    names = worst_first(excess)
+    top = excess[names[0]] if names else 0.0
+    chosen = tuple(name for name in names if excess[name] >= max(1.5, top / 4)) or names[:1]
+    return chosen, {name: excess[name] ** -0.5 for name in chosen if 1 < excess[name] < math.inf}
 
-    Most is meant over what the nonlinearity behind them takes back.
+
+def excesses(net: Net) -> dict[str, float]:
+    """By what factor each weight behind the last normalisation enlarges E[x²], by name.
+
+    That is meant over what the nonlinearity behind it takes back; a bias that drowns it counts as infinite.
     """
-    if not net.head and (last := [p.name for p in net.matrices if "output" in p.uses]):  # no module multiplies by it
-        return tuple(last), dict.fromkeys(last, math.sqrt(1 / net.signals.output_sq))
-    if net.head and net.signals.output_sq > 4 * net.layers[net.head].out_sq:  # multiplied behind the head
-        name = net.name_of(net.head)
-        return (name,), {name: math.sqrt(1 / net.signals.output_sq)}
+    ends = [net.name_of(net.head)] if net.head else [p.name for p in net.matrices if "output" in p.uses]
+    if ends and (not net.head or net.signals.output_sq > 4 * net.layers[net.head].out_sq):  # multiplied behind the head
+        return dict.fromkeys(ends, net.signals.output_sq)
     last_norm = max((net.order[path] for path, layer in net.layers.items() if layer.normalises), default=-1)
     tail = [path for path in net.backbone if net.order[path] > last_norm] or ([net.head] if net.head else [])
     excess: dict[str, float] = {}
     for path in tail:
-        layer, bias = net.layers[path], net.bias_of(path)
+        layer, bias, name = net.layers[path], net.bias_of(path), net.name_of(path)
         if bias and bias.weight_sq > 0.5 * layer.out_sq:
-            return (bias.name, net.name_of(path)), {bias.name: 0.0}
+            return {bias.name: math.inf, name: math.inf}
         need = 1.0 if path == net.head else max((CRITICAL.get(label, 1.0) for label in layer.labels), default=1.0)
-        excess[path] = layer.out_sq / layer.x_sq / need if layer.x_sq > 0 else math.inf
-    ranked = sorted(excess, key=excess.__getitem__, reverse=True)
-    top = excess[ranked[0]] if ranked else 0.0
-    chosen = [path for path in ranked if excess[path] > max(1.5, top / 4)] or ranked[:1]
-    scales = {net.name_of(path): excess[path] ** -0.5 for path in chosen if 1 < excess[path] < math.inf}
-    return tuple(dict.fromkeys(net.name_of(path) for path in chosen)), scales
+        grown = layer.out_sq / layer.x_sq / need if layer.x_sq > 0 else math.inf
+        excess[name] = max(grown, excess.get(name, 0.0))
+    return excess
 
 
 def nothing_arrives(net: Net) -> Finding | None:
@@ -117,10 +121,9 @@ def depth_scale(net: Net) -> Finding | None:
     steps = {path: math.log(net.scale(path) / need) for path in chain if (need := net.critical(path))}
     product = sum(steps.values())
     first, last = net.layers[chain[0]], net.layers[chain[-1]]
-    forward = log_ratio(last.out_sq, first.out_sq)
-    arrives = min(first.out_gradient_total, last.out_gradient_total) > 0  # else a zero stands in its way: HD401
-    backward = log_ratio(first.out_gradient_total, last.out_gradient_total) if arrives else 0.0
-    varies = net.layers[net.head].x_varies if net.head else 1.0
+    ends = [(first.out_gradient_total, last.out_gradient_total), (last.out_sq, first.out_sq)]
+    backward, forward = (log_ratio(*pair) if min(pair) > 0 else 0.0 for pair in ends)  # zeros are HD401's and HD402's
+    varies = net.layers[net.head].x_varies if net.head and net.layers[net.head].x_sq > 0 else 1.0
     varies = 1.0 if math.isnan(varies) else varies
     measured = max(abs(forward), abs(backward))
     if max(abs(product), measured) < math.log(CHAIN) and varies > 1e-3:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -29,6 +29,7 @@ from hessdiag.results.signals import Gradient, LayerSignals, ParameterSignals, S
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
+MOST_TRIED = 32  # parameters without a gradient that are changed one by one
 FEW, NOISES = 4, 3  # examples and random vectors of `_radial_shares`: one vector alone is near 0 by chance
 
 
@@ -280,7 +281,14 @@ class SignalPass:
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
             layers=layers,
-            parameters=parameter_signals(model, of_mean, self.trainable, _radial_shares(model, part, layers), uses),
+            parameters=parameter_signals(
+                model,
+                of_mean,
+                self.trainable,
+                _radial_shares(model, part, layers),
+                uses,
+                _detached(model, part, of_mean),
+            ),
         )
 
 
@@ -342,6 +350,29 @@ def _radial_shares(model: nn.Module, batch: Batch, layers: Sequence[LayerSignals
 def _radial_share(w: Tensor, g: Tensor) -> float:
     norms = float(w.square().sum() * g.square().sum())
     return w.numel() * float((w * g).sum()) ** 2 / norms if norms > 0 else math.nan
+
+
+def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | None]) -> set[str]:
+    """Names of parameters that have no gradient and yet change the outputs of a few examples; put back as they were."""
+    few, found = batch.narrow(0, 2), set()
+    parameters = dict(model.named_parameters())
+    without = [name for name, g in gradients.items() if g is None][:MOST_TRIED]
+
+    def outputs_with(changed: Sequence[str]) -> Tensor:
+        kept = [(parameters[name].data, parameters[name].detach().clone()) for name in changed]
+        for w, _ in kept:
+            w.mul_(2).add_(0.1)
+        try:
+            return few.call(model)
+        finally:
+            for w, before in kept:
+                w.copy_(before)
+
+    with torch.no_grad():
+        y = few.call(model) if without else None
+        if y is not None and not torch.equal(y, outputs_with(without)):
+            found = {name for name in without if not torch.equal(y, outputs_with([name]))}
+    return found
 
 
 def _noise(y: Tensor, batch: Batch, number: int = 0) -> Tensor:
@@ -411,6 +442,7 @@ def parameter_signals(
     trainable: Mapping[str, bool],
     radial: Mapping[str, float],
     uses: Mapping[str, set[str]],
+    detached: Collection[str],
 ) -> tuple[ParameterSignals, ...]:
     """Describe every floating-point parameter.
 
@@ -420,6 +452,7 @@ def parameter_signals(
         trainable: whether it is to learn, by name.
         radial: see `ParameterSignals`, for the names where it was measured.
         uses: likewise.
+        detached: names of those without a gradient that the outputs depend on.
     """
     places: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for path, module in model.named_modules():
@@ -442,7 +475,7 @@ def parameter_signals(
                 shape=tuple(w.shape),
                 numel=w.numel(),
                 trainable=trainable[name],
-                gradient=_state(gradient),
+                gradient="cut" if name in detached else _state(gradient),
                 gradient_sq=0.0 if gradient is None else mean_sq(gradient),
                 radial=radial.get(name, math.nan),
                 uses=tuple(sorted(uses.get(name, ()))),

@@ -425,6 +425,21 @@ def frozen(net: Net) -> Finding | None:
     return Finding("HD403", "note", found, message, advice, float(len(found)), 0.0)
 
 
+def detached(net: Net) -> Finding | None:
+    """HD403: the outputs depend on parameters that no gradient reaches; those nearest the output first."""
+    cut = [p for p in net.parameters if p.trainable and p.gradient == "cut"]
+    blocks = tuple(
+        p.name for p in sorted(cut, key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))
+    )
+    if not blocks:
+        return None
+    message = (
+        f"The outputs depend on {net.listed(blocks)}, but no gradient reaches {'it' if len(blocks) == 1 else 'them'}."
+    )
+    advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `.item()`."
+    return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
+
+
 def unused(net: Net) -> Finding | None:
     """HD403: parameters that the outputs do not depend on."""
     names = [p for p in net.parameters if p.trainable and p.gradient == "none"]
@@ -447,5 +462,5 @@ def unused(net: Net) -> Finding | None:
 
 RULES = (
     outliers, sibling, fused_part, groups_forgotten, summed_fans, large_bias, above_scheme, norm_gain, identical_units,
-    same_input, no_curvature, cannot_learn, dead, frozen, unused,
+    same_input, no_curvature, cannot_learn, dead, frozen, detached, unused,
 )  # fmt: skip

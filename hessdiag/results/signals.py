@@ -12,7 +12,7 @@ from typing import Literal
 
 from hessdiag.results.records import Record
 
-Gradient = Literal["some", "zero", "none"]
+Gradient = Literal["some", "zero", "cut", "none"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,6 +60,13 @@ class LayerSignals(Record):
     phase_rms: float = math.nan
     peaked: float = math.nan
 
+    @property
+    def varying(self) -> tuple[float, float]:
+        """Second moments of what varies in what it reads and writes; all of it where that is not known."""
+        shares = (1.0 if math.isnan(share) else share for share in (self.x_varies, self.out_varies))
+        x, out = (sq * share for sq, share in zip((self.x_sq, self.out_sq), shares, strict=True))
+        return x, out
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ParameterSignals(Record):
@@ -77,7 +84,8 @@ class ParameterSignals(Record):
         largest: largest entry over the rms.
         zeros: share of entries that are exactly zero.
         parts: E[W²] of each part of a fused tensor: gates of an LSTM or GRU; query, key and value.
-        gradient: `"some"`, `"zero"` (exactly) or `"none"` (the outputs do not depend on it).
+        gradient: `"some"`, `"zero"` (exactly), `"cut"` (the outputs depend on it, but autograd does not know) or
+            `"none"` (they do not depend on it).
         gradient_sq: E[Δ²] of the gradient of the batch's mean loss.
         radial: the largest of P ⟨W, g⟩² / (‖W‖² ‖g‖²) over a few random vectors sent back from the outputs as g: about
             1 in general, 0 where the network does not change with the scale of W. NaN where it was not measured: no

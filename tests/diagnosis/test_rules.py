@@ -201,9 +201,26 @@ def test_a_scheme_by_fans_is_followed_by_the_fans_of_the_drawn() -> None:
 
 
 def test_an_effect_is_left_out_and_lends_its_gravity_to_the_cause() -> None:
-    signals = network(weights={"l2": {"weight_sq": 2.0}}, initial_loss=2.3 * 6)
+    apart, grown = {"weight_sq": 2.0}, {"out_sq": 2.0 * 10}  # what ReLUs take back, and what is left of it
+    signals = network(weights={"l2": apart}, layers={"l2": grown}, initial_loss=2.3 * 6)
     (found,) = find(signals)
     assert (found.rule, found.severity, found.blocks[0]) == ("HD202", "fault", "l2.weight")
+
+
+def test_a_cause_leaves_an_effect_whose_size_it_does_not_account_for() -> None:
+    apart, grown = {"weight_sq": 2.0}, {"out_sq": 2.0 * 100}
+    signals = network(weights={"l2": apart}, layers={"head": grown}, initial_loss=2.3 * 6)
+    assert [(f.rule, f.severity, f.blocks[0]) for f in find(signals)] == [
+        ("HD101", "fault", "head.weight"), ("HD202", "warning", "l2.weight"),
+    ]  # fmt: skip
+
+
+def test_a_dead_layer_explains_zero_gradients_around_it_and_no_others() -> None:
+    stuck = {path: {"gradient": "zero"} for path in ("l1", "l4")}
+    dead = {"l2": {"off_share": 1.0}}
+    (found,) = find(network(weights=stuck, layers=dead | {"l4": {"x_sq": 0.0}}))
+    assert (found.rule, found.severity) == ("HD402", "fault")
+    assert {f.rule for f in find(network(weights=stuck, layers=dead))} == {"HD402", "HD401"}
 
 
 def test_fixed_positions_that_drown_the_inputs_are_a_note() -> None:

@@ -1,5 +1,6 @@
 """Signals of small networks against closed forms and plain autograd, and roles in the graph."""
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -181,6 +182,20 @@ def test_of_mamba_only_the_tied_embedding_is_named(variant: Variant, said: list[
     torch.manual_seed(0)
     found = find(signals_of(mamba(variant, 64, 2), *text(0), loss="cross-entropy"))
     assert [(f.rule, f.severity, *f.blocks) for f in found] == said
+
+
+def test_a_detached_layer_is_told_from_an_unused_one_and_comes_back_as_it_was() -> None:
+    torch.manual_seed(0)
+    layers = {name: nn.Linear(4, 4) for name in ("first", "second", "unread")}
+    rule = lambda m, x: m.head(torch.tanh(m.second(m.first(x))).detach())  # noqa: E731
+    model = Net(rule, **layers, head=nn.Linear(4, 3))
+    before = copy.deepcopy(model.state_dict())
+    cut, unread = find(signals_of(model, torch.randn(5, 4)))
+    names = [f"{path}.{kind}" for path in ("second", "first") for kind in ("weight", "bias")]
+    assert (cut.rule, cut.severity, cut.blocks) == ("HD403", "warning", tuple(names))
+    assert cut.message.endswith("but no gradient reaches them.")
+    assert (unread.severity, unread.blocks) == ("note", ("unread.weight", "unread.bias"))
+    assert all(torch.equal(w, before[name]) for name, w in model.state_dict().items())
 
 
 def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_balance() -> None:
