@@ -47,7 +47,7 @@ RECORDS: Mapping[str, tuple[type[Record], ...]] = {  # the schemas for users: wh
     "hessdiag.comparison/2": (Comparison, BlockChange, Ratio),
     "hessdiag.prediction/2": (Prediction, BlockPrediction),
     "hessdiag.prescription/2": (Prescription, WeightPrescription),
-    "hessdiag.init-check/2": (InitCheck, SchemeCheck, Interval),
+    "hessdiag.init-check/3": (InitCheck, SchemeCheck, Interval),
     "hessdiag.learning-rates/1": (LearningRates,),
     "hessdiag.setups/1": (Setups,),
 }

@@ -19,10 +19,9 @@ from functools import partial
 from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import grad, jvp, vjp, vmap
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
@@ -43,9 +42,7 @@ Matrix = Literal["hessian", "ggn"]
 Product = Callable[[FunctionalModel, Loss, Values, Mapping[str, Tensor], Batch], Values]
 
 AD_MODES = ("forward over reverse", "reverse over reverse, one by one")
-TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the symmetry check
-LOW_PRECISIONS = {torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex32}
-MIXED_TOLERANCE = 1e-4  # of it, in a float64 model of which parts compute in less
+TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-4}  # of the checks; parts of a float64 model may compute in less
 
 
 def hessian_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
@@ -124,7 +121,6 @@ class Products:
     Attributes:
         mode: which of `AD_MODES` runs.
         passed_over: why the other mode does not run, where it does not.
-        precision: the least that the model computes in, which bounds what a check may ask.
     """
 
     def __init__(self, problem: Problem, matrix: Matrix, *, seed: int = 0) -> None:
@@ -133,23 +129,16 @@ class Products:
         self.loss = problem.loss
         self.matrix = matrix
         self.passed_over: dict[str, str] = {}
-        self.dtype = next((p.dtype for p in problem.model.parameters() if p.is_floating_point()), torch.float64)
-        self.precision = computed_in(problem.model, problem.batch.narrow(0, 1))
+        dtype = next((p.dtype for p in problem.model.parameters() if p.is_floating_point()), torch.float64)
+        self.tolerance = TOLERANCE[dtype]
         self.mode = self._pick(problem, seed)
-
-    @property
-    def tolerance(self) -> float:
-        """Of the checks."""
-        mixed = self.precision != self.dtype
-        return MIXED_TOLERANCE if mixed else TOLERANCE[self.precision]
 
     @property
     def reason(self) -> str:
         """The mode, and why not a faster one, as a clause."""
         first = AD_MODES[0]
         against = "" if self.mode == first else f"; not {first}: {self.passed_over[first]}"
-        parts = "; parts of the model compute in float32" if self.precision != self.dtype else ""
-        return f"{self.mode}{against}{parts}"
+        return f"{self.mode}{against}"
 
     def column_norms(self, column: Block, rows: Sequence[Block], probes: Tensor, part: Batch) -> Tensor:
         """‖H_ij r‖² per example, of each example's own matrix.
@@ -248,28 +237,3 @@ class Products:
                 f"no way to a right {self.matrix} product of this model ({why}): try matrix='ggn' (--matrix ggn)"
             )
         return right
-
-
-class _Precisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Note the floating-point types of all results."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: set[torch.dtype] = set()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # as of the other one
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation."""
-        results = func(*args, **(kwargs or {}))
-        self.seen |= {leaf.dtype for leaf in tree_leaves(results) if isinstance(leaf, Tensor)}
-        return results
-
-
-def computed_in(model: nn.Module, example: Batch) -> torch.dtype:
-    """float32 where the weights are, or where parts of a float64 model compute in it or less, as T5's normalisation."""
-    with _Precisions() as precisions:  # with gradients: a model may take some in its own forward pass
-        example.call(model)
-    return torch.float32 if precisions.seen & LOW_PRECISIONS else torch.float64

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import zlib
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.parallel.trials import TrialFile, measure_trials
 from hessdiag.results.init_check import InitCheck, SchemeCheck, ranked
-from hessdiag.results.report import BlockReport, Report
+from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 
 NETWORK: dict[str, Any] = {"input_size": None, "output": None}  # what `resolve_model` is told
@@ -197,22 +196,12 @@ def check_init(
 
 def _check_scheme(found: Sequence[tuple[Report, str]]) -> SchemeCheck:
     reports = [report for report, _ in found]
-    seen = [[block for block in report.weights if not math.isnan(block.x_sq)] for report in reports]
     return SchemeCheck(
         convention=found[-1][1],
         setups=Setups.collect(reports),
-        layers=tuple(block.name.removesuffix(".weight") for block in seen[0]),
-        forward_sq=np.array([[block.out_sq for block in blocks] for blocks in seen]),
-        backward_sq=np.array([[block.out_gradient_sq for block in blocks] for blocks in seen]),
-        bias_balance=np.array([_bias_balance(blocks) for blocks in seen]),
         output_sq=np.array([report.output_sq for report in reports]),
         output_variance=np.array([report.output_variance for report in reports]),
     )
-
-
-def _bias_balance(blocks: Sequence[BlockReport]) -> float:
-    """n k² E[x²]² of the first layer: γ of its weight over γ of its bias, had it one (Section 8.1)."""
-    return blocks[0].fan_in * math.prod(blocks[0].kernel) * blocks[0].x_sq ** 2 if blocks else math.nan
 
 
 def _without_repeats(init: Scheme, against: Sequence[Scheme]) -> list[Scheme]:

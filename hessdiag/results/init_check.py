@@ -21,9 +21,7 @@ from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 KEYS = ("avg_sq_singular_value", "gamma", "nu")
 RESAMPLES = 1000
 CONFIDENCE = 0.95
-RANKING = (
-    "initialisation", "σ² spread", "γ spread", "ν spread", "γ/σ²", "E[y²]", "Var[y]", "forward", "backward", "γ/γᵇ in",
-)  # fmt: skip
+RANKING = ("initialisation", "σ² spread", "γ spread", "ν spread", "γ/σ²", "E[y²]", "Var[y]")
 LAYERS = ("layer", "σ²/mean", "γ/mean", "ν/mean", "variance ×")
 MARK = "*"  # of the checked one
 OUTPUT_VARIANCE = (0.01, 0.1)  # "reasonable choices" for log-softmax losses (Section 7 of arXiv 1906.04267)
@@ -49,30 +47,15 @@ class SchemeCheck(Record):
 
     Attributes:
         setups: γ, ν and σ² of every weight block, (S, L) each, and the block map.
-        layers: paths of the D layers that `forward_sq` and `backward_sq` are of.
-        forward_sq, backward_sq: (S, D), E[x²] and E[Δx²] of what each layer writes.
-        bias_balance: (S,), γ of the first layer's weight over γ of its bias.
         output_sq, output_variance: (S,), of the network's outputs.
         convention: what a user's initialisation was called with; empty for any other.
     """
 
     derived: ClassVar[tuple[str, ...]] = (
-        "init",
-        "spreads",
-        "ratio",
-        "output_sq_mean",
-        "output_variance_mean",
-        "saturates",
-        "forward_growth",
-        "backward_growth",
-        "input_balance",
-    )
+        "init", "spreads", "ratio", "output_sq_mean", "output_variance_mean", "saturates",
+    )  # fmt: skip
 
     setups: Setups
-    layers: tuple[str, ...]
-    forward_sq: Array
-    backward_sq: Array
-    bias_balance: Array
     output_sq: Array
     output_variance: Array
     convention: str = ""
@@ -128,21 +111,6 @@ class SchemeCheck(Record):
         low, high = OUTPUT_VARIANCE
         return not low <= self.output_variance_mean <= high
 
-    @property
-    def forward_growth(self) -> float:
-        """E[x²] after the last layer over that after the first, median over set-ups."""
-        return _median(_divide(self.forward_sq[:, -1], self.forward_sq[:, 0])) if self.layers else math.nan
-
-    @property
-    def backward_growth(self) -> float:
-        """E[Δx²] after the first layer over that after the last, median over set-ups."""
-        return _median(_divide(self.backward_sq[:, 0], self.backward_sq[:, -1])) if self.layers else math.nan
-
-    @property
-    def input_balance(self) -> float:
-        """γ of the first layer's weight over γ of its bias, mean over set-ups."""
-        return float(self.bias_balance.mean())
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InitCheck(Printed, Record):
@@ -153,7 +121,7 @@ class InitCheck(Printed, Record):
         schemes: all of them, the most balanced first: by the spread of σ², undefined ones last.
     """
 
-    schema: ClassVar[str] = "hessdiag.init-check/2"
+    schema: ClassVar[str] = "hessdiag.init-check/3"
     derived: ClassVar[tuple[str, ...]] = ("model", "level", "verdict", "rank", "spread", "variance_factors")
 
     init: str
@@ -210,8 +178,6 @@ class InitCheck(Printed, Record):
             TextTable(RANKING, list(map(self._cells, self.schemes))),
             "",
             f"{MARK} the one asked about. Spreads: max/min over the weights of means over set-ups (95 % interval).",
-            "forward: E[x²] after the last layer over the first; backward: E[Δx²] after the first over the last.",
-            "γ/γᵇ in: weight over bias of the first layer; 1 after hessdiag.surgery.scale_input.",
         ]
         if any(scheme.saturates for scheme in self.schemes):
             parts.append("! variance of the outputs outside 0.01 to 0.1, the range that suits log-softmax losses.")
@@ -233,7 +199,6 @@ class InitCheck(Printed, Record):
             short(sigma.value) + between,
             *map(short, (gamma.value, nu.value, scheme.ratio, scheme.output_sq_mean)),
             short(scheme.output_variance_mean) + (" !" if scheme.saturates else ""),
-            *map(short, (scheme.forward_growth, scheme.backward_growth, scheme.input_balance)),
         ]
 
 
@@ -266,11 +231,6 @@ def _median(values: Array) -> float:
 def _relative(values: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(values / np.exp(np.log(values).mean(axis=-1, keepdims=True)))
-
-
-def _divide(a: Array, b: Array) -> Array:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(a / b)
 
 
 def _judge(check: InitCheck) -> tuple[str, str]:
@@ -320,6 +280,7 @@ def _blame(check: InitCheck) -> str:
         f" {short(times)}× too {'much' if more else 'little'} curvature): multiply its variance by"
         f" {short(factor)} (its standard deviation by {short(math.sqrt(factor))})"
     )
-    if name.rpartition(".")[0] not in check.checked.layers:  # an embedding, say, does not multiply its input
+    gamma = dict(zip(check.checked.setups.names, check.checked.means("gamma"), strict=True))[name]
+    if not math.isfinite(gamma):  # an embedding, say, does not multiply its input
         return f"{what}."
     return f"{what}; to keep the signal as it is, also insert a fixed factor {short(factor**-0.5)} before it."

@@ -1,14 +1,10 @@
 """The size of signals: against what a plain loop over examples finds."""
 
-import math
-
 import pytest
 import torch
-from torch import nn
 
 from hessdiag import diagnose
 from hessdiag.derivatives.losses import resolve_loss
-from hessdiag.diagnosis.random_setups import _bias_balance
 from tests.networks import build
 
 
@@ -43,16 +39,3 @@ def test_moments_are_those_of_a_loop_over_examples(name: str) -> None:
     y = torch.cat(outputs)
     assert report.output_sq == pytest.approx(float(y.square().mean()), rel=1e-10)
     assert report.output_variance == pytest.approx(float(y.var(unbiased=False)), rel=1e-10)
-
-
-@pytest.mark.parametrize("name", ["mlp", "conv padding"])
-def test_the_balance_at_the_input_is_that_of_the_gammas(name: str) -> None:
-    model, x = build(name)
-    report = diagnose(model, x)
-    weight, bias = report.blocks[:2]
-    assert _bias_balance(report.weights) == pytest.approx(weight.gamma / bias.gamma, rel=1e-9)
-
-
-def test_a_network_without_layers_has_no_balance() -> None:
-    report = diagnose(nn.Sequential(nn.PReLU()), torch.randn(3, 2))
-    assert math.isnan(_bias_balance(report.weights))
