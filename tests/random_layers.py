@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
 from tests.kinds import Cube
@@ -131,48 +130,14 @@ def tied(s: Site) -> nn.Module | None:
     return found and having(nn.Linear(found.in_features, found.out_features), weight=found.weight)
 
 
-def tied_transposed(s: Site) -> nn.Module | None:
-    found = s.earlier(nn.Linear, lambda m: m.out_features == s.width)
-    return found and Net(lambda m, h: h @ m.found.weight, found=found)
-
-
 def tied_to_embedding(s: Site) -> nn.Module | None:
     found = s.earlier(nn.Embedding, lambda m: m.embedding_dim == s.width)
     return found and having(nn.Linear(s.width, found.num_embeddings, bias=False), weight=found.weight)
 
 
-def hooked(s: Site) -> nn.Module:
-    """A hook of the user's changes what the layer reads and writes."""
-    layer = linear(s)
-    layer.register_forward_pre_hook(lambda m, args: (args[0].sin(),))
-    layer.register_forward_hook(lambda m, args, output: 2 * output.tanh())
-    return layer
-
-
 def own(forward: Callable[..., Any], outputs: int = 0) -> Make:
     """A linear layer of a subclass, with another forward pass."""
     return lambda s: own_forward(nn.Linear, forward, s.width, outputs or s.size())
-
-
-def low_rank(s: Site) -> nn.Module:
-    layer = own(lambda m, h: nn.Linear.forward(m, h) + h @ m.down @ m.up)(s)
-    return having(layer, down=parameter(s.width, 1), up=parameter(1, layer.out_features))
-
-
-def frozen_weight(s: Site) -> nn.Module:
-    layer = linear(s)
-    layer.weight.requires_grad_(False)
-    return layer
-
-
-def bias_shared(s: Site) -> nn.Module:
-    first, last = narrow(s), nn.Linear(3, 3)
-    return nn.Sequential(first, nn.Tanh(), having(last, bias=first.bias))
-
-
-def same_module_twice(s: Site) -> nn.Module:
-    layer = square(s)
-    return nn.Sequential(layer, nn.Tanh(), layer)
 
 
 def weight_in_a_list(s: Site) -> nn.Module:
@@ -200,30 +165,16 @@ def slice_in_place(m: Any, h: Tensor) -> Tensor:
     return out
 
 
-def called_with_two(m: Any, h: Tensor, scale: Tensor) -> Tensor:
-    return nn.Linear.forward(m, h) * scale.sum(-1, keepdim=True)
-
-
-def returning_two(m: Any, h: Tensor) -> Any:
-    return (y := nn.Linear.forward(m, h)), y.tanh()
-
-
 add({
     "linear": lambda s: nn.Linear(s.width, s.size(), bias=s.draw.random() < 0.7),
     "again": lambda s: s.earlier(nn.Linear, lambda m: m.in_features == s.width),  # called before, too
     "tied": tied,
-    "tied_transposed": tied_transposed,
     "tied_to_embedding": tied_to_embedding,
     "doubled_weight": own(lambda m, h: F.linear(2 * h, m.weight, m.bias)),
     "normalised_weight": own(lambda m, h: F.linear(h, m.weight / m.weight.norm(dim=1, keepdim=True), m.bias)),
-    "low_rank": low_rank,
     "weight_norm": lambda s: parametrizations.weight_norm(linear(s)),
     "spectral_norm": lambda s: parametrizations.spectral_norm(linear(s)).eval(),
-    "hooked": hooked,
     "frozen": lambda s: linear(s).requires_grad_(False),
-    "frozen_weight": frozen_weight,
-    "bias_shared": bias_shared,
-    "same_module_twice": same_module_twice,
     "weight_in_a_list": weight_in_a_list,
     "scalar": lambda s: Multiplier(s.draw.uniform(-1, 2)),
     "prelu": lambda s: nn.PReLU(),
@@ -258,8 +209,6 @@ add({
         layer=lambda s: nn.Linear(2, s.width),
     ),
     "layer_scale": of(lambda m, h: h * m.gain, gain=lambda s: parameter(s.width)),
-    "second_input": of(lambda m, h: m.layer(h, h.sin()), layer=own(called_with_two)),
-    "returns_a_tuple": of(lambda m, h: torch.cat(m.layer(h), -1), layer=own(returning_two, 2)),
     "one_row_of_the_weight": of(lambda m, h: m.layer(h).tanh() + F.linear(h, m.layer.weight[:1]), layer=narrow),
     "tiny_branch": of(lambda m, h: h + 1e-9 * m.layer(h).tanh(), layer=square),  # layer scale at the start
     "linear_times_in_place": of(lambda m, h: m.layer(h).mul_(2).add_(0.1), layer=linear),
@@ -364,20 +313,6 @@ def standardised(m: Any, h: Tensor) -> Tensor:
     return F.conv2d(h, m.weight - m.weight.mean((1, 2, 3), keepdim=True), m.bias, padding=1)
 
 
-def convolution_modulated(m: Any, h: Tensor) -> Tensor:
-    """Examples as groups of one convolution, with a kernel each, as StyleGAN 2 has it."""
-    B, C, H, W = h.shape
-    style = m.style(h.mean((2, 3))).view(B, 1, C, 1, 1)
-    kernels = (m.kernel * style).view(B * 2, C, 2, 2)
-    return F.conv2d(h.reshape(1, B * C, H, W), kernels, padding=1, groups=B).view(B, 2, H + 1, W + 1)
-
-
-def channels_as_images_inside_out(m: Any, h: Tensor) -> Tensor:
-    """Images by channel first, by example second."""
-    turned = h.transpose(0, 1).flatten(0, 1).unsqueeze(1)  # (C B, 1, H, W)
-    return m.layer(turned).view(h.shape[1], h.shape[0], *h.shape[2:]).transpose(0, 1)
-
-
 def one_channel(s: Site) -> nn.Conv2d:
     return nn.Conv2d(1, 1, 3, padding=1)
 
@@ -396,18 +331,12 @@ add({
     "average_pool": average_pool,
 }, CONVOLVED)  # fmt: skip
 add({
-    "convolution_modulated": of(
-        convolution_modulated,
-        kernel=lambda s: parameter(2, s.channels, 2, 2),
-        style=lambda s: nn.Linear(s.channels, s.channels),
-    ),
     # Each image on its own, without a dimension of examples.
     "convolution_of_one_image": of(
         lambda m, h: torch.stack([m.layer(image) for image in h]),
         layer=lambda s: nn.Conv2d(s.channels, s.size(), 2, padding=1),
     ),
     "channels_as_images": of(lambda m, h: m.layer(h.flatten(0, 1).unsqueeze(1)).view_as(h), layer=one_channel),
-    "channels_as_images_inside_out": of(channels_as_images_inside_out, layer=one_channel),
     "convolution_padding_itself": own_convolution(pads_itself, 2, strided=True),
     "convolution_standardised": own_convolution(standardised, 3),
     "instance_norm": lambda s: nn.InstanceNorm2d(s.channels, affine=True) if s.h[0, 0].numel() > 1 else None,
@@ -432,35 +361,8 @@ def positions(**options: Any) -> Make:
     return of(lambda m, h: h + m.layer(torch.arange(h.shape[1])), layer=layer)
 
 
-def query_learnt(m: Any, h: Tensor) -> Tensor:
-    """A learnt query attends to every example's positions."""
-    query = m.query.expand(len(h), -1, -1)
-    return torch.cat([h, m.layer(query, h, h, need_weights=False)[0]], 1)
-
-
-def windows(s: Site) -> nn.Module | None:
-    """Halves of a sequence as sequences of their own, the first halves of all examples in front."""
-    T = s.h.shape[1]
-
-    def forward(m: Any, h: Tensor) -> Tensor:
-        halves = h.unflatten(1, (2, T // 2)).transpose(0, 1).flatten(0, 1)  # (2 B, T / 2, F)
-        return m.layer(halves).unflatten(0, (2, -1)).transpose(0, 1).flatten(1, 2)
-
-    return None if T % 2 else Net(forward, layer=linear(s))
-
-
 def attend(m: Any, h: Tensor) -> Tensor:
     return m.layer(h, h, h, need_weights=False)[0]
-
-
-def encoder_layer(s: Site) -> nn.Module:
-    order = {"batch_first": s.layout == "sequence", "norm_first": s.draw.random() < 0.5}
-    return nn.TransformerEncoderLayer(s.width, 1, dim_feedforward=3, dropout=0.0, **order)
-
-
-def attention_by_hand(m: Any, h: Tensor) -> Tensor:
-    q, k, v = m.qkv(h).chunk(3, dim=-1)
-    return h + F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 def recurrent(s: Site) -> nn.Module:
@@ -469,25 +371,11 @@ def recurrent(s: Site) -> nn.Module:
     return Net(lambda m, h: m.cell(h)[0], cell=cell)
 
 
-def recurrent_packed(m: Any, h: Tensor) -> Tensor:
-    lengths = 1 + (h[:, :-1, 0] > 0).sum(1)
-    packed = pack_padded_sequence(h, lengths, batch_first=True, enforce_sorted=False)
-    return pad_packed_sequence(m.cell(packed)[0], batch_first=True, total_length=h.shape[1])[0]
-
-
 def linear_on_packed(m: Any, h: Tensor) -> Tensor:
     """A layer on the positions that count, of all examples behind one another."""
     kept = h[..., 0] > 0
     out = h.new_zeros(*h.shape[:2], m.layer.out_features)
     return out.masked_scatter(kept.unsqueeze(-1), m.layer(h[kept]))
-
-
-def recurrent_cell(m: Any, h: Tensor) -> Tensor:
-    state, states = h.new_zeros(len(h), m.cell.hidden_size), []
-    for t in range(h.shape[1]):
-        state = m.cell(h[:, t], state)
-        states.append(state)
-    return torch.stack(states, 1)
 
 
 add({
@@ -502,21 +390,15 @@ add({
         layer=square,
     ),
     "step_by_step": of(lambda m, h: torch.stack([m.layer(h[:, t]) for t in range(h.shape[1])], 1), layer=linear),
-    "query_learnt": of(query_learnt, query=lambda s: parameter(1, 1, s.width), layer=attending),
     # A layer along another dimension than the last.
     "mixed_over_positions": of(
         lambda m, h: m.layer(h.transpose(1, 2)).transpose(1, 2),
         layer=lambda s: nn.Linear(s.h.shape[1], s.h.shape[1]),
     ),
-    "windows": windows,
-    "attention_by_hand": of(attention_by_hand, qkv=lambda s: nn.Linear(s.width, 3 * s.width)),
-    "recurrent_packed": of(recurrent_packed, cell=lambda s: nn.GRU(s.width, 2, batch_first=True)),
     "linear_on_packed": of(linear_on_packed, layer=linear),
-    "recurrent_cell": of(recurrent_cell, cell=lambda s: nn.GRUCell(s.width, 2)),
 }, SEQUENCE)  # fmt: skip
 add({
     "attention": lambda s: Net(attend, layer=attending(s, s.layout == "sequence")),
-    "encoder_layer": encoder_layer,
     "recurrent": recurrent,
 }, ("sequence", "time"))  # fmt: skip
 
@@ -592,25 +474,18 @@ add({"input_in_place": of(input_in_place, layer=linear)}, ANY, MIXING)
 add({
     "running_sum": plain(lambda h: h.cumsum(0)),
     "previous_example": plain(lambda h: h + 0.1 * torch.cat([torch.zeros_like(h[:1]), h[:-1]])),
-    "next_example": plain(lambda h: h + 0.1 * torch.cat([h[1:], torch.zeros_like(h[:1])])),
     "rolled": plain(lambda h: h + h.roll(1, 0)),
     "rolled_in_gradient_alone": plain(lambda h: h + h.roll(1, 0) - h.roll(1, 0).detach()),
     "rolled_in_curvature_alone": plain(lambda h: h + (h.roll(1, 0) - h.roll(1, 0).detach()).square()),
     "first_example": plain(lambda h: h + h[:1]),
     "first_example_gates": plain(lambda h: h * h[:1].sigmoid()),
-    "last_example": plain(lambda h: h + 0.5 * h[-1:]),
     "centred": plain(lambda h: h - h.mean(0)),
-    "centred_detached": plain(lambda h: h - h.mean(0).detach()),
     "softmax_over_examples": plain(lambda h: h.softmax(0)),
-    "sorted_over_examples": plain(lambda h: h.sort(0).values),
     "by_size_of_batch": plain(lambda h: h * len(h)),
-    "reversed_order": plain(lambda h: h.flip(0)),
     "pairs": plain(lambda h: h + h.view(-1, 2, *h.shape[1:]).flip(1).reshape(h.shape)),
     "mixed_times_zero": plain(lambda h: h + 0 * h.roll(1, 0)),
     "mixed_a_little": plain(lambda h: h + 1e-7 * h.roll(1, 0)),
-    "mixed_very_little": plain(lambda h: h + 1e-15 * h.roll(1, 0)),
     "mixed_in_large_batches": plain(lambda h: h + h.roll(1, 0) if len(h) > 2 else h),
-    "maximum_over_examples": plain(lambda h: h + h.amax(0).detach() * 0.1),
     "dropout": plain(lambda h: F.dropout(h, 0.5)),
     "branches_on_the_last": plain(lambda h: h.sin() if float(h[-1].detach().sum()) > 0 else h.cos()),
     "late_neighbour": plain(lambda h: torch.cat([h[:-1], h[-1:] + h[-2:-1].detach()]) if len(h) > 2 else h),

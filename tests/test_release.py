@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-import zlib
 from pathlib import Path
 
-import docs_inventories
 import pytest
 
 import hessdiag
@@ -84,15 +82,3 @@ def test_every_public_name_is_in_the_api_pages() -> None:
     of_modules = {name for name in wanted if any(each.startswith(f"{name}.") for each in named)}
     also = {"hessdiag.calculus.Prediction", "hessdiag.calculus.predict"}  # of hessdiag itself
     assert wanted - named - of_modules - also == set()
-
-
-def test_inventories_are_renewed_from_published_ones() -> None:
-    body = b"torch.Tensor py:class 1 elsewhere.html#$ -\ntorch.add py:function 1 a.html#$ -\n"
-    packed = b"# Sphinx inventory version 2\n# Project: x\n# Version: \n# zlib.\n" + zlib.compress(body)
-    published = docs_inventories.parse(packed)
-    assert docs_inventories.renewed("torch.Tensor py:class 1 tensors.html#$ -\n", published) == (
-        "torch.Tensor py:class 1 elsewhere.html#$ -\n"
-    )
-    with pytest.raises(KeyError):
-        docs_inventories.renewed("torch.gone py:class 1 tensors.html#$ -\n", published)
-    assert docs_inventories.addresses().keys() == {path.stem for path in (ROOT / "docs" / "inventories").iterdir()}

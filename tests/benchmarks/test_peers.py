@@ -12,7 +12,7 @@ import benchmark_peers
 import peers
 import pytest
 import torch
-from alternating import Times, alternate, measured_once
+from alternating import measured_once
 from benchmark_growth import Exponent
 from benchmark_peers import error_of, lenet, norms, products_needed, reference
 from peers import Task, double_backward_map, torch_func_diagonal, torch_func_map
@@ -96,20 +96,6 @@ def test_what_is_measured_is_not_measured_again(tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().err.splitlines()[2] == "b failed with exit status 1: no memory"
     assert measured_once(path, "a schema", items) == {name: {"of": name} for name in "abc"}
     assert asked == ["a", "b", "c", "b"]
-
-
-def test_functions_take_turns_between_gradients() -> None:
-    called = []
-    functions = {name: lambda name=name: called.append(name) for name in ("gradient", "a", "b")}  # type: ignore[misc]
-    times = alternate(functions, turns=2, device=CPU)
-    assert called == ["gradient", "a", "b", *["gradient", "a", "gradient", "b", "gradient"] * 2]
-    assert {len(values) for values in times.seconds.values()} == {2}
-
-
-def test_ratios_are_turn_by_turn() -> None:
-    times = Times({"gradient": [1.0, 2.0, 4.0], "a": [3.0, 2.0, 8.0]})
-    spread = times.gradients("a")
-    assert (spread.median, spread.least, spread.most) == (2.0, 1.0, 3.0)
 
 
 def test_an_exponent_and_its_error_are_those_of_least_squares() -> None:

@@ -73,7 +73,7 @@ def test_lenet_under_other_initialisations(scheme):
         assert b.gamma / a.gamma == pytest.approx((np.prod(growth) / own) ** 2)
 
 
-@pytest.mark.parametrize("name", ["padded cnn", "average pooled", "mixed kernels", "tanh"])
+@pytest.mark.parametrize("name", ["padded cnn", "mixed kernels", "tanh"])
 def test_a_part_of_the_zoo(name):
     make, size = NETWORKS[name]
     beside = PredictedVsMeasured.of(predict(make(), size, init="fan-in"), _reports(make, size, setups=12, batch=4))
@@ -110,18 +110,6 @@ def test_the_papers_formulas_on_an_mlp():
     assert first.gamma == pytest.approx(first.gamma_intrinsic)
     assert first.activation_scaling == pytest.approx(second.activation_scaling)
     assert first.nu == pytest.approx(first.gamma)
-
-
-def test_scaling_a_layer_up_and_the_next_one_down():
-    model = mlp([8, 16, 16, 4], bias=False)
-    before = predict(model, (8,))
-    with torch.no_grad():
-        model.fc1.weight *= 3
-        model.fc2.weight /= 3
-    after = predict(model, (8,))
-    assert after.output_sq == pytest.approx(before.output_sq)
-    ratio = [b.gamma / a.gamma for a, b in zip(before.blocks, after.blocks, strict=True)]
-    assert ratio == pytest.approx([3**-4, 3**4, 1])
 
 
 def unruly():

@@ -100,15 +100,6 @@ def test_what_a_model_prints_or_warns_does_not_reach_the_results(capsys: pytest.
     assert set(err.splitlines()) == {"forward"}
 
 
-def test_huggingface_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = {"model_type": "vit", "architectures": ["ViTForImageClassification"], "image_size": 8, "patch_size": 4}
-    config |= {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
-    (folder / "config.json").write_text(json.dumps(config))
-    found = report("hf:config.json", "--arg", "num_hidden_layers=1", "--loss", "cross-entropy", capsys=capsys)
-    assert found["model"] == "hf:config.json"
-    assert found["blocks"][-1]["name"] == "classifier.bias"
-
-
 @pytest.mark.parametrize(("dim", "shape"), [("1", (2, 5)), ("-1", (2, 4))])
 def test_the_class_dimension_of_random_targets(dim: str, shape: tuple[int, ...], folder: Path, capsys) -> None:
     """Labels of 4 or 5 classes, as `hessdiag.diagnose` takes them."""

@@ -22,18 +22,12 @@ from torch import nn
 warnings.warn("from the module")
 def good(): return nn.Linear(4, 2), 4
 def silent(): return nn.Linear(4, 2)
-def raises(): raise ValueError("first line\\nsecond line")
 def needs(width): return nn.Linear(4, width), 4
 class Positions(nn.Module):
     def __init__(self): super().__init__(); self.layer, self.input_size = nn.Linear(4, 12), 4
     def forward(self, x): return self.layer(x).view(-1, 3, 4)
 class Named(Positions):
     def forward(self, x): return {"first": self.layer(x), "second": super().forward(x)}
-def no_parameters(): return nn.ReLU(), 4
-def fails_forward():
-    class Fails(nn.Linear):
-        def forward(self, x): raise RuntimeError("forward\\n\\n failed")
-    return Fails(4, 2), 4
 def nan_weights():
     module = nn.Linear(4, 2)
     nn.init.constant_(module.weight, float("nan"))
@@ -43,14 +37,8 @@ def complex_outputs():
         def forward(self, x): return super().forward(x).to(torch.complex64)
     return Complex(4, 2), 4
 
-def init_raises(weight): raise RuntimeError("no")
-
 def data(): return torch.ones(3, 4), torch.tensor([0, 1, 0])
-def data_nan(): return torch.full((3, 4), float("nan"))
-def data_integers(): return torch.ones(3, 4, dtype=torch.long)
 def data_no_targets(): return torch.ones(3, 4)
-def data_raises(): raise FileNotFoundError("train.csv")
-def data_keywords(): return {"images": torch.ones(3, 4)}
 """
 
 
@@ -66,16 +54,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Everything that the commands below name, in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "nets_bad", raising=False)
-    for library in ("timm", "torchvision"):
-        monkeypatch.setitem(sys.modules, library, None)
     Path("nets_bad.py").write_text(NETS)
-    Path("syntax.py").write_text("def (:\n")
     Path("folder").mkdir()
     Path("config.json").write_text(json.dumps({"model_type": "brt"}))
     state = mlp([4, 3, 2]).state_dict()
     torch.save(state, "good.pt")
-    content = Path("good.pt").read_bytes()
-    Path("truncated.pt").write_bytes(content[: len(content) // 2])
     torch.save({"state_dict": state, "more": Malicious()}, "malicious.pt")
     Path("malicious.pkl").write_bytes(pickle.dumps(Malicious()))
     torch.save({key: value for key, value in state.items() if "fc1" in key}, "part.pt")
@@ -86,51 +69,28 @@ GOOD = ("./nets_bad.py:good",)
 WEIGHTS = ("mlp:4-3-2", "--weights")
 REFUSED: list[tuple[tuple[str, ...], str]] = [
     # MODEL
-    (("lenett",), "did you mean lenet"),
     (("hf:config.json",), "no model type 'brt'"),
-    (("timm:resnet18",), "pip install timm"),
-    (("nets_bda:good",), "did you mean nets_bad"),
-    (("./nets_bda.py:good",), "did you mean nets_bad.py?"),
-    (("./syntax.py:build",), "raised SyntaxError"),
-    (("./nets_bad.py:raises",), "raised ValueError: first line (nets_bad.py, line"),
     (("./nets_bad.py:silent",), "(--input-size 3,32,32)"),
-    (("./nets_bad.py:no_parameters",), "has no parameters"),
-    (("./nets_bad.py:fails_forward",), "RuntimeError: forward"),
     (("./nets_bad.py:nan_weights",), "'weight' holds NaN"),
     (("./nets_bad.py:complex_outputs",), "real floating-point"),
     # --arg
     (("./nets_bad.py:needs",), "(--arg width=VALUE)"),
-    (("./nets_bad.py:needs", "--arg", "widht=2"), "did you mean width?"),
     (("./nets_bad.py:needs", "--arg", "width"), "write a name and a value"),
     (("./nets_bad.py:needs", "--arg", "width=2", "--arg", "width=3"), "given twice"),
     (("./nets_bad.py:needs", "--arg", "width=" + "(" * 2000), "raised TypeError"),
     # sizes and types
     ((*GOOD, "--input-size", "4,,4"), "write positive sizes"),
     ((*GOOD, "--batch-size", "0"), "pass at least 1, a whole number"),
-    ((*GOOD, "--batch-size", "9000000000000000"), "cannot draw"),
-    ((*GOOD, "--device", "tpu"), "'tpu' is not one of"),
-    ((*GOOD, "--loss", "hinge"), "unknown loss 'hinge'"),
     # --init
-    ((*GOOD, "--init", "geometri"), "did you mean geometric"),
-    ((*GOOD, "--init", "./nets_bad.py:init_raises"), "raised RuntimeError: no"),
     ((*GOOD, "--init", "fan-in", "--weights", "good.pt"), "pass one of them"),
     # --weights
     ((*WEIGHTS, "godo.pt"), "did you mean good.pt"),
-    ((*WEIGHTS, "truncated.pt"), "damaged"),
-    ((*WEIGHTS, "malicious.pt"), "could run code in it (it would call posix.system)"),
     ((*WEIGHTS, "part.pt"), "2 missing (fc2.weight, fc2.bias)"),
     # --data
-    ((*GOOD, "--data", "./nets_bad.py:dta"), "did you mean data"),
-    ((*GOOD, "--data", "./nets_bad.py:data_nan"), "NaN or infinite"),
-    ((*GOOD, "--data", "./nets_bad.py:data_integers"), "inputs are int64 and the model reads float32"),
     ((*GOOD, "--data", "./nets_bad.py:data_no_targets", "--loss", "cross-entropy"), "needs targets"),
     (("./nets_bad.py:Positions", "--loss", "cross-entropy"), "outputs (batch, 3, 4) may hold the classes"),
-    (("./nets_bad.py:Positions", "--loss", "cross-entropy", "--class-dim", "3"), "class_dim 3: the outputs are"),
     (("./nets_bad.py:Named",), "name one, as in output='first' (--output first)"),
-    (("./nets_bad.py:Named", "--output", "third"), "output 'third': the model returned a dict of first, second"),
     ((*GOOD, "--output", "0"), "the model returned a single tensor, leave output out"),
-    ((*GOOD, "--data", "./nets_bad.py:data_raises"), "raised FileNotFoundError: train.csv"),
-    ((*GOOD, "--data", "./nets_bad.py:data_keywords"), "Linear takes no argument 'images': it takes input"),
     # output files
     ((*GOOD, "--json", "absent/report.json"), "there is no folder 'absent'"),
     ((*GOOD, "--json", "/proc/report.json"), "/proc"),
@@ -144,10 +104,7 @@ OTHERS = [  # lines of every command, and part of what is said
     ("diagnose lenet --arg in_channels=0", "does not say the shape of its inputs"),
     ("diagnose mlp:4-3 --matrix fisher", "'fisher' is not one of 'ggn', 'hessian'"),
     ("diagnose mlp:4-3 --rtol 0", "pass a relative error above 0"),
-    ("diagnose mlp:4-3 --rtol 5%", "valid number"),
-    ("diagnose mlp:4-3 --seed 99999999999999999999", "less than or equal to"),
     ("diagnose mlp:4-3 --max-spread 0", "'--max-spread': Input should be greater than or equal to 1"),
-    ("diagnose mlp:4-3 --html absent/page.html", "there is no folder 'absent'"),
     ("diagnose mlp:4-3 --fail-on note", "'note' is not one of 'fault', 'warning'"),
     ("diagnose mlp:4-3 -q -v", "--quiet and --verbose ask for opposites: pass one of them"),
     ("explain nonsense", "there is no rule 'nonsense': hessdiag explain lists all"),
@@ -159,19 +116,11 @@ OTHERS = [  # lines of every command, and part of what is said
     ("reproduce ratios --quick --out good.pt/deeper", "good.pt' is a file, name a folder"),
     ("check-init fan-in", "--model"),
     ("check-init kaiming SMALL", "unknown initialisation 'kaiming': it is called fan-in here"),
-    ("check-init ./nothing.py:f SMALL", "there is no file 'nothing.py'"),
     ("check-init fan-in SMALL --setups 0", "setups 0"),
     ("check-init fan-in SMALL --max-spread 0.5", "should be greater than or equal to 1"),
     ("lr mlp:6-8-3 --optimizer lion", "optimizer 'lion'"),
     ("lr mlp:6-8-3 --steps 0", "steps 0"),
     ("lr mlp:6-8-3 --loss random-quadratic", "random-quadratic"),
-    ("predict lenet --init he", "unknown initialisation 'he': it is called fan-in here"),
-    ("predict lenet --loss hinge", "loss 'hinge' has no prediction"),
-    ("predict lenet --input-size 3,8,8", "cannot trace"),
-    ("predict ./nets_bad.py:silent", "pass --input-size"),
-    ("describe google/vit-base-patch16-224", "write hf:FOLDER after saving its configuration there"),
-    ("describe gpt2", "use lenet, mlp:784-384-64-10, hf:CONFIG.json, timm:gpt2"),
-    ("describe resnet18", "timm:resnet18, torchvision:resnet18"),
 ]
 SMALL = "--model mlp:8-9-7-4 --setups 3 --batch-size 4"
 

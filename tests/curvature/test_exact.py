@@ -145,11 +145,3 @@ def test_the_result_does_not_depend_on_the_chunks(examples_at_once: int, monkeyp
         np.testing.assert_allclose(pieces.heatmap.frobenius_sq, whole.heatmap.frobenius_sq, rtol=1e-12)
         for a, b in zip(pieces.blocks, whole.blocks, strict=True):
             assert (a.gamma, a.nu) == pytest.approx((b.gamma, b.nu), rel=1e-12)
-
-
-def test_a_wide_batch_of_one_output_needs_no_probe() -> None:
-    model = torch.nn.Linear(3, 1, bias=False).double()
-    x = torch.randn(7, 3, dtype=torch.float64)
-    report = hessdiag.diagnose(model, x, loss=lambda y, t: 0.5 * y.square().mean(), per="batch")
-    G = x.T @ x / 7
-    assert report.blocks[0].avg_sq_singular_value == pytest.approx(float(G.square().sum() / 3), rel=1e-12)

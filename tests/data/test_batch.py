@@ -108,22 +108,6 @@ class Outputs:
 
 
 @pytest.mark.parametrize(
-    "turn",
-    [
-        lambda y: {"hidden": 2 * y, "logits": y, "loss": y.sum()},
-        lambda y: (y, y.sum(), None),
-        lambda y: [y.argmax(1), y],
-        lambda y: namedtuple("Pair", ["state", "logits"])(2 * y, y),
-        lambda y: Outputs(y, y.sum()),
-    ],
-)
-def test_outputs_are_found_in_what_holds_them(turn) -> None:
-    plain, wrapped = returns(lambda y: y), returns(turn)
-    wrapped.load_state_dict(plain.state_dict())
-    assert hessdiag.diagnose(wrapped, X).blocks == hessdiag.diagnose(plain, X).blocks
-
-
-@pytest.mark.parametrize(
     ("turn", "output"),
     [
         (lambda y: (2 * y, y), 1),
@@ -159,13 +143,6 @@ def test_outputs_that_cannot_be_picked_are_one_sentence(turn, output, message: s
     for measure in (hessdiag.diagnose, hessdiag.describe):
         with pytest.raises(HessdiagError, match=message):
             measure(returns(turn), X, output=output)
-
-
-def test_one_output_without_a_dimension_is_one_output() -> None:
-    model, flat = returns(lambda y: y[:, :1]), returns(lambda y: y[:, 0])
-    flat.load_state_dict(model.state_dict())
-    assert hessdiag.diagnose(flat, X).blocks == hessdiag.diagnose(model, X).blocks
-    assert Batch.of(X, None).call(flat).shape == (4, 1)
 
 
 def test_pieces_have_all_examples_in_order() -> None:

@@ -22,7 +22,7 @@ from tests.layouts import (
     sum_over_first,
     two,
 )
-from tests.networks import Net, having
+from tests.networks import Net
 from tests.oracles import ggn_blocks, mean_over_examples, quadratic
 from tests.unchanged import unchanged
 
@@ -239,33 +239,6 @@ def test_running_out_of_memory_is_no_refusal_of_the_model() -> None:
     assert report.blocks
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (4, 5, 3)])
-def test_a_layer_that_the_model_maps_over_examples_is_measured_without_a_rule(shape: tuple[int, ...]) -> None:
-    torch.manual_seed(0)
-    model = two(lambda m, x: m.last(torch.vmap(m.first)(x).tanh()).flatten(1), 3, 3, 2).double()
-    x = torch.randn(shape, dtype=torch.float64)
-    plain = nn.Sequential(model.first, nn.Tanh(), model.last, nn.Flatten())
-    reports = [hessdiag.diagnose(each, x, method="exact") for each in (model, plain)]
-    values = [sorted(singular_values(report).values()) for report in reports]
-    assert values[0] == pytest.approx(values[1], rel=1e-10)
-
-
-def test_a_complex_weight_is_no_block() -> None:
-    wave = nn.Parameter(torch.randn(3, 2, dtype=torch.complex128))
-    model = Net(lambda m, x: m.last((x.to(m.wave.dtype) @ m.wave).abs()), wave=wave, last=nn.Linear(2, 2).double())
-    for matrix in ("ggn", "hessian"):
-        report = hessdiag.diagnose(model, torch.randn(3, 3, dtype=torch.float64), matrix=matrix)
-        assert dict(report.skipped) == {"wave": "complex128 numbers in Net: the theory is of real ones"}
-        assert [block.name for block in report.blocks] == ["last.weight", "last.bias"]
-
-
-def test_one_row_is_no_batch_of_rows() -> None:
-    """As many features as examples, behind zeros, where no gradient tells them apart."""
-    model = Net(lambda m, x: m.last(torch.stack([m.first(r) for r in x])), first=nn.Linear(3, 3), last=zero(3, 2))
-    report = hessdiag.diagnose(model.double(), torch.randn(3, 3, dtype=torch.float64), method="exact")
-    assert singular_values(report)["first.weight"] == 0
-
-
 def kinked(mixes: float) -> tuple[nn.Module, Tensor]:
     """Rounding that depends on the size of the batch, as that of a matrix product does, turns a ReLU on or off."""
 
@@ -344,16 +317,6 @@ def test_mixing_behind_zeros_is_refused(matrix: str) -> None:
     model, x = behind_zeros(lambda m, x: m.last(x + m.first(x.cumsum(0))), zero(3, 3, bias=False))
     with unchanged(model, x), pytest.raises(hessdiag.HessdiagError, match=ALONE):
         hessdiag.diagnose(model, x, matrix=matrix)
-
-
-def test_a_weight_that_is_read_from_a_list_behind_zeros_is_skipped() -> None:
-    rule = lambda m, x: m.last(F.linear(x, m.held[0]).tanh())  # noqa: E731
-    model, x = behind_zeros(rule, nn.Linear(3, 3, bias=False))
-    having(model, held=[model.first.weight])
-    with unchanged(model, x):
-        report = hessdiag.diagnose(model, x, matrix="hessian")
-    assert dict(report.skipped)["first.weight"].endswith("such as a list or a view of it")
-    assert [block.name for block in report.blocks] == ["last.weight", "last.bias"]
 
 
 def test_a_model_that_runs_at_its_own_weights_alone_is_measured() -> None:

@@ -164,16 +164,3 @@ def test_damaged_files_are_refused(tmp_path: Path, suffix: str, keep: float) -> 
     path.write_bytes(content[: int(len(content) * keep) if isinstance(keep, float) else keep])
     with pytest.raises(HessdiagError, match=r"damaged|could run code"):
         load(path)
-
-
-def test_a_network_that_is_there_twice_is_picked_by_its_prefix(tmp_path: Path) -> None:
-    states = {name: network().state_dict() for name in ("model", "ema")}
-    inside = {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
-    torch.save({"state_dict": inside}, tmp_path / "last.ckpt")
-    with pytest.raises(HessdiagError, match=r"more than once: .* FILE:KEY, 'state_dict\.ema' and"):
-        load(tmp_path / "last.ckpt")
-    for name, state in states.items():
-        module = network()
-        (note,) = load_checkpoint(module, read_checkpoint(str(tmp_path / "last.ckpt"), key=name))
-        assert note == f"took what is under 'state_dict.{name}'"
-        assert all(torch.equal(value, state[key]) for key, value in module.state_dict().items())

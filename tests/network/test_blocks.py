@@ -62,13 +62,6 @@ def test_a_parameter_of_one_entry_is_a_scalar(make) -> None:
     assert (block.kind, block.numel, block.fan_in, block.fan_out, block.kernel) == ("scalar", 1, 1, 1, ())
 
 
-def test_a_scalar_of_the_model_itself() -> None:
-    model = nn.Sequential(nn.Linear(2, 2))
-    model.register_parameter("gain", nn.Parameter(torch.ones(1, 1)))
-    gain = blocks_of(model)["gain"]
-    assert (gain.shape, gain.owners) == ((1, 1), ("",))
-
-
 @pytest.mark.parametrize(
     ("layer", "reasons"),
     [
@@ -141,17 +134,6 @@ def test_a_matrix_without_a_rule_is_a_block_all_the_same(layer: nn.Module, fans:
     (block,) = blocks_of(nn.Sequential(layer)).values()
     assert not block.structured
     assert (block.kind, block.fan_in, block.fan_out, block.kernel) == ("weight", *fans)
-
-
-def test_recurrent_weights_and_biases_are_blocks() -> None:
-    found = blocks_of(nn.LSTM(3, 2))
-    assert {name: block.kind for name, block in found.items()} == {
-        "weight_ih_l0": "weight",
-        "weight_hh_l0": "weight",
-        "bias_ih_l0": "bias",
-        "bias_hh_l0": "bias",
-    }
-    assert not any(block.structured for block in found.values())
 
 
 @pytest.mark.parametrize(

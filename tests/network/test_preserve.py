@@ -97,14 +97,6 @@ def test_a_measurement_leaves_no_trace_and_depends_on_none(options: dict[str, st
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("network", ["conv groups", "inplace relu", "two paths", "called twice"])
-@pytest.mark.parametrize("options", [WAYS[0], WAYS[2]], ids=["exact", "probe"])
-def test_nor_does_one_of_another_network(options: dict[str, str], network: str) -> None:
-    model, x = build(network, batch=2)
-    with unchanged(model, x):
-        hessdiag.diagnose(model, x, max_products=4, signals=False, **options)
-
-
 @pytest.mark.parametrize(("loss", "options"), [("cross-entropy", WAYS[3]), ("mse", WAYS[2])])
 def test_targets_and_inputs_are_left_alone(options: dict[str, str], loss: str, model: nn.Module) -> None:
     targets = torch.tensor([0, 2, 1]) if loss == "cross-entropy" else torch.randn(3, 3, dtype=torch.float64)
@@ -236,13 +228,6 @@ def test_buffers_that_are_rebound_are_put_back(options: dict[str, str]) -> None:
     model.register_buffer("mean", torch.zeros(4))
     with unchanged(model):
         hessdiag.diagnose(model, x, max_products=4, **options)
-
-
-def test_a_lazy_layer_is_refused_and_stays_lazy() -> None:
-    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.LazyLinear(3))
-    with pytest.raises(hessdiag.HessdiagError, match="run the model once"):
-        hessdiag.diagnose(model, torch.randn(3, 4))
-    assert isinstance(model[2], nn.LazyLinear)
 
 
 def test_inference_mode_is_left_and_entered_again() -> None:

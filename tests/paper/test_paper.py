@@ -261,14 +261,3 @@ def test_learning_rates(monkeypatch, capsys) -> None:
     assert [row["optimizer"] for row in found["rows"]] == list(learning_rates.START)
     assert all(learning_rates.error(row, row["steps"]["fresh"]) == pytest.approx(0.0) for row in found["rows"])
     assert "adam" in capsys.readouterr().out
-
-
-def test_a_sweep_goes_outwards_until_both_sides_are_worse() -> None:
-    losses = learning_rates.sweep(lambda exponent: 0.01 * (exponent - 3.25) ** 2, 0, 1.0)
-    assert learning_rates.best_of(losses) == pytest.approx(3.25)
-    assert learning_rates.good_of(losses, 1.0) == (2, 5)
-    assert min(losses) < 0 < 7 < max(losses)
-    row = {"best": 1.0, "steps": {"fresh": 8.0}}
-    score = learning_rates.score([row, row | {"steps": {}}], "steps", "fresh")
-    assert score == {"median": np.inf, "near": 0, "count": 2}
-    assert learning_rates.valley(np.array([3.0, 2.0, 1.0, 5.0])) == 0

@@ -91,15 +91,6 @@ def test_json_has_the_keys_of_the_contract() -> None:
     assert {"hessdiag", "torch"} <= set(record["versions"])
 
 
-def test_a_report_without_blocks_survives() -> None:
-    empty = Heatmap(names=(), numel=(), frobenius_sq=np.zeros((0, 0)), stderr=np.zeros((0, 0)))
-    report = dataclasses.replace(build_report(), blocks=(), heatmap=empty)
-    again = Report.from_json(report.to_json())
-    assert again == report
-    assert again.heatmap.normalized().shape == (0, 0)
-    assert math.isnan(report.spread["gamma"])
-
-
 def test_what_was_skipped_is_kept_with_its_reason() -> None:
     model, x = build("groupnorm")
     model[0].bias.requires_grad_(False)
@@ -135,13 +126,6 @@ def test_what_is_no_report_is_refused_in_one_sentence(source: str, message: str)
     with pytest.raises(hessdiag.HessdiagError, match=message) as caught:
         Report.from_json(source)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    for content in (b"[1, 2]", b"3", b"\xff\xfe", b""):
-        (tmp_path / "other").write_bytes(content)
-        with pytest.raises(hessdiag.HessdiagError, match="other"):
-            Report.from_json(tmp_path / "other")
 
 
 def test_a_data_frame_has_a_row_a_block_and_a_column_an_attribute() -> None:

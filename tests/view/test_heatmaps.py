@@ -85,11 +85,6 @@ def test_colours_are_those_of_the_data_on_one_scale_that_covers_all_values(study
         assert axes.yaxis_inverted()
 
 
-def test_an_unknown_error_is_said() -> None:
-    figure = draw_heatmaps([build_setups(relative_error=np.nan)])
-    assert figure.get_supxlabel().endswith("estimator error unknown")
-
-
 def test_cells_print_their_values_or_are_grey_and_counted() -> None:
     values = np.array([[3.21, 0.0142, 0.0], [0.00142, 472.6, np.nan], [1.0, 1.0, np.inf]])
     figure = draw_heatmaps([build_setups(names=["a", "b", "c"], normalized=values)])

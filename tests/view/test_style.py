@@ -118,9 +118,3 @@ def test_names_are_drawn_as_they_are_spelled(tmp_path: Path) -> None:
         named = [text for text in figure.findobj(Text) if "$" in text.get_text() and "H_{ij}" not in text.get_text()]
         assert named
         assert not any(text.get_parse_math() for text in named)
-
-
-def test_ticks_of_logarithmic_axes_are_plain_text() -> None:
-    texts = texts_of(plots.draw_layers(build_report([build_block("a.weight"), build_block("b.weight", nu=1e-9)])))
-    assert {"1e-08", "0.01"} <= set(texts)
-    assert not any("$" in text for text in texts)
