@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hessdiag.diagnosis.rules import CATALOGUE
-from tests.gallery import CASES, Case
+from tests.gallery import CASES, Case, match
 from tests.gallery.page import PAGE, TRAINED, shown, summary, told_of_training
 from tests.gallery.said import findings_of, said
 from tests.pages import NUMBER, difference
@@ -59,8 +59,10 @@ def test_a_section_says_what_hessdiag_says_and_how_the_case_trained(case: Case) 
         else:
             assert not difference(written, printed)
     assert shown(TEXT, f"{case.name}, trained") == told_of_training(runs(), case.name)
-    rules = [finding.rule for finding in findings_of(case, "before")]
+    findings = findings_of(case, "before")
+    rules = [finding.rule for finding in findings]
     assert case.name in GALLERY[rules[0]]
+    assert match(findings[0].blocks[0], case.guilty)
     for rule, cases in GALLERY.items():
         if case.name in cases and not rule.startswith("HD6"):  # HD6 compares two
             assert (rule in rules) == ((rule, case.name) not in CAUSED), rule

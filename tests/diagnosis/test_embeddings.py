@@ -100,19 +100,6 @@ def compare(found: Any, expected: Any, *, rtol: float, least: float = 1e-18) -> 
         assert found == expected
 
 
-def test_what_a_layer_looks_up_for_all_examples_is_left_as_it_is() -> None:
-    """Its forward pass is changed only while it is watched."""
-    model = EMBEDDINGS["positions"][0]()
-    shapes: list[torch.Size] = []
-    model.positions.register_forward_hook(lambda _, args, __: shapes.append(args[0].shape))
-    hessdiag.diagnose(model, torch.randint(6, (EXAMPLES, 3)), signals=False)
-    assert (1, 3) in shapes
-    shapes.clear()
-    model(torch.randint(6, (EXAMPLES, 3)))
-    assert shapes == [(1, 3)]
-    assert not model.positions._forward_pre_hooks
-
-
 def test_planned_memory_has_no_dense_jacobian_of_a_vocabulary() -> None:
     from hessdiag.data.batch import Batch
     from hessdiag.network.blocks import find_blocks

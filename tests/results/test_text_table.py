@@ -52,11 +52,6 @@ def test_sentences_wrap_and_hang_below_their_indent(monkeypatch: pytest.MonkeyPa
     assert all(line.startswith("    word") for line in hanging)
 
 
-def test_sentences_are_never_wider_than_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    assert max(map(len, plain_text(["word " * 100]).splitlines())) <= WIDTH
-
-
 def test_a_name_with_control_characters_takes_one_line() -> None:
     table = TextTable(("block", "γ"), [["a\nb\x1b[31m", "1"]])
     assert plain_text([table]).splitlines() == ["block     γ", "a�b�[31m  1"]

@@ -165,13 +165,6 @@ def test_names_are_text_wherever_they_stand() -> None:
         assert not any("alert(1)" in value for value in attributes.values())
 
 
-def test_a_dollar_in_a_name_is_drawn_as_one() -> None:
-    for svg in pictures(page_of("odd")):
-        text = svg.decode()
-        glyphs = text[text.index("<!-- 0$x^2$b -->") :].partition("</g>")[0]  # one outline a letter
-        assert glyphs.count("<use") == len("0$x^2$b")
-
-
 def test_is_read_without_seeing() -> None:
     page = Page(page_of("several"))
     tags = [tag for tag, _ in page.elements]
