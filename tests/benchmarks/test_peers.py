@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import benchmark_growth
@@ -12,7 +10,6 @@ import benchmark_peers
 import peers
 import pytest
 import torch
-from alternating import measured_once
 from benchmark_growth import Exponent
 from benchmark_peers import error_of, lenet, norms, products_needed, reference
 from peers import Task, double_backward_map, torch_func_diagonal, torch_func_map
@@ -80,22 +77,6 @@ def test_products_for_the_median_follow_from_the_spread_of_single_ones() -> None
     assert abs(found - expected) <= 0.2 * expected
     assert products_needed(3 * pool.flatten(1)) == found  # noise, no bias
     assert products_needed(torch.ones(10, 4)) == 2
-
-
-def test_what_is_measured_is_not_measured_again(tmp_path: Path, capsys) -> None:
-    path, asked = tmp_path / "new" / "kept.json", []
-
-    def measure(name: str) -> dict[str, str]:
-        asked.append(name)
-        if name == "b" and asked.count("b") == 1:
-            subprocess.run([sys.executable, "-c", "raise SystemExit('no memory')"], check=True, stderr=-1, text=True)
-        return {"of": name}
-
-    items = {name: lambda name=name: measure(name) for name in "abc"}  # type: ignore[misc]
-    assert measured_once(path, "a schema", items) == {"a": {"of": "a"}, "c": {"of": "c"}}
-    assert capsys.readouterr().err.splitlines()[2] == "b failed with exit status 1: no memory"
-    assert measured_once(path, "a schema", items) == {name: {"of": name} for name in "abc"}
-    assert asked == ["a", "b", "c", "b"]
 
 
 def test_an_exponent_and_its_error_are_those_of_least_squares() -> None:

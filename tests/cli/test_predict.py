@@ -5,14 +5,6 @@ import json
 import pytest
 
 
-def test_the_table(run):
-    status, out, err = run("predict lenet --init geometric")
-    assert (status, err) == (0, "")
-    assert out.startswith("lenet: scaling predicted from shapes and E[W²] (init geometric), nothing measured")
-    assert "conv1.weight" in out
-    assert "spread over weight blocks, max/min:  γ 1.00" in out
-
-
 @pytest.mark.parametrize("moments", ["paper", "kernel"])
 def test_json_on_stdout(run, moments):
     status, out, _ = run(f"predict mlp:20-30-5 --init fan-in --moments {moments} --json -")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import json
 import sys
 from pathlib import Path
 
@@ -181,16 +180,6 @@ def test_training_curves(script, name: str, images: Path, monkeypatch, capsys) -
     assert capsys.readouterr().out == out
 
 
-def test_a_network_that_diverges_has_infinite_losses() -> None:
-    losses = torch.tensor([2.0, 3.0, 99.0, 2.0])
-    np.testing.assert_array_equal(cifar.diverged(losses, 9.0), [2, 3, np.inf, np.inf])
-    plan = cifar.Plan(powers=(0,), sweep_seeds=1, seeds=1, epochs=3, batch_size=10, window=5)
-    x, t = torch.randn(100, 1, 8, 8), torch.arange(100) % 10
-    found = cifar.train(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), x, t, plan, rate=1e9, seed=0)
-    assert len(found) == 30
-    assert np.isinf(found[1:]).all()
-
-
 def test_conditioning(monkeypatch, capsys) -> None:
     weights_only = resnet.weights_only
     monkeypatch.setattr(resnet, "NETWORKS", resnet.NETWORKS[:1])
@@ -220,17 +209,6 @@ def test_imagenet_needs_torchvision_or_trains(monkeypatch) -> None:
     assert [path.name for path in Path("out").glob("*.pt")] == ["resnet-training-rescalenet-seed0.pt"]
     with pytest.raises(SystemExit, match="use preconditioned"):
         run(resnet_imagenet, monkeypatch, "--networks", "vgg")
-
-
-def test_what_is_missing_is_said(data: Path, monkeypatch) -> None:
-    for arguments, said in (((), "--data DIR"), (("--data", "data", "--datasets", "mnist"), "download mnist"),
-                            (("--data", "data", "--datasets", "mist"), "use iris")):  # fmt: skip
-        with pytest.raises(SystemExit, match=said):
-            run(libsvm, monkeypatch, *arguments)
-    with pytest.raises(SystemExit, match=r"has no data_batch_1\.bin"):
-        run(alexnet, monkeypatch, "--data", "data")
-    assert not Path("out/libsvm.json").exists()
-    assert json.loads((FIGURES / "libsvm.json").read_text())["schemes"] == list(libsvm.PAPER)
 
 
 def test_intervals_and_their_truth(monkeypatch, capsys) -> None:
