@@ -39,10 +39,6 @@ class Positions(nn.Module):
         super().__init__()
         self.layer = nn.Linear(4, 20)
     def forward(self, x): return self.layer(x).view(-1, 4, 5)
-class Named(Noisy):
-    def forward(self, x):
-        y = self.layer(x)
-        return {"whole": y, "pair": y[:, :2]}
 def ones(weight): return torch.ones_like(weight)
 def loader(): return [(torch.ones(6, 4), None)] * 2
 def batches():
@@ -119,15 +115,6 @@ def test_the_class_dimension_of_random_targets(dim: str, shape: tuple[int, ...],
     assert weight["avg_sq_singular_value"] * weight["numel"] == pytest.approx(float(expected), rel=1e-10)
     against = ["--against", "fan-in", "--setups", "1"]
     assert main(["check-init", "geometric", "--model", "nets_cli:Positions", *against, *options]) == 0
-
-
-@pytest.mark.parametrize("output", ["pair", "1"])
-def test_an_output_by_name_or_position(output: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--output", output, "--batch-size", "2"]
-    found = report("nets_cli:Named", *options, capsys=capsys)
-    assert found["outputs"] == 2
-    assert main(["describe", "nets_cli:Named", *options]) == 0
-    assert " 2 outputs" in capsys.readouterr().out
 
 
 def test_an_output_of_a_huggingface_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from hessdiag import Monitor
-from tests.unchanged import bits, unchanged
+from tests.unchanged import bits
 
 STEPS = 4
 
@@ -151,27 +151,6 @@ def test_sharded_parameters_are_not_gathered_by_one_process_alone() -> None:
     monitor = Monitor(model, "cross-entropy")
     with pytest.warns(UserWarning, match=r"0\.weight is sharded among processes"):
         assert monitor.step(x, t) is None
-
-
-class Fails(nn.Module):
-    """Raises in the middle of a measurement: from the second call on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.calls = convolutions(), [0]
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls[0] += 1
-        if self.calls[0] > 2:
-            raise KeyError("no more")
-        return self.body(x)  # type: ignore[no-any-return]
-
-
-def test_nor_does_one_that_fails() -> None:
-    model = Fails()
-    x, t = images((2, 6, 6))
-    with unchanged(model, x, t), pytest.warns(UserWarning, match=r"step 0 and measures no more: .*no more"):
-        assert Monitor(model, "cross-entropy").step(x, t) is None
 
 
 @pytest.mark.usefixtures("one_process")
