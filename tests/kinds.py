@@ -183,6 +183,21 @@ def compiled_in_place() -> nn.Module:
     return model
 
 
+def class_token() -> nn.Module:
+    """A parameter that no layer reads is put before the sites."""
+    seen = lambda m, x: torch.cat([m.token.expand(len(x), -1, -1), x.unflatten(1, (2, 2))], dim=1)  # noqa: E731
+    layers = {"mix": nn.Linear(2, 2), "head": nn.Linear(2, 3)}
+    return Net(
+        lambda m, x: m.head(m.mix(seen(m, x)).tanh().mean(1)), token=nn.Parameter(torch.randn(1, 1, 2)), **layers
+    )
+
+
+def scaled_twice() -> nn.Module:
+    """Its scalar multiplies in two places, and so does its layer."""
+    rule = lambda m, x: m.scale(m.layer(torch.tanh(m.scale(m.layer(x)))))  # noqa: E731
+    return Net(rule, layer=nn.Linear(4, 4), scale=Multiplier(1.5))
+
+
 def parametrized(how: Callable[[nn.Module], nn.Module]) -> Make:
     return lambda: nn.Sequential(how(nn.Linear(4, 3)), nn.Tanh(), nn.Linear(3, 2)).eval()
 
@@ -247,6 +262,8 @@ KINDS: dict[str, Kind] = {
     "keeps activations": Kind(mlp(keeps, kept=lambda: None, calls=int)),
     "functional": Kind(functional),
     "module list": Kind(module_list),
+    "class token": Kind(class_token),
+    "scaled twice": Kind(scaled_twice),
     "tied transposed": Kind(TRANSPOSED),
     "weight norm": Kind(parametrized(parametrizations.weight_norm)),
     "spectral norm eval": Kind(parametrized(parametrizations.spectral_norm)),

@@ -1,12 +1,9 @@
 """Whatever is wrong with the input: exit status 2, one line on stderr, nothing on stdout, nothing half-written."""
 
-import errno
 import json
 import os
 import pickle
 import sys
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -149,61 +146,6 @@ def test_diagnose_refuses_in_one_line(
 @pytest.mark.parametrize(("line", "message"), OTHERS)
 def test_every_command_refuses_in_one_line(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     check_refusal(tuple(line.replace("SMALL", SMALL).split()), message, capsys)
-
-
-def full(*args: object, **kwargs: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def read_only(*args: object, **kwargs: object) -> None:
-    raise OSError(errno.EROFS, "Read-only file system")
-
-
-class FullStream:
-    """A file that takes nothing."""
-
-    def __init__(self, handle: int, *args: object) -> None:
-        self.handle = handle
-
-    def __enter__(self) -> "FullStream":
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        os.close(self.handle)
-
-    write = staticmethod(full)
-
-
-FAILURES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "fsync": lambda patch: patch.setattr(os, "fsync", full),
-    "replace": lambda patch: patch.setattr(os, "replace", full),
-    "write": lambda patch: patch.setattr(os, "fdopen", FullStream),
-    "create": lambda patch: patch.setattr(tempfile, "mkstemp", read_only),
-}
-
-
-@pytest.mark.parametrize(
-    ("failure", "option"),
-    [
-        ("fsync", ("--json", "r.json")),
-        ("write", ("--json", "r.json")),
-        ("replace", ("--csv", "r.csv")),
-        ("create", ("--plots", "folder")),
-    ],
-)
-def test_a_full_or_read_only_disk_leaves_nothing_half_written(
-    option: tuple[str, str], failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    FAILURES[failure](monkeypatch)
-    message = "Read-only file system" if failure == "create" else "No space left on device"
-    check_refusal(("diagnose", *GOOD, "--batch-size", "2", *option), message, capsys)
-
-
-def test_an_older_file_survives_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("r.json").write_text("older")
-    FAILURES["replace"](monkeypatch)
-    assert main(["diagnose", *GOOD, "--batch-size", "2", "--json", "r.json"]) == 2
-    assert Path("r.json").read_text() == "older"
 
 
 def test_a_folder_that_may_not_be_written_is_refused_before_measuring(

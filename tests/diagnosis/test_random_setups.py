@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from hessdiag.diagnosis.random_setups import RandomTrials, measure_setups
-from hessdiag.errors import HessdiagError
 from hessdiag.loading.models import resolve_model
 from hessdiag.loading.prepare import prepare, random_network
 
@@ -50,9 +49,3 @@ def test_building_a_network_leaves_the_random_state_alone() -> None:
     before = torch.get_rng_state()
     random_network(SOURCE, init="geometric", seed=0)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("options", [{"setups": 0, "batch_size": 4}, {"setups": 1, "batch_size": 0}])
-def test_nothing_to_measure_is_refused(options) -> None:
-    with pytest.raises(HessdiagError, match="at least 1"):
-        measure_setups(SOURCE, **options)
