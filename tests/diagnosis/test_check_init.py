@@ -115,15 +115,6 @@ def test_the_table_has_a_row_for_each_and_the_verdict_and_json_gives_it_back(len
         InitCheck.from_json('{"schema": "hessdiag.report/1"}')
 
 
-def test_a_function_that_builds_a_network_will_do() -> None:
-    def network():
-        return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), 6
-
-    check = check_init("fan-in", model=network, against=["as built"], setups=3, batch_size=4)
-    assert {scheme.init for scheme in check.schemes} == {"fan-in", "as built"}
-    assert check.model == "network"
-
-
 def dead(weight: torch.Tensor) -> None:
     nn.init.zeros_(weight) if weight.shape[0] == 3 else nn.init.normal_(weight)
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from hessdiag.network.blocks import Block, block_parameter, find_blocks, owners_of, parameter_slots
+from hessdiag.network.blocks import Block, block_parameter, find_blocks, owners_of
 from tests.layouts import own_forward
 from tests.networks import BUILDERS, Multiplier, build, having
 
@@ -105,14 +105,6 @@ def test_a_tied_weight_is_one_block_with_two_owners() -> None:
     assert found["first.weight"].owners == ("first", "second")
     assert found["second.bias"].owners == ("second",)
     assert owners_of(found.values()) == ["first", "second", "last"]
-
-
-def test_a_submodule_under_two_names_counts_once() -> None:
-    model, _ = build("two paths")
-    found = blocks_of(model)
-    assert list(found) == ["layer.weight", "layer.bias", "last.weight", "last.bias"]
-    assert found["layer.weight"].owners == ("layer",)
-    assert parameter_slots(model)["layer.weight"] == [("layer", "weight")]
 
 
 def doubled(m: nn.Module, numbers: torch.Tensor) -> torch.Tensor:

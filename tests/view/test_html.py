@@ -8,14 +8,12 @@ import re
 from dataclasses import dataclass, field, replace
 from functools import cache
 from html.parser import HTMLParser
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from hessdiag import to_html
 from hessdiag.diagnosis.rules import CATALOGUE
-from hessdiag.errors import HessdiagError
 from hessdiag.results.findings import Finding
 from hessdiag.results.report import COLUMNS, Report, cells
 from tests.synthetic import build_block, build_report
@@ -204,11 +202,3 @@ def test_a_finding_leads_to_its_blocks_and_is_explained() -> None:
         assert f"Why {rule}: {entry.title}" in summaries
         assert all(text in explained for text in entry.parts.values())
     assert "36.6; threshold 4.00" in explained
-
-
-def test_is_written_whole_or_refused(tmp_path: Path) -> None:
-    assert to_html(REPORTS["none"], tmp_path / "page.html") == page_of("none")
-    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page_of("none")
-    with pytest.raises(HessdiagError, match="cannot write"):
-        to_html(REPORTS["none"], tmp_path / "missing" / "page.html")
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
