@@ -40,7 +40,7 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
         norms = torch.bmm(SK.flatten(2), SK.transpose(2, 3).flatten(2).mT).sum(dim=0)
         return {"norms": norms.cpu().numpy()}
 
-    norms = sum_over(list(batch.chunks(chunk)), measure, step="exact blocks")["norms"]
+    norms = sum_over(list(batch.chunks(chunk)), measure, step="exact blocks", gradients=problem.shape.outputs)["norms"]
     return _curvature((norms + norms.T) / (2 * batch.size), blocks)  # equal but for rounding
 
 

@@ -27,18 +27,19 @@ def add(sums: Sequence[Sums]) -> Sums:
     return total
 
 
-def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: str) -> Sums:
+def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: str, gradients: float = 0) -> Sums:
     """Add what `measure` finds in chunks of examples.
 
     Args:
         parts: the chunks.
         measure: returns the same names for every chunk.
         step: name of a chunk's measurement in the progress display.
+        gradients: of all parts, that cost as much.
 
     Raises:
         HessdiagError: a single example does not fit into memory.
     """
-    announce(step, len(parts))
+    announce(step, len(parts), gradients=gradients)
     found = []
     for part in parts:
         found.append(_halving(measure, part))

@@ -110,8 +110,8 @@ def diagnose(
             finding is made and the verdict is undecided.
         distributed: share the examples with the other processes of torch.distributed's default group. All call this
             with the same model and all of the data, and all return the same report. The batch view is not shared.
-        progress: called with the name of each step that is done. None shows a bar on stderr where that is a terminal,
-            and a line in a notebook, of what takes longer than a second; False is silent; True also prints elsewhere.
+        progress: None shows a line in a terminal after a second, and elsewhere on stderr one after ten seconds and then
+            every thirty; True one for every step; False is silent; a function is called with the name of each step.
 
     Returns:
         A `Report`; printing it shows the table.

@@ -37,6 +37,7 @@ from hessdiag.results.numbers import Array, geometric_mean
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals
 
+PASSES = 4  # backward passes for moments, signals and checks, more or less
 GRADIENTS = 8  # of examples that meet in normalisations, of which each is sent back through the batch
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 EVERY = 4  # chunks, of which one is given a random cotangent
@@ -129,7 +130,7 @@ def sum_moments(
         passes.extend([watched] if watched else [])
         return sums
 
-    sums = sum_over(parts, measure, step="moments")
+    sums = sum_over(parts, measure, step="moments", gradients=PASSES)
     return sums, passes[0].found if passes else (None, "they were not asked for")
 
 

@@ -1,23 +1,22 @@
-"""Progress of a measurement: a bar where somebody watches, lines or a function where that is asked for."""
+"""Progress of a measurement on stderr: a line that is written over in a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from itertools import count
-from typing import Any
 
 from hessdiag.errors import HessdiagError
 
-PATIENCE = 1.0  # seconds before a bar that nobody asked for appears: short measurements stay silent
-WIDTH = 60  # characters of a step's name
+PATIENCE = 1.0  # seconds before a line in a terminal: short measurements stay silent
+SILENCE, PAUSE = 10.0, 30.0  # elsewhere: seconds before the first line, and from one to the next
+CLEAR = "\r\x1b[2K"  # the line of a terminal
 Progress = Callable[[str], None] | bool | None
-_SHOWN: ContextVar[_Called | _Bar | None] = ContextVar("progress display", default=None)
+_SHOWN: ContextVar[_Called | _Lines | None] = ContextVar("progress display", default=None)
 
 
 @contextmanager
@@ -25,9 +24,9 @@ def showing(progress: Progress, *, title: str, total: int | None = None) -> Iter
     """Show the steps that `announce` and `advance` name inside this context.
 
     Args:
-        progress: None for a bar where stderr is a terminal, or in a notebook, of what takes longer than a second; True
-            for one at once, and elsewhere for a line a step; False for silence; or a function that is called with the
-            name of each finished step.
+        progress: None for a line in a terminal of what takes longer than a second, and elsewhere for one now and then
+            of what takes longer than ten; True for a line a step; False for silence; or a function that is called with
+            the name of each finished step.
         title: what is measured.
         total: steps in all; None where each phase announces its own number.
     """
@@ -41,10 +40,10 @@ def showing(progress: Progress, *, title: str, total: int | None = None) -> Iter
             _SHOWN.reset(token)
 
 
-def announce(step: str, count: int) -> None:
-    """Tell the innermost `showing` that `count` steps of a kind are to come."""
+def announce(step: str, count: int, *, gradients: float = 0) -> None:
+    """Tell the innermost `showing` that `count` steps of a kind are to come, as costly as so many gradients in all."""
     if display := _SHOWN.get():
-        display.announce(step, count)
+        display.announce(step, count, gradients)
 
 
 def advance(step: str) -> None:
@@ -53,22 +52,12 @@ def advance(step: str) -> None:
         display.advance(step)
 
 
-def _display_for(progress: Progress, title: str, total: int | None) -> AbstractContextManager[_Called | _Bar | None]:
+def _display_for(progress: Progress, title: str, total: int | None) -> AbstractContextManager[_Called | _Lines | None]:
     if progress is not None and not isinstance(progress, bool):
         return nullcontext(_Called(progress))
     if progress is False or os.environ.get("RANK", "0") != "0":  # of several processes, the first one shows
         return nullcontext()
-    if _in_notebook() or _is_terminal():
-        return _Bar(title, total, patience=0.0 if progress else PATIENCE)
-    number = count(1)
-    line = "hessdiag: {} done, last {}"
-    say = _Called(lambda step: print(line.format(next(number), step[:WIDTH]), file=sys.stderr))
-    return nullcontext(say if progress else None)
-
-
-def _in_notebook() -> bool:
-    found = sys.modules.get("IPython")
-    return found is not None and type(found.get_ipython()).__name__ == "ZMQInteractiveShell"
+    return _Lines(title, total, at_once=bool(progress))
 
 
 def _is_terminal() -> bool:
@@ -82,54 +71,49 @@ class _Called:
     def __init__(self, function: Callable[[str], None]) -> None:
         self.advance = function
 
-    def announce(self, step: str, count: int) -> None:
+    def announce(self, step: str, count: int, gradients: float) -> None:
         pass
 
 
-class _Bar:
-    """A bar by rich, which appears with the first step after `patience` seconds and goes at the end."""
+class _Lines:
+    """Lines on stderr. What a phase costs is said beforehand, by the time that a gradient took in those before it."""
 
-    def __init__(self, title: str, total: int | None, *, patience: float) -> None:
-        self.title, self.total, self.patience = title, total, patience
-        self.began = time.monotonic()
-        self.done, self.count, self.step = 0, total, title
-        self.bar: Any = None  # rich.progress.Progress, imported when it is needed
+    def __init__(self, title: str, total: int | None, *, at_once: bool) -> None:
+        self.title, self.total, self.over = title, total, _is_terminal()
+        self.began = self.phase = time.monotonic()
+        self.due = self.began + (0.0 if at_once else PATIENCE if self.over else SILENCE)
+        self.pause = 0.0 if at_once or self.over else PAUSE
+        self.done, self.count, self.cost, self.shown = 0, total, "", False
+        self.gradients = self.spent = self.seconds = 0.0  # of this phase; of those before, and what they took
 
-    def __enter__(self) -> _Bar:
-        self._refresh()
+    def __enter__(self) -> _Lines:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+        if self.over and self.shown:
+            print(CLEAR, end="", file=sys.stderr, flush=True)
 
-    def announce(self, step: str, count: int) -> None:
+    def announce(self, step: str, count: int, gradients: float) -> None:
+        now = time.monotonic()
+        if self.gradients:
+            self.spent, self.seconds = self.spent + self.gradients, self.seconds + now - self.phase
+        self.phase, self.gradients = now, gradients
         if self.total is None:
-            self.done, self.count, self.step = 0, count, f"{self.title}: {step[:WIDTH]}"
-        self._refresh()
+            self.done, self.count = 0, count
+        expected = gradients * self.seconds / self.spent if self.spent else 0.0
+        self.cost = f": about {gradients:.0f} gradients, {expected:.0f} s" if expected >= PATIENCE else ""
+        self._say(step, beforehand=expected >= SILENCE)
 
     def advance(self, step: str) -> None:
         self.done += 1
-        self._refresh()
+        self._say(step)
 
-    def _refresh(self) -> None:
-        if self.bar is None and time.monotonic() - self.began >= self.patience:
-            self._appear()
-        if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, total=self.count, description=self.step)
-
-    def _appear(self) -> None:
-        from rich.console import Console
-        from rich.errors import LiveError
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn())
-        self.bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False)
-        self.task = self.bar.add_task(self.step, total=self.count)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a notebook without ipywidgets shows no bar
-            try:
-                self.bar.start()
-            except LiveError:  # the caller shows a bar of its own
-                self.patience, self.bar = float("inf"), None
+    def _say(self, step: str, *, beforehand: bool = False) -> None:
+        now = time.monotonic()
+        if now < self.due and not beforehand:
+            return
+        self.due, self.shown = now + self.pause, True
+        text = f"hessdiag: {self.title}, {step} {self.done}/{self.count}{self.cost} ({now - self.began:.0f} s so far)"
+        if self.over:
+            text = CLEAR + text[: shutil.get_terminal_size().columns - 1]
+        print(text, end="" if self.over else "\n", file=sys.stderr, flush=True)

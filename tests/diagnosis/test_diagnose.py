@@ -417,7 +417,7 @@ def test_memory_may_be_a_text_and_progress_true(capsys: pytest.CaptureFixture[st
     assert text == bytes_
     out, err = capsys.readouterr()
     assert out == ""
-    assert "hessdiag: 1 done, last moments\n" in err
+    assert "hessdiag: measuring Linear, moments 1/1 (" in err
     assert hessdiag.diagnose(model, X, progress=False) == bytes_
     assert capsys.readouterr().err == ""
 

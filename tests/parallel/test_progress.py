@@ -48,14 +48,16 @@ def test_a_function_is_called_with_each_finished_step() -> None:
     assert told == ["moments", "moments"]
 
 
-@pytest.mark.parametrize(("total", "seen"), [(None, ("measuring: moments [x]", "2/2")), (5, ("measuring", "2/5"))])
-def test_a_bar_has_title_step_and_count(total: int | None, seen: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("total", "seen"), [(None, "measuring, moments [x] 0/2"), (5, "measuring, moments 2/5")])
+def test_a_line_in_a_terminal_has_title_step_and_count_and_goes(total: int | None, seen: str) -> None:
     with a_terminal() as screen, showing(True, title="measuring", total=total):
         two_steps()
-    assert all(text in screen.getvalue() for text in seen)
+    assert seen in screen.getvalue()
+    assert "\n" not in screen.getvalue()
+    assert screen.getvalue().endswith("\r\x1b[2K")
 
 
-def test_a_bar_appears_when_it_takes_longer_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_appears_when_it_takes_longer_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     with a_terminal() as screen, showing(None, title="measuring"):
         two_steps()
         assert screen.getvalue() == ""
@@ -64,20 +66,33 @@ def test_a_bar_appears_when_it_takes_longer_than_a_second(monkeypatch: pytest.Mo
     assert "2/2" in screen.getvalue()
 
 
-def test_a_bar_inside_another_one_does_not_disturb() -> None:
-    with a_terminal() as screen, showing(True, title="outer", total=1), showing(True, title="inner"):
-        two_steps()
-    assert "outer" in screen.getvalue()
+def test_elsewhere_long_measurements_tell_their_cost_beforehand_and_a_line_each_half_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    with showing(None, title="measuring"):
+        announce("moments", 1, gradients=4)
+        now = 8.0
+        advance("moments")
+        announce("sketches", 20, gradients=25)  # each gradient took 2 s
+        for _ in range(20):
+            now += 2.5
+            advance("sketches")
+    said = "hessdiag: measuring, sketches {}/20: about 25 gradients, 50 s ({} s so far)"
+    assert capsys.readouterr() == ("", "\n".join([said.format(0, 8), said.format(12, 38), ""]))
 
 
-def test_elsewhere_nothing_is_said_unless_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_short_is_silent_elsewhere_unless_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     for asked in (None, False):
         with showing(asked, title="measuring"):
             two_steps()
     assert capsys.readouterr() == ("", "")
     with showing(True, title="measuring"):
         two_steps()
-    assert capsys.readouterr() == ("", "hessdiag: 1 done, last moments\nhessdiag: 2 done, last moments\n")
+    assert [line[:30] for line in capsys.readouterr().err.splitlines()] == [
+        f"hessdiag: measuring, moments {step}"[:30] for step in ("[x]", "1/2", "2/2")
+    ]
 
 
 def test_of_several_processes_the_first_one_shows(monkeypatch: pytest.MonkeyPatch) -> None:
