@@ -16,10 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hessdiag.data.noise import Noise
 from hessdiag.data.outputs import Layout
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.targets import IGNORED, check_values, class_dimension, is_like_outputs, required
 from hessdiag.errors import HessdiagError
+from hessdiag.network.torch_state import seeded_rng
 
 LossFunction = Callable[[Tensor, "Tensor | None"], Tensor]
 
@@ -47,6 +49,10 @@ class Loss:
     def of_batch(self, targets: Tensor | None, like: Tensor) -> Loss:
         """The same for a batch with these targets: what the batch's mean divides by depends on them all."""
         return self
+
+    def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        """What the loss's author gets for all examples together, a scalar."""
+        return self.value(y, targets).mean()
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """Loss of each example, shape (B,)."""
@@ -103,7 +109,7 @@ class MeanLoss(Loss):
         return MeanLoss(self.loss.of_batch(targets, like[0]))
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        return self.loss.value(y[0], targets).mean().unsqueeze(0)
+        return self.loss.of_all(y[0], targets).unsqueeze(0)
 
     def gradient(self, y: Tensor, targets: Tensor | None) -> Tensor:
         return self.loss.gradient(y[0], targets).unsqueeze(0) / y.shape[1]
@@ -195,9 +201,8 @@ class CrossEntropy(Loss):
         weight: of each class, (C,); an example's sum is divided by the weights of its indices.
         label_smoothing: share of the uniform distribution in the targets.
         ignore_index: class index of positions that are left out.
-        divisor: what the sum over an example's positions is divided by, where it is the same for all examples.
-        reduction: `"mean"` or `"sum"` over a whole batch, of which `of_batch` makes a divisor; empty for the mean over
-            each example.
+        reduction: `"mean"` or `"sum"` over positions.
+        joint: whether these are those of a whole batch, see `of_batch`, or of each example.
         name: as shown in tables and files.
     """
 
@@ -210,26 +215,31 @@ class CrossEntropy(Loss):
         weight: Tensor | None = None,
         label_smoothing: float = 0.0,
         ignore_index: int = IGNORED,
-        divisor: float | None = None,
-        reduction: str = "",
+        reduction: str = "mean",
+        joint: bool = False,
         name: str = "cross-entropy",
     ) -> None:
         self.class_dim = class_dim
         self.weight = weight
         self.label_smoothing = label_smoothing
         self.ignore_index = ignore_index
-        self.divisor = divisor
-        self.reduction = reduction
+        self.divisor = None if reduction == "mean" else 1.0
+        self.reduction, self.joint = reduction, joint
         self.name = name
 
     def of_batch(self, targets: Tensor | None, like: Tensor) -> CrossEntropy:
         """With the divisor of the batch, so that the mean over its examples is torch's loss of them all."""
-        if not self.reduction or targets is None:
+        if not self.joint or self.reduction == "none" or targets is None:
             return self
         counts = self.divisors(like[:1].expand(len(targets), *like.shape[1:]), targets)
         bound = copy.copy(self)
         bound.divisor = 1 / len(targets) if self.reduction == "sum" else float(counts.mean()) or 1.0
         return bound
+
+    def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
+        joint = copy.copy(self)
+        joint.joint = True
+        return joint.of_batch(targets, y).value(y, targets).mean()
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         log_p = F.log_softmax(self._classes_last(y, y), dim=-1)
@@ -337,15 +347,33 @@ class CallableLoss(Loss):
         return torch.stack(each)
 
     def whole(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        """The function of several examples at once, as its author means it."""
+        """The function of several examples at once, as its author means it; it may write to what it is given."""
+        y, targets = y.clone(), None if targets is None else targets.clone()
         return self.function(self.layout.split(y) if self.layout else y[:, 0] if self.scalar else y, targets)
 
-    def check(self, y: Tensor, targets: Tensor | None) -> None:
-        """Refuse a function that cannot read these examples, or cannot be differentiated twice."""
+    def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         try:
-            self.value(y, targets)
+            return self._one(y, targets)
+        except (*UNFIT, HessdiagError):  # it reads one example at a time
+            return super().of_all(y, targets)
+
+    def check(self, y: Tensor, targets: Tensor | None) -> None:
+        """Refuse a function that cannot read these examples, draws random numbers, or has no second derivatives."""
+        try:
+            with Noise() as drawn:
+                values = self.value(y, targets)
         except UNFIT as error:
             raise HessdiagError(self._unusable(y, targets, error)) from error
+        if drawn.noted:
+            raise HessdiagError(
+                f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out, or draw"
+                " them once"
+            )
+        if not bool(values.isfinite().all()):
+            raise HessdiagError(
+                f"the loss {self.name!r} is NaN or infinite for some examples on their own: pass per='batch'"
+                " (--per batch), or a name such as 'cross-entropy', which leaves labels -100 out"
+            )
         try:
             self.hessian_product(y, targets, torch.ones_like(y))
         except UNFIT as error:
@@ -356,16 +384,19 @@ class CallableLoss(Loss):
 
     def is_mean(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether that of several examples is the mean of theirs: in value, gradient and a product with the Hessian."""
-        whole = BatchLoss(self.function, scalar=self.scalar, layout=self.layout)
         z = torch.randn(y.shape, generator=stream(0, "mean of losses")).to(y)
+
+        def found(loss: Loss) -> list[Tensor]:
+            return [loss.value(y, targets).mean(), loss.gradient(y, targets), loss.hessian_product(y, targets, z)]
+
         try:
-            together, apart = (
-                [loss.value(y, targets).mean(), loss.gradient(y, targets), loss.hessian_product(y, targets, z)]
-                for loss in (whole, self)
-            )
+            whole = found(BatchLoss(self.function, scalar=self.scalar, layout=self.layout))
         except UNFIT:  # it reads one example at a time
             return True
-        return all(map(_alike, together, apart))
+        try:
+            return all(map(_alike, whole, found(self)))
+        except UNFIT:
+            return False
 
     def compares(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether the gradient in the outputs of one example depends on those of another."""
@@ -417,6 +448,7 @@ class BatchLoss(CallableLoss):
 
 def _alike(found: Tensor, expected: Tensor) -> bool:
     size = SAME[expected.dtype]
+    found, expected = found.detach(), expected.detach()
     return torch.allclose(found, expected, rtol=size, atol=size * float(expected.abs().max()), equal_nan=True)
 
 
@@ -469,7 +501,8 @@ def resolve_loss(
     if reading.class_dim is not None:
         raise HessdiagError(f"class_dim {reading.class_dim}: it is for loss 'cross-entropy' alone, leave it out")
     if not isinstance(loss, str):
-        return _of_function(loss, y, targets, reading)
+        with seeded_rng(0):
+            return _of_function(loss, y, targets, reading)
     if loss not in NAMES:
         raise HessdiagError(f"unknown loss {loss!r}: use one of {', '.join(NAMES)}, or a callable(outputs, targets)")
     if loss == "random-quadratic":
@@ -493,12 +526,12 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
     many, theirs = y[torch.arange(count, device=y.device) % len(y)], None if targets is None else targets[:count]
     if reading.per == "batch" and (reading.together or not chosen.is_mean(many, theirs)):
         chosen = BatchLoss(function, scalar=reading.scalar, layout=reading.layout)
-    chosen.check(many if chosen.couples else y, theirs if theirs is None or chosen.couples else theirs[: len(y)])
     if reading.per == "example" and chosen.compares(many, theirs):
         raise HessdiagError(
             f"the loss {chosen.name!r} compares the examples of a batch, so that none has a loss of its own: pass"
             " per='batch' (--per batch)"
         )
+    chosen.check(many, theirs)
     return _curved(chosen, many, theirs, reading) if reading.matrix == "ggn" else chosen
 
 
@@ -524,7 +557,7 @@ def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Read
             folded.name = loss.name
             return folded
     raise HessdiagError(
-        f"the loss {loss.name!r} is linear in the outputs, so that its Gauss-Newton matrix is zero: pass"
+        f"the loss {loss.name!r} is linear in the outputs here, so that its Gauss-Newton matrix is zero: pass"
         " matrix='hessian' (--matrix hessian), or another loss"
     )
 
@@ -546,8 +579,8 @@ def _cross_entropy_of(
         weight=weight,
         label_smoothing=module.label_smoothing,
         ignore_index=module.ignore_index,
-        divisor=None if reduction == "mean" else 1.0,
-        reduction=reduction if reading.per == "batch" and reduction != "none" else "",
+        reduction=reduction,
+        joint=reading.per == "batch",
         name=name,
     )
     return found.of_batch(targets, y)

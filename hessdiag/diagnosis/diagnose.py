@@ -28,7 +28,7 @@ from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, su
 from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.conventions import TRIED, read_loss, reader, road_of
+from hessdiag.loading.conventions import TRIED, read_loss, reader, road_of, state_of
 from hessdiag.loading.first_call import check_tensors, try_model
 from hessdiag.loading.models import ModelSource
 from hessdiag.loading.prepare import Prepared
@@ -146,7 +146,7 @@ def diagnose(
     if distributed:
         _check_agreement(model, first, group)
     state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).run(model), mode=mode)
-    with state, showing(progress, title=f"measuring {type(model).__name__}"):
+    with state, state_of(loss, seed), showing(progress, title=f"measuring {type(model).__name__}"):
         road = road_of(model, first, loss, settings)
         stream = chain.from_iterable(road.batches(model, each, per) for each in chain([first], stream))
         problem, y = _first_call(model, first := next(stream), road.loss, settings)
@@ -214,7 +214,7 @@ def _first_call(model: nn.Module, batch: Batch, loss: str | LossFunction, settin
         raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
     with fixed_statistics() as taken:
         dry = try_model(model, batch, found, examples=TRIED[settings.per])
-    resolved = read_loss(batch, loss, settings, dry.outputs)
+    resolved = read_loss(model, batch, loss, settings, dry.outputs)
     blocks = dry.shape.as_read(found)
     coupled = any(taken) and not batch.as_one
     if coupled and isinstance(batch.output, Layout) and not batch.output.apart:

@@ -27,7 +27,7 @@ from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.conventions import TRIED, Road, read_loss, reader, road_of
+from hessdiag.loading.conventions import TRIED, Road, read_loss, reader, road_of, state_of
 from hessdiag.loading.first_call import check_tensors, try_model
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_torch
@@ -111,7 +111,7 @@ def learning_rates(
     stream = (replace(each, output=output) for each in batches_of(inputs, targets, read=read))
     batches = list(islice(stream, 2 * steps))
     device, dtype = check_tensors(model, batches[0])
-    with preserve_state(model, seed=seed, mode=mode):
+    with preserve_state(model, seed=seed, mode=mode), state_of(loss, seed):
         road = road_of(model, batches[0], loss, settings)
         resolved, check = _resolve(model, batches, road, settings)
         walk = Walk(model, resolved, road.whole(batches[0]), seed=seed)
@@ -149,7 +149,7 @@ def _resolve(
         raise HessdiagError("all parameters are frozen (requires_grad=False): there is nothing to train")
     first = road.whole(batches[0])
     outputs = try_model(model, first, examples=TRIED[settings.per]).outputs
-    resolved = read_loss(first, road.loss, settings, outputs)
+    resolved = read_loss(model, first, road.loss, settings, outputs)
 
     def check(batch: Batch) -> Batch:
         check_tensors(model, batch)

@@ -265,13 +265,15 @@ class SignalPass:
         uses = self._assign_roles(y)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         values = loss.value(y.detach(), part.targets).detach().double()
+        initial, mean = float(loss.of_all(y.detach(), part.targets).detach()), float(values.mean())
+        scale = abs(initial / mean) if mean else 1.0  # of a sum, say
         kind, chance = chance_loss(loss, y.detach(), part.targets)
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         return Signals(
             examples=part.size,
-            initial_loss=float(values.mean()),
-            initial_loss_stderr=float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
+            initial_loss=initial,
+            initial_loss_stderr=scale * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
             chance_loss=chance,
             loss_kind=kind,
             output_sq=mean_sq(outputs),
@@ -405,7 +407,7 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
         return "mse", _of_values(targets.detach().double())
     if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None:
         return "other", math.nan
-    if loss.divisor is not None and loss.reduction != "mean":
+    if loss.reduction != "mean":
         return "other", math.nan
     classes = y.shape[loss.class_dim]
     if targets.shape == y.shape:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from hessdiag.data.stream import Read
 from hessdiag.derivatives.losses import SAME, UNFIT, Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.derivatives.targets import IGNORED
 from hessdiag.errors import HessdiagError
+from hessdiag.network.preserve import preserve_state
 
 TARGETS = ("labels", "label", "targets", "target", "y")
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
@@ -193,16 +195,21 @@ def _labels(held: Tensor, *, shifted: bool) -> Tensor:
     return F.pad(held[:, 1:], (0, 1), value=IGNORED) if shifted else held
 
 
+def state_of(loss: object, seed: int) -> AbstractContextManager[None]:
+    """In this context a loss with a state of its own is preserved, as the model is."""
+    return preserve_state(loss, seed=seed, call=lambda: None) if isinstance(loss, nn.Module) else nullcontext()
+
+
 def _itself(y: Tensor, targets: Tensor | None) -> Tensor:
     """The loss that the model returned."""
     return y
 
 
-def read_loss(batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
-    """Call the loss once, on the outputs of a few examples: the loss as it will be read.
+def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
+    """Call the loss on the outputs of a few examples: the loss as it will be read.
 
     Raises:
-        HessdiagError: it does not fit the outputs, or has no Gauss-Newton matrix.
+        HessdiagError: it does not fit the outputs, has no Gauss-Newton matrix, or holds the model's weights.
     """
     check_labels(batch, loss)
     y, per = (outputs.y[0], "batch") if batch.as_one else (outputs.y, settings.per)
@@ -210,6 +217,14 @@ def read_loss(batch: Batch, loss: str | LossFunction, settings: Settings, output
     how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix}
     reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, per, **how)
     resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
+    value = resolved.of_all(y, None if batch.targets is None else batch.targets[: len(y)])
+    held = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
+    found = torch.autograd.grad(value, [*held.values()], allow_unused=True) if held else ()
+    if names := [name for name, gradient in zip(held, found, strict=True) if gradient is not None]:
+        raise HessdiagError(
+            f"the loss {resolved.name!r} holds weights of the model ({names[0]!r}), not outputs alone: pass it without"
+            " them; a penalty λ‖w‖² adds 2λ to the Hessian's diagonal"
+        )
     return MeanLoss(resolved) if batch.as_one else resolved
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from hessdiag.data.batch import Batch
 from hessdiag.data.outputs import Outputs
+from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import CONVOLUTIONS, Block, is_linear, looked_up_in_common, owners_of
 from hessdiag.network.trace import LayerCall, Trace, trace, writes_outputs
 
@@ -156,6 +157,11 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
     finally:
         for handle in handles:
             handle.remove()
+    if torch.is_grad_enabled() and not seen.y.requires_grad and any(p.requires_grad for p in model.parameters()):
+        raise HessdiagError(
+            "the outputs have no gradient: forward runs under torch.no_grad(), or detaches them; measure the model"
+            " without that"
+        )
     layers: dict[str, LayerShape] = {}
     for call in seen.calls:
         if call.input_edge is not None:

@@ -1,0 +1,201 @@
+"""Losses of every kind against dense float64 autograd: right or refused, in both views, for both matrices.
+
+A loss is a line of `LOSSES`: what `diagnose` is given, what it is of, and, where that is a name, the same in torch. It
+is in `COMPARE` where it compares the examples of a batch, in `LINEAR` where it has no Gauss-Newton matrix.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import hessdiag
+from hessdiag.diagnosis.learning_rates import FACTORS
+from tests.oracles import frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples
+
+B, C = 8, 3
+W = torch.tensor([0.4, 1.0, 2.5], dtype=torch.float64)
+
+
+def focal(y: Tensor, t: Tensor) -> Tensor:
+    log_p = y.log_softmax(1).gather(1, t[:, None])[:, 0]
+    return (-((1 - log_p.exp()) ** 2) * log_p).mean()
+
+
+def contrast(y: Tensor, t: Tensor) -> Tensor:
+    z = F.normalize(y, dim=1)
+    return F.cross_entropy(5 * z @ z.roll(1, 1).T, torch.arange(len(y)))
+
+
+def batch_hard(y: Tensor, t: Tensor) -> Tensor:
+    d = (y[:, None] - y[None]).square().sum(2)
+    same = t[:, None] == t[None]
+    return F.softplus(torch.where(same, d, -1e9).amax(1) - torch.where(same, 1e9, d).amin(1).clamp(max=99)).mean()
+
+
+def hardest(y: Tensor, t: Tensor) -> Tensor:
+    """The mean over the quarter with the largest losses, at least one."""
+    return F.cross_entropy(y, t, reduction="none").topk(max(1, len(y) // 4)).values.mean()
+
+
+def dice(y: Tensor, t: Tensor) -> Tensor:
+    p, one = y.softmax(1), F.one_hot(t, C)
+    return 1 - 2 * (p * one).sum() / (p.square().sum() + one.sum())
+
+
+def correlation(y: Tensor, t: Tensor) -> Tensor:
+    a, b = y - y.mean(), t - t.mean()
+    return 1 - (a * b).sum() / (a.square().sum() * b.square().sum()).sqrt()
+
+
+def writes_in_place(y: Tensor, t: Tensor) -> Tensor:
+    y -= y.detach().amax(1, keepdim=True)
+    y[y < -1] *= 0.5
+    t += 0
+    return F.cross_entropy(y, t)
+
+
+class Proxies(nn.Module):
+    """Learnt centres of the classes, as in ArcFace, and a count of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.centres = nn.Parameter(torch.randn(C, C, dtype=torch.float64))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, y: Tensor, t: Tensor) -> Tensor:
+        self.calls += 1
+        return F.cross_entropy(4 * F.normalize(y, dim=1) @ F.normalize(self.centres, dim=1).T, t)
+
+
+def gaussian(y: Tensor, t: Tensor) -> Tensor:
+    return F.gaussian_nll_loss(y[:, :1], t[:, :1], y[:, 1:2].exp())
+
+
+Given = tuple[Any, str] | tuple[Any, str, Callable[..., Tensor]]
+LOSSES: dict[str, Given] = {
+    "cross-entropy": ("cross-entropy", "labels", F.cross_entropy),
+    "its module": (nn.CrossEntropyLoss(), "labels"),
+    "its function": (F.cross_entropy, "labels"),
+    "class weights": (nn.CrossEntropyLoss(weight=W), "labels"),
+    "class weights, function": (lambda y, t: F.cross_entropy(y, t, weight=W), "labels"),
+    "smoothed": (nn.CrossEntropyLoss(label_smoothing=0.2), "labels"),
+    "smoothed with weights": (nn.CrossEntropyLoss(weight=W, label_smoothing=0.1), "labels"),
+    "summed": (nn.CrossEntropyLoss(reduction="sum"), "labels"),
+    "summed with weights": (nn.CrossEntropyLoss(weight=W, reduction="sum"), "labels"),
+    "summed, function": (lambda y, t: F.cross_entropy(y, t, reduction="sum"), "labels"),
+    "padded": ("cross-entropy", "padded", F.cross_entropy),
+    "padded, module": (nn.CrossEntropyLoss(weight=W), "padded"),
+    "padded, function": (F.cross_entropy, "padded"),
+    "another index left out": (nn.CrossEntropyLoss(ignore_index=1, label_smoothing=0.1), "labels"),
+    "soft labels": ("cross-entropy", "probabilities", F.cross_entropy),
+    "soft labels, function": (F.cross_entropy, "probabilities"),
+    "focal": (focal, "labels"),
+    "squared loss": (lambda y, t: F.cross_entropy(y, t, reduction="none").square().mean(), "labels"),
+    "temperature": (lambda y, t: F.cross_entropy(y / 2.5, t), "labels"),
+    "confidence penalty": (lambda y, t: F.cross_entropy(y, t) + 0.1 * y.softmax(1).square().sum(1).mean(), "labels"),
+    "proxies": (Proxies(), "labels"),
+    "in place": (writes_in_place, "labels"),
+    "nll": (lambda y, t: F.nll_loss(y.log_softmax(1), t), "labels"),
+    "multi-label": (nn.BCEWithLogitsLoss(), "bits"),
+    "multi-label, weights": (nn.BCEWithLogitsLoss(pos_weight=W), "bits"),
+    "multi-label, summed": (nn.BCEWithLogitsLoss(reduction="sum"), "bits"),
+    "probabilities": (lambda y, t: F.binary_cross_entropy(y.sigmoid(), t), "bits"),
+    "soft margin": (nn.MultiLabelSoftMarginLoss(), "bits"),
+    "squared hinge": (lambda y, t: (1 - y * (2 * t - 1)).relu().square().mean(), "bits"),
+    "mse": ("mse", "values", F.mse_loss),
+    "mse, summed": (nn.MSELoss(reduction="sum"), "values"),
+    "huber": (nn.HuberLoss(delta=2.0), "values"),
+    "smooth l1": (nn.SmoothL1Loss(), "values"),
+    "log cosh": (lambda y, t: (y - t).cosh().log().mean(), "values"),
+    "poisson": (nn.PoissonNLLLoss(), "bits"),
+    "gaussian": (gaussian, "values"),
+    "root of the mean square": (lambda y, t: F.mse_loss(y, t).sqrt(), "values"),
+    "scaled by itself": (lambda y, t: (v := F.mse_loss(y, t)) / v.detach(), "values"),
+    "without targets": (lambda y, t: (y.exp() - y).mean(), "none"),
+    "kl": (lambda y, t: F.kl_div(y.log_softmax(1), t, reduction="batchmean"), "probabilities"),
+    "contrastive": (contrast, "labels"),
+    "batch hard": (batch_hard, "labels"),
+    "hardest examples": (hardest, "labels"),
+    "dice": (dice, "labels"),
+    "correlation": (correlation, "values"),
+    "spread": (lambda y, t: F.mse_loss(y, t) + (y.std(0, correction=0) - 1).square().sum(), "values"),
+    "l1": (nn.L1Loss(), "values"),
+    "hinge": (lambda y, t: (1 - y * (2 * t - 1)).relu().mean(), "bits"),
+    "quantile": (lambda y, t: torch.maximum(0.9 * (t - y), 0.1 * (y - t)).mean(), "values"),
+    "critic": (lambda y, t: y.mean(), "none"),
+}  # fmt: skip
+COMPARE = {"contrastive", "batch hard", "hardest examples", "dice", "correlation", "spread", "root of the mean square"}
+LINEAR = {"l1", "hinge", "quantile", "critic"}
+TARGETS: dict[str, Tensor | None] = {
+    "labels": torch.tensor([0, 2, 1, 1, 2, 0, 1, 0]),
+    "padded": torch.tensor([0, 2, -100, 1, -100, 0, 1, -100]),
+    "probabilities": torch.rand(B, C, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).softmax(1),
+    "bits": (torch.arange(B * C).view(B, C) % 3 > 0).double(),
+    "values": torch.randn(B, C, dtype=torch.float64, generator=torch.Generator().manual_seed(2)),
+    "none": None,
+}
+
+
+def network() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, C)).double(), 2 * torch.randn(B, 2).double()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_right_or_refused(name: str) -> None:
+    loss, kind, *same = LOSSES[name]
+    function, (model, x), t = (same or [loss])[0], network(), TARGETS[kind]
+    names = [n for n, _ in model.named_parameters()]
+
+    def author(y: Tensor, t: Tensor | None) -> Tensor:
+        return function(y.clone(), None if t is None else t.clone()).nan_to_num()
+
+    for size, matrix, per in [(s, m, p) for s in (1, B) for m in ("ggn", "hessian") for p in ("example", "batch")]:
+        some, theirs = x[:size], None if t is None else t[:size]
+        options: dict[str, Any] = {"loss": loss, "matrix": matrix, "per": per, "method": "exact"}
+        refused = name in COMPARE and per == "example" and size > 1
+        refused |= name in LINEAR and matrix == "ggn"
+        refused |= name == "padded, function" and per == "example" and size > 1
+        if refused:
+            with pytest.raises(
+                hessdiag.HessdiagError, match=r"compares the|is linear in|is NaN or"
+            ):
+                hessdiag.diagnose(model, some, theirs, **options)
+            continue
+        of = ggn_blocks if matrix == "ggn" else hessian_blocks
+        if per == "example":
+            want = mean_over_examples(of, model, some, theirs, author, names)
+        else:
+            want = frobenius_sq(of(model, some, theirs, author, names))
+        report = hessdiag.diagnose(model, some, theirs, **options)
+        close = {"rel": 1e-10, "abs": 1e-12 * float(want.max())}
+        for i, each in enumerate(names):
+            got = report[each].avg_sq_singular_value * report[each].numel
+            assert got == pytest.approx(float(want[i, i]), **close), (size, matrix, per, each)
+        assert report.signals.initial_loss == pytest.approx(float(author(model(some).detach(), theirs)), rel=1e-10)
+        if size == 1 or (matrix == "hessian") != (per == "batch"):
+            continue
+        sampled = hessdiag.diagnose(model, some, theirs, **options | {"method": "probe"}, signals=False)
+        for block in sampled.blocks:
+            error = abs(block.avg_sq_singular_value - report[block.name].avg_sq_singular_value)
+            assert error <= 6 * block.stderr + 1e-10 * block.avg_sq_singular_value + close["abs"], (size, matrix, per)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in LINEAR])
+def test_learning_rates_are_those_of_the_loss(name: str) -> None:
+    """The first step, along the gradient of all examples: |g|² / gᵀGg."""
+    loss, kind, *same = LOSSES[name]
+    function, (model, x), t = (same or [loss])[0], network(), TARGETS[kind]
+    at = list(model.parameters())
+    value = function(model(x).clone(), None if t is None else t.clone())
+    g = torch.cat([each.flatten() for each in torch.autograd.grad(value, at)])
+    names = [n for n, _ in model.named_parameters()]
+    G = torch.cat([torch.cat(row, 1) for row in ggn_blocks(model, x, t, lambda y, t: function(y.clone(), t), names)])
+    rates = hessdiag.learning_rates(model, x, t, loss=loss, optimizers=["sgd"], steps=1)
+    want = FACTORS["sgd"] * float(g @ g / (g @ G @ g)) if g @ G @ g > 0 else math.nan
+    assert rates["sgd"].steps[0] == pytest.approx(want, rel=1e-8, nan_ok=True)
