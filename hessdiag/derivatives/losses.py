@@ -401,7 +401,7 @@ class CallableLoss(Loss):
     def compares(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether the gradient in the outputs of one example depends on those of another."""
         z = torch.zeros_like(y)
-        z[0] = 1
+        z[0] = torch.randn(y[0].shape, generator=stream(0, "one of several examples")).to(y)
         try:
             found = BatchLoss(self.function, scalar=self.scalar, layout=self.layout).hessian_product(y, targets, z)
         except UNFIT:
