@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.diagnosis.learning_rates import FACTORS
 from tests.oracles import frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples
+from tests.unchanged import unchanged
 
 B, C = 8, 3
 W = torch.tensor([0.4, 1.0, 2.5], dtype=torch.float64)
@@ -198,3 +199,36 @@ def test_learning_rates_are_those_of_the_loss(name: str) -> None:
     rates = hessdiag.learning_rates(model, x, t, loss=loss, optimizers=["sgd"], steps=1)
     want = FACTORS["sgd"] * float(g @ g / (g @ G @ g)) if g @ G @ g > 0 else math.nan
     assert rates["sgd"].steps[0] == pytest.approx(want, rel=1e-8, nan_ok=True)
+
+
+def noisy(y: Tensor, t: Tensor) -> Tensor:
+    return F.cross_entropy(y + torch.randn_like(y), t)
+
+
+class Detached(nn.Linear):
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
+def test_what_is_no_function_of_the_outputs_is_refused() -> None:
+    model, x = network()
+    t, held = TARGETS["labels"], list(model.parameters())
+    state = torch.get_rng_state()
+    weighs: Callable[..., Tensor] = lambda y, t: y.square().mean() + held[0].sum()  # noqa: E731
+    losses = {"draws random numbers": noisy, r"weights of the model \('0.weight'\)": weighs}
+    for message, loss in losses.items():
+        for measure in (hessdiag.diagnose, hessdiag.learning_rates):
+            with pytest.raises(hessdiag.HessdiagError, match=message):
+                measure(model, x, t, loss=loss)
+    with pytest.raises(hessdiag.HessdiagError, match=r"no gradient: forward runs under torch.no_grad\(\)"):
+        hessdiag.diagnose(Detached(2, C).double(), x, t, loss="cross-entropy")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_loss_module_comes_back_as_it_was() -> None:
+    (model, x), loss = network(), Proxies()
+    with unchanged(loss):
+        hessdiag.diagnose(model, x, TARGETS["labels"], loss=loss)
+        hessdiag.learning_rates(model, x, TARGETS["labels"], loss=loss, steps=1)
+    assert loss.calls == 0
