@@ -76,13 +76,12 @@ def probe(
     prober = _Prober(products, problem.batch, per, memory.chunk, problem.shape.bytes_per_example(1), seed)
     most, spent = max(max_products, LEAST), []
     values, errors = (np.zeros((len(blocks), len(blocks))) for _ in range(2))
-    first = min(probes_for(prober.examples), most)
-    announce("probed blocks", len(blocks), gradients=sum(b.numel if exhaustive else 2 * first for b in blocks))
+    announce("probed blocks", len(blocks))
     for j, block in enumerate(blocks):
         rows = [i for i, other in enumerate(blocks) if i == j or block.kind == other.kind == "weight"]
         measure = partial(prober.column, block, [blocks[i] for i in rows])
-        start = block.numel if exhaustive else first
-        value, stderr, each = two_stages(measure, start, least=LEAST, most=most, own=[rows.index(j)], rtol=rtol)
+        first = block.numel if exhaustive else min(probes_for(prober.examples), most)
+        value, stderr, each = two_stages(measure, first, least=LEAST, most=most, own=[rows.index(j)], rtol=rtol)
         values[rows, j] = value
         errors[rows, j] = np.where(stderr > 0, np.maximum(stderr, rounding * value), 0)
         spent.append(sum(each))

@@ -343,7 +343,7 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
     curvature = merge([part.curvature for part in measured], sizes, rtol=settings.rtol)
     moments = moments_of(problem, add([part.sums for part in measured]), per=settings.per)
     size = sum(sizes) if settings.per == "batch" else 1
-    blocks = block_reports(problem, moments, curvature, size=size)
+    blocks = block_reports(problem, moments, curvature, size=size, matrix=settings.matrix)
     return Report(
         blocks=blocks,
         heatmap=Heatmap(

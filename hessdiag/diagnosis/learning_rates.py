@@ -38,6 +38,7 @@ from hessdiag.results.learning_rates import LearningRate, LearningRates
 FACTORS: Mapping[str, float] = {"sgd": 2.0, "momentum": 0.52, "adam": 0.88}
 MIN_BATCHES = 8  # with fewer, what was acted on comes back too soon to be fresh
 SHARE = 0.5  # of the way to the minimum
+ROUNDINGS = 16  # of one number, that the sum of many is off by at most
 MAX_CURVATURE = 10.0  # of the median curvature
 DOUBLINGS = 3  # of a walk along which a rate still rises
 COMPARED = 8  # examples on which both ways to a derivative along u are compared
@@ -183,7 +184,7 @@ def _rate(optimizer: str, walked: Sequence[tuple[Along, Along]], examples: int) 
     factor = FACTORS[optimizer]
     along = [adam if optimizer == "adam" else gradient for gradient, adam in walked]
     rate, stderr = best_constant_rate(along)
-    falls, middle = rate > 0, len(along) // 2
+    falls, middle = rate > 0 and not rate < stderr, len(along) // 2  # else noise hides whether the loss falls
     halves = [best_constant_rate(half)[0] if half else math.nan for half in (along[:middle], along[middle:])]
     return LearningRate(
         value=factor * rate if falls else math.nan,
@@ -300,7 +301,11 @@ class Walk:
         loss = self.loss.of_batch(batch.targets, y)
         slope = loss.gradient(y, batch.targets).detach() * moved
         curvature = loss.hessian_product(y, batch.targets, moved).detach() * moved
-        return Along(*(float(each.sum(dtype=torch.float64)) / batch.size for each in (slope, curvature)))
+        found = Along(*(float(each.sum(dtype=torch.float64)) / batch.size for each in (slope, curvature)))
+        unit = torch.randn(y.shape, generator=stream(self.seed, f"unit {number}")).to(y)
+        size = float(loss.hessian_product(y, batch.targets, unit).detach().norm() / unit.norm())
+        rounding = ROUNDINGS * torch.finfo(y.dtype).eps * size * float(moved.double().square().sum()) / batch.size
+        return found if abs(found.curvature) > rounding else replace(found, curvature=0.0)
 
     def _gradient(self, at: Values, batch: Batch, number: int) -> Values:
         """Gradient of the batch-mean loss."""

@@ -37,6 +37,7 @@ from hessdiag.results.numbers import Array, geometric_mean
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals
 
+ROUNDINGS = 16  # of one number, that the sum of many is off by at most
 PASSES = 4  # backward passes for moments, signals and checks, more or less
 GRADIENTS = 8  # of examples that meet in normalisations, of which each is sent back through the batch
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
@@ -83,7 +84,8 @@ class Moments:
 
     Attributes:
         layers: by owner path; those that were called.
-        gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss, or of the batch-mean loss.
+        gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss, or of the batch-mean loss; NaN
+            where it is rounding, as that of a bias that a normalisation subtracts.
         output_sq, output_variance: E[y²] and E[y²] − E[y]².
     """
 
@@ -174,9 +176,16 @@ def moments_of(problem: Problem, sums: Sums, *, per: str) -> Moments:
         square = float(sums[f"block {block.name}"][GradientColumn.SQ]) / float(sums["measured"])
         if per == "batch":
             square = float(np.square(sums[f"gradient {block.name}"] / examples).sum())
-        squared[block.name] = square / block.numel
+        squared[block.name] = math.nan if _is_rounding(problem, block, sums) else square / block.numel
     mean, mean_sq = _mean(output_sum, count), _mean(output_sq, count)
     return Moments(layers, squared, mean_sq, mean_sq - mean**2)
+
+
+def _is_rounding(problem: Problem, block: Block, sums: Sums) -> bool:
+    """Whether a block's gradients, of the loss and of random cotangents, are the rounding of sums that cancel."""
+    row, eps = sums[f"block {block.name}"], torch.finfo(block_parameter(problem.model, block).dtype).eps
+    size = max(float(row[GradientColumn.SQ]), float(row[GradientColumn.SCALE]))
+    return 0 < size <= (ROUNDINGS * eps) ** 2 * float(row[GradientColumn.TERMS])
 
 
 def _mean(total: float, count: float) -> float:
@@ -323,14 +332,17 @@ def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -
 MOMENTS = ("x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq")
 
 
-def block_reports(problem: Problem, moments: Moments, curvature: Curvature, *, size: int) -> tuple[BlockReport, ...]:
+def block_reports(
+    problem: Problem, moments: Moments, curvature: Curvature, *, size: int, matrix: str
+) -> tuple[BlockReport, ...]:
     """One entry a block; the scaling factors are those of one example over `size`, 1 or the B of the batch view."""
     rows = []
     for block in problem.blocks:
         weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
         scales = _Scales.of(block, problem.shape, moments, weight_sq)
         measured = curvature.diagonal[block.name]
-        sigma = measured.frobenius_sq / block.numel
+        known = not math.isnan(moments.gradient_sq[block.name])
+        sigma = measured.frobenius_sq / block.numel if known or matrix == "hessian" else math.nan
         gamma = scales.gamma / size
         rows.append(
             BlockReport(
@@ -345,7 +357,7 @@ def block_reports(problem: Problem, moments: Moments, curvature: Curvature, *, s
                 weight_sq=weight_sq,
                 avg_sq_singular_value=sigma,
                 stderr=measured.stderr / block.numel,
-                ratio=gamma / sigma if sigma > 0 else math.nan,
+                ratio=gamma / sigma if known and sigma > 0 else math.nan,
                 relative_ratio=math.nan,
                 products=measured.products,
                 ended=measured.ended,

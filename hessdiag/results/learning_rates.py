@@ -125,6 +125,6 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
         if dead := [NAMES[name] for name, rate in self.items() if math.isnan(rate.value)]:
             lines.append(
                 f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples does not fall, or"
-                " has no curvature."
+                " has no curvature, beyond noise and rounding."
             )
         return lines

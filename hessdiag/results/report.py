@@ -165,6 +165,10 @@ class Report(Printed, Record):
         parts += ["", *self.header(), "", table, "", *self.summary(), *balance]
         parts += grouped("not measured:", self.skipped, whole=whole)
         if whole:
+            rounding = [b.name for b in self.blocks if math.isnan(b.avg_sq_singular_value)]
+            parts += grouped(
+                "not known (–):", [(n, "its gradient is zero up to rounding, or infinite") for n in rounding]
+            )
             shown = ", ".join(f"{title} {name}" for title, name in COLUMNS.items() if title not in (name, "block"))
             parts.append(f"attributes (and keys of the JSON) behind the columns: {shown}")
         return plain_text(parts, whole=whole)

@@ -31,6 +31,7 @@ from hessdiag.diagnosis.learning_rates import (
     pairs_of,
     walked_rates,
 )
+from tests.networks import Net
 from tests.oracles import ggn_blocks
 from tests.unchanged import unchanged
 
@@ -362,3 +363,13 @@ def test_the_factors_are_those_of_the_study() -> None:
         assert found["count"] >= 20
         assert found["median"] <= 0.75
         assert found["near"] >= 0.9
+
+
+def test_a_curvature_that_is_rounding_gives_no_rate() -> None:
+    """Logits that move together are no change: slope and curvature are 0, of which rounding made a rate of 2e7."""
+    torch.manual_seed(0)
+    layers = {"fixed": nn.Linear(4, 5).requires_grad_(False), "shift": nn.Parameter(torch.zeros(()))}
+    model = Net(lambda m, x: m.fixed(x) + m.shift * (x[:, :1] * 3.7 + 0.3), **layers)
+    rates = learning_rates(model, torch.randn(256, 4), torch.randint(5, (256,)), loss="cross-entropy")
+    assert all(math.isnan(value) for rate in rates.values() for value in (rate.value, *rate.halves, *rate.steps))
+    assert "beyond noise and rounding" in " ".join(repr(rates).split())

@@ -1,7 +1,11 @@
 """The size of signals: against what a plain loop over examples finds."""
 
+import json
+import math
+
 import pytest
 import torch
+from torch import nn
 
 from hessdiag import diagnose
 from hessdiag.derivatives.losses import resolve_loss
@@ -39,3 +43,18 @@ def test_moments_are_those_of_a_loop_over_examples(name: str) -> None:
     y = torch.cat(outputs)
     assert report.output_sq == pytest.approx(float(y.square().mean()), rel=1e-10)
     assert report.output_variance == pytest.approx(float(y.var(unbiased=False)), rel=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_gradient_that_a_normalisation_subtracts_is_not_known(dtype: torch.dtype, mode: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).to(dtype)
+    report = diagnose(model, torch.randn(6, 2, 6, dtype=dtype), torch.randint(3, (6,)), mode=mode)
+    first, *others = report["0.bias"], *(block for block in report if block.name != "0.bias")
+    unknown = [math.isnan(v) for v in (first.nu, first.avg_sq_singular_value, first.ratio, first.relative_ratio)]
+    assert set(unknown) == {mode == "train"}  # statistics that are fixed subtract nothing
+    assert first.gamma > 0
+    assert all(0 < block.ratio < 1e6 and block.nu > 0 for block in others)
+    assert (json.loads(report.to_json())["blocks"][1]["nu"] is None) == (mode == "train")
+    assert ("0.bias: its gradient is zero up to rounding" in report.text("whole")) == (mode == "train")
