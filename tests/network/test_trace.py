@@ -12,6 +12,44 @@ from hessdiag.network.trace import backpropagate, trace
 from tests.networks import build
 
 
+def traced(name: str, owners: list[str]):
+    model, x = build(name)
+    return model, x, trace(model, Batch.of(x, None), owners)
+
+
+def test_gradients_are_those_before_an_in_place_relu() -> None:
+    model, x, seen = traced("inplace relu", ["0", "2"])
+    (call, _) = seen.calls
+    ones = torch.ones(1, *seen.y.shape).to(x)
+    (got,) = backpropagate(seen.y, [call.output_edge], ones)
+    z = model[0](x).detach().requires_grad_()
+    (want,) = torch.autograd.grad(model[2](torch.relu(z)).sum(), z)
+    torch.testing.assert_close(got[0], want)
+
+
+def test_the_gradient_of_an_input_flows_through_its_layer_alone() -> None:
+    model, x, seen = traced("residual", ["second"])
+    ones = torch.ones(1, *seen.y.shape).to(x)
+    (got,) = backpropagate(seen.y, [seen.calls[0].input_edge], ones)
+    h = torch.relu(model.first(x)).detach().requires_grad_()
+    (want,) = torch.autograd.grad(model.last(h.detach() + torch.relu(model.second(h))).sum(), h)
+    torch.testing.assert_close(got[0], want)
+
+
+def test_a_layer_called_twice_is_seen_twice() -> None:
+    _, _, seen = traced("called twice", ["shared", "last"])
+    assert [call.owner for call in seen.calls] == ["shared", "shared", "last"]
+
+
+def test_operations_without_a_batching_rule_are_back_propagated_one_by_one() -> None:
+    _, x, seen = traced("groupnorm", ["0"])
+    cotangents = torch.randn(4, *seen.y.shape).to(x)
+    (together,) = backpropagate(seen.y, [seen.calls[0].output_edge], cotangents)
+    for cotangent, got in zip(cotangents, together, strict=True):
+        (alone,) = backpropagate(seen.y, [seen.calls[0].output_edge], cotangent[None])
+        torch.testing.assert_close(got, alone[0])
+
+
 def test_hooks_are_removed_after_an_error() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 3))
     with pytest.raises(RuntimeError):
