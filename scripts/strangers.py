@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from strangers import STRANGERS, Stranger, Task
-from strangers.page import PAGE, RESULTS, counts, grave, page, told
+from strangers.page import PAGE, RATES, RESULTS, counts, grave, page, told
 
 import hessdiag
 
@@ -101,7 +101,7 @@ def main() -> None:
         order: Callable[[str], int] = list(STRANGERS).index
         held = {key: {each: held[key][each] for each in sorted(held[key], key=order)} for key in ("first", "now")}
         RESULTS.write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(page(held), encoding="utf-8")
+    PAGE.write_text(page(held, json.loads(RATES.read_text(encoding="utf-8"))["rows"]), encoding="utf-8")
     print(*counts(held["now"]), sep="\n")
 
 

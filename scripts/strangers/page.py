@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,7 +11,9 @@ from strangers.case import STRANGERS
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.md"
+RATES = ROOT / "figures" / "strangers_rates.json"
 GRAVE = ("fault", "warning")
+NEAR = 4
 ASKED = 40  # training steps, in the median
 
 
@@ -50,8 +52,21 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield "| " + " | ".join(str(cell) for cell in [*cells, stranger.fault, each["named"]]) + " |"
 
 
-def page(found: Mapping[str, Any]) -> str:
-    """Both tables, the last one first."""
+def rates(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Predicted learning rates beside the best ones."""
+    ratios = [max(row["predicted"] / row["best"], row["best"] / row["predicted"]) for row in rows]
+    yield f"{sum(ratio <= NEAR for ratio in ratios)} of {len(rows)} are within a factor {NEAR} of the best."
+    yield ""
+    yield "| network | optimizer | predicted | best | good | off by | steps |"
+    yield "|---|---|---|---|---|---|---|"
+    for row, ratio in zip(rows, ratios, strict=True):
+        numbers = [f"{row['predicted']:.2g}", f"{row['best']:.2g}", f"{row['low']:.2g} to {row['high']:.2g}"]
+        cells = [row["network"], row["optimizer"], *numbers, f"×{ratio:.1f}", str(len(row["along"]))]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def page(found: Mapping[str, Any], swept: Sequence[Mapping[str, Any]]) -> str:
+    """Both tables, the last one first, and the learning rates."""
     now, first = found["now"], found["first"]
     refused = [
         f"| {name} | {each['healthy']['said']} |" for name, each in now.items()
@@ -75,6 +90,15 @@ def page(found: Mapping[str, Any]) -> str:
         *table(now),
         "",
         *(["## Refused", "", "| network | what was said |", "|---|---|", *refused, ""] if refused else []),
+        "## Learning rates",
+        "",
+        "Six of the networks were trained on CIFAR-10 for 200 steps at rates that are powers of two, in",
+        "batches of 32 (`scripts/strangers_rates.py`). *Best* is the rate whose loss is lowest over the last",
+        "25 steps, *good* are those that lose at most 5 % of its gain, and *predicted* is what",
+        "`hessdiag.learning_rates` says before training, along as many virtual *steps*.",
+        "",
+        *rates(swept),
+        "",
         "## Before anything was mended",
         "",
         "The same networks, measured before their findings were looked at.",

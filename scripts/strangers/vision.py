@@ -344,7 +344,8 @@ def siren(planted: bool) -> Task:
         body[place].linear.weight.data *= 30 if planted else 1
     image, _ = digits(32, 3, count=1)
     grid = torch.stack(torch.meshgrid(torch.linspace(-1, 1, 32), torch.linspace(-1, 1, 32), indexing="ij"), -1)
-    x, t = grid.view(-1, 2), image[0].flatten(1).t().contiguous()
+    x, t = grid.view(-1, 2), image[0].flatten(1).t()
+    t = (t - t.mean(0)) / t.std(0)
     return Task(body, (x, t), lambda: F.mse_loss(body(x), t), {"loss": "mse"})
 
 
