@@ -93,7 +93,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     asked = sys.argv[1:] or list(STRANGERS)
     held = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"first": {}, "now": {}}
-    hessdiag.diagnose(torch.nn.Linear(2, 2), torch.ones(2, 2))  # what is imported at the first call
+    hessdiag.diagnose(torch.nn.Linear(2, 2), torch.randn(4, 2))  # what is imported at the first call
     for name in asked:
         held["now"][name] = row(STRANGERS[name])
         held["first"].setdefault(name, held["now"][name])
