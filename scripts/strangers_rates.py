@@ -9,6 +9,7 @@ which `scripts/strangers.py` writes into docs/strangers.md.
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from functools import cache, partial
@@ -90,10 +91,14 @@ def main() -> None:
                           only={"nargs": "*", "default": list(NETWORKS), "help": "networks"})  # fmt: skip
     torch.set_num_threads(1)
     DATA["cifar"] = cifar  # type: ignore[index]
-    rows = [row for name in asked.only for row in rows_of(name, asked)]
-    if len(asked.only) == len(NETWORKS):
-        path = asked.out / "strangers_rates.json"
-        path.write_text(study.json.dumps(study.plain({"rows": rows}), indent=1) + "\n", encoding="utf-8")
+    path = asked.out / "strangers_rates.json"
+    held = {row["network"]: [] for row in study.read(path)["rows"]} if path.exists() else {}
+    for row in study.read(path)["rows"] if held else []:
+        held[row["network"]].append(row)
+    for name in asked.only:
+        held[name] = rows_of(name, asked)
+        rows = [row for each in NETWORKS for row in held.get(each, [])]
+        path.write_text(json.dumps(study.plain({"rows": rows}), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ MIN_BATCHES = 8  # with fewer, what was acted on comes back too soon to be fresh
 SHARE = 0.5  # of the way to the minimum
 ROUNDINGS = 16  # of one number, that the sum of many is off by at most
 MAX_CURVATURE = 10.0  # of the median curvature
-DOUBLINGS = 3  # of a walk along which a rate still rises
+RISING, DOUBLINGS = 1.5, 3  # rate of the later over that of the earlier steps; doublings of a walk along which it rises
 COMPARED = 8  # examples on which both ways to a derivative along u are compared
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of both
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # torch's defaults
@@ -72,8 +72,8 @@ def learning_rates(
     Gauss-Newton matrix. Σ g·u / Σ uᵀGu over the steps is the constant rate at which their quadratic models together
     are lowest; the learning rate is `FACTORS` times that, as calibrated on sweeps of small networks (docs/results.md).
     Where the later half of the steps has a rate more than 1.5 times that of the earlier half, the walk goes on, twice
-    as far each time, up to eight times; the report says where a rate rises even then. The model is left exactly as it
-    was.
+    as far each time, up to eight times, as long as the rate of all steps is higher for it; the report says where a rate
+    rises even then. The model is left exactly as it was.
 
     Args:
         model: any module that maps a batch to one tensor (B, *outputs).
@@ -165,17 +165,20 @@ def _resolve(
 def walked_rates(
     optimizers: Sequence[str], steps: Iterator[tuple[Along, Along]], count: int, *, examples: int
 ) -> dict[str, LearningRate]:
-    """Walk `count` steps, and twice as far while a rate rises along them: that of every optimiser where it stands."""
+    """Walk `count` steps, and twice as far while a rate rises along them and is higher for it."""
     walked: list[tuple[Along, Along]] = []
     rates: dict[str, LearningRate] = {}
+    rising = list(optimizers)
     for doubling in range(DOUBLINGS + 1):
-        rising = [name for name in optimizers if name not in rates or rates[name].rises]
-        if not rising:
-            break
         announce("virtual steps", count * 2**doubling - len(walked))
         walked += islice(steps, count * 2**doubling - len(walked))
-        found = {name: _rate(name, walked, examples) for name in rising}
-        rates |= {name: rate for name, rate in found.items() if rate.value > 0 or name not in rates}
+        for name in rising:
+            rate, before = _rate(name, walked, examples), rates.get(name)
+            stands = before is not None and (rate.value <= before.value or not rate.value > 0)
+            rates[name] = replace(before, rises=False) if before is not None and stands else rate
+        rising = [name for name in rising if rates[name].rises]
+        if not rising:
+            break
     return {name: rates[name] for name in optimizers}
 
 
@@ -192,6 +195,7 @@ def _rate(optimizer: str, walked: Sequence[tuple[Along, Along]], examples: int) 
         examples=examples,
         steps=tuple(factor * each.rate for each in along),
         halves=(factor * halves[0], factor * halves[1]),
+        rises=halves[1] > 0 and halves[1] > RISING * halves[0],
     )
 
 

@@ -13,7 +13,6 @@ from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 
 NAMES = {"sgd": "SGD", "momentum": "SGD, momentum 0.9", "adam": "Adam"}
 TITLES = ("optimizer", "learning rate", "± by the steps", "half → half", "steps")
-RISING = 1.5  # later over earlier half of the steps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,6 +28,7 @@ class LearningRate(Record):
         examples: of the batch of a virtual step.
         steps: the rate before each virtual step on a copy, of which `value` is the summary.
         halves: the same of the earlier and of the later half of the steps alone.
+        rises: whether it rises along the steps even where the walk ended.
     """
 
     value: float
@@ -36,12 +36,7 @@ class LearningRate(Record):
     examples: int = 0
     steps: tuple[float, ...] = ()
     halves: tuple[float, float] = (math.nan, math.nan)
-
-    @property
-    def rises(self) -> bool:
-        """Whether the later half of the steps has a rate far above that of the earlier half."""
-        earlier, later = self.halves
-        return later > 0 and later > RISING * earlier
+    rises: bool = False
 
 
 @dataclass(frozen=True, repr=False)

@@ -82,7 +82,7 @@ def nanogpt(planted: bool) -> Task:
     model, (x, t) = NanoGpt(), text(8, LENGTH)
     if planted:
         nn.init.normal_(model.wte.weight)
-    return Task(model, ((x, t),), lambda: model(x, t)[1])
+    return Task(model, ((x, t),), lambda: model(x, t)[1], {"loss": "model"})
 
 
 class MinGpt(nn.Module):
@@ -105,12 +105,12 @@ class MinGpt(nn.Module):
 
 @stranger("minGPT", "returns (logits, loss); positions a free parameter",
           fault="positions from N(0, 1) beside tokens of 0.02",
-          guilty="pos_emb|tok_emb")  # fmt: skip
+          guilty="pos_emb")  # fmt: skip
 def mingpt(planted: bool) -> Task:
     model, (x, t) = MinGpt(), text(8, LENGTH)
     if planted:
         nn.init.normal_(model.pos_emb)
-    return Task(model, ({"idx": x, "targets": t},), lambda: model(x, t)[1])
+    return Task(model, ({"idx": x, "targets": t},), lambda: model(x, t)[1], {"loss": "model"})
 
 
 class RmsNorm(nn.Module):

@@ -67,8 +67,9 @@ class GatLayer(nn.Module):
         super().__init__()
         self.W, self.heads = nn.Parameter(torch.empty(heads, n, m)), heads
         self.a = nn.Parameter(torch.empty(heads, 2, m))
-        nn.init.xavier_uniform_(self.W, gain=1.414)
-        nn.init.xavier_uniform_(self.a, gain=1.414)
+        for head in range(heads):
+            nn.init.xavier_uniform_(self.W[head], gain=1.414)
+            nn.init.xavier_uniform_(self.a[head].view(1, 2 * m), gain=1.414)
 
     def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
         h = torch.einsum("nf,hfm->hnm", x, self.W)
@@ -139,14 +140,12 @@ def shared_mlp(*widths: int) -> nn.Sequential:
 
 
 class TNet(nn.Module):
-    """A 3×3 matrix for each cloud, the identity at first."""
+    """A 3×3 matrix for each cloud, near the identity at first."""
 
     def __init__(self) -> None:
         super().__init__()
         self.convs, self.fc1, self.fc2 = shared_mlp(3, 32, 64), nn.Linear(64, 32), nn.Linear(32, 9)
         self.identity = True
-        nn.init.zeros_(self.fc2.weight)
-        nn.init.zeros_(self.fc2.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.fc2(F.relu(self.fc1(self.convs(x).amax(2)))).view(-1, 3, 3)
@@ -174,11 +173,14 @@ def orthogonal_nll(outputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
 
 
 @stranger("PointNet", "points last; log-softmax and a penalty of a second output",
-          fault="the transform's identity forgotten: all points at 0",
+          fault="the transform's identity forgotten, its last layer zero",
           guilty=r"tnet\.fc2|feat\.0")  # fmt: skip
 def pointnet(planted: bool) -> Task:
     model, (x, t) = PointNet(), clouds()
     model.tnet.identity, x = not planted, x.transpose(1, 2).contiguous()
+    if planted:
+        for parameter in model.tnet.fc2.parameters():
+            nn.init.zeros_(parameter)
     return Task(model, (x, t), lambda: orthogonal_nll(model(x), t), {"loss": orthogonal_nll})
 
 
@@ -273,8 +275,7 @@ def wavenet(planted: bool) -> Task:
     model, (x, t) = WaveNet(), text(8, 48, 64)
     if planted:
         model.residuals[2].weight.data *= 100
-    options = {"loss": F.cross_entropy, "class_dim": 1}
-    return Task(model, (x, t), lambda: F.cross_entropy(model(x), t), options)
+    return Task(model, (x, t), lambda: F.cross_entropy(model(x), t), {"loss": F.cross_entropy})
 
 
 class TcnBlock(nn.Module):
