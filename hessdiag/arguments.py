@@ -69,7 +69,7 @@ def check_loss(loss: Any) -> None:
     """Refuse what is neither the name of a loss nor a function."""
     if isinstance(loss, type):
         raise HessdiagError(f"loss is the class {loss.__name__}: pass an instance, as in {loss.__name__}()")
-    if not isinstance(loss, str) and not callable(loss):
+    if not (loss is None or isinstance(loss, str) or callable(loss)):
         raise HessdiagError(f"loss {loss!r}: pass a name such as 'cross-entropy', or a function (outputs, targets)")
 
 

@@ -40,7 +40,7 @@ class ModelCheck:
         inputs: Inputs | Iterable[Any],
         targets: Tensor | None = None,
         *,
-        loss: str | LossFunction = "random-quadratic",
+        loss: str | LossFunction | None = None,
         fail_on: Severity = "warning",
         ignore: Iterable[str] = (),
         **options: Any,

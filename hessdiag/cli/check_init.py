@@ -67,7 +67,7 @@ def check_init(
             input_size=measured.shape,
             batch_size=measured.batch_size,
             output=parse_output(measured.output),
-            loss=measured.objective,
+            loss=measured.objective or "random-quadratic",
             class_dim=measured.class_dim,
             method=method,
             device=measured.torch_device,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from hessdiag.results.report import Report
 
+Quick = Annotated[bool, typer.Option("--quick", help="signals and findings alone, no curvature: a few gradients")]
 Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
 
 
@@ -37,6 +38,7 @@ def diagnose(
     subject: Subject,
     curvature: Curvature,
     printing: Printing,
+    quick: Quick = False,
     csv: Csv = "",
     html: Html = "",
     plots: Plots = "",
@@ -59,17 +61,15 @@ def diagnose(
             seed=subject.seed,
             distributed=processes.size > 1,
             progress=printing.progress,
+            quick=quick,
             **asdict(curvature),
         )
     if processes.rank > 0:
         return
     printing.draw(lambda: _figures(report), plots)
     printing.show(report, csv=csv, html=html)
-    if subject.data and subject.loss == "random-quadratic" and prepared.batch.targets is not None:
-        printing.say(
-            "the targets of --data were not used: pass --loss cross-entropy or --loss mse to measure with them"
-        )
-    gate_spread(report.spread["avg_sq_singular_value"], max_spread)
+    if not quick:
+        gate_spread(report.spread["avg_sq_singular_value"], max_spread)
     if fail_on and report.signals is None:
         complain(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
         raise typer.Exit(1)

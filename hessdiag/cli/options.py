@@ -148,8 +148,11 @@ class Measured(Network):
 
     batch_size: Annotated[int, typer.Option(help="examples")] = 64
     loss: Annotated[
-        str, typer.Option(help="random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function")
-    ] = "random-quadratic"
+        str,
+        typer.Option(
+            help="random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function  [default: by targets]"
+        ),
+    ] = ""
     class_dim: Annotated[
         int | None,
         typer.Option(metavar="DIM", help="dimension of the classes: 1, or -1 for (batch, positions, classes)"),
@@ -163,7 +166,7 @@ class Measured(Network):
         """`loss=` of what measures: a name, or the function of that name."""
         from hessdiag.loading.user_code import load_function
 
-        return load_function(self.loss, what="--loss").function if ":" in self.loss else self.loss
+        return load_function(self.loss, what="--loss").function if ":" in self.loss else self.loss or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +228,10 @@ class Curvature:
     per: Per = "example"
     method: Method = "auto"
     rtol: Rtol = None
+    blocks: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="measure these parameters alone, such as 'h.0.*'"),
+    ] = None
 
 
 def parse_output(text: str) -> str | int | None:

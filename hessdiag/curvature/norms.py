@@ -74,9 +74,17 @@ class Curvature:
         own = np.ix_(weights, weights)
         return cls(diagonal, value[own], stderr[own], reason)
 
+    @classmethod
+    def unmeasured(cls, blocks: Sequence[Block]) -> Curvature:
+        """For a diagnosis of signals alone."""
+        diagonal = {block.name: Diagonal(math.nan, math.nan, 0, "unmeasured") for block in blocks}
+        return cls(diagonal, np.zeros((0, 0)), np.zeros((0, 0)), "quick: signals alone", "none")
+
 
 def how_ended(value: float, stderr: float, rtol: float | None) -> Ended:
     """What came of the sampling of one block."""
+    if math.isnan(value):
+        return "unmeasured"
     if stderr == 0:
         return "exact"
     if rtol is None:

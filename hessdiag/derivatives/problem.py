@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 from torch import nn
 
+from hessdiag.arguments import did_you_mean, few
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
 from hessdiag.errors import HessdiagError
@@ -48,6 +50,21 @@ class Problem:
         if not kept:
             raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
         return self.read_as(kept, left.items()) if left else self
+
+    def only(self, patterns: str | Sequence[str]) -> Problem:
+        """With those blocks alone whose names, or whose modules' names, match a pattern such as `"layers.*.fc?"`.
+
+        Raises:
+            HessdiagError: a pattern matches none.
+        """
+        names, kept = [block.name for block in self.blocks], set()
+        for pattern in [patterns] if isinstance(patterns, str) else patterns:
+            found = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}
+            if not found:
+                hint = did_you_mean(pattern, names, otherwise=f"there are {few(names, 8)}")
+                raise HessdiagError(f"blocks {pattern!r} (--blocks) matches no block: {hint}")
+            kept |= found
+        return self.without({name: "not asked for" for name in names if name not in kept})
 
     @property
     def weights(self) -> list[Block]:

@@ -52,8 +52,10 @@ READ_ELSEWHERE = (
 )
 
 
-def as_read(problem: Problem, few: Batch, seed: int) -> tuple[Problem, set[str]]:
+def as_read(problem: Problem, few: Batch, seed: int, *, nearby: bool = True) -> tuple[Problem, set[str]]:
     """Check the model on a few examples: the problem with its blocks as they can be read, and the layers that mix rows.
+
+    `nearby`, at other weights, too: a second derivative is of these.
 
     Raises:
         HessdiagError: the model cannot be measured right.
@@ -65,7 +67,7 @@ def as_read(problem: Problem, few: Batch, seed: int) -> tuple[Problem, set[str]]
         problem = problem.read_as([replace(b, structured=b.structured and not b.looked_up) for b in blocks])
         owners, in_common = measured_layers(model, problem.blocks), frozenset()
     mixed = examples_apart(model, few, owners, in_common=in_common, seed=seed)
-    elsewhere = apart_nearby(model, few, seed=seed)
+    elsewhere = apart_nearby(model, few, seed=seed) if nearby else set()
     left = {block.name: READ_ELSEWHERE for block in problem.blocks if block.name in elsewhere}
     return problem.without(left), mixed
 

@@ -68,6 +68,8 @@ def diagnose(
     max_products: int = 400,
     max_memory: int | str | None = None,
     batches: int | None = None,
+    blocks: str | Sequence[str] | None = None,
+    quick: bool = False,
     signals: bool = True,
     distributed: bool = False,
     progress: Progress = None,
@@ -85,8 +87,9 @@ def diagnose(
         targets: what the loss compares with; the first dimension runs over examples.
         loss: `"random-quadratic"` (yᵀRy, the paper's), `"cross-entropy"`, `"mse"`, `"model"` (which the model returns),
             or a callable `(outputs, targets) -> scalar` of the outputs, or of whatever the model returns, in all of
-            whose tensors it is differentiated then. By default `"random-quadratic"`; where the inputs hold labels,
-            and the model returns cross-entropy or mean squared error of them, that.
+            whose tensors it is differentiated then. By default cross-entropy where targets are integers, mean squared
+            error where they are floating-point numbers, and without targets the random quadratic; where the inputs hold
+            labels, and the model returns one of the two of them, that.
         class_dim: dimension of the outputs that runs over the classes of `"cross-entropy"`, for where the targets fit
             two: 1 as in torch, or -1 for sequences (B, T, V).
         output: name or position of the output to measure, where the model returns several.
@@ -106,6 +109,9 @@ def diagnose(
         max_memory: memory that the measurement may take beside model and data, in bytes or as `"4GiB"`; by default half
             of what is free.
         batches: how many batches of an iterable to read; None reads all.
+        blocks: patterns of the names of parameters, such as `"layers.0.*"`: measure the curvature and moments of these
+            alone, at the cost of these. The signals are those of the whole network.
+        quick: measure signals and moments alone, and no curvature: every finding that needs none, in a few gradients.
         signals: also measure the signals that run through the network, and apply the rules to them; without them, no
             finding is made and the verdict is undecided.
         distributed: share the examples with the other processes of torch.distributed's default group. All call this
@@ -124,7 +130,7 @@ def diagnose(
     8.0
     """
     check_model(model)
-    check_loss("random-quadratic" if loss is None else loss)
+    check_loss(loss)
     if batches is not None:
         check_whole("batches", batches, least=1)
     settings = Settings(
@@ -137,6 +143,7 @@ def diagnose(
         seed=seed,
         class_dim=class_dim,
         output=output,
+        quick=quick,
     )
     tally, group = Tally(), default_group() if distributed else ALONE
     read = reader(model, batch_dim, examples, loss)
@@ -150,6 +157,7 @@ def diagnose(
         road = road_of(model, first, loss, settings)
         stream = chain.from_iterable(road.batches(model, each, per) for each in chain([first], stream))
         problem, y = _first_call(model, first := next(stream), road.loss, settings)
+        problem = problem if blocks is None else problem.only(blocks)
         if problem.batch.as_one:
             settings = replace(settings, per="example")
         memory = MemoryBudget.of(max_memory, device)
@@ -265,11 +273,10 @@ def _measure(
     alone = 2 if problem.shape.parameters >= LARGE else checks.FEW
     few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))
     with fixed_statistics() if problem.coupled else nullcontext():  # in normalisations alone examples may meet
-        problem, mixed = _check_few(problem, few, settings.seed)
+        problem, mixed = _check_few(problem, few, settings)
 
     def moments(problem: Problem, examples: int) -> tuple[Sums, tuple[Signals | None, str]]:
-        chunk, whole = _chunk(problem, memory), settings.per == "batch"
-        return sum_moments(problem, chunk=chunk, seed=settings.seed, mixed=mixed, signals=examples, whole=whole)
+        return sum_moments(problem, settings, chunk=_chunk(problem, memory), mixed=mixed, signals=examples)
 
     measured: list[Measured] = []
     for batch in batches:
@@ -296,14 +303,18 @@ def _measure(
     return measured
 
 
-def _check_few(problem: Problem, few: Batch, seed: int) -> tuple[Problem, set[str]]:
+def _check_few(problem: Problem, few: Batch, settings: Settings) -> tuple[Problem, set[str]]:
     """Check the model on a few examples, on two at least where more do not fit into memory.
 
     Returns:
         The problem with its blocks as they can be read, and the layers whose rows are no examples.
     """
-    found = unless_out_of_memory(lambda: checks.as_read(problem, few, seed), examples=max(1, few.size - 1))
-    return _check_few(problem, few.narrow(0, max(2, few.size // 2)), seed) if found is None else found
+
+    def check() -> tuple[Problem, set[str]]:
+        return checks.as_read(problem, few, settings.seed, nearby=not settings.quick)
+
+    found = unless_out_of_memory(check, examples=max(1, few.size - 1))
+    return _check_few(problem, few.narrow(0, max(2, few.size // 2)), settings) if found is None else found
 
 
 def _chunk(problem: Problem, memory: MemoryBudget) -> int:
@@ -347,8 +358,8 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
     return Report(
         blocks=blocks,
         heatmap=Heatmap(
-            names=tuple(block.name for block in problem.weights),
-            numel=tuple(block.numel for block in problem.weights),
+            names=tuple(block.name for block in problem.weights if not settings.quick),
+            numel=tuple(block.numel for block in problem.weights if not settings.quick),
             frobenius_sq=curvature.frobenius_sq,
             stderr=curvature.stderr,
         ),

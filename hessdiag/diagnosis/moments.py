@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag import scaling
+from hessdiag.curvature.measurement import Settings
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import gaussians, stream
@@ -39,7 +40,7 @@ from hessdiag.results.signals import Signals
 
 ROUNDINGS = 16  # of one number, that the sum of many is off by at most
 PASSES = 4  # backward passes for moments, signals and checks, more or less
-GRADIENTS = 8  # of examples that meet in normalisations, of which each is sent back through the batch
+GRADIENTS, LEAST = 8, 2  # of examples that meet in normalisations, of which each is sent back through the batch
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 EVERY = 4  # chunks, of which one is given a random cotangent
 NO_CURVATURE = 1e-12  # of the largest: rounding of float64
@@ -96,17 +97,16 @@ class Moments:
 
 
 def sum_moments(
-    problem: Problem, *, chunk: int, seed: int, mixed: Collection[str] = (), signals: int = 0, whole: bool = False
+    problem: Problem, settings: Settings, *, chunk: int, mixed: Collection[str] = (), signals: int = 0
 ) -> tuple[Sums, tuple[Signals | None, str]]:
     """Sum what `moments_of` makes moments of over the examples of a batch; sums of several batches add up.
 
     Args:
         problem: what to measure.
+        settings: of the measurement; a quick one has no second cotangents, and no γ from the curvature of the loss.
         chunk: examples at a time.
-        seed: of random cotangents.
         mixed: layers whose rows are no examples.
         signals: number of examples, the first of the batch, whose signals are measured, too.
-        whole: also sum the gradient of the loss itself, which is as large as the blocks.
 
     Returns:
         The sums, and the signals or why there are none.
@@ -118,9 +118,13 @@ def sum_moments(
     parts = [*batch.narrow(signals, batch.size).chunks(chunk)] if signals < batch.size else []
     parts = [batch.narrow(0, signals), *parts] if signals else parts
     if joined:
-        some = batch.among_all(spread(batch.size, GRADIENTS)) if problem.coupled else batch.narrow(0, 0)
+        some = (
+            batch.among_all(spread(batch.size, LEAST if settings.quick else GRADIENTS))
+            if problem.coupled
+            else batch.narrow(0, 0)
+        )
         parts = [batch, *some.chunks(1)]
-    checked = {part.numbers[0] for part in parts[::EVERY]}
+    checked = {part.numbers[0] for part in parts[::EVERY] if not settings.quick}
     passes: list[SignalPass] = []
 
     def measure(part: Batch) -> Sums:
@@ -128,7 +132,7 @@ def sum_moments(
             raise HessdiagError("out of memory with a whole batch, which belongs together: use a smaller one")
         first = signals and part.offset == batch.offset and part.within is None
         watched = SignalPass(problem.model, part) if first else None
-        sums = _sums(problem, part, seed, mixed, watched, checked=part.numbers[0] in checked, whole=whole)
+        sums = _sums(problem, part, settings, mixed, watched, checked=part.numbers[0] in checked)
         passes.extend([watched] if watched else [])
         return sums
 
@@ -195,15 +199,14 @@ def _mean(total: float, count: float) -> float:
 def _sums(
     problem: Problem,
     part: Batch,
-    seed: int,
+    settings: Settings,
     mixed: Collection[str],
     watched: SignalPass | None,
     *,
     checked: bool,
-    whole: bool,
 ) -> Sums:
     """Sums over the examples of one chunk; where it is `checked`, also with a random cotangent of half of them."""
-    model, loss, blocks = problem.model, problem.loss, problem.blocks
+    model, loss, blocks, seed = problem.model, problem.loss, problem.blocks, settings.seed
     owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
     with ExitStack() as stack:
         if watched is not None:
@@ -225,8 +228,9 @@ def _sums(
             watched.measure(seen.y, at_signals, own.unsqueeze(0), loss)
     squares, sums = SquaresOnce(), {}
     if part.within is None:
-        sums = _layer_sums(problem, part, seen, list(zip(dx, dout, strict=True)), seed, squares)
-    if part.within is None and whole:
+        curved = None if settings.quick else _curvature_cotangents(problem, part, y, seed)
+        sums = _layer_sums(problem, part, seen, list(zip(dx, dout, strict=True)), curved, squares)
+    if part.within is None and settings.per == "batch":
         for block, gradient in zip(blocks, of_own, strict=True):
             flat = torch.zeros(block.numel) if gradient is None else gradient.detach().flatten()
             sums[f"gradient {block.name}"] = flat.double().cpu().numpy()
@@ -256,18 +260,22 @@ def _layer_sums(
     part: Batch,
     seen: Trace,
     around: Sequence[tuple[Tensor | None, Tensor | None]],
-    seed: int,
+    curved: Tensor | None,
     squares: SquaresOnce,
 ) -> dict[str, Array]:
-    """Sums over calls of the layers, with the gradients in their inputs and outputs at hand, and over outputs."""
+    """Sums over calls of the layers, with the gradients in their inputs and outputs at hand, and over outputs.
+
+    Cotangents that tell the curvature of the loss are sent back, where there are any.
+    """
     y = seen.y.detach()
     sums = {f"layer {owner}": np.zeros(len(_Layer)) for owner in measured_layers(problem.model, problem.blocks)}
     ends = [call.output_edge for call in seen.calls]
-    curved = backpropagate(seen.y, ends, _curvature_cotangents(problem, part, y, seed))
-    for call, gradients, dcurved in zip(seen.calls, around, curved, strict=True):
+    sent = [None] * len(ends) if curved is None else backpropagate(seen.y, ends, curved)
+    for call, gradients, dcurved in zip(seen.calls, around, sent, strict=True):
         if call.input_edge is not None:
-            module = problem.model.get_submodule(call.owner)
-            sums[f"layer {call.owner}"] += _call_sums(module, call, [*gradients, dcurved], squares)
+            module, row = problem.model.get_submodule(call.owner), sums[f"layer {call.owner}"]
+            row += _call_sums(module, call, [*gradients, dcurved], squares)
+            row[_Layer.OUT_CURVATURE_SQ] *= math.nan if curved is None else 1
     sums["outputs"] = np.array([part.size, y.numel(), float(y.double().sum()), sum_of_squares(y)])
     return sums
 

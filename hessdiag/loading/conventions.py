@@ -109,13 +109,13 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
         model: what is called.
         batch: a few of its examples are.
         loss: a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
-            returns; None for the model's own loss where it is a known one, else the random quadratic.
+            returns; None for the model's own loss where it is a known one, else what the targets ask for.
         settings: of the measurement.
 
     Raises:
         HessdiagError: the loss cannot be had in this way.
     """
-    plain = Road("random-quadratic" if loss is None else loss, batch.output)
+    plain = Road(_usual(batch.targets) if loss is None else loss, batch.output)
     own = loss == "model" or (loss is None and batch.targets is None and len(batch.leaves) > 1)
     try:
         with torch.set_grad_enabled(own):
@@ -143,6 +143,13 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
         return plain
     layout = Layout.of(returned, size=some.rows)
     return replace(plain, output=layout, together=not layout.apart)
+
+
+def _usual(targets: Tensor | None) -> str:
+    """The loss that goes with targets: numbers, classes, or none."""
+    if targets is None:
+        return "random-quadratic"
+    return "mse" if targets.is_floating_point() else "cross-entropy"
 
 
 def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool) -> Road | None:

@@ -69,7 +69,7 @@ def prepare(
     checkpoint: Checkpoint | None = None,
     data: NamedFunction | None = None,
     batches: int | None = 1,
-    loss: str = "random-quadratic",
+    loss: str | None = None,
     class_dim: int | None = None,
     batch_dim: BatchDim = 0,
     mode: str = "train",
@@ -127,7 +127,7 @@ def prepare(
         batch, origin_of_data = next(read), data.reference
         more = (later.to(where, dtype) for later in read)
     batch = replace(batch.to(where, dtype), output=source.output)
-    if data is None or loss in NAMES:  # what other losses read is found out later
+    if data is None or loss is None or loss in NAMES:  # what other losses read is found out later
         with preserve_state(module, seed=0, mode=mode), torch.no_grad():
             outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
         if loss == "cross-entropy" and class_dim is None:
@@ -168,7 +168,9 @@ def random_inputs(network: Network, source: ModelSource, *, batch_size: int, see
         ) from error
 
 
-def random_targets(y: Tensor, batch_size: int, *, loss: str, class_dim: int | None = None, seed: int) -> Tensor | None:
+def random_targets(
+    y: Tensor, batch_size: int, *, loss: str | None, class_dim: int | None = None, seed: int
+) -> Tensor | None:
     """Targets for outputs like `y` (B, *out), where the loss compares with some.
 
     Returns:

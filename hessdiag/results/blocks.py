@@ -12,7 +12,7 @@ from hessdiag.results.numbers import Array, normalize
 from hessdiag.results.records import Record
 
 Kind = Literal["weight", "bias", "scalar"]
-Ended = Literal["exact", "sampled", "rtol", "budget"]
+Ended = Literal["exact", "sampled", "rtol", "budget", "unmeasured"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,8 @@ class BlockReport(Record, BlockRecord):
         relative_ratio: ratio / geometric mean of the ratios of all weight blocks.
         products: matrix-vector products per example (or per batch) spent on the block; 0 for the closed form.
         ended: what came of the sampling: `"exact"` (nothing to sample), `"sampled"` (a fixed number of directions), and
-            where an `rtol` was asked for `"rtol"` (reached) or `"budget"` (it was not).
+            where an `rtol` was asked for `"rtol"` (reached) or `"budget"` (it was not); `"unmeasured"` in a quick
+            diagnosis.
         x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l^2], E[x_{l+1}^2], E[dx_l^2] and E[dx_{l+1}^2] of the layer
             that holds the block, the gradients being those of one example's loss; NaN where it is neither linear nor
             convolutional, or holds a block that several layers share.

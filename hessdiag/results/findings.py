@@ -134,6 +134,9 @@ def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = ()) -> B
         weights: the blocks to compare; biases and scalars do not count.
         invariant: names of those to leave out, because the network does not depend on their scale.
     """
+    if any(block.ended == "unmeasured" for block in weights):
+        sentence = "The curvature was not measured: leave quick (--quick) out for it."
+        return Balance(level="undecided", sentence=sentence, notes=(), factor=math.nan, low=math.nan, high=math.nan)
     kept = [block for block in weights if block.name not in invariant]
     curved = [block for block in kept if 0 < block.avg_sq_singular_value < math.inf]
     missing = {

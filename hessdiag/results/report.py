@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import compress
 from typing import TYPE_CHECKING, ClassVar
 
 from hessdiag.errors import HessdiagError
@@ -39,6 +40,7 @@ COLUMNS = {  # titles, with the attributes of a block that they show; the last o
     "ς": "activation_scaling",
     "γ curv.": "gamma_curvature",
 }
+OF_CURVATURE = ("σ²", "± %", "γ/σ²", "relative", "γ curv.")
 MODES = {"train": "as it trains", "eval": "in evaluation mode"}
 BLIND = 1e-4  # share of a gradient along its weight: about 1 in general, rounding where the network is blind to it
 
@@ -161,7 +163,9 @@ class Report(Printed, Record):
         parts: list[str | TextTable] = [*list_findings(verdict.sentence, self.findings, most=10**6 if whole else 4)]
         if detail == "brief":
             return plain_text([*parts, *balance])
-        table = TextTable(tuple(COLUMNS), [cells(block) for block in self.blocks], left=2)
+        kept = [self.method != "none" or title not in OF_CURVATURE for title in COLUMNS]
+        titles, *rows = [[*compress(row, kept)] for row in (COLUMNS, *map(cells, self.blocks))]
+        table = TextTable(titles, rows, left=2)
         parts += ["", *self.header(), "", table, "", *self.summary(), *balance]
         parts += grouped("not measured:", self.skipped, whole=whole)
         if whole:
@@ -177,15 +181,17 @@ class Report(Printed, Record):
         """Lines on what was measured, of what."""
         matrix = {"ggn": "Gauss-Newton", "hessian": "Hessian"}[self.matrix]
         view = "of each example, averaged" if self.per == "example" else "of the batch mean"
+        measured = f"{matrix} {view}" if self.method != "none" else "signals alone"
         lines = [
-            f"{self.model}, init {self.init}: {matrix} {view}, {MODES[self.mode]}",
+            f"{self.model}, init {self.init}: {measured}, {MODES[self.mode]}",
             f"loss {self.loss}, batch {self.batch_size} ({self.data}), seed {self.seed}, {self.device} {self.dtype}",
         ]
-        return [*lines, *filter(None, [read(self), fresh(self)]), f"method {self.method} ({self.method_reason})"]
+        how = f"method {self.method} ({self.method_reason})" if self.method != "none" else ""
+        return [*lines, *filter(None, [read(self), fresh(self), how])]
 
     def summary(self) -> list[str]:
         """Lines on the spread over the weights, and on what ended the sampling."""
-        symbols = zip(("γ", "ν", "σ²"), SPREAD_KEYS, strict=True)
+        symbols = zip(("γ", "ν", "σ²")[: 2 if self.method == "none" else 3], SPREAD_KEYS, strict=False)
         spreads = "   ".join(f"{symbol} {short(self.spread[key])}" for symbol, key in symbols)
         lines = [f"spread over weight blocks, max/min:  {spreads}"]
         return [*lines, *filter(None, [sampling(self)])]
@@ -212,7 +218,7 @@ def fresh(report: Report) -> str:
 
 def sampling(report: Report) -> str:
     """What came of the random directions; nothing where all is exact."""
-    sampled = [block for block in report.blocks if block.ended != "exact"]
+    sampled = [block for block in report.blocks if block.ended not in ("exact", "unmeasured")]
     if not sampled:
         return ""
     most = max(block.products for block in report.blocks)
