@@ -14,6 +14,7 @@ import hessdiag
 from hessdiag import HessdiagError
 from tests.networks import PLAIN, Multiplier, Net, build
 from tests.oracles import ggn_blocks, mean_over_examples, quadratic, quadratic_matrix
+from tests.unchanged import unchanged
 
 
 def by_name(report: hessdiag.Report) -> dict[str, hessdiag.BlockReport]:
@@ -459,3 +460,39 @@ def test_a_report_as_plain_dicts_of_a_model_of_two_arguments() -> None:
     report = hessdiag.diagnose(OfTwo(), (X, X + 1))
     assert report.batch_size == 6
     assert report.to_dict() == json.loads(report.to_json())
+
+
+def test_a_quick_diagnosis_finds_the_same_without_curvature() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    with torch.no_grad():
+        model[3].weight.mul_(1000)
+    x, t = torch.randn(16, 6), torch.randint(3, (16,))
+    with unchanged(model):
+        whole, quick = (hessdiag.diagnose(model, x, t, quick=quick) for quick in (False, True))
+    assert whole.findings
+    assert quick.findings == whole.findings
+    assert (quick.method, quick.verdict.balance.level) == ("none", "undecided")
+    assert all(math.isnan(b.avg_sq_singular_value) and b.ended == "unmeasured" for b in quick)
+    assert [b.gamma for b in quick] == [b.gamma for b in whole]
+    assert quick.heatmap.names == ()
+    assert "σ²" not in quick.text()
+    assert "leave quick (--quick) out" in quick.text()
+    assert hessdiag.Report.from_json(quick.to_json()).to_json() == quick.to_json()
+
+
+def test_some_blocks_are_measured_as_among_all() -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    x = torch.randn(3, 4).double()
+    whole, some = hessdiag.diagnose(model, x), hessdiag.diagnose(model, x, blocks=["0", "4.w*"])
+    assert [b.name for b in some] == ["0.weight", "0.bias", "4.weight"]
+    for block in some:
+        assert block.avg_sq_singular_value == pytest.approx(whole[block.name].avg_sq_singular_value, rel=1e-12)
+    assert ("2.weight", "not asked for") in some.skipped
+    with pytest.raises(hessdiag.HessdiagError, match="matches no block: did you mean"):
+        hessdiag.diagnose(model, x, blocks="4.wieght")
+
+
+def test_the_loss_follows_the_targets() -> None:
+    model, x = nn.Linear(4, 3), torch.randn(5, 4)
+    losses = [hessdiag.diagnose(model, x, t).loss for t in (None, torch.randint(3, (5,)), torch.randn(5, 3))]
+    assert losses == ["random-quadratic", "cross-entropy", "mse"]
