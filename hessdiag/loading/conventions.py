@@ -212,6 +212,9 @@ def _itself(y: Tensor, targets: Tensor | None) -> Tensor:
     return y
 
 
+_itself.__name__ = "model"  # in tables
+
+
 def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
     """Call the loss on the outputs of a few examples: the loss as it will be read.
 
@@ -239,8 +242,7 @@ def check_labels(batch: Batch, loss: object) -> None:
     """Refuse targets that lie among the inputs, where the loss would miss them."""
     held = [key for key in batch.kwargs if key in TARGETS]
     if held and batch.targets is None and loss in ("cross-entropy", "mse"):
-        shifts = " (a causal language model of transformers shifts labels itself, hessdiag does not: shift them first)"
         raise HessdiagError(
-            f"loss {loss!r} needs targets and inputs hold {held[0]!r}: leave that out of the inputs, pass it as targets"
-            + shifts * (held[0] == "labels")
+            f"loss {loss!r} needs targets and inputs hold {held[0]!r}: pass loss='model' (--loss model) for the model's"
+            f" own loss, or {held[0]!r} as targets"
         )

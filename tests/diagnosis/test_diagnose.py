@@ -385,9 +385,7 @@ def images() -> nn.Module:
             Pixels(labels=True),
             ({"pixel_values": X, "labels": LABELS},),
             {"loss": "cross-entropy"},
-            "loss 'cross-entropy' needs targets and inputs hold 'labels': leave that out of the inputs, pass it as"
-            " targets (a causal language model of transformers shifts labels itself, hessdiag does not: shift them"
-            " first)",
+            "inputs hold 'labels': pass loss='model' (--loss model) for the model's own loss, or 'labels' as targets",
         ),
         (Pixels(), ({"pixel_value": X},), {}, "Pixels takes no argument 'pixel_value': did you mean pixel_values?"),
         (OfTwo(), (X,), {}, "OfTwo also needs right: pass a dict of its arguments, {'left': …, 'right': …}"),
