@@ -136,7 +136,7 @@ def sum_moments(
         passes.extend([watched] if watched else [])
         return sums
 
-    sums = sum_over(parts, measure, step="moments", gradients=PASSES)
+    sums = sum_over(parts, measure, step="moments", gradients=PASSES * (len(parts) if problem.coupled else 1))
     return sums, passes[0].found if passes else (None, "they were not asked for")
 
 

@@ -41,6 +41,11 @@ class Cadence:
         self._steps += 1
         return self._cost is None or (self._steps >= self.every and self._credit >= self._cost)
 
+    @property
+    def missing(self) -> float:
+        """Seconds to be earned before a measurement that `every` alone would take now; 0 at other steps."""
+        return max(0.0, self._cost - self._credit) if self._cost is not None and self._steps == self.every else 0.0
+
     def begin(self) -> None:
         """Credit the training since the last call: what the device still had to do until now was training, too."""
         now = self.clock()

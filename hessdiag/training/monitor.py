@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -117,7 +119,10 @@ class Monitor:
             HessdiagError: `inputs` or `targets` are nothing that `diagnose` takes, at the first step.
         """
         number, self._steps = self._steps if step is None else step, self._steps + 1
-        if self.stopped or not _is_first_rank() or not self._cadence.due():
+        if self.stopped or not _is_first_rank():
+            return None
+        if not self._cadence.due():
+            self._say_why()
             return None
         batch = self._read(inputs, targets) if not self.history else None
         try:
@@ -131,6 +136,17 @@ class Monitor:
         self.history.append(record)
         self._write(record, number)
         return record
+
+    def _say_why(self) -> None:
+        """Say once, on stderr, why there is no measurement after `every` steps."""
+        missing, cadence = self._cadence.missing, self._cadence
+        if missing and len(self.history) == 1:
+            steps = missing * self._steps / (cadence.overhead * cadence.trained) if cadence.trained else math.inf
+            print(
+                f"hessdiag: a measurement took {cadence.spent:.2g} s; with overhead={cadence.overhead:g} of the time of"
+                f" training the next comes in about {steps:.0f} steps, not after every={cadence.every}",
+                file=sys.stderr,
+            )
 
     def pause(self) -> None:
         """Leave the time until the next step out of the account: call it before a validation, say."""
