@@ -60,18 +60,6 @@ def test_committed_results_are_drawn() -> None:
     assert {path.suffix for path in Path().glob("drawn.*")} == {".png", ".svg"}
 
 
-def test_a_finished_run_is_skipped_and_a_torn_line_dropped() -> None:
-    path = Path("runs.jsonl")
-    found = study.Runs(path)("a", lambda: np.array([1.0, np.inf, np.nan]))
-    text = path.read_bytes()
-    path.write_bytes(text + b'{"b": [1')
-    again = study.Runs(path)
-    assert again("a", lambda: pytest.fail("measured again")) == found == [1.0, "inf", None]
-    np.testing.assert_array_equal(study.array(found), [1, np.inf, np.nan])
-    again("b", lambda: 2)
-    assert path.read_bytes() == text + b'{"b": 2}\n'
-
-
 @pytest.fixture
 def data() -> Path:
     """Two sets in svmlight text; the shorter one is a stand-in of another name."""
