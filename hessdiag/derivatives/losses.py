@@ -518,12 +518,14 @@ def _name_of(loss: str | LossFunction) -> str:
 def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:
     """A function's loss, of one example at a time or of the whole batch, whichever it is made for.
 
-    It is tried on the targets of as many examples as there are, with the outputs of few in turn.
+    It is tried on the targets of many examples, spread over the batch, with the outputs of few in turn.
     """
     chosen = CallableLoss(function, scalar=reading.scalar, layout=reading.layout)
     most = min(max(len(y), NUMBERS_TRIED // max(y[0].numel(), 1)), EXAMPLES_TRIED)
     count = len(y) if targets is None or reading.together else min(most, len(targets))
-    many, theirs = y[torch.arange(count, device=y.device) % len(y)], None if targets is None else targets[:count]
+    many, theirs = y[torch.arange(count, device=y.device) % len(y)], targets
+    if targets is not None and not reading.together:
+        theirs = targets[torch.linspace(0, len(targets) - 1, count).long().to(targets.device)]
     if reading.per == "batch" and (reading.together or not chosen.is_mean(many, theirs)):
         chosen = BatchLoss(function, scalar=reading.scalar, layout=reading.layout)
     if reading.per == "example" and chosen.compares(many, theirs):

@@ -221,28 +221,23 @@ def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings
     Raises:
         HessdiagError: it does not fit the outputs, has no Gauss-Newton matrix, or holds the model's weights.
     """
-    check_labels(batch, loss)
-    y, per = (outputs.y[0], "batch") if batch.as_one else (outputs.y, settings.per)
-    layout = batch.output if isinstance(batch.output, Layout) else None
-    how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix}
-    reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, per, **how)
-    resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
-    value = resolved.of_all(y, None if batch.targets is None else batch.targets[: len(y)])
-    held = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
-    found = torch.autograd.grad(value, [*held.values()], allow_unused=True) if held else ()
-    if names := [name for name, gradient in zip(held, found, strict=True) if gradient is not None]:
-        raise HessdiagError(
-            f"the loss {resolved.name!r} holds weights of the model ({names[0]!r}), not outputs alone: pass it without"
-            " them; a penalty λ‖w‖² adds 2λ to the Hessian's diagonal"
-        )
-    return MeanLoss(resolved) if batch.as_one else resolved
-
-
-def check_labels(batch: Batch, loss: object) -> None:
-    """Refuse targets that lie among the inputs, where the loss would miss them."""
     held = [key for key in batch.kwargs if key in TARGETS]
     if held and batch.targets is None and loss in ("cross-entropy", "mse"):
         raise HessdiagError(
             f"loss {loss!r} needs targets and inputs hold {held[0]!r}: pass loss='model' (--loss model) for the model's"
             f" own loss, or {held[0]!r} as targets"
         )
+    y, per = (outputs.y[0], "batch") if batch.as_one else (outputs.y, settings.per)
+    layout = batch.output if isinstance(batch.output, Layout) else None
+    how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix}
+    reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, per, **how)
+    resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
+    value = resolved.of_all(y, None if batch.targets is None else batch.targets[: len(y)])
+    weights = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
+    found = torch.autograd.grad(value, [*weights.values()], allow_unused=True) if weights else ()
+    if names := [name for name, gradient in zip(weights, found, strict=True) if gradient is not None]:
+        raise HessdiagError(
+            f"the loss {resolved.name!r} holds weights of the model ({names[0]!r}), not outputs alone: pass it without"
+            " them; a penalty λ‖w‖² adds 2λ to the Hessian's diagonal"
+        )
+    return MeanLoss(resolved) if batch.as_one else resolved
