@@ -131,8 +131,6 @@ def diagnose(
     """
     check_model(model)
     check_loss(loss)
-    if batches is not None:
-        check_whole("batches", batches, least=1)
     settings = Settings(
         matrix=matrix,
         per=per,
@@ -146,9 +144,8 @@ def diagnose(
         quick=quick,
     )
     tally, group = Tally(), default_group() if distributed else ALONE
-    read = reader(model, batch_dim, examples, loss)
-    stream = _stream_of(batches_of(inputs, targets, tally, read=read), settings, most=batches)
-    first = next(stream)
+    given = batches_of(inputs, targets, tally, read=reader(model, batch_dim, examples, loss))
+    first = next(stream := _stream_of(given, settings, most=batches))
     device, dtype = check_tensors(model, first)
     if distributed:
         _check_agreement(model, first, group)
@@ -158,8 +155,7 @@ def diagnose(
         stream = chain.from_iterable(road.batches(model, each, per) for each in chain([first], stream))
         problem, y = _first_call(model, first := next(stream), road.loss, settings)
         problem = problem if blocks is None else problem.only(blocks)
-        if problem.batch.as_one:
-            settings = replace(settings, per="example")
+        settings = replace(settings, per="example") if first.as_one else settings
         memory = MemoryBudget.of(max_memory, device)
         memory = memory if max_memory is None else _bounded(memory, problem)
         shared = per == "example" and not problem.coupled
@@ -186,6 +182,8 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
 
 def _stream_of(batches: Iterator[Batch], settings: Settings, *, most: int | None) -> Iterator[Batch]:
     """Read the batches one by one, or all of them as one for the batch view; `most` of them, or all."""
+    if most is not None:
+        check_whole("batches", most, least=1)
     stream: Iterator[Batch] = islice(batches, most)
     if settings.per == "batch":
         stream = iter([Batch.concatenate(list(stream))])
