@@ -285,20 +285,11 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def nested(one: Any, other: Any) -> Make:
-    """One argument that holds two tensors."""
-    return lambda: having(mlp()(), rule=lambda m, held: m.last(m.first(held[one] * held[other]).tanh()))
-
-
 ALONE = "an example on its own gives other outputs than in the batch"
 REFUSED: dict[str, tuple[Kind, str]] = {
     "checkpointed reentrant": (
         Kind(mlp(lambda m, h: checkpoint(torch.tanh, h, use_reentrant=True))),
         "the model uses reentrant activation checkpointing, which torch differentiates by .backward() alone",
-    ),
-    "noise": (
-        Kind(mlp(lambda m, h: h + torch.randn_like(h))),
-        "two forward passes of the same batch differ: a layer draws random numbers and is no dropout",
     ),
     "bfloat16": (
         Kind(lambda: mlp()().bfloat16(), lambda: rows().bfloat16()),
@@ -335,6 +326,4 @@ REFUSED: dict[str, tuple[Kind, str]] = {
         Kind(mlp(lambda m, h: (h - h.mean(0).detach()).tanh())),
         ALONE,
     ),
-    "nested dict input": (Kind(nested("a", "b"), lambda: ({"a": rows(), "b": rows()},)), "inputs hold tensors inside"),
-    "nested tuple input": (Kind(nested(0, 1), lambda: ((rows(), rows()),)), "inputs hold tensors inside a"),
 }
