@@ -64,7 +64,7 @@ def test_a_healthy_model_passes_and_its_report_is_returned(run) -> None:  # type
     result = run("""
 def test_healthy(hessdiag):
     report = check(hessdiag, 0.0)
-    assert report.verdict.level == "healthy"
+    assert report.verdict.level == "no-problem"
     assert report.spread["gamma"] > 0
     assert hessdiag.HessdiagError is not None and hessdiag.diagnose  # the package is not hidden by the fixture
 """)
@@ -77,14 +77,14 @@ def test_a_failure_says_what_is_wrong_where_and_what_to_do(run) -> None:  # type
     result.stdout.fnmatch_lines(
         [
             ">*check(hessdiag, -10.0)",
-            "E*AssertionError: Sequential: Faulty: 1 fault, 1 warning; look first at 0.bias and 1 more (HD402).",
+            "E*AssertionError: Sequential: 1 fault, 1 warning: look first at 0.bias and 1 more (HD402).",
             "E*fault HD402: Dead units",
             "E*where: 0.bias, 0.weight",
             "E*seen:  100 % of the ReLUs *",
             "E*do:    Start the bias at zero: `nn.init.zeros_(model.get_parameter('0.bias'))`.",
             "E*why:   hessdiag explain HD402",
             "E*warning HD205: *",
-            "FAILED test_models.py::test_sunk - AssertionError: Sequential: Faulty*",
+            "FAILED test_models.py::test_sunk - AssertionError: Sequential: 1 fault*",
         ]
     )
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")  # the traceback ends in the test
@@ -105,8 +105,8 @@ def test_fault_alone(hessdiag):
     check(hessdiag, -10.0, fail_on="fault")
 """)
     result.assert_outcomes(passed=2, failed=2)
-    result.stdout.fnmatch_lines(["E*Suspicious: 1 warning;*(HD205).", "E*not counted: HD402 (ignored)"])
-    result.stdout.fnmatch_lines(["E*Faulty: 1 fault;*(HD402).", "E*not counted: HD205 (a warning)"])
+    result.stdout.fnmatch_lines(["E*1 warning:*(HD205).", "E*not counted: HD402 (ignored)"])
+    result.stdout.fnmatch_lines(["E*1 fault:*(HD402).", "E*not counted: HD205 (a warning)"])
 
 
 def test_a_mistake_is_told_in_a_line(run) -> None:  # type: ignore[no-untyped-def]

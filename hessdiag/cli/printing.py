@@ -26,9 +26,9 @@ STYLES: Mapping[str, str] = {  # of the groups below
     "titles": "bold",
     "aside": "dim",
 }
-GOOD = r"(?:Healthy|balanced(?=,))"
-DOUBTFUL = r"(?:Suspicious|Undecided|uneven(?=,)|undecided(?=,))"
-BAD = r"(?:Faulty|unbalanced(?=,))"
+GOOD = r"(?:No problem found|balanced(?=,))"
+DOUBTFUL = r"(?:\d+ warnings?(?=[:,])|Undecided|uneven(?=,)|undecided(?=,))"
+BAD = r"(?:\d+ faults?(?=[:,])|unbalanced(?=,))"
 LEAD = r"^(?:[^\s:]+(?::\w+)?: )?"  # of a verdict: nothing, or the initialisation
 PATTERNS = (
     rf"(?m){LEAD}(?P<good>{GOOD})\b",

@@ -23,8 +23,9 @@ from hessdiag.results.records import Record
 
 Severity = Literal["fault", "warning", "note"]
 BalanceLevel = Literal["balanced", "uneven", "unbalanced", "undecided"]
-VerdictLevel = Literal["healthy", "suspicious", "faulty", "undecided"]
+VerdictLevel = Literal["no-problem", "suspicious", "faulty", "undecided"]
 
+CHECKS = 25  # rules on one network
 GRAVITY: tuple[Severity, ...] = ("fault", "warning", "note")
 BALANCED = 2.0  # below it
 UNBALANCED = 10.0  # above it
@@ -84,8 +85,8 @@ class Verdict(Record):
     """What a reader should take away.
 
     Attributes:
-        level: `"faulty"` (a rule found a fault), `"suspicious"` (a warning), `"healthy"` (neither; notes do not count)
-            or `"undecided"` where the network's signals were not measured.
+        level: `"faulty"` (a rule found a fault), `"suspicious"` (a warning), `"no-problem"` (neither; notes do not
+            count) or `"undecided"` where the network's signals were not measured.
         sentence: the verdict in plain words. It holds names from the model: escape it where that matters.
         balance: the statement on σ², see `Balance`.
     """
@@ -104,16 +105,15 @@ def judge(findings: Sequence[Finding]) -> tuple[VerdictLevel, str]:
     """Judge findings, the gravest first, on a network whose signals are known: level and sentence.
 
     >>> judge([])
-    ('healthy', 'Healthy: no problem found.')
+    ('no-problem', 'No problem found in 25 checks.')
     """
     counts = Counter(finding.severity for finding in findings)
     found = ", ".join(f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in GRAVITY if counts[kind])
     if not counts["fault"] and not counts["warning"]:
-        return "healthy", f"Healthy: no problem found{f' ({found})' if found else ''}."
+        return "no-problem", f"No problem found in {CHECKS} checks{f' ({found})' if found else ''}."
     first = findings[0]
-    level: VerdictLevel = "faulty" if counts["fault"] else "suspicious"
     where = few(first.blocks, 1) or "the model"
-    return level, f"{level.capitalize()}: {found}; look first at {where} ({first.rule})."
+    return "faulty" if counts["fault"] else "suspicious", f"{found}: look first at {where} ({first.rule})."
 
 
 def level_of(factor: float) -> BalanceLevel:

@@ -121,7 +121,7 @@ class Report(Printed, Record):
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the network is healthy, and how equally its weights are curved."""
+        """What was found, and how equally the weights are curved."""
         balance = weigh(self.weights, invariant=scale_invariant(self))
         if self.signals is None:
             why = self.signals_missing or "the report was written without them"

@@ -91,7 +91,7 @@ def test_files_hold_what_the_table_shows(run, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("old")
     status, out, err = run("diagnose mlp:6-5-3 --json a.json --csv a.csv")
     assert (status, err) == (0, "wrote a.json\nwrote a.csv\n")
-    assert out.startswith("Healthy: ")
+    assert out.startswith("No problem found")
     assert "\nmlp:6-5-3, init as built: Gauss-Newton of each example, averaged, as it trains\n" in out
     assert all(name in out for name in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"))
     report = Report.from_json(tmp_path / "a.json")

@@ -47,7 +47,7 @@ def diagnose(model: str, *options: str) -> int:
 def test_a_fault_fails(sunk: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert diagnose(sunk, "--fail-on", "warning") == 1
     out, err = capsys.readouterr()
-    assert out.startswith("Faulty: ")
+    assert out.startswith("1 fault")
     assert err == "hessdiag: fault HD402 at 0.bias, for --fail-on warning\n"
 
 
@@ -55,5 +55,5 @@ def test_a_healthy_network_does_not_fail(sunk: str, capsys: pytest.CaptureFixtur
     assert diagnose(sunk, "--arg", "fill=0.0", "--fail-on", "warning", "--json", "-") == 0
     record = json.loads(capsys.readouterr().out)
     assert list(record)[:4] == ["schema", "verdict", "spread", "findings"]
-    assert record["verdict"]["level"] == "healthy"
+    assert record["verdict"]["level"] == "no-problem"
     assert record["signals"]["layers"][0]["path"] == "0"

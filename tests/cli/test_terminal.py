@@ -70,14 +70,14 @@ def test_lines_fit_and_the_verdict_is_first_and_coloured(tmp_path: Path) -> None
     lines = CONTROL.sub("", screen).splitlines()
     assert max(map(len, lines)) <= 60
     assert "not shown in 60 columns: relative, ς, γ curv." in lines
-    assert screen.startswith("wrote r.json\r\n\x1b[1;32mHealthy\x1b[0m: ")
+    assert screen.startswith("wrote r.json\r\n\x1b[1;32mNo problem found\x1b[0m ")
 
 
 def test_quiet_is_the_verdict_and_the_balance_alone(run, tmp_path: Path) -> None:
     status, out, err = run(" ".join(COMMAND) + " --quiet --json report.json")
     assert (status, err) == (0, "")
     said = [line.partition(" ")[0] for line in out.splitlines() if re.match(r"[A-Z]", line)]
-    assert said == ["Healthy:", "The"]
+    assert said == ["No", "The"]
     assert "moments" not in out
     assert (tmp_path / "report.json").exists()
 
@@ -135,7 +135,7 @@ def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
 @pytest.mark.parametrize(
     ("text", "part", "style"),
     [
-        ("Faulty: 1 fault", "Faulty", "bad"),
+        ("1 fault: look", "1 fault", "bad"),
         ("./mine.py:init: unbalanced, σ² spreads", "unbalanced", "bad"),
         ("resolved: HD206 at a", "resolved", "good"),
     ],

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hessdiag.diagnosis.network_view import Net
-from hessdiag.diagnosis.rules import CATALOGUE, RULES, find
-from hessdiag.results.findings import Finding
+from hessdiag.diagnosis.rules import CATALOGUE, ORDER, RULES, find
+from hessdiag.results.findings import CHECKS, Finding
 from hessdiag.results.signals import Signals
 from tests.signals import layer, network, plus, relabelled, vector, weight
 from tests.synthetic import build_block
@@ -257,3 +257,7 @@ def test_the_catalogue_explains_every_rule_and_no_other() -> None:
         assert all(entry.parts.values()), rule
         threshold = entry.parts["Threshold"]
         assert any(character.isdigit() for character in threshold) or "zero" in threshold or rule == "HD403"
+
+
+def test_the_verdict_counts_the_rules() -> None:
+    assert len(ORDER) == CHECKS

@@ -259,7 +259,7 @@ def test_the_recipe_with_lightning(make_module: Any, capsys: pytest.CaptureFixtu
     names = run("lightning", module=make_module(), loader=DataLoader(TensorDataset(*data()), 4))
     assert names["callback"].monitor.stopped == ""
     assert [record["step"] for record in names["callback"].monitor.history] == [0]
-    assert "healthy" in capsys.readouterr().out
+    assert "no-problem" in capsys.readouterr().out
 
 
 def test_the_recipe_with_the_trainer_of_transformers() -> None:

@@ -171,9 +171,9 @@ def test_other_ranks_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_csv_file_has_a_row_a_measurement_and_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    csv_log(path)({"verdict": "healthy", "findings": "", "nu/fc.weight": 0.1 + 0.2}, 0)
+    csv_log(path)({"verdict": "no-problem", "findings": "", "nu/fc.weight": 0.1 + 0.2}, 0)
     csv_log(path)({"verdict": "faulty, no doubt", "findings": "HD101", "nu/fc.weight": float("nan")}, 5)
-    rows = 'step,verdict,findings,nu/fc.weight\n0,healthy,,0.30000000000000004\n5,"faulty, no doubt",HD101,\n'
+    rows = 'step,verdict,findings,nu/fc.weight\n0,no-problem,,0.30000000000000004\n5,"faulty, no doubt",HD101,\n'
     assert path.read_text() == rows
     for step in (7, 8):
         csv_log(path)({"nu/fc.weight": 3.0, "c": 4.0}, step)
