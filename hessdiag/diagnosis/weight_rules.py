@@ -226,16 +226,18 @@ def above_scheme(net: Net) -> Finding | None:
 def norm_gain(net: Net) -> Finding | None:
     """HD207: a normalisation's gain is far from one, without being zero or ending a residual branch."""
     hit: dict[str, float] = {}
+    ends: dict[str, float] = {}  # of branches: small on purpose, unless others are, too
     for path, layer in net.layers.items():
         own, bias = net.gain_of(path), net.bias_of(path)
-        if "Norm" not in layer.kind or not own or "add" in layer.labels or not own.weight_sq > 0:
+        if "Norm" not in layer.kind or not own or not own.weight_sq > 0:
             continue
         if layer.normalises and (layer.x_sq < 1e-4 or math.isnan(layer.x_sq)):
             continue  # HD109
         # Measured, where the layer normalises: Gemma's gain is 1 + weight.
         effective = layer.out_sq - (bias.weight_sq if bias else 0.0) if layer.normalises else own.weight_sq
         if not 1 / GAIN < effective < GAIN:
-            hit[own.name] = max(effective, 1e-300)
+            (ends if "add" in layer.labels else hit)[own.name] = max(effective, 1e-300)
+    hit |= ends if hit else {}
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
         return None
     worst = hit[blocks[0]]

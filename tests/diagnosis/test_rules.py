@@ -215,6 +215,14 @@ def test_a_cause_leaves_an_effect_whose_size_it_does_not_account_for() -> None:
     ]  # fmt: skip
 
 
+def test_gains_at_the_ends_of_branches_are_instances_of_what_others_show_and_none_alone() -> None:
+    end = layer("end", "add", kind="BatchNorm2d", out_sq=1e-3)
+    both = plus(gain(1e-3), layers=(end,), parameters=(vector("end.weight", weight_sq=1e-3),))
+    (found,) = of("HD207", both)
+    assert set(found.blocks) == {"norm.weight", "end.weight"}
+    assert of("HD207", plus(gain(1.0), layers=(end,), parameters=(vector("end.weight", weight_sq=1e-3),))) == []
+
+
 def test_a_dead_layer_explains_zero_gradients_around_it_and_no_others() -> None:
     stuck = {path: {"gradient": "zero"} for path in ("l1", "l4")}
     dead = {"l2": {"off_share": 1.0}}
