@@ -285,13 +285,15 @@ def test_blocks_are_those_of_dense_autograd(name: str, matrix: str, per: str) ->
     for block in report.blocks:
         i = names.index(block.name)
         got = block.avg_sq_singular_value * block.numel
+        if np.isnan(got):  # what a normalisation subtracts
+            assert want[i, i] < 1e-20 * want.max(), block.name
+            continue
         assert got == pytest.approx(float(want[i, i]), rel=1e-10, abs=1e-12 * float(want.max())), block.name
     order = [names.index(n) for n in report.heatmap.names]
     np.testing.assert_allclose(
         report.heatmap.frobenius_sq, want[order][:, order], rtol=1e-10, atol=1e-12 * float(want.max())
     )
-    left = [(n, why) for n, why in report.skipped]
-    assert len(report.blocks) + len(left) == len(names)
+    assert len(report.blocks) + len(report.skipped) == len(names)
 
 
 HINGE = lambda y, t: (1 - y * (2 * t - 1)).relu().mean()  # noqa: E731
