@@ -251,7 +251,7 @@ def normalise_output(model: nn.Module, inputs: Inputs, *, std: float = STANDARD_
     if not is_positive(std):
         raise HessdiagError(f"std {std!r}: pass a positive standard deviation, such as {STANDARD_DEVIATION}")
     batch = Batch.of(inputs, None)
-    with preserve_state(model, seed=0), torch.no_grad():
+    with preserve_state(model, seed=0, call=lambda: batch.run(model)), torch.no_grad():
         y = batch.call(model).double()
     found = float(y.std()) if y.numel() > 1 else 0.0
     if not (math.isfinite(found) and found > 0):
@@ -321,10 +321,12 @@ def _first_reading(model: nn.Module, inputs: Inputs, layer: str | None) -> tuple
         x = args[0] if args else next(iter(kwargs.values()))
         seen.append((paths[id(module)], float(x.double().square().mean())))
 
+    batch = Batch.of(inputs, None)
     handles = [layers[path].register_forward_pre_hook(note, with_kwargs=True) for path in paths.values()]
     try:
-        with preserve_state(model, seed=0), torch.no_grad():
-            Batch.of(inputs, None).call(model)
+        with preserve_state(model, seed=0, call=lambda: batch.run(model)), torch.no_grad():
+            seen.clear()  # of what looked for random numbers
+            batch.call(model)
     finally:
         for handle in handles:
             handle.remove()

@@ -137,6 +137,9 @@ def predict(
     check_model(model)
     if moments not in MOMENTS:
         raise HessdiagError(f"moments {moments!r}: use {' or '.join(MOMENTS)}")
+    for name, parameter in model.named_parameters():
+        if not parameter.numel():
+            raise HessdiagError(f"parameter {name!r} of shape {tuple(parameter.shape)} has no entries: leave it out")
     args, kwargs, given = example_inputs(model, inputs)
     weights = weight_moments(model, init=init)
     graph = trace_graph(model, args, kwargs)

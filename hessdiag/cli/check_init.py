@@ -23,6 +23,7 @@ from hessdiag.cli.options import (
     parse_output,
 )
 from hessdiag.cli.printing import Printing, gate_spread
+from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,6 +52,9 @@ def check_init(
     max_spread: MaxSpread = None,
 ) -> None:
     """Rank an initialisation by how equally curved it makes the layers of MODEL, and say what to change."""
+    others = [name.strip() for name in against.split(",") if name.strip()]
+    if against and not others:
+        raise HessdiagError(f"--against {against!r}: name initialisations, as in fan-in,geometric")
     check_files(html, resume)
     check_folder(plots)
     from hessdiag.diagnosis.random_setups import check_init as measure
@@ -60,7 +64,7 @@ def check_init(
         check = measure(
             init,
             model=model,
-            against=[name.strip() for name in against.split(",") if name.strip()],
+            against=others,
             setups=setups,
             mode=measured.mode,
             arguments=parse_arguments(measured.arg or []),

@@ -7,11 +7,12 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp, vjp, vmap
+from torch.func import functional_call, vjp, vmap
 
 from hessdiag.data.batch import Batch
 from hessdiag.network.blocks import Block, block_parameter, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
+from hessdiag.network.torch_state import jvp
 
 Values = dict[str, Tensor]
 

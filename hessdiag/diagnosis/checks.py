@@ -320,7 +320,7 @@ def _moved(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def _step(weight: Tensor, generator: torch.Generator) -> nn.Parameter:
-    reads = weight[0].numel() if weight.dim() > 1 else 1
+    reads = weight[0].numel() if weight.dim() > 1 and len(weight) else 1
     size = max(float(weight.square().mean().sqrt()), max(reads, 1) ** -0.5) if weight.numel() else 0.0
     step = torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
     return nn.Parameter(weight + STEP * size * step)

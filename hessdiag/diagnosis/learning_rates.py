@@ -30,7 +30,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading.conventions import TRIED, Road, read_loss, reader, road_of, state_of
 from hessdiag.loading.first_call import check_tensors, try_model
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.torch_state import seed_torch
+from hessdiag.network.torch_state import seed_again
 from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.learning_rates import LearningRate, LearningRates
 
@@ -112,7 +112,8 @@ def learning_rates(
     stream = (replace(each, output=output) for each in batches_of(inputs, targets, read=read))
     batches = list(islice(stream, 2 * steps))
     device, dtype = check_tensors(model, batches[0])
-    with preserve_state(model, seed=seed, mode=mode), state_of(loss, seed):
+    drawn = preserve_state(model, seed=seed, mode=mode, call=lambda: batches[0].narrow(0, 2).run(model))
+    with drawn, state_of(loss, seed):
         road = road_of(model, batches[0], loss, settings)
         resolved, check = _resolve(model, batches, road, settings)
         walk = Walk(model, resolved, road.whole(batches[0]), seed=seed)
@@ -330,8 +331,7 @@ class Walk:
 
     def _reseed(self, number: int) -> None:
         """Make dropout draw alike whenever the same batch is read."""
-        devices = {value.get_device() for value in self.start.values() if value.is_cuda}
-        seed_torch(stream(self.seed, f"virtual step {number}").initial_seed(), devices)
+        seed_again(stream(self.seed, f"virtual step {number}").initial_seed())
 
 
 def best_constant_rate(steps: Sequence[Along]) -> tuple[float, float]:

@@ -265,7 +265,7 @@ def _distance(y: Tensor, before: Tensor) -> float:
 
 def _outputs(model: nn.Module, batch: Batch, seed: int) -> Tensor:
     """Call a model; the same random numbers each time."""
-    with preserve_state(model, seed=seed), torch.no_grad():
+    with preserve_state(model, seed=seed, call=lambda: batch.run(model)), torch.no_grad():
         return batch.call(model).detach().double()
 
 

@@ -63,7 +63,7 @@ def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.d
     for name, parameter in model.named_parameters():
         if nn.parameter.is_lazy(parameter):
             raise HessdiagError(f"parameter {name!r} has no shape yet: run the model once before measuring it")
-        if not bool(parameter.isfinite().all()):
+        if not bool(parameter.data.isfinite().all()):
             raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
     tensors = list(model.parameters())
     if not tensors:

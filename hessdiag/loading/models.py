@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_kind, did_you_mean, few, kind_of
+from hessdiag.arguments import check_kind, check_number, did_you_mean, few, kind_of
 from hessdiag.data.outputs import pick_output
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import NamedFunction, foreign_code, import_library, load_function, missing_file
@@ -290,6 +290,7 @@ def _perceptron(name: str, text: str) -> Callable[..., Any]:
     first, *hidden, last = map(int, parts)
 
     def perceptron(*, bias: bool = True, width: float = 1.0) -> Any:
+        check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
         return mlp([first, *(max(1, round(width * size)) for size in hidden), last], bias=bias), first
 
     return perceptron
@@ -396,7 +397,7 @@ def _read_config(specification: str) -> dict[str, Any]:
         raise HessdiagError(f"{label}: {missing_file(path, '*.json')} ({advice})")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise HessdiagError(f"{label}: {str(path)!r} is not a readable JSON file ({error})") from error
     if not isinstance(record, dict) or not isinstance(record.get("model_type"), str):
         raise HessdiagError(f"{label}: {str(path)!r} has no 'model_type': pass a configuration of transformers")

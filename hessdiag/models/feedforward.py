@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_kind, check_whole
+from hessdiag.arguments import check_kind, check_number, check_whole
 
 
 def mlp(widths: Sequence[int], *, bias: bool = True) -> nn.Sequential:
@@ -41,6 +41,7 @@ class StridedLeNet(nn.Module):
 
     def __init__(self, in_channels: int = 3, classes: int = 10, width: float = 1.0) -> None:
         super().__init__()
+        check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
         self.input_size = (in_channels, 32, 32)
         a, b, c, d = (max(1, round(width * size)) for size in (6, 16, 120, 84))
         self.conv1 = nn.Conv2d(in_channels, a, 5, stride=2, bias=False)
@@ -76,6 +77,7 @@ class StridedAlexNet(nn.Module):
 
     def __init__(self, in_channels: int = 3, classes: int = 10, width: float = 1.0, bias: bool = True) -> None:
         super().__init__()
+        check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
         self.input_size = (in_channels, 32, 32)
         a, b, c, d, hidden = (max(1, round(width * size)) for size in (64, 192, 384, 256, 4096))
         self.conv1 = nn.Conv2d(in_channels, a, 11, stride=4, padding=5, bias=bias)

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from hessdiag.arguments import check_number
 from hessdiag.errors import HessdiagError
 from hessdiag.init import geometric_mean_
 from hessdiag.surgery import Scale
@@ -104,6 +105,7 @@ def bottlenecks(depth: int, *, base: int) -> tuple[Bottleneck, ...]:
 
 def channels(width: float, side: int) -> int:
     """Channels of the stem: 64 for photographs, 16 for small images, times a factor."""
+    check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
     return max(1, round(width * (16 if side <= SMALL_SIDE else 64)))
 
 

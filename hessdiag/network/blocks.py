@@ -129,6 +129,8 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
     module = model.get_submodule(path)
     parameter = parameter_at(module, attribute)
     layer = type(module).__name__
+    if not nn.parameter.is_lazy(parameter) and not parameter.numel():
+        return f"{'x'.join(map(str, parameter.shape))} tensor in {layer}: it has no entries"
     if not parameter.requires_grad:
         return f"frozen (requires_grad=False) in {layer}"
     if not parameter.is_floating_point():

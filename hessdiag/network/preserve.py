@@ -95,7 +95,7 @@ def _turn_of(model: nn.Module) -> AbstractContextManager[Any]:
 def _put_back(model: nn.Module) -> Iterator[None]:
     """Put back buffers, `.grad` and attributes of modules; refuse a model that writes to its weights."""
     python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
-    _check_embeddings(model)
+    _check_measurable(model)
     scripted = [(module, module.training) for module in model.modules() if isinstance(module, torch.jit.ScriptModule)]
     held = [(module, dict(vars(module)), dict(module._buffers)) for module in python]
     kept = contents_of([attributes for _, attributes, _ in held])
@@ -109,7 +109,8 @@ def _put_back(model: nn.Module) -> Iterator[None]:
                 vars(module)["forward"] = vars(module)["_original_forward"]
         for module in python:
             if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
-                module.sparse = False  # sparse gradients have few operations
+                # Sparse gradients have few operations; scaled ones are not those of the loss.
+                module.sparse = module.scale_grad_by_freq = False
         yield
     except HessdiagError:
         raise
@@ -142,8 +143,14 @@ def _put_back(model: nn.Module) -> Iterator[None]:
     _check_unwritten(model, versions)
 
 
-def _check_embeddings(model: nn.Module) -> None:
-    """Refuse embeddings with a largest norm before they are called: each call writes to the weight."""
+def _check_measurable(model: nn.Module) -> None:
+    """Refuse tensors without derivatives, and embeddings with a largest norm: each call writes to the weight."""
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_inference():
+            raise HessdiagError(
+                f"{name!r} was made in inference mode, which has no derivatives: make the model outside of"
+                " torch.inference_mode(), or load its state_dict into one that was"
+            )
     for path, module in model.named_modules():
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
             raise HessdiagError(

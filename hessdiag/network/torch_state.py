@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from hessdiag.errors import HessdiagError
 
 SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, None, 0)  # users can do nothing about it
 
@@ -37,6 +39,10 @@ def measuring(model: nn.Module, *, seed: int | None = None, call: Callable[[], o
     ...     torch.is_grad_enabled()
     True
     """
+    if (default := torch.get_default_device().type) != "cpu":
+        raise HessdiagError(
+            f"torch's default device is {default}: measure inside `with torch.device('cpu'):`, wherever the model is"
+        )
     devices = {"cpu", *(parameter.device.type for parameter in model.parameters())}
     with ExitStack() as stack:
         stack.enter_context(_process_wide)
@@ -132,25 +138,35 @@ def _setting(holder: Any) -> tuple[str, Any]:
 
 # --- Random state ----------------------------------------------------------------------------------------------------
 
-_drawing = threading.RLock()
+_drawing, _here = threading.RLock(), threading.local()
 
 
 @contextmanager
 def seeded_rng(seed: int | None) -> Iterator[None]:
     """Seed the global generators, if there is a seed, and restore them: of the CPU and of the CUDA devices in use."""
     with _drawing, torch.random.fork_rng(devices=_in_use()):
-        if seed is not None:
-            seed_torch(seed)
-        yield
+        before, _here.seeded = getattr(_here, "seeded", False), True
+        try:
+            if seed is not None:
+                seed_torch(seed)
+            yield
+        finally:
+            _here.seeded = before
 
 
-def seed_torch(seed: int, devices: Iterable[int] | None = None) -> None:
-    """Seed the CPU and these CUDA devices, or those in use.
+def seed_again(seed: int) -> None:
+    """Seed the global generators inside `seeded_rng`; elsewhere they are not this thread's, and nothing draws."""
+    if getattr(_here, "seeded", False):
+        seed_torch(seed)
+
+
+def seed_torch(seed: int) -> None:
+    """Seed the CPU and the CUDA devices in use.
 
     `torch.manual_seed` asks for devices of every kind, and keeps a stack trace at each call for those not in use.
     """
     torch.default_generator.manual_seed(seed)
-    for device in _in_use() if devices is None else devices:
+    for device in _in_use():
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
 
@@ -189,6 +205,17 @@ class _RefusesToDraw(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.asked = True
             raise RuntimeError("random numbers are drawn")
         return func(*args, **(kwargs or {}))
+
+
+# --- Forward mode ----------------------------------------------------------------------------------------------------
+
+_forward_mode = threading.RLock()
+
+
+def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+    """`torch.func.jvp`, one thread at a time: torch counts the levels of forward mode for the whole process."""
+    with _forward_mode:
+        return torch.func.jvp(function, primals, tangents)
 
 
 # --- Operations whose derivatives torch gets wrong -------------------------------------------------------------------

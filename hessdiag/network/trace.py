@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from hessdiag.arguments import one_line
 from hessdiag.data.batch import Batch
+from hessdiag.data.memory import is_out_of_memory
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import looks_up
 
@@ -106,17 +108,28 @@ def backpropagate(
     if not edges or (isinstance(y, Tensor) and not y.requires_grad):
         return [None] * len(edges)
     if len(cotangents) == 1:
-        single = torch.autograd.grad(y, edges, cotangents[0], retain_graph=True, allow_unused=True)
-        return [None if g is None else _strided(g).unsqueeze(0) for g in single]
+        return [None if g is None else _strided(g).unsqueeze(0) for g in _sent_back(y, edges, cotangents[0])]
     try:
         batched = torch.autograd.grad(y, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)
         return list(batched)
-    except RuntimeError:  # an operation without a batching rule, such as GroupNorm's backward
-        rows = [torch.autograd.grad(y, edges, v, retain_graph=True, allow_unused=True) for v in cotangents]
+    except Exception:  # an operation without a batching rule, such as GroupNorm's backward, or of the user's
+        rows = [_sent_back(y, edges, v) for v in cotangents]
         return [
             None if column[0] is None else torch.stack([_strided(g) for g in column])
             for column in zip(*rows, strict=True)
         ]
+
+
+def _sent_back(y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangent: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of one cotangent; refuse a model whose own backward pass fails."""
+    try:
+        return torch.autograd.grad(y, edges, cotangent, retain_graph=True, allow_unused=True)
+    except Exception as error:
+        if is_out_of_memory(error) or "heckpoint" in str(error):  # of which `preserve` knows more
+            raise
+        raise HessdiagError(
+            f"the model's backward pass fails ({one_line(error)}): make model(inputs).sum().backward() run"
+        ) from error
 
 
 def _in_pieces(

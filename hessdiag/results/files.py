@@ -19,7 +19,7 @@ def make_folder(folder: str | os.PathLike[str], refusal: str = "") -> Path:
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write `text` to `path` through a temporary file beside it, so that a kill never leaves half a file."""
-    return write_bytes(path, text.encode())
+    return write_bytes(path, text.encode(errors="backslashreplace"))  # halves of surrogate pairs, too
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:

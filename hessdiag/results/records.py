@@ -97,6 +97,8 @@ def loads(source: str | os.PathLike[str], schema: str) -> dict[str, Any]:
         raise HessdiagError(f"cannot read {where} ({error.strerror}): name a file that hessdiag wrote") from error
     except json.JSONDecodeError as error:
         raise HessdiagError(f"{where} is not valid JSON ({error}): expected a {schema} file") from error
+    except RecursionError as error:
+        raise HessdiagError(f"{where} is nested too deep: expected a {schema} file") from error
     except ValueError as error:  # bytes that are no text
         raise HessdiagError(f"{where} is not a text file: name a file that hessdiag wrote") from error
     found = record.pop("schema", None) if isinstance(record, dict) else None

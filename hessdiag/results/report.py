@@ -20,7 +20,7 @@ from hessdiag.results.findings import Finding, Verdict, judge, list_findings, we
 from hessdiag.results.numbers import percent, short, spread
 from hessdiag.results.records import Record
 from hessdiag.results.signals import Signals
-from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
+from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, printable, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,6 +148,8 @@ class Report(Printed, Record):
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """The blocks as CSV text, with full precision; also written to `path` when one is given."""
         frame = self.to_dataframe()
+        names = map(printable, frame["name"])  # a spreadsheet computes what begins like a formula
+        frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in names]
         for key in ("shape", "kernel"):
             frame[key] = ["x".join(map(str, sizes)) for sizes in frame[key]]
         text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))

@@ -80,7 +80,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 def _table_lines(table: TextTable, width: int | None) -> list[str]:
-    cells = [[_printable(cell) for cell in row] for row in (table.titles, *table.rows)]
+    cells = [[printable(cell) for cell in row] for row in (table.titles, *table.rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     kept = len(widths)
     missing = ""
@@ -103,7 +103,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int], left: int) -> list[str]:
     return padded + [" " * (width - cell_len(cell)) + cell for cell, width in rest]
 
 
-def _printable(cell: str) -> str:
+def printable(cell: str) -> str:
     """A cell on one line: a name may hold anything."""
     return "".join(character if character.isprintable() else "�" for character in cell)
 

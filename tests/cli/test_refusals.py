@@ -20,6 +20,9 @@ warnings.warn("from the module")
 def good(): return nn.Linear(4, 2), 4
 def silent(): return nn.Linear(4, 2)
 def needs(width): return nn.Linear(4, width), 4
+class Unspeakable(Exception):
+    def __str__(self): raise RuntimeError("not to be said")
+def unspeakable(): raise Unspeakable
 class Positions(nn.Module):
     def __init__(self): super().__init__(); self.layer, self.input_size = nn.Linear(4, 12), 4
     def forward(self, x): return self.layer(x).view(-1, 3, 4)
@@ -75,7 +78,9 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     (("./nets_bad.py:needs", "--arg", "width"), "write a name and a value"),
     (("./nets_bad.py:needs", "--arg", "width=2", "--arg", "width=3"), "given twice"),
     (("./nets_bad.py:needs", "--arg", "width=" + "(" * 2000), "raised TypeError"),
+    (("./nets_bad.py:unspeakable",), "raised Unspeakable"),
     # sizes and types
+    ((*GOOD, "--batch-size", "99999999999999999999"), "pass a smaller batch_size"),
     ((*GOOD, "--input-size", "4,,4"), "write positive sizes"),
     ((*GOOD, "--batch-size", "0"), "pass at least 1, a whole number"),
     # --init
@@ -111,6 +116,8 @@ OTHERS = [  # lines of every command, and part of what is said
         "use ratios or heatmaps; all other figures of the paper are in scripts/paper/",
     ),
     ("reproduce ratios --quick --out good.pt/deeper", "good.pt' is a file, name a folder"),
+    ("diagnose lenet --arg width=-1", "width -1: pass a factor above 0"),
+    ("check-init fan-in SMALL --against ,", "--against ',': name initialisations"),
     ("check-init fan-in", "--model"),
     ("check-init kaiming SMALL", "unknown initialisation 'kaiming': it is called fan-in here"),
     ("check-init fan-in SMALL --setups 0", "setups 0"),
