@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import metadata
 from itertools import chain, cycle, islice
 from statistics import median
@@ -112,8 +113,9 @@ def learning_rates(
     stream = (replace(each, output=output) for each in batches_of(inputs, targets, read=read))
     batches = list(islice(stream, 2 * steps))
     device, dtype = check_tensors(model, batches[0])
-    drawn = preserve_state(model, seed=seed, mode=mode, call=lambda: batches[0].narrow(0, 2).run(model))
-    with drawn, state_of(loss, seed):
+    # A loss of the user's may draw too.
+    call = None if callable(loss) else partial(batches[0].narrow(0, 2).run, model)
+    with preserve_state(model, seed=seed, mode=mode, call=call), state_of(loss, seed):
         road = road_of(model, batches[0], loss, settings)
         resolved, check = _resolve(model, batches, road, settings)
         walk = Walk(model, resolved, road.whole(batches[0]), seed=seed)
