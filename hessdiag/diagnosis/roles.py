@@ -114,6 +114,7 @@ class Graph:
             for after, position in self.consumers.get(node, ()):
                 if self._multiplies(after, position):
                     uses.update({"product"}, {"output"} & self.role_of(after).labels)
+                    uses.update({"convolution"} if "Conv" in after.name() else ())
                 elif _LOOKUP.match(after.name()):
                     uses.add("lookup")
                 elif after in self.constant and not _PRODUCT.fullmatch(after.name()) and _keeps_size(node, after):

@@ -161,7 +161,7 @@ def summed_fans(net: Net) -> Finding | None:
     summed = [
         p
         for p in net.weights
-        if len(p.shape) >= 3 and p.kernel > 1 and p.groups == 1
+        if "convolution" in p.uses and p.kernel > 1 and p.groups == 1
         and _near(p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out), 2.0, p.numel)
     ]  # fmt: skip
     if len(summed) < 2:
@@ -450,6 +450,7 @@ def unused(net: Net) -> Finding | None:
     used = {net.siblings[p.name] for p in net.parameters if p.gradient != "none"}
     forgotten = [p.name for p in names if net.siblings[p.name] in used and len(p.shape) > 1]
     forgotten = [name for name in forgotten if "expert" not in name.lower()]  # this batch may not need them all
+    forgotten = [name for name in forgotten if not _is_last(net, name)]
     blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])
     message = f"The outputs do not depend on {net.listed(blocks)}" + (
         ", while they do on the same layers at other depths." if forgotten else "."
@@ -460,6 +461,13 @@ def unused(net: Net) -> Finding | None:
         else "Nothing to do where another mode of the model uses it."
     )
     return Finding("HD403", "warning" if forgotten else "note", blocks, message, advice, float(len(blocks)), 0.0)
+
+
+def _is_last(net: Net, name: str) -> bool:
+    """Whether a layer is called after all of its siblings: nothing may be left to read its output, as in WaveNet."""
+    alike = [p for p in net.parameters if net.siblings[p.name] == net.siblings[name]]
+    places = {p.name: max((net.order.get(owner, -1) for owner in p.owners), default=-1) for p in alike}
+    return 0 <= places[name] == max(places.values())
 
 
 RULES = (

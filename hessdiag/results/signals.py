@@ -91,8 +91,8 @@ class ParameterSignals(Record):
             1 in general, 0 where the network does not change with the scale of W. NaN where it was not measured: no
             normalisation follows.
         uses: what the network does with a matrix, read off the autograd graph: `"product"` (a matrix product or
-            convolution with it), `"output"` (one that writes the outputs), `"lookup"` (of its rows); empty for a free
-            parameter, such as a class token, positions that are added, or a scale.
+            convolution with it), `"convolution"` (for the latter, too), `"output"` (one that writes the outputs),
+            `"lookup"` (of its rows); empty for a free parameter, such as a class token, positions, or a scale.
     """
 
     name: str

@@ -215,6 +215,12 @@ def test_a_cause_leaves_an_effect_whose_size_it_does_not_account_for() -> None:
     ]  # fmt: skip
 
 
+def test_the_last_of_its_siblings_may_have_no_reader() -> None:
+    unread = {"gradient": "none"}
+    assert [f.severity for f in of("HD403", network(weights={"l3": unread}))] == ["warning"]
+    assert [f.severity for f in of("HD403", network(weights={"l5": unread}))] == ["note"]
+
+
 def test_gains_at_the_ends_of_branches_are_instances_of_what_others_show_and_none_alone() -> None:
     end = layer("end", "add", kind="BatchNorm2d", out_sq=1e-3)
     both = plus(gain(1e-3), layers=(end,), parameters=(vector("end.weight", weight_sq=1e-3),))

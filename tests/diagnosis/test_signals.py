@@ -142,7 +142,7 @@ def test_nonlinearities_by_name(activation: Callable[[Tensor], Tensor], label: s
 
 USES = {  # of parameters by shape: free ones are added, joined, or multiply number by number
     "left": ((5, 5), ("product",)),
-    "kernel": ((6, 6, 3), ("product",)),
+    "kernel": ((6, 6, 3), ("convolution", "product")),
     "standardised": ((6, 6), ("product",)),
     "gain": ((6, 1), ()),
     "positions": ((5, 6), ()),
