@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterator
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +63,11 @@ def predict(case: Case, root: Path) -> dict[str, dict[str, Any]]:
     return {name: {"value": rate.value, "steps": rate.steps} for name, rate in found.items()}
 
 
-def rows_of(name: str, asked: Any) -> list[dict[str, Any]]:
+def rows_of(name: str, asked: Any) -> Iterator[dict[str, Any]]:
     """Sweep a network: a row an optimiser."""
     case = Case(name, "cnn", NETWORKS[name], "cifar", batch=BATCH)
     runs = study.Runs(asked.runs / f"strangers_rates.{name.replace(' ', '-')}.jsonl")
-    predicted, rows = predict(case, asked.data), []
+    predicted = predict(case, asked.data)
     for optimizer, start in START.items():
         first = runs(f"{optimizer} 2^{start}", partial(train, case, optimizer, start, 0, asked.data))
 
@@ -75,14 +77,14 @@ def rows_of(name: str, asked: Any) -> list[dict[str, Any]]:
 
         losses = sweep(run, start, first["initial"])
         low, high = good_of(losses, first["initial"])
-        rows.append({
+        row = {
             "network": name, "optimizer": optimizer, "predicted": predicted[optimizer]["value"],
             "best": 2.0 ** best_of(losses), "low": 2.0**low, "high": 2.0**high, "loss": min(losses.values()),
             "initial": first["initial"], "along": predicted[optimizer]["steps"],
-        })  # fmt: skip
-        print(f"{name:16}{optimizer:10} predicted {rows[-1]['predicted']:.3g}  best {rows[-1]['best']:.3g}"
-              f"  ×{2 ** abs(math.log2(rows[-1]['predicted'] / rows[-1]['best'])):.2g}", flush=True)  # fmt: skip
-    return rows
+        }  # fmt: skip
+        print(f"{name:16}{optimizer:10} predicted {row['predicted']:.3g}  best {row['best']:.3g}"
+              f"  ×{2 ** abs(math.log2(row['predicted'] / row['best'])):.2g}", flush=True)  # fmt: skip
+        yield row
 
 
 def main() -> None:
@@ -92,13 +94,12 @@ def main() -> None:
     torch.set_num_threads(1)
     DATA["cifar"] = cifar  # type: ignore[index]
     path = asked.out / "strangers_rates.json"
-    held = {row["network"]: [] for row in study.read(path)["rows"]} if path.exists() else {}
-    for row in study.read(path)["rows"] if held else []:
-        held[row["network"]].append(row)
+    held = {(row["network"], row["optimizer"]): row for row in (study.read(path)["rows"] if path.exists() else [])}
     for name in asked.only:
-        held[name] = rows_of(name, asked)
-        rows = [row for each in NETWORKS for row in held.get(each, [])]
-        path.write_text(json.dumps(study.plain({"rows": rows}), indent=1) + "\n", encoding="utf-8")
+        for row in rows_of(name, asked):
+            held[name, row["optimizer"]] = row
+            rows = [held[key] for key in product(NETWORKS, START) if key in held]
+            path.write_text(json.dumps(study.plain({"rows": rows}), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

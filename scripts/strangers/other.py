@@ -57,7 +57,8 @@ def gcn(planted: bool) -> Task:
     def loss(y: Tensor, t: Tensor) -> Tensor:
         return F.nll_loss(y[:64], t[:64])
 
-    return Task(model, ((x, adjacency), t), lambda: loss(model(x, adjacency), t), {"loss": loss, "examples": "one"})
+    options = {"loss": loss, "examples": "one", "matrix": "hessian"}
+    return Task(model, ((x, adjacency), t), lambda: loss(model(x, adjacency), t), options)
 
 
 class GatLayer(nn.Module):

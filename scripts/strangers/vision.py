@@ -94,7 +94,7 @@ class Mae(nn.Module):
 )
 def mae(planted: bool) -> Task:
     model, (x, _) = Mae(), digits(32, 3, count=16, bytes_=planted)
-    return Task(model, (x,), lambda: model(x)[0], {"loss": "model"})
+    return Task(model, (x,), lambda: model(x)[0], {"loss": "model", "matrix": "hessian"})
 
 
 class DoubleConv(nn.Sequential):
