@@ -79,7 +79,7 @@ def page(found: Mapping[str, Any], swept: Sequence[Mapping[str, Any]]) -> str:
         "and batches, each measured with one call of `hessdiag.diagnose` as its author has it: just built, in",
         "training mode. Each was measured once more with one planted fault. `scripts/strangers.py` measures",
         "them and writes this page; the networks are in `scripts/strangers/`. A call that was refused at first",
-        'with what to type is repeated as told: `matrix="hessian"` for GCN and MAE.',
+        'with what to type is repeated as told: `matrix="hessian"` for GCN, the loss as a function for MAE.',
         "",
         "*Steps* is the time of the call over that of one training step of the same network and batch.",
         "*Named* says whether a warning or fault that the healthy network does not get names the planted",

@@ -94,7 +94,13 @@ class Mae(nn.Module):
 )
 def mae(planted: bool) -> Task:
     model, (x, _) = Mae(), digits(32, 3, count=16, bytes_=planted)
-    return Task(model, (x,), lambda: model(x)[0], {"loss": "model", "matrix": "hessian"})
+    patches = F.unfold(x, 4, stride=4).transpose(1, 2)
+
+    def masked(outputs: tuple[Tensor, Tensor, Tensor], patches: Tensor) -> Tensor:
+        _, y, mask = outputs
+        return ((y - patches).square().mean(-1) * mask).sum() / mask.sum()
+
+    return Task(model, (x, patches), lambda: model(x)[0], {"loss": masked})
 
 
 class DoubleConv(nn.Sequential):
