@@ -39,10 +39,10 @@ def test_random_data_are_said_to_be_random(run) -> None:
 
 
 def test_ones_own_data(run) -> None:
-    status, out, _ = run("lr mlp:6-8-3 --data ./own.py:classes --steps 3 --batch-size 3")
+    status, out, _ = run("lr mlp:6-8-3 --data ./own.py:classes --steps 3 --batch-size 6")
     assert status == 0
     assert (
-        "loss cross-entropy\n3 virtual steps on batches of 3 examples, measured on fresh ones (./own.py:classes)" in out
+        "loss cross-entropy\n3 virtual steps on batches of 6 examples, measured on fresh ones (./own.py:classes)" in out
     )
     assert "!" not in out
 
