@@ -79,7 +79,6 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: calculus.predict(nn.Linear, X), "model is the class Linear"),  # type: ignore[arg-type]
     (lambda: calculus.predict(MODEL, X.numpy()), r"inputs are a ndarray: pass torch.from_numpy\(inputs\)"),
     (lambda: calculus.predict(MODEL, "4"), "inputs are a str: pass the shape of one example"),
-    (lambda: calculus.predict(MODEL, (4,), batch_size="a"), "batch_size 'a': pass at least 1, a whole number"),  # type: ignore[arg-type]
     (lambda: models.resolve_model(MODEL), "model is a network that is already built"),  # type: ignore[arg-type]
     (lambda: models.resolve_model("lenet", input_size="3,32,32"), "input_size '3,32,32'"),  # type: ignore[arg-type]
     (lambda: models.mlp("4-3"), "widths is a str: pass a list"),  # type: ignore[arg-type]

@@ -85,8 +85,8 @@ class Moments:
 
     Attributes:
         layers: by owner path; those that were called.
-        gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss, or of the batch-mean loss; NaN
-            where it is rounding, as that of a bias that a normalisation subtracts.
+        gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss, or of the batch-mean loss.
+        without: names of blocks whose gradients are rounding, as those of a bias that a normalisation subtracts.
         output_sq, output_variance: E[y²] and E[y²] − E[y]².
     """
 
@@ -94,6 +94,7 @@ class Moments:
     gradient_sq: Mapping[str, float]
     output_sq: float
     output_variance: float
+    without: frozenset[str] = frozenset()
 
 
 def sum_moments(
@@ -175,14 +176,14 @@ def moments_of(problem: Problem, sums: Sums, *, per: str) -> Moments:
                 out_curvature_sq=_mean(row[_Layer.OUT_CURVATURE_SQ], row[_Layer.OUT_COUNT]),
                 multiplies=not row[_Layer.NOT_MULTIPLIED],
             )
-    squared = {}
+    squared, without = {}, frozenset(block.name for block in problem.blocks if _is_rounding(problem, block, sums))
     for block in problem.blocks:
         square = float(sums[f"block {block.name}"][GradientColumn.SQ]) / float(sums["measured"])
         if per == "batch":
             square = float(np.square(sums[f"gradient {block.name}"] / examples).sum())
-        squared[block.name] = math.nan if _is_rounding(problem, block, sums) else square / block.numel
+        squared[block.name] = 0.0 if block.name in without else square / block.numel
     mean, mean_sq = _mean(output_sum, count), _mean(output_sq, count)
-    return Moments(layers, squared, mean_sq, mean_sq - mean**2)
+    return Moments(layers, squared, mean_sq, mean_sq - mean**2, without)
 
 
 def _is_rounding(problem: Problem, block: Block, sums: Sums) -> bool:
@@ -349,8 +350,8 @@ def block_reports(
         weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
         scales = _Scales.of(block, problem.shape, moments, weight_sq)
         measured = curvature.diagonal[block.name]
-        known = not math.isnan(moments.gradient_sq[block.name])
-        sigma = measured.frobenius_sq / block.numel if known or matrix == "hessian" else math.nan
+        none = block.name in moments.without and matrix == "ggn" and not math.isnan(measured.frobenius_sq)
+        sigma = 0.0 if none else measured.frobenius_sq / block.numel
         gamma = scales.gamma / size
         rows.append(
             BlockReport(
@@ -365,7 +366,7 @@ def block_reports(
                 weight_sq=weight_sq,
                 avg_sq_singular_value=sigma,
                 stderr=measured.stderr / block.numel,
-                ratio=gamma / sigma if known and sigma > 0 else math.nan,
+                ratio=gamma / sigma if sigma > 0 and block.name not in moments.without else math.nan,
                 relative_ratio=math.nan,
                 products=measured.products,
                 ended=measured.ended,

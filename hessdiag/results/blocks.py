@@ -61,8 +61,8 @@ class BlockReport(Record, BlockRecord):
         nu: weight-gradient ratio E[dW^2] / E[W^2]; NaN for parameters that are all zero.
         weight_sq: E[W^2].
         avg_sq_singular_value: ||G||_F^2 / P of the diagonal block. Sampled values have no bias, so that one
-            that is lost in noise may come out below 0. NaN, as nu is, where the block's gradient is zero up to
-            rounding: that of a bias which a normalisation subtracts.
+            that is lost in noise may come out below 0. 0, as nu is, where the block's gradient is zero up to rounding:
+            that of a bias which a normalisation subtracts.
         stderr: standard error of `avg_sq_singular_value` as an estimate for this batch; 0 where it is exact. It is
             widened for few samples: the value +- 1.96 stderr is a 95 % interval.
         ratio: gamma / avg_sq_singular_value, theory over measurement.

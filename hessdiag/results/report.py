@@ -171,10 +171,8 @@ class Report(Printed, Record):
         parts += ["", *self.header(), "", table, "", *self.summary(), *balance]
         parts += grouped("not measured:", self.skipped, whole=whole)
         if whole:
-            rounding = [b.name for b in self.blocks if math.isnan(b.avg_sq_singular_value)]
-            parts += grouped(
-                "not known (–):", [(n, "its gradient is zero up to rounding, or infinite") for n in rounding]
-            )
+            none = [(b.name, "its gradient is 0 up to rounding") for b in self.blocks if b.avg_sq_singular_value == 0]
+            parts += grouped("no curvature:", none)
             shown = ", ".join(f"{title} {name}" for title, name in COLUMNS.items() if title not in (name, "block"))
             parts.append(f"attributes (and keys of the JSON) behind the columns: {shown}")
         return plain_text(parts, whole=whole)
