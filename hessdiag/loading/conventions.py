@@ -141,8 +141,42 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
                 " write it for these, or name the output that it is of, as in output=0 (--output 0)"
             ) from error
         return plain
+    return _road_of_all(model, batch, some, returned, replace(plain, loss=loss), settings.per)
+
+
+def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, plain: Road, per: str) -> Road:
+    """For a loss of all that the model returns.
+
+    Raises:
+        HessdiagError: it is asked for each example, which has none of its own.
+    """
+    if _of_pairs(model, some, returned):
+        if per == "example":
+            raise HessdiagError(
+                "the outputs of an example have a number for each other one, as similarities have: pass per='batch'"
+                " (--per batch)"
+            )
+        return replace(plain, output=Layout.of(batch.run(model), size=batch.rows), together=True)
     layout = Layout.of(returned, size=some.rows)
+    if not layout.apart and per == "example" and callable(plain.loss):
+        try:
+            for one in some.chunks(1):
+                plain.loss(mapped(one.run(model), Tensor.detach), one.targets)
+        except UNFIT as error:
+            raise HessdiagError(
+                f"the loss cannot be called with an example alone ({one_line(error)}): if it compares the examples of"
+                " a batch, pass per='batch' (--per batch)"
+            ) from error
     return replace(plain, output=layout, together=not layout.apart)
+
+
+def _of_pairs(model: nn.Module, some: Batch, returned: Any) -> bool:
+    """Whether outputs of an example have another size where there are fewer examples."""
+    count = some.rows
+    if count is None or count < 2 or not any(count in v.shape[1:] for v in tensors_in(returned) if v.dim() > 1):
+        return False
+    fewer = tensors_in(some.narrow(0, count - 1).run(model))
+    return any(v.shape[1:] != w.shape[1:] for v, w in zip(tensors_in(returned), fewer, strict=False) if v.dim() > 1)
 
 
 def _usual(targets: Tensor | None) -> str:
@@ -232,7 +266,8 @@ def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings
     how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix}
     reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, per, **how)
     resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
-    value = resolved.of_all(y, None if batch.targets is None else batch.targets[: len(y)])
+    theirs = batch.targets if batch.targets is None or batch.as_one else batch.targets[: len(y)]
+    value = resolved.of_all(y, theirs)
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
     found = torch.autograd.grad(value, [*weights.values()], allow_unused=True) if weights else ()
     if names := [name for name, gradient in zip(weights, found, strict=True) if gradient is not None]:
