@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import torch
@@ -173,10 +174,12 @@ def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, pla
 def _of_pairs(model: nn.Module, some: Batch, returned: Any) -> bool:
     """Whether outputs of an example have another size where there are fewer examples."""
     count = some.rows
-    if count is None or count < 2 or not any(count in v.shape[1:] for v in tensors_in(returned) if v.dim() > 1):
+    over = [v.dim() > 1 and v.shape[0] == count and count in v.shape[1:] for v in tensors_in(returned)]
+    if count is None or count < 2 or not any(over):
         return False
-    fewer = tensors_in(some.narrow(0, count - 1).run(model))
-    return any(v.shape[1:] != w.shape[1:] for v, w in zip(tensors_in(returned), fewer, strict=False) if v.dim() > 1)
+    fewer = compress(tensors_in(some.narrow(0, count - 1).run(model)), over)
+    pairs = zip(compress(tensors_in(returned), over), fewer, strict=True)
+    return any(w.shape[0] == count - 1 and w.shape[1:] != v.shape[1:] for v, w in pairs)
 
 
 def _usual(targets: Tensor | None) -> str:
