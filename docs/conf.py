@@ -43,7 +43,10 @@ nitpick_ignore_regex = [  # types of arguments that callers do not make, and a t
     ("py:class", r"hessdiag\.(execution|curvature|network)\..*"),
     ("py:class", r"hessdiag\.calculus\.(call|graph)\..*"),
     ("py:class", r"hessdiag\.results\.records\.R"),
-    ("py:class", "LossFunction|BatchDim|Pair|Figure"),  # a callable, see `hessdiag.diagnose`; inputs and targets; of matplotlib
+    (
+        "py:class",
+        "LossFunction|BatchDim|Pair|Figure",
+    ),  # a callable; a structure; inputs and targets; of matplotlib
 ]
 default_role = "code"  # docstrings mark code as Markdown does
 

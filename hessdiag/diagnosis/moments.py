@@ -119,12 +119,10 @@ def sum_moments(
     parts = [*batch.narrow(signals, batch.size).chunks(chunk)] if signals < batch.size else []
     parts = [batch.narrow(0, signals), *parts] if signals else parts
     if joined:
-        some = (
-            batch.among_all(spread(batch.size, LEAST if settings.quick else GRADIENTS))
-            if problem.coupled
-            else batch.narrow(0, 0)
-        )
-        parts = [batch, *some.chunks(1)]
+        parts = [batch]
+    if problem.coupled:
+        count = min(batch.size, LEAST if settings.quick else GRADIENTS)
+        parts += batch.among_all([batch.size * n // count for n in range(count)]).chunks(1)
     checked = {part.numbers[0] for part in parts[::EVERY] if not settings.quick}
     passes: list[SignalPass] = []
 
@@ -139,16 +137,6 @@ def sum_moments(
 
     sums = sum_over(parts, measure, step="moments", gradients=PASSES * (len(parts) if problem.coupled else 1))
     return sums, passes[0].found if passes else (None, "they were not asked for")
-
-
-def spread(examples: int, most: int) -> list[int]:
-    """Numbers of at most so many examples, spread evenly.
-
-    >>> spread(10, 4)
-    [0, 2, 5, 7]
-    """
-    count = min(examples, most)
-    return [examples * number // count for number in range(count)]
 
 
 def misread_in(problem: Problem, sums: Sums) -> dict[str, str]:
