@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.describe import describe as describe
     from hessdiag.diagnosis.diagnose import diagnose as diagnose
     from hessdiag.diagnosis.learning_rates import learning_rates as learning_rates
+    from hessdiag.diagnosis.operator import operator as operator
     from hessdiag.diagnosis.prescribe import Prescription as Prescription
     from hessdiag.diagnosis.prescribe import prescribe as prescribe
     from hessdiag.diagnosis.random_setups import check_init as check_init
@@ -50,6 +51,7 @@ _HOMES = {
     "describe": "diagnosis.describe",
     "diagnose": "diagnosis.diagnose",
     "learning_rates": "diagnosis.learning_rates",
+    "operator": "diagnosis.operator",
     "measure_setups": "diagnosis.random_setups",
     "to_html": "view.html",
     "predict": "calculus.prediction",

@@ -17,6 +17,7 @@ from hessdiag.derivatives.losses import MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
 from hessdiag.errors import HessdiagError
+from hessdiag.network.shapes import NetworkShape
 from hessdiag.network.torch_state import statistics_of
 
 MATRICES = ("ggn", "hessian")
@@ -114,12 +115,9 @@ def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget
     if not (problem.coupled or problem.loss.couples):
         return _measure(problem, settings, memory)
     B, N = problem.batch.size, problem.shape.outputs
-    shape = replace(problem.shape, element_size=problem.shape.element_size * B)  # whatever is asked, all B are called
     if settings.per == "batch":
-        together = replace(problem.batch, as_one=True, size=1)
-        shape = replace(shape, outputs=B * N, returned=0)
-        whole = replace(problem, batch=together, loss=MeanLoss(problem.loss), shape=shape)
-        return _measure(whole, replace(settings, per="example"), memory)
+        return _measure(as_one_example(problem), replace(settings, per="example"), memory)
+    shape = called_whole(problem)
     settings, count = within_batch(settings, examples=B, outputs=N)
 
     def within(examples: Sequence[int]) -> list[Curvature]:
@@ -134,6 +132,20 @@ def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget
         like = [_measure(replace(problem, batch=problem.batch.narrow(i, i + 1)), settings, memory) for i in chosen]
         known = _measure(alone, settings, memory)
     return mean_of_some(within(chosen), of=B, like=like, known=known, shares=shares, rounding=rounding_of(problem))
+
+
+def called_whole(problem: Problem) -> NetworkShape:
+    """Sizes where, whatever is asked, all examples are called."""
+    return replace(problem.shape, element_size=problem.shape.element_size * problem.batch.size)
+
+
+def as_one_example(problem: Problem) -> Problem:
+    """The mean loss of a batch as that of one example, whose outputs are all of the batch's."""
+    if problem.batch.as_one:
+        return problem
+    shape = replace(called_whole(problem), outputs=problem.batch.size * problem.shape.outputs, returned=0)
+    together = replace(problem.batch, as_one=True, size=1)
+    return replace(problem, batch=together, loss=MeanLoss(problem.loss), shape=shape)
 
 
 def within_batch(settings: Settings, *, examples: int, outputs: int) -> tuple[Settings, int]:

@@ -145,7 +145,7 @@ def diagnose(
     )
     tally, group = Tally(), default_group() if distributed else ALONE
     given = batches_of(inputs, targets, tally, read=reader(model, batch_dim, examples, loss))
-    first = next(stream := _stream_of(given, settings, most=batches))
+    first = next(stream := stream_of(given, settings, most=batches))
     device, dtype = check_tensors(model, first)
     if distributed:
         _check_agreement(model, first, group)
@@ -153,7 +153,7 @@ def diagnose(
     with state, state_of(loss, seed), showing(progress, title=f"measuring {type(model).__name__}"):
         road = road_of(model, first, loss, settings)
         stream = chain.from_iterable(road.batches(model, each, per) for each in chain([first], stream))
-        problem, y = _first_call(model, first := next(stream), road.loss, settings)
+        problem, y = first_call(model, first := next(stream), road.loss, settings)
         problem = problem if blocks is None else problem.only(blocks)
         settings = replace(settings, per="example") if first.as_one else settings
         memory = MemoryBudget.of(max_memory, device)
@@ -180,7 +180,7 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
     )
 
 
-def _stream_of(batches: Iterator[Batch], settings: Settings, *, most: int | None) -> Iterator[Batch]:
+def stream_of(batches: Iterator[Batch], settings: Settings, *, most: int | None) -> Iterator[Batch]:
     """Read the batches one by one, or all of them as one for the batch view; `most` of them, or all."""
     if most is not None:
         check_whole("batches", most, least=1)
@@ -212,9 +212,17 @@ def _check_agreement(model: nn.Module, batch: Batch, group: Processes) -> None:
             )
 
 
-def _first_call(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings) -> tuple[Problem, Tensor]:
-    """What is to be measured, as a first call of a few examples shows it, and their outputs."""
-    found, skipped = find_blocks(model)
+def first_call(
+    model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings, *, vectors: bool = False
+) -> tuple[Problem, Tensor]:
+    """What is to be measured, as a first call of a few examples shows it, and their outputs.
+
+    With `vectors`, also of normalisation layers and the like.
+
+    Raises:
+        HessdiagError: there is nothing to measure, or the loss does not fit.
+    """
+    found, skipped = find_blocks(model, vectors=vectors)
     if not found:
         why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
         raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
@@ -271,7 +279,7 @@ def _measure(
     alone = 2 if problem.shape.parameters >= LARGE else checks.FEW
     few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))
     with fixed_statistics() if problem.coupled else nullcontext():  # in normalisations alone examples may meet
-        problem, mixed = _check_few(problem, few, settings)
+        problem, mixed = check_few(problem, few, settings)
 
     def moments(problem: Problem, examples: int) -> tuple[Sums, tuple[Signals | None, str]]:
         return sum_moments(problem, settings, chunk=_chunk(problem, memory), mixed=mixed, signals=examples)
@@ -301,7 +309,7 @@ def _measure(
     return measured
 
 
-def _check_few(problem: Problem, few: Batch, settings: Settings) -> tuple[Problem, set[str]]:
+def check_few(problem: Problem, few: Batch, settings: Settings) -> tuple[Problem, set[str]]:
     """Check the model on a few examples, on two at least where more do not fit into memory.
 
     Returns:
@@ -312,7 +320,7 @@ def _check_few(problem: Problem, few: Batch, settings: Settings) -> tuple[Proble
         return checks.as_read(problem, few, settings.seed, nearby=not settings.quick)
 
     found = unless_out_of_memory(check, examples=max(1, few.size - 1))
-    return _check_few(problem, few.narrow(0, max(2, few.size // 2)), settings) if found is None else found
+    return check_few(problem, few.narrow(0, max(2, few.size // 2)), settings) if found is None else found
 
 
 def _chunk(problem: Problem, memory: MemoryBudget) -> int:

@@ -51,8 +51,10 @@ class Block(BlockRecord):
         return self.structured and not self.looked_up
 
 
-def find_blocks(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
+def find_blocks(model: nn.Module, *, vectors: bool = False) -> tuple[tuple[Block, ...], tuple[tuple[str, str], ...]]:
     """The blocks of a model and `(name, reason)` of every parameter that is none.
+
+    With `vectors`, so are the vectors of normalisation layers and the like: all that is trained.
 
     >>> blocks, skipped = find_blocks(nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)))
     >>> [(block.name, block.kind, block.fan_in, block.fan_out) for block in blocks]
@@ -69,7 +71,7 @@ def find_blocks(model: nn.Module) -> tuple[tuple[Block, ...], tuple[tuple[str, s
             raise HessdiagError(f"{what} was compiled by torch.jit, which hides its layers: pass the module it is of")
     blocks, skipped = [], []
     for name, slots in parameter_slots(model).items():
-        found = _classify(model, name, slots)
+        found = _classify(model, name, slots, vectors=vectors)
         if isinstance(found, Block):
             blocks.append(found)
         else:
@@ -123,7 +125,7 @@ def parameter_at(module: nn.Module, attribute: str) -> nn.Parameter:
     return parameter
 
 
-def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Block | str:
+def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]], *, vectors: bool) -> Block | str:
     """The block at these slots, or the reason why there is none."""
     path, attribute = slots[0]
     module = model.get_submodule(path)
@@ -140,6 +142,7 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
     kind = _kind(module, attribute, parameter)
     if kind == "bias" and (applied := [(p, a) for p, a in slots if has_rule(model.get_submodule(p))]):
         slots, module = applied, model.get_submodule(applied[0][0])  # others hold it too, as BERT's head does
+    other, kind = kind is None, "bias" if kind is None and vectors else kind
     if kind is None:
         shape = tuple(parameter.shape)
         what = f"vector of {shape[0]}" if len(shape) == 1 else f"{'x'.join(map(str, shape))} tensor"
@@ -160,7 +163,8 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]]) -> Bloc
         fan_out=fan_out,
         kernel=kernel,
         groups=int(getattr(module, "groups", 1)) if hasattr(module, "kernel_size") else 1,
-        structured=kind == "scalar" or (same_name and attribute in ("weight", "bias") and _share_rule(holders)),
+        structured=kind == "scalar"
+        or (not other and same_name and attribute in ("weight", "bias") and _share_rule(holders)),
         looked_up=kind == "weight" and any(map(looks_up, holders)),
     )
 

@@ -1,0 +1,138 @@
+"""`hessdiag.operator`: the curvature matrix of a user's model on a batch, as SciPy's algorithms take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from hessdiag.arguments import check_loss, check_model
+from hessdiag.curvature.measurement import Settings, as_one_example
+from hessdiag.curvature.operator import CurvatureOperator
+from hessdiag.data.batch import Batch, BatchDim, Inputs
+from hessdiag.data.memory import MemoryBudget
+from hessdiag.data.stream import batches_of
+from hessdiag.derivatives.losses import LossFunction
+from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.products import Matrix
+from hessdiag.diagnosis.checks import FEW
+from hessdiag.diagnosis.diagnose import check_few, first_call, stream_of
+from hessdiag.loading.conventions import reader, road_of, state_of
+from hessdiag.loading.first_call import check_tensors
+from hessdiag.network.preserve import preserve_state
+from hessdiag.network.torch_state import fixed_statistics
+
+
+def operator(  # noqa: PLR0913, public keyword-only options
+    model: nn.Module,
+    inputs: Inputs | Iterable[Any],
+    targets: Tensor | None = None,
+    *,
+    loss: str | LossFunction | None = None,
+    class_dim: int | None = None,
+    output: str | int | None = None,
+    batch_dim: BatchDim = 0,
+    examples: str = "batch",
+    matrix: str = "ggn",
+    mode: str = "train",
+    blocks: str | Sequence[str] | None = None,
+    max_memory: int | str | None = None,
+    seed: int = 0,
+) -> CurvatureOperator:
+    """Return the Hessian or Gauss-Newton matrix of the batch-mean loss as a `scipy.sparse.linalg.LinearOperator`.
+
+    Rows and columns are the entries of the trainable parameters in the order of `names`, each flattened. The weights
+    are those at the time of a product; the model is left exactly as it was by each.
+
+    Args:
+        model: any module that maps a batch to one tensor (B, *outputs).
+        inputs, targets: as in `hessdiag.diagnose`; of an iterable, all batches together are the one batch.
+        loss, class_dim, output, batch_dim, examples: see `hessdiag.diagnose`.
+        matrix: `"ggn"` (generalised Gauss-Newton) or `"hessian"`.
+        mode: `"train"` for the network as it trains, through the statistics of the batch and their derivatives, or
+            `"eval"`; see `hessdiag.diagnose`.
+        blocks: patterns of the names of parameters or modules: the diagonal block of these alone, at their cost.
+        max_memory: memory that products may take, in bytes or as `"4GiB"`.
+        seed: of a random quadratic loss, and of the vectors that products are checked on.
+
+    Returns:
+        The operator (P, P); `.names` are its parameters, `.torch_matmat` multiplies tensors (P, K) on their device.
+
+    Raises:
+        HessdiagError: an argument cannot be used, or no product can be had right.
+
+    >>> import torch
+    >>> H = operator(nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 2.0]]), torch.ones(1, 1), loss="mse")
+    >>> H @ [1.0, 0.0]  # 2 x xᵀ
+    array([2., 4.], dtype=float32)
+    """
+    settings = Settings(matrix=matrix, per="batch", mode=mode, seed=seed, class_dim=class_dim, output=output)
+    how: dict[str, Any] = {"loss": loss, "batch_dim": batch_dim, "examples": examples, "blocks": blocks}
+    with opened(model, inputs, targets, settings, max_memory=max_memory, **how) as subject:
+        few = subject.problem.batch.narrow(0, 2)
+        again: dict[str, Any] = {"seed": seed, "mode": mode, "call": lambda: few.run(model)}
+        return subject.operator(around=lambda: preserve_state(model, **again))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured: a problem whose loss is that of its whole batch, and how.
+
+    Attributes:
+        problem: all that is trained is a block of it; where examples meet they are one.
+        settings: of the measurement.
+        memory: that may be taken.
+    """
+
+    problem: Problem
+    settings: Settings
+    memory: MemoryBudget
+
+    def operator(self, **options: Any) -> CurvatureOperator:
+        """Its matrix."""
+        matrix, seed = cast(Matrix, self.settings.matrix), self.settings.seed
+        return CurvatureOperator(self.problem, matrix, memory=self.memory.chunk, seed=seed, **options)
+
+
+@contextmanager
+def opened(
+    model: nn.Module,
+    inputs: Inputs | Iterable[Any],
+    targets: Tensor | None,
+    settings: Settings,
+    *,
+    loss: str | LossFunction | None,
+    max_memory: int | str | None = None,
+    blocks: str | Sequence[str] | None = None,
+    **read: Any,
+) -> Iterator[Subject]:
+    """Measure a model on the mean loss of a batch inside this context; it comes back as it was.
+
+    Args:
+        model, inputs, targets, loss, max_memory, blocks: see `hessdiag.operator`.
+        settings: of the batch view.
+        read: `batch_dim` and `examples`.
+
+    Raises:
+        HessdiagError: an argument cannot be used, or the model cannot be measured right.
+    """
+    check_model(model)
+    check_loss(loss)
+    given = batches_of(inputs, targets, read=reader(model, read["batch_dim"], read["examples"], loss))
+    first: Batch = next(stream_of(given, settings, most=None))
+    device, _ = check_tensors(model, first)
+    few = first.narrow(0, 2)
+    state = preserve_state(model, seed=settings.seed, call=lambda: few.run(model), mode=settings.mode)
+    with state, state_of(loss, settings.seed):
+        road = road_of(model, first, loss, settings)
+        (batch,) = road.batches(model, first, settings.per)
+        problem, y = first_call(model, batch, road.loss, settings, vectors=True)
+        problem = problem if blocks is None else problem.only(blocks)
+        with fixed_statistics() if problem.coupled else nullcontext():
+            problem, _ = check_few(problem, batch.narrow(0, FEW), settings)
+        problem = replace(problem, loss=problem.loss.of_batch(batch.targets, y))
+        whole = as_one_example(problem) if problem.coupled or problem.loss.couples else problem
+        yield Subject(whole, settings, MemoryBudget.of(max_memory, device))
