@@ -1,6 +1,8 @@
 """A random network is measured right, against dense rows, or refused: never wrong, and no other exception.
 
-pytest tests/test_random_networks.py --hypothesis-profile=thorough    # 500 networks instead of 15
+pytest tests/test_random_networks.py --hypothesis-profile=thorough --hypothesis-show-statistics
+
+measures 500 networks instead of 15, and counts the refusals by their reasons.
 """
 
 import copy
@@ -8,7 +10,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import event, given
 from torch import Tensor, nn
 
 import hessdiag
@@ -114,7 +116,7 @@ def float64(values: list[float]) -> Tensor:
 
 @given(random_networks())
 def test_a_random_network_is_measured_right_or_refused(network: RandomNetwork) -> None:
-    refusal(network)
+    event(refusal(network).split(":")[0][:80] or "measured right")
 
 
 OPTIMUM = "mse at its optimum"  # the gradient of the loss is zero, which a check must not rest on

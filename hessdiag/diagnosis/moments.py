@@ -44,6 +44,7 @@ GRADIENTS, LEAST = 8, 2  # of examples that meet in normalisations, of which eac
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 EVERY = 4  # chunks, of which one is given a random cotangent
 NO_CURVATURE = 1e-12  # of the largest: rounding of float64
+HOOKED = "a hook of its own changes its gradient, which is not that of the loss: remove the hook to measure it"
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
 
 
@@ -144,8 +145,9 @@ def misread_in(problem: Problem, sums: Sums) -> dict[str, str]:
     largest = max((float(sums[f"block {block.name}"][GradientColumn.SCALE]) for block in problem.blocks), default=0.0)
     found = {}
     for block in problem.blocks:
-        eps = torch.finfo(block_parameter(problem.model, block).dtype).eps
-        found[block.name] = checks.why_misread(block, sums[f"block {block.name}"], eps, largest)
+        parameter = block_parameter(problem.model, block)
+        why = checks.why_misread(block, sums[f"block {block.name}"], torch.finfo(parameter.dtype).eps, largest)
+        found[block.name] = HOOKED if why and parameter._backward_hooks else why
     return {name: why for name, why in found.items() if why}
 
 

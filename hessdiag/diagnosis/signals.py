@@ -58,7 +58,7 @@ def second_moment(values: Tensor, examples: int) -> tuple[float, float]:
     if values.numel() and sq == 0:
         return sq, 0.0
     rows = values.shape[dim]
-    if rows < 2 or not sq < math.inf:
+    if rows < 2 or not values.numel() or not sq < math.inf:
         return sq, math.nan
     scaled = values / math.sqrt(sq)
     mean = scaled.mean(dim, keepdim=True)  # var_mean over a first dimension takes fifty times as long

@@ -36,12 +36,17 @@ def centres() -> nn.Module:
     return Net(lambda m, x: -torch.cdist(m.l(x), m.centres), l=nn.Linear(4, 3), centres=nn.Parameter(torch.randn(5, 3)))
 
 
+def empty_before() -> nn.Module:
+    with pytest.warns(UserWarning, match="zero-element"):
+        return nn.Sequential(nn.Linear(4, 0), nn.Linear(0, 3))
+
+
 def empty_beside() -> nn.Module:
     with pytest.warns(UserWarning, match="zero-element"):
         return Net(lambda m, x: torch.cat([m.none(x), m.some(x)], 1), none=nn.Linear(4, 0), some=nn.Linear(4, 3))
 
 
-@pytest.mark.parametrize("make", [clip, diagonal, centres, empty_beside])
+@pytest.mark.parametrize("make", [clip, diagonal, centres, empty_beside, empty_before])
 @pytest.mark.parametrize("per", ["example", "batch"])
 def test_parameters_in_unusual_places(make: Callable[[], nn.Module], per: str) -> None:
     """In the root module, which rules look at, in distances, and of no entries."""
@@ -65,6 +70,14 @@ def test_gradients_that_an_embedding_scales_are_measured_as_the_loss_has_them(ma
     assert model.rows.scale_grad_by_freq
     for mine, theirs in zip(scaled.blocks, plain.blocks, strict=True):
         assert mine.avg_sq_singular_value == pytest.approx(theirs.avg_sq_singular_value, rel=1e-10)
+
+
+def test_a_mask_on_a_gradient_is_the_reason_that_is_given() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    model[0].weight.register_hook(lambda gradient: gradient * torch.eye(3, 4))
+    report = hessdiag.diagnose(model, torch.randn(3, 4))
+    assert "0.weight" not in [block.name for block in report.blocks]
+    assert "a hook of its own changes its gradient" in dict(report.skipped)["0.weight"]
 
 
 class Unwilling(torch.autograd.Function):
