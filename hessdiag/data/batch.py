@@ -304,7 +304,8 @@ def _common_size(tensors: Sequence[Tensor]) -> int:
     if len(sizes) > 1 or () in sizes:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
         raise HessdiagError(
-            f"inputs and targets have shapes {shapes}: the first dimension must be the same batch, or pass batch_dim"
+            f"inputs and targets have shapes {shapes}: the first dimension must be the same batch, or pass batch_dim,"
+            ' or examples="one" where all of them together are one example'
         )
     ((size,),) = sizes
     if size == 0:

@@ -136,8 +136,8 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
     if y.dim() == 0 or (size is not None and y.shape[0] != size):
         raise HessdiagError(
             f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples:"
-            " its first dimension must run over the examples; if all inputs are one example, as a graph is, pass"
-            ' examples="one"'
+            " its first dimension must run over the examples; if all inputs are one example, as a graph is, or"
+            ' the outputs have positions and examples in one dimension, pass examples="one"'
         )
     if not y.is_floating_point():
         raise HessdiagError(f"the model returned {y.dtype} outputs: they must be real floating-point numbers")
