@@ -133,7 +133,12 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         return Outputs(which.joined(returned, 1 if size is None else size))
     y = chosen(returned, size=size, which=which, dim=dim)
     y = y.reshape(1, 1) if size is None and y.dim() == 0 else examples_first(y, size, dim)
-    if y.dim() == 0 or (size is not None and y.shape[0] != size):
+    if y.dim() == 0:
+        raise HessdiagError(
+            f"the model returned a single number for {size} examples: if that is its loss, pass loss='model' (--loss"
+            " model), and if all inputs are one example, as a graph is, examples='one'"
+        )
+    if size is not None and y.shape[0] != size:
         raise HessdiagError(
             f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples:"
             " its first dimension must run over the examples; if all inputs are one example, as a graph is, or"

@@ -117,7 +117,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
         HessdiagError: the loss cannot be had in this way.
     """
     plain = Road(_usual(batch.targets) if loss is None else loss, batch.output)
-    own = loss == "model" or (loss is None and batch.targets is None and len(batch.leaves) > 1)
+    own = loss == "model" or (loss is None and batch.targets is None)
     try:
         with torch.set_grad_enabled(own):
             some, returned = batch.narrow(0, TRIED[settings.per]).with_noise(model)

@@ -86,7 +86,7 @@ def returns(turn: Callable[[Tensor], Any]) -> nn.Module:
         (lambda y: {"loss": y.sum()}, "returned a dict without a tensor over the examples: wrap it so"),
         (lambda y: ((y,),), "returned a tuple without a tensor over the examples"),
         (lambda y: None, "returned a NoneType without a tensor over the examples"),
-        (lambda y: y.sum(), r"shape \(\) for 2 examples"),
+        (lambda y: y.sum(), "a single number for 2 examples"),
         (lambda y: torch.cat([y, y]), r"shape \(4, 2\) for 2 examples"),
         (lambda y: y.argmax(1), "returned torch.int64 outputs"),
         (lambda y: y.half(), "returned torch.float16 outputs: switch autocast off"),

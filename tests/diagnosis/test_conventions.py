@@ -253,6 +253,15 @@ def a_collated_dict() -> dict[str, Any]:
     return {"model": model, "inputs": inputs, "options": {"loss": nn.CrossEntropyLoss()}, "units": units}
 
 
+@case
+def an_autoencoder_and_its_loss() -> dict[str, Any]:
+    """Its loss is measured although nothing is asked for and there are no labels."""
+    x = randn(B, 4)
+    model = network(lambda m, x: (y := m.b(m.a(x).tanh()), F.mse_loss(y, x)), a=nn.Linear(4, 2), b=nn.Linear(2, 4))
+    units = lambda m, part: (m(x[part])[0].flatten(), lambda z: F.mse_loss(z.view(-1, 4), x[part]))  # noqa: E731
+    return {"model": model, "inputs": x, "options": {}, "units": units}
+
+
 DRAWN: list[Tensor] = []
 
 
