@@ -77,7 +77,7 @@ def test_a_failure_says_what_is_wrong_where_and_what_to_do(run) -> None:  # type
     result.stdout.fnmatch_lines(
         [
             ">*check(hessdiag, -10.0)",
-            "E*AssertionError: Sequential: 1 fault, 1 warning: look first at 0.bias and 1 more (HD402).",
+            "E*AssertionError: Sequential: 1 fault, 1 warning: look first at 0.bias (HD402).",
             "E*fault HD402: Dead units",
             "E*where: 0.bias, 0.weight",
             "E*seen:  100 % of the ReLUs *",

@@ -20,6 +20,7 @@ from hessdiag.arguments import few
 from hessdiag.results.blocks import BlockReport
 from hessdiag.results.numbers import short, spread
 from hessdiag.results.records import Record
+from hessdiag.results.text_table import layer_of, siblings
 
 Severity = Literal["fault", "warning", "note"]
 BalanceLevel = Literal["balanced", "uneven", "unbalanced", "undecided"]
@@ -112,7 +113,7 @@ def judge(findings: Sequence[Finding]) -> tuple[VerdictLevel, str]:
     if not counts["fault"] and not counts["warning"]:
         return "no-problem", f"No problem found in {CHECKS} checks{f' ({found})' if found else ''}."
     first = findings[0]
-    where = few(first.blocks, 1) or "the model"
+    where = layer_of(first.blocks[0]) if first.blocks else "the model"
     return "faulty" if counts["fault"] else "suspicious", f"{found}: look first at {where} ({first.rule})."
 
 
@@ -153,11 +154,14 @@ def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = ()) -> B
         level = "unbalanced" if level_of(low) == "unbalanced" else "undecided"
     elif flat:
         level = "unbalanced"
-    said = [f"The curvature of {few(names)} {why}." for why, names in missing.items() if names]
+    said = [f"The curvature of {_labels(names)} {why}." for why, names in missing.items() if names]
     sentence = " ".join([*said, *_difference(kept, curved, (value, low, high))])
+    if invariant:
+        count = f"{len(invariant)} layer{'s' if len(invariant) > 1 else ''}"
+        sentence += f" Not compared: {count} before a normalisation, which takes their scale out."
     if len(curved) < len(kept):
         value = low = high = spread([block.avg_sq_singular_value for block in kept])
-    notes = (f"Not compared: {few(invariant)}. A normalisation follows, so that their scale does not matter.",)
+    notes = (f"Before a normalisation: {_labels(invariant)}.",)
     return Balance(level=level, sentence=sentence, notes=notes if invariant else (), factor=value, low=low, high=high)
 
 
@@ -166,13 +170,18 @@ def _difference(
 ) -> list[str]:
     """How far the curvatures of weights are apart: roots of σ², of which `factor` has the largest over the smallest."""
     if len(curved) < 2:
-        return [] if len(kept) > 1 else ["There are no two weights to compare."]
-    value, low, high = (short(math.sqrt(each)) for each in factor)
+        return [] if len(kept) > 1 else ["Fewer than two layers are left to compare."]
+    value, low, high = (short(math.sqrt(each), 2) for each in factor)
     noise = "" if low == high else f" ({low} to {high} with sampling noise)"
-    largest = max(curved, key=lambda block: block.avg_sq_singular_value).name
-    smallest = min(reversed(curved), key=lambda block: block.avg_sq_singular_value).name
-    whose = "the weights" if len(curved) == len(kept) else f"the other {len(curved)}"
-    return [f"The curvatures of {whose} differ by up to {value}×{noise}: most in {largest}, least in {smallest}."]
+    largest = layer_of(max(curved, key=lambda block: block.avg_sq_singular_value).name)
+    smallest = layer_of(min(reversed(curved), key=lambda block: block.avg_sq_singular_value).name)
+    among = "layers" if len(curved) == len(kept) else f"the other {len(curved)} layers"
+    return [f"Curvature differs by {value}×{noise} between {among}: most in {largest}, least in {smallest}."]
+
+
+def _labels(names: Sequence[str], limit: int = 3) -> str:
+    """Layers of parameters, siblings in one."""
+    return few(siblings([(name, None) for name in names]), limit)
 
 
 def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
@@ -194,11 +203,19 @@ def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
         return value, float(np.exp((apart - noise).max())), float(np.exp((apart + noise).max()))
 
 
-def list_findings(sentence: str, findings: Sequence[Finding], *, most: int = 4) -> list[str]:
-    """Lines of a verdict with the gravest findings below it, `most` of them in full."""
-    lines = [sentence, *(f"  {finding}" for finding in findings[:most])]
-    if more := findings[most:]:
-        lines.append(f"  and {len(more)} more: {', '.join(f'{f.rule} {f.severity}' for f in more)}")
-    if findings:
-        lines.append(f"  (`hessdiag explain {findings[0].rule}` says why)")
-    return lines
+def told(finding: Finding) -> list[str]:
+    """Lines of a finding: where, what was found, what to do, and where it says why."""
+    where = _labels(finding.blocks, 1) or "the whole model"
+    advice = [f"  do: {finding.advice}"] if finding.advice else []
+    return [
+        f"{finding.rule} {finding.severity}: {where}",
+        f"  found: {finding.message}",
+        *advice,
+        f"  why: hessdiag explain {finding.rule}",
+    ]
+
+
+def others(findings: Sequence[Finding]) -> list[str]:
+    """A line that names findings which are not shown; none where there are none."""
+    named = ", ".join(f"{finding.rule} {finding.severity}" for finding in findings)
+    return [f"and {len(findings)} more: {named} (-v shows all)"] if findings else []

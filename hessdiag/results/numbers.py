@@ -16,7 +16,7 @@ DIGITS = 3  # significant ones of every number that is shown
 PLAIN = range(-3, 5)  # powers of ten that need no exponent
 
 
-def short(value: float) -> str:
+def short(value: float, digits: int = DIGITS) -> str:
     """Three significant digits; an exponent where the number would be long, a dash where it is undefined.
 
     >>> [short(v) for v in (7.1694, 2.1, 472.6, 1063.0, 0.000321, 123456.0, 0.0, float("inf"), float("nan"))]
@@ -26,10 +26,10 @@ def short(value: float) -> str:
         return "–"
     if value == 0 or math.isinf(value):
         return "0" if value == 0 else str(value)
-    mantissa, _, exponent = f"{value:.{DIGITS - 1}e}".partition("e")
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     power = int(exponent)
     if power in PLAIN:
-        return f"{float(mantissa) * 10.0**power:.{max(DIGITS - 1 - power, 0)}f}"
+        return f"{float(mantissa) * 10.0**power:.{max(digits - 1 - power, 0)}f}"
     return f"{mantissa}e{power}"
 
 

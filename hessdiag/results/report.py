@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import compress
 from typing import TYPE_CHECKING, ClassVar
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, ClassVar
 from hessdiag.errors import HessdiagError
 from hessdiag.results.blocks import BlockReport, Ended, Heatmap
 from hessdiag.results.files import write_text
-from hessdiag.results.findings import Finding, Verdict, judge, list_findings, weigh
+from hessdiag.results.findings import Finding, Verdict, judge, others, told, weigh
+from hessdiag.results.layer_table import layer_table
 from hessdiag.results.numbers import percent, short, spread
 from hessdiag.results.records import Record
 from hessdiag.results.signals import Signals
-from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, printable, size
+from hessdiag.results.text_table import Detail, Printed, TextTable, arranged, grouped, printable, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +43,7 @@ COLUMNS = {  # titles, with the attributes of a block that they show; the last o
 }
 OF_CURVATURE = ("σ²", "± %", "γ/σ²", "relative", "γ curv.")
 MODES = {"train": "as it trains", "eval": "in evaluation mode"}
+MOST_FINDINGS = 2  # that are told in full, without -v
 BLIND = 1e-4  # share of a gradient along its weight: about 1 in general, rounding where the network is blind to it
 
 
@@ -158,43 +160,51 @@ class Report(Printed, Record):
         return text
 
     def text(self, detail: Detail = "table") -> str:
-        """Return the verdict with the gravest findings and the balance (`"brief"`), and the table of all blocks."""
+        """Return the verdict with the gravest findings and the balance (`"brief"`), a table of the layers, or all."""
         whole = detail == "whole"
         verdict = self.verdict
-        balance = [verdict.balance.sentence, *verdict.balance.notes]
-        parts: list[str | TextTable] = [*list_findings(verdict.sentence, self.findings, most=10**6 if whole else 4)]
-        if detail == "brief":
-            return plain_text([*parts, *balance])
-        kept = [self.method != "none" or title not in OF_CURVATURE for title in COLUMNS]
-        titles, *rows = [[*compress(row, kept)] for row in (COLUMNS, *map(cells, self.blocks))]
-        table = TextTable(titles, rows, left=2)
-        parts += ["", *self.header(), "", table, "", *self.summary(), *balance]
-        parts += grouped("not measured:", self.skipped, whole=whole)
+        most = len(self.findings) if whole else MOST_FINDINGS
+        parts: list[Sequence[str | TextTable]] = [[verdict.sentence], *map(told, self.findings[:most])]
+        parts[-1] = [*parts[-1], *others(self.findings[most:])]
+        parts += [[verdict.balance.sentence, *(verdict.balance.notes if whole else ())]]
         if whole:
             none = [(b.name, "its gradient is 0 up to rounding") for b in self.blocks if b.avg_sq_singular_value == 0]
-            parts += grouped("no curvature:", none)
-            shown = ", ".join(f"{title} {name}" for title, name in COLUMNS.items() if title not in (name, "block"))
-            parts.append(f"attributes (and keys of the JSON) behind the columns: {shown}")
-        return plain_text(parts, whole=whole)
+            titles = ", ".join(f"{title} {name}" for title, name in COLUMNS.items() if title not in (name, "block"))
+            parts += [[*self.header(), "", block_table(self), "", *self.summary()]]
+            parts += [grouped("not measured:", self.skipped, whole=True), grouped("no curvature:", none)]
+            parts += [[f"attributes (and keys of the JSON) of the columns: {titles}"]]
+        elif detail == "table":
+            table: list[str | TextTable] = (
+                ["", layer_table(self.weights)] if self.weights and self.method != "none" else []
+            )
+            more = f" and {len(self.skipped) - 1} more parameters" if self.skipped[1:] else ""
+            parts += [
+                [
+                    *self.header(),
+                    *table,
+                    *(f"Not measured: {name}{more} (-v says why)." for name, _ in self.skipped[:1]),
+                ]
+            ]
+        return arranged(parts, whole=whole)
 
     def header(self) -> list[str]:
         """Lines on what was measured, of what."""
         matrix = {"ggn": "Gauss-Newton", "hessian": "Hessian"}[self.matrix]
-        view = "of each example, averaged" if self.per == "example" else "of the batch mean"
+        view = "per example" if self.per == "example" else "of the batch mean"
         measured = f"{matrix} {view}" if self.method != "none" else "signals alone"
+        loss = f"loss {self.loss}{' (--data FILE:FN gives targets)' if self.loss == 'random-quadratic' else ''}"
         lines = [
             f"{self.model}, init {self.init}: {measured}, {MODES[self.mode]}",
-            f"loss {self.loss}, batch {self.batch_size} ({self.data}), seed {self.seed}, {self.device} {self.dtype}",
+            f"{loss}, batch {self.batch_size} ({self.data}), seed {self.seed}, {self.device} {self.dtype}",
         ]
-        how = f"method {self.method} ({self.method_reason})" if self.method != "none" else ""
-        return [*lines, *filter(None, [read(self), fresh(self), how])]
+        return [*lines, *filter(None, [read(self), fresh(self)])]
 
     def summary(self) -> list[str]:
-        """Lines on the spread over the weights, and on what ended the sampling."""
+        """Lines on the spread over the weights, the method, and what ended the sampling."""
         symbols = zip(("γ", "ν", "σ²")[: 2 if self.method == "none" else 3], SPREAD_KEYS, strict=False)
         spreads = "   ".join(f"{symbol} {short(self.spread[key])}" for symbol, key in symbols)
-        lines = [f"spread over weight blocks, max/min:  {spreads}"]
-        return [*lines, *filter(None, [sampling(self)])]
+        how = f"method {self.method} ({self.method_reason})" if self.method != "none" else ""
+        return [*filter(None, [f"spread over weight blocks, max/min:  {spreads}", how, sampling(self)])]
 
 
 def read(report: Report) -> str:
@@ -234,6 +244,15 @@ def sampling(report: Report) -> str:
     return f"sampling: rtol {report.rtol:g} {ended} with at most {most} products a block{where}"
 
 
+def block_table(report: Report) -> TextTable:
+    """All symbols of all blocks, in execution order."""
+    sampled = any(block.stderr > 0 for block in report.blocks)
+    left_out = () if report.method != "none" else OF_CURVATURE
+    kept = [title not in left_out and (sampled or title != "± %") for title in COLUMNS]
+    titles, *rows = [[*compress(row, kept)] for row in (COLUMNS, *map(cells, report.blocks))]
+    return TextTable(titles, rows, left=2)
+
+
 def cells(block: BlockReport) -> list[str]:
     """Texts of one row, in the order of `COLUMNS`."""
     lost = block.lost_in_noise
@@ -243,7 +262,7 @@ def cells(block: BlockReport) -> list[str]:
         short(block.gamma),
         short(block.nu),
         "undecided" if lost else short(block.avg_sq_singular_value),
-        "exact" if block.ended == "exact" else percent(math.nan if lost else block.relative_stderr),
+        percent(math.nan if lost else block.relative_stderr),
         short(math.nan if lost else block.ratio),
         short(math.nan if lost else block.relative_ratio),
         short(block.activation_scaling),

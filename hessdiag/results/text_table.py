@@ -2,13 +2,15 @@
 
 Text is as wide as the terminal, or 120 columns where there is none. A table that does not fit has its long names
 shortened, then loses its last columns, which the line below it names. Numbers are never cut short and rows never wrap.
+Parts come in the order of their importance, and in reverse where they are taller than the terminal: what matters most
+stands where the eye is.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Literal
@@ -19,6 +21,7 @@ WIDTH = 120  # where there is no terminal; sentences are never wider
 MIN_NAME = 20  # columns that names keep as long as another column can be left out instead
 LEAST_NAME = 8
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")  # that stands alone
+INDEX = re.compile(r"(?<![^.])\d+(?![^.])")  # of a layer among its siblings: a part of a dotted name
 GAP = 2  # columns between two
 
 Detail = Literal["brief", "table", "whole"]
@@ -67,6 +70,41 @@ def plain_text(parts: Iterable[str | TextTable], *, whole: bool = False) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def arranged(parts: Iterable[Iterable[str | TextTable]], *, whole: bool = False) -> str:
+    """Parts, the most important first, as they print in a terminal with an empty line between two."""
+    texts = [text for part in parts if (text := plain_text(part, whole=whole))]
+    rows = shutil.get_terminal_size((WIDTH, 10**6)).lines  # a file is read from its beginning
+    tall = sum(text.count("\n") + 2 for text in texts) > rows
+    return "\n\n".join(reversed(texts) if tall else texts)
+
+
+def siblings(named: Sequence[tuple[str, Hashable]]) -> dict[str, list[int]]:
+    """Places of names that differ only in an index, and agree in what stands beside them, under one label.
+
+    >>> siblings([("h.0.fc.weight", 1), ("h.1.fc.weight", 1), ("h.2.fc.weight", 2), ("u", 1)])
+    {'h.#.fc ×2': [0, 1], 'h.2.fc': [2], 'u': [3]}
+    """
+    groups: dict[tuple[str, Hashable], list[int]] = {}
+    for place, (name, kind) in enumerate(named):
+        groups.setdefault((INDEX.sub("#", name), kind), []).append(place)
+    labels = {}
+    for places in groups.values():
+        names = [layer_of(named[place][0]) for place in places]
+        differ = iter([len(set(each)) > 1 for each in zip(*map(INDEX.findall, names), strict=True)])
+        label = INDEX.sub(lambda index: "#" if next(differ) else index[0], names[0])  # noqa: B023
+        labels[f"{label} ×{len(names)}" if len(names) > 1 else label] = places
+    return labels
+
+
+def layer_of(name: str) -> str:
+    """The layer whose weight has this name; the name itself where it is that of another parameter.
+
+    >>> layer_of("fc1.weight"), layer_of("fc1.bias")
+    ('fc1', 'fc1.bias')
+    """
+    return name.removesuffix(".weight")
+
+
 def _wrapped(line: str, width: int) -> list[str]:
     """A line of prose in as many as it takes; those of an indented one hang below it.
 
@@ -92,7 +130,7 @@ def _table_lines(table: TextTable, width: int | None) -> list[str]:
         for row, fitted in zip(cells[1:], names, strict=True):
             row[0] = fitted
         widths[0] = max(cell_len(row[0]) for row in cells)
-        missing = ", ".join(dict.fromkeys(table.titles[kept:]))
+        missing = ", ".join(dict.fromkeys(map(str.strip, table.titles[kept:])))
     lines = [(" " * GAP).join(_aligned(row[:kept], widths, table.left)) for row in cells]
     return lines + (_wrapped(f"not shown in {width} columns: {missing}", min(width or 0, WIDTH)) if missing else [])
 

@@ -141,7 +141,7 @@ def test_some_examples_stand_for_the_batch_within_their_error() -> None:
         x, t = torch.randn(20, 4).double(), torch.randint(10, (20,))
         report = hessdiag.diagnose(model, x, t, loss="cross-entropy", signals=False)
         assert "6 of 20 examples, each within its batch" in report.method_reason
-        assert "sampling: some of the examples, standard errors up to" in report.text()
+        assert "sampling: some of the examples, standard errors up to" in report.text("whole")
         found, _ = matrices(model, x, t, "ggn")
         want = torch.stack([blocks_of(each, model) for each in found]).mean(0).diagonal()
         names = [name for name, _ in model.named_parameters()]

@@ -12,8 +12,8 @@ from hessdiag.derivatives.losses import Reading, resolve_loss
 from hessdiag.diagnosis import rules as causes
 from hessdiag.diagnosis.signals import network_signals
 from hessdiag.network.preserve import preserve_state
-from hessdiag.results.findings import Finding, judge, list_findings
-from hessdiag.results.text_table import plain_text
+from hessdiag.results.findings import Finding, judge, told
+from hessdiag.results.text_table import arranged
 from tests.gallery.case import Case, Variant
 
 
@@ -33,4 +33,4 @@ def findings_of(case: Case, variant: Variant) -> tuple[Finding, ...]:
 def said(case: Case, variant: Variant) -> list[str]:
     """The same as printed."""
     findings = findings_of(case, variant)
-    return plain_text(list_findings(judge(findings)[1], findings)).splitlines()
+    return arranged([[judge(findings)[1]], *map(told, findings)]).splitlines()

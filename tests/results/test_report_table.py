@@ -4,13 +4,20 @@ import dataclasses
 import math
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+import transformers as tf
+from torch import nn
 
+from hessdiag.results.findings import Finding
 from hessdiag.results.report import COLUMNS, BlockReport, Report
-from hessdiag.results.text_table import WIDTH, fit_names
+from hessdiag.results.text_table import WIDTH, Detail, fit_names, layer_of
 from tests.reports import build_block, build_report
+from tests.signals import network
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "table.txt"
 
@@ -47,16 +54,16 @@ def mixed_report() -> Report:
     )
 
 
-def rows_of(report: Report) -> list[str]:
-    """Header and block rows."""
-    lines = repr(report).splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("block "))
-    rows = lines[start : lines.index("", start)]
-    return [row for row in rows if not row.startswith("not shown in ")]
+def rows_of(report: Report, title: str = "block", detail: Detail = "whole") -> list[str]:
+    """Header and rows of a table."""
+    lines = report.text(detail).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"{title} "))
+    rows = [*lines[start:], ""]
+    return [row for row in rows[: rows.index("")] if not row.startswith("not shown in ")]
 
 
 def test_the_table_is_as_it_was() -> None:
-    text = repr(mixed_report()) + "\n"
+    text = "\n\n".join(map(mixed_report().text, ("table", "whole"))) + "\n"
     if os.environ.get("HESSDIAG_OVERWRITE_GOLDEN"):
         GOLDEN.parent.mkdir(exist_ok=True)
         GOLDEN.write_text(text, encoding="utf-8")
@@ -85,11 +92,10 @@ def test_nothing_is_wider_than_120_columns_and_no_number_is_cut(value: float) ->
     report = hostile_report(value)
     text = repr(report)
     assert max(map(len, text.splitlines())) <= WIDTH == 120
-    assert text.count("not measured:") == 1
+    assert text.count("Not measured:") == 1
     assert not any(line != line.rstrip() for line in text.splitlines())
     _, *rows = rows_of(report)
     assert len(rows) == 60
-    assert all("…" not in cell for row in rows for cell in row.split()[1:])
     assert len({len(row.split()) for row in rows}) == 1
 
 
@@ -98,18 +104,21 @@ def test_sampling_says_what_ended_it() -> None:
     known = build_block(name="wte.weight", ended="budget", products=400, stderr=0.0084)  # within rtol all the same
     missed = build_block(name="fc2.weight", ended="budget", products=400, stderr=0.5)
     heatmap = build_report().heatmap
-    assert "sampling: rtol 0.05 reached with at most 64 products a block" in repr(build_report(reached))
-    text = repr(build_report(reached, known, missed, heatmap=heatmap))
+    assert "sampling: rtol 0.05 reached with at most 64 products a block" in build_report(reached).text("whole")
+    text = build_report(reached, known, missed, heatmap=heatmap).text("whole")
     assert "sampling: rtol 0.05 missed with at most 400 products a block on fc2.weight\n" in text
     fixed = [build_block(ended="sampled", products=32, stderr=0.1), build_block(name="u", kind="scalar")]
-    assert "sampling: 32 products a block, standard errors up to 5.0 %;" in repr(build_report(*fixed, rtol=None))
+    assert "sampling: 32 products a block, standard errors up to 5.0 %;" in build_report(*fixed, rtol=None).text(
+        "whole"
+    )
     assert "sampling" not in repr(build_report())
 
 
 @pytest.mark.parametrize("name", ["[bold]x[/bold]", "[/nothing]", ":smile:", "layers[0].weight", "\\[x]"])
 def test_names_are_shown_as_they_are(name: str) -> None:
     report = build_report(build_block(name=name), model=name, skipped=((name, name),))
-    assert repr(report).count(name) == 4  # model, row, and twice below
+    assert repr(report).count(layer_of(name)) == 3  # model, row, and not measured
+    assert report.text("whole").count(name) == 4
 
 
 @pytest.mark.parametrize(
@@ -141,6 +150,102 @@ def test_every_column_says_which_attribute_it_shows() -> None:
 def test_what_is_lost_in_noise_is_undecided(value: float, stderr: float) -> None:
     lost = build_block(name="b", avg_sq_singular_value=value, stderr=stderr, ended="budget", products=20)
     sampled = build_block(stderr=0.02, ended="rtol")
-    _, known, row = rows_of(build_report(sampled, lost, method="sketch", heatmap=build_report().heatmap))
+    report = build_report(sampled, lost, method="sketch", heatmap=build_report().heatmap)
+    _, known, row = rows_of(report)
     assert row.split()[4:8] == ["undecided", "–", "–", "–"]
     assert known.split()[5] == "1.0"  # 0.02 / 2 in percent
+    assert rows_of(report, "layer", "table")[1:] == [
+        "fc1    3×4        1.00×  ± 0.50 %        │",
+        "b      3×4            –   > 100 %        │",
+    ]
+
+
+def curved(*sizes: float, name: str = "h.{}.fc.weight", shape: tuple[int, ...] = (3, 4)) -> list[BlockReport]:
+    """Weights of these curvatures."""
+    blocks = enumerate(sizes)
+    return [build_block(name=name.format(i), shape=shape, avg_sq_singular_value=size**2) for i, size in blocks]
+
+
+def test_layers_stand_by_their_curvature_and_siblings_together() -> None:
+    """Closed form: curvatures over their geometric mean, which is 1 here."""
+    blocks = [
+        *curved(0.5, 1.0, 2.0),
+        *curved(4.0, name="head.weight"),
+        *curved(0.25, name="h.3.fc.weight", shape=(4, 4)),
+    ]
+    bias = build_block(name="head.bias", kind="bias", avg_sq_singular_value=1e9)
+    assert rows_of(build_report(*blocks, bias), "layer", "table") == [
+        "layer      shape  curvature     range    flat│steep",
+        "head       3×4        4.00×                  │██████",
+        "h.#.fc ×3  3×4        1.00×  0.50–2.0        │",
+        "h.3.fc     4×4       0.250×            ██████│",
+    ]
+    flat = build_report(*blocks, *curved(0.0, math.nan, name="{}.flat.weight"))
+    assert [row.split()[2] for row in rows_of(flat, "layer", "table")[-2:]] == ["0×", "–"]
+
+
+def test_of_many_layers_those_near_the_typical_one_are_counted() -> None:
+    sizes = [2.0 ** (i - 10) for i in range(21)]
+    rows = rows_of(build_report(*curved(*sizes, name="l{}")), "layer", "table")[1:]
+    assert [row.split()[0] for row in rows] == [
+        "l20",
+        "l19",
+        "l18",
+        "l17",
+        "l16",
+        "…",
+        "l5",
+        "l4",
+        "l3",
+        "l2",
+        "l1",
+        "l0",
+    ]
+    assert rows[5].split() == ["…", "10", "more", "layers", "1.41×", "0.062–32", "│"]
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "GPT": lambda: tf.GPT2LMHeadModel(tf.GPT2Config(n_embd=12)),
+    "BERT": lambda: tf.BertForSequenceClassification(tf.BertConfig(hidden_size=12)),
+    "ViT": lambda: tf.ViTForImageClassification(tf.ViTConfig(hidden_size=12)),
+    "ResNet-50": lambda: tf.ResNetForImageClassification(tf.ResNetConfig()),
+    "MobileNet": lambda: tf.MobileNetV2ForImageClassification(tf.MobileNetV2Config()),
+    "U-Net": lambda: nn.ModuleDict(
+        {
+            f"{way}{i}": nn.Sequential(nn.Conv2d(2**i, 2, 3), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2))
+            for way in ("down", "up")
+            for i in range(5)
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize("rows", [24, 100])
+def test_a_report_fits_a_screen(kind: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large network with many long findings: verdict, culprit and advice stand where the eye is."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", str(rows))
+    with torch.device("meta"):
+        parameters = dict(NETWORKS[kind]().named_parameters())
+    assert 60 <= len(parameters) <= 300
+    draw = np.random.default_rng(0).lognormal(0, 3, len(parameters))
+    weights = [name for name, tensor in parameters.items() if tensor.dim() > 1]
+    blocks = [
+        build_block(
+            name=name,
+            shape=tuple(parameters[name].shape),
+            avg_sq_singular_value=size,
+            stderr=size / 9,
+            ended="sampled",
+        )
+        for name, size in zip(weights, draw, strict=False)
+    ]
+    message, advice = "The measured number is 5.7× (usual: below 3×). " * 3, "Multiply it by 0.5. " * 6
+    finding = Finding("HD203", "fault", tuple(weights[-9:]), message, advice, 5.7, 3.0)
+    skipped = tuple((name, "vector in a normalisation") for name in parameters if name not in weights)
+    lines = repr(build_report(*blocks, findings=(finding,) * 4, signals=network(), skipped=skipped)).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    near = lines[:12] if rows == 100 else lines[-12:]
+    assert {"4 faults:", "HD203 fault:", "  found:", "  do:", "  why:"} <= {line[: line.find(":") + 1] for line in near}
