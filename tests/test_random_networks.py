@@ -14,6 +14,7 @@ from hypothesis import event, given
 from torch import Tensor, nn
 
 import hessdiag
+from hessdiag.data.noise import user_code
 from hessdiag.derivatives.losses import LossFunction, RandomQuadratic
 from hessdiag.network.torch_state import measuring
 from tests.jacobians import Dense, LossOfExample, dense_ggn, dense_hessian
@@ -53,7 +54,8 @@ def reference(model: nn.Module, x: Tensor, names: list[str], loss: LossOfExample
     """Dense rows of every example on its own; torch's batch normalisation of one example is wrong."""
 
     def call(b: int) -> Tensor:
-        y = model(x[b : b + 1])
+        with user_code():
+            y = model(x[b : b + 1])
         return y.unsqueeze(1) if y.dim() == 1 else y
 
     of = dense_ggn if matrix_of(network, model) == "ggn" else dense_hessian

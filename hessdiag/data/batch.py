@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map
 
 from hessdiag.arguments import kind_of, to_tensor
-from hessdiag.data.noise import Noise
+from hessdiag.data.noise import Noise, user_code
 from hessdiag.data.outputs import Layout, Outputs, examples_first, read_outputs
 from hessdiag.errors import HessdiagError
 
@@ -67,9 +67,6 @@ class Batch:
             batch_dim: the dimension that runs over the examples; or in a structure like the inputs', as `in_dims` of
                 `torch.vmap`, that of each tensor, and None of a tensor that all examples share.
             examples: `"one"` where all inputs together are one example.
-
-        Raises:
-            HessdiagError: there is no tensor, no example, or the tensors disagree about the number of examples.
         """
         if examples not in ("batch", "one"):
             raise HessdiagError(f"examples {examples!r} is not known: use one of batch, one")
@@ -239,10 +236,12 @@ class Batch:
         with self.replaying():
             return model(*args, **kwargs)
 
-    def replaying(self) -> AbstractContextManager[Any]:
-        """In this context the model draws the noise of the batch, whatever examples of it are there."""
+    @contextmanager
+    def replaying(self) -> Iterator[None]:
+        """In this context the model is called: it draws the noise of the batch, whatever examples of it are there."""
         drawn = [each.value if isinstance(each, Common) else each for each in self.noise]
-        return Noise(drawn) if drawn else nullcontext()
+        with user_code(), Noise(drawn) if drawn else nullcontext():
+            yield
 
     def with_noise(self, model: nn.Module) -> tuple[Batch, Any]:
         """With what the model draws for these examples, and what it returns."""
@@ -252,11 +251,7 @@ class Batch:
         return replace(self, noise=noise), returned
 
     def read(self, returned: Any) -> Outputs:
-        """The outputs (B, *out) among what the model returned for this batch.
-
-        Raises:
-            HessdiagError: there is no such tensor, or no telling which of several it is.
-        """
+        """The outputs (B, *out) among what the model returned for this batch."""
         found = read_outputs(returned, size=self.rows, which=self.output, dim=self.dim)
         if self.within is not None:
             return replace(found, y=found.y[list(self.within)])

@@ -1,11 +1,13 @@
-"""Random numbers that a model draws when it is called: drawn once for every example, and the same in each pass.
+"""What holds while a model or a loss of the user's is called, in this thread: the noise that it draws.
 
-In this thread, while the model runs, what it draws is noted in a first pass and handed out again in later ones.
+What it draws is noted in a first pass and handed out again in later ones. A measurement may ask for more by `in_calls`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +21,24 @@ DRAWS = {
     torch.normal, torch.bernoulli, torch.multinomial, torch.poisson, Tensor.normal_, Tensor.uniform_,
     Tensor.bernoulli_, Tensor.exponential_, Tensor.random_, Tensor.bernoulli, Tensor.multinomial,
 }  # fmt: skip
+
+
+_here = threading.local()
+
+
+def user_code() -> AbstractContextManager[Any]:
+    """The context in which a model or a loss is called."""
+    return getattr(_here, "context", nullcontext())
+
+
+@contextmanager
+def in_calls(context: AbstractContextManager[Any]) -> Iterator[None]:
+    """Let this be that context, entered anew for each call: being in a mode costs more than most operations."""
+    before, _here.context = user_code(), context
+    try:
+        yield
+    finally:
+        _here.context = before
 
 
 class Noise(TorchFunctionMode):

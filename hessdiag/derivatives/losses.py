@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.data.noise import Noise
+from hessdiag.data.noise import Noise, user_code
 from hessdiag.data.outputs import Layout
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.targets import IGNORED, check_values, class_dimension, is_like_outputs, required
@@ -144,11 +144,7 @@ class RandomQuadratic(Loss):
 
     @classmethod
     def draw(cls, outputs: int, *, seed: int, like: Tensor) -> RandomQuadratic:
-        """R for a network with `outputs` outputs per example, with the device and dtype of `like`.
-
-        Raises:
-            HessdiagError: there are so many outputs, as of a language model, that R would not fit into memory.
-        """
+        """R for a network with `outputs` outputs per example, with the device and dtype of `like`."""
         if outputs > MAX_OUTPUTS:
             raise HessdiagError(
                 f"loss 'random-quadratic' needs a matrix of {outputs} x {outputs} numbers for this network's outputs:"
@@ -349,7 +345,8 @@ class CallableLoss(Loss):
     def whole(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """The function of several examples at once, as its author means it; it may write to what it is given."""
         y, targets = y.clone(), None if targets is None else targets.clone()
-        return self.function(self.layout.split(y) if self.layout else y[:, 0] if self.scalar else y, targets)
+        with user_code():
+            return self.function(self.layout.split(y) if self.layout else y[:, 0] if self.scalar else y, targets)
 
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         try:
@@ -505,9 +502,6 @@ def resolve_loss(
         targets: of all examples.
         seed: of a random quadratic.
         reading: how outputs and targets are to be read.
-
-    Raises:
-        HessdiagError: the name is not one of `NAMES`, the targets do not fit the outputs, or they do in two ways.
     """
     reading = reading or Reading()
     module = nn.CrossEntropyLoss() if loss == "cross-entropy" else loss

@@ -23,6 +23,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hessdiag.data.noise import in_calls
 from hessdiag.errors import HessdiagError
 
 SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, None, 0)  # users can do nothing about it
@@ -52,7 +53,7 @@ def measuring(model: nn.Module, *, seed: int | None = None, call: Callable[[], o
         stack.enter_context(torch.enable_grad())
         for device in sorted(devices):
             stack.enter_context(torch.autocast(device, enabled=False))
-        stack.enter_context(_Formulas())
+        stack.enter_context(in_calls(_Formulas()))
         if seed is not None and (call is None or draws_random_numbers(call)):
             stack.enter_context(seeded_rng(seed))
         yield
@@ -222,7 +223,7 @@ def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[
 
 
 class _Formulas(TorchFunctionMode):
-    """Call formulas in place of some operations of torch, in this thread alone.
+    """Call formulas in place of some operations of torch, in this thread alone, while a model or a loss is called.
 
     Found with torch 2.13 on the CPU; each has a test that compares values and derivatives. While it is active,
     attention does without its kernels for inference, which have no derivatives, and activation checkpoints keep
@@ -300,7 +301,8 @@ def fixed_statistics() -> Iterator[list[bool]]:
     Returns:
         For each normalisation that is called, whether it would take some.
 
-    >>> with fixed_statistics() as taken:
+    >>> from hessdiag.data.noise import user_code
+    >>> with fixed_statistics() as taken, user_code():
     ...     y = F.batch_norm(torch.ones(2, 3), None, None, training=True)
     >>> taken
     [True]
@@ -314,7 +316,7 @@ def fixed_statistics() -> Iterator[list[bool]]:
             given |= {"running_mean": input.new_zeros(input.shape[1]), "running_var": input.new_ones(input.shape[1])}
         return _normalised(input, [0, *range(2, input.dim())], given, own=False)
 
-    with _Formulas(FORMULAS | {F.batch_norm: fixed}):
+    with in_calls(_Formulas(FORMULAS | {F.batch_norm: fixed})):
         yield taken
 
 
@@ -337,11 +339,11 @@ def statistics_of(model: nn.Module, call: Callable[[], object]) -> Iterator[None
             given["running_mean"], given["running_var"] = left.pop(0)
         return _normalised(input, [0, *range(2, input.dim())], given, own=False)
 
-    with _Formulas(FORMULAS | {F.batch_norm: take}), torch.no_grad():
+    with in_calls(_Formulas(FORMULAS | {F.batch_norm: take})), torch.no_grad():
         call()
     from_the_first = model.register_forward_pre_hook(lambda *_: left.__setitem__(slice(None), taken))
     try:
-        with _Formulas(FORMULAS | {F.batch_norm: hold}):
+        with in_calls(_Formulas(FORMULAS | {F.batch_norm: hold})):
             yield
     finally:
         from_the_first.remove()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import vjp, vmap
 
 import hessdiag
+from hessdiag.data.noise import user_code
 from hessdiag.network.torch_state import measuring
 from tests.networks import Net
 
@@ -54,7 +55,7 @@ def assert_torchs(layer: nn.Module, examples: int) -> None:
     x = torch.randn(examples, 5, 2, 3, dtype=torch.float64)
     cotangent = torch.randn(examples, 6, 5, dtype=torch.float64)
     expected = gradients(layer, x, cotangent)
-    with measuring(nn.Linear(1, 1)):
+    with measuring(nn.Linear(1, 1)), user_code():
         found = gradients(layer, x, cotangent)
         turned = gradients(layer, x, cotangent, turned=True)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
@@ -64,13 +65,13 @@ def assert_torchs(layer: nn.Module, examples: int) -> None:
 @every_layer
 def test_second_derivatives_are_right(name: str) -> None:
     layer, x = made(name), torch.randn(1, 5, 1, 2, dtype=torch.float64, requires_grad=True)
-    with measuring(nn.Linear(1, 1)):
+    with measuring(nn.Linear(1, 1)), user_code():
         assert torch.autograd.gradgradcheck(lambda x, *_: layer(x), (x, *layer.parameters()))
 
 
 def test_larger_batches_take_torchs_own_way() -> None:
     layer, x = made("batch norm"), torch.randn(2, 5, 2, 2, dtype=torch.float64)
-    with measuring(nn.Linear(1, 1)):
+    with measuring(nn.Linear(1, 1)), user_code():
         assert type(layer(x).grad_fn).__name__ == "NativeBatchNormBackward0"
 
 
@@ -83,7 +84,7 @@ def test_prelu_in_two_vmaps_is_that_of_one_at_a_time(channels: int) -> None:
         return vmap(lambda v: vjp(lambda a: F.prelu(x, a), slope)[1](v)[0])(vs)
 
     expected = ((x < 0) * x).unsqueeze(1) * v
-    with measuring(nn.Linear(1, 1)):
+    with measuring(nn.Linear(1, 1)), user_code():
         found = vmap(pulled)(x, v)
     torch.testing.assert_close(found, expected.sum(2) if channels > 1 else expected.sum((2, 3)).unsqueeze(2))
 
