@@ -71,11 +71,7 @@ class MemoryBudget:
 
     @classmethod
     def of(cls, asked: int | str | None, device: torch.device) -> MemoryBudget:
-        """Those asked for, or half of what is free.
-
-        Raises:
-            HessdiagError: fewer than 1 MiB were asked for.
-        """
+        """Those asked for, or half of what is free."""
         total = max(free_memory(device) // SHARE, MIN_MEMORY) if asked is None else as_bytes(asked)
         return cls(total, total // OVERHEAD if device.type == "cuda" else min(CHUNK, total // OVERHEAD))
 

@@ -125,9 +125,6 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         which: name or position of the one to take; None takes `logits`, or else the only one over the examples; a
             layout takes all.
         dim: the dimension that runs over the examples in the inputs, and so perhaps in the outputs.
-
-    Raises:
-        HessdiagError: there is no such tensor, or no telling which of several it is.
     """
     if isinstance(which, Layout):
         return Outputs(which.joined(returned, 1 if size is None else size))
@@ -184,11 +181,7 @@ def own_loss(returned: Any) -> Tensor | None:
 
 
 def pick_output(returned: Any, which: str | int) -> Tensor:
-    """The tensor of that name or position.
-
-    Raises:
-        HessdiagError: there is none.
-    """
+    """The tensor of that name or position."""
     held = held_by(returned)
     keys = list(held)
     key = which

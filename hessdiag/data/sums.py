@@ -35,9 +35,6 @@ def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: 
         measure: returns the same names for every chunk.
         step: name of a chunk's measurement in the progress display.
         gradients: of all parts, that cost as much.
-
-    Raises:
-        HessdiagError: a single example does not fit into memory.
     """
     announce(step, len(parts), gradients=gradients)
     found = []

@@ -41,22 +41,14 @@ class Problem:
         return replace(self, blocks=blocks, shape=shape, skipped=(*self.skipped, *skipped))
 
     def without(self, left: Mapping[str, str]) -> Problem:
-        """Without some blocks, which are skipped for a reason each.
-
-        Raises:
-            HessdiagError: no block is left.
-        """
+        """Without some blocks, which are skipped for a reason each."""
         kept = [block for block in self.blocks if block.name not in left]
         if not kept:
             raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
         return self.read_as(kept, left.items()) if left else self
 
     def only(self, patterns: str | Sequence[str]) -> Problem:
-        """With those blocks alone whose names, or whose modules' names, match a pattern such as `"layers.*.fc?"`.
-
-        Raises:
-            HessdiagError: a pattern matches none.
-        """
+        """With those blocks alone whose names, or whose modules' names, match a pattern such as `"layers.*.fc?"`."""
         names, kept = [block.name for block in self.blocks], set()
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
             found = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}

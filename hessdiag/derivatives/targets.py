@@ -45,9 +45,6 @@ def class_dimension(
         asked: dimension that was asked for.
         usual: dimension by the model's convention, which decides where two are possible.
         ignore_index: class index of positions that are left out.
-
-    Raises:
-        HessdiagError: the targets fit in no way, or in two.
     """
     possible = sorted({1, y.dim() - 1}) if asked is None else [check_class_dim(y, asked)]
     if is_like_outputs(y, targets):
@@ -68,11 +65,7 @@ def class_dimension(
 
 
 def check_class_dim(y: Tensor, asked: int | None) -> int:
-    """The dimension of the outputs that was asked for, counted from the first.
-
-    Raises:
-        HessdiagError: none was, or there is no such dimension.
-    """
+    """The dimension of the outputs that was asked for, counted from the first."""
     out = f"(batch, {', '.join(map(str, y.shape[1:]))})"
     if asked is None:
         raise HessdiagError(_two_dimensions(y, f"outputs {out} may hold the classes"))

@@ -120,15 +120,11 @@ class Prescription(Printed, Record):
         """Return the code (`"brief"`), and what it changes."""
         if detail == "brief":
             return self.code.rstrip()
-        rows = [
-            (
-                block.name,
-                size(block.shape),
-                *map(short, (block.avg_sq_singular_value_before, block.avg_sq_singular_value)),
-                *map(short, (block.weight_factor, block.multiplier, block.weight_factor**-2)),
-            )
-            for block in self.blocks
-        ]
+        rows = []
+        for block in self.blocks:
+            changes = (block.avg_sq_singular_value_before, block.avg_sq_singular_value, block.weight_factor)
+            numbers = map(short, (*changes, block.multiplier, block.weight_factor**-2))
+            rows.append((block.name, size(block.shape), *numbers))
         columns = ("weight", "shape", "σ² before", "σ² after", "weight ×", "input ×", "or SGD lr ×")
         same = "the same" if self.output_change < ROUNDING else f"the same within {short(self.output_change)}"
         parts: list[str | TextTable] = [
@@ -146,9 +142,8 @@ class Prescription(Printed, Record):
         return f"{plain_text(parts, whole=detail == 'whole')}\n{self.code.rstrip()}"
 
     def _spreads(self) -> list[str]:
-        changes = [
-            f"{symbol} {short(self.spread_before[key])} → {short(self.spread[key])}" for key, symbol in SYMBOLS.items()
-        ]
+        before, after = self.spread_before, self.spread
+        changes = [f"{symbol} {short(before[key])} → {short(after[key])}" for key, symbol in SYMBOLS.items()]
         lines = [f"largest/smallest of these weights, before → after:  {'   '.join(changes)}"]
         if self.left_out:
             change = f"{short(self.spread_of_all_before)} → {short(self.spread_of_all)}"
@@ -206,18 +201,13 @@ def prescribe(
                 shape=before[name].shape,
                 weight_factor=factor,
                 multiplier=1 / factor,
-                avg_sq_singular_value_before=before[name].avg_sq_singular_value,
-                avg_sq_singular_value=after[name].avg_sq_singular_value,
-                gamma_before=before[name].gamma,
-                gamma=after[name].gamma,
+                **{f"{key}_before": getattr(before[name], key) for key in ("avg_sq_singular_value", "gamma")},
+                **{key: getattr(after[name], key) for key in ("avg_sq_singular_value", "gamma")},
             )
             for name, factor in factors.items()
         ),
         left_out=tuple(left_out.items()),
-        model=before.model,
-        loss=before.loss,
-        batch_size=before.batch_size,
-        seed=before.seed,
+        **{key: getattr(before, key) for key in ("model", "loss", "batch_size", "seed")},
         spread_before=_spread(before, names),
         spread=_spread(after, names),
         spread_of_all_before=before.spread["avg_sq_singular_value"],
@@ -254,13 +244,11 @@ def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dic
 
 
 def _spread(report: Report, names: Iterable[str]) -> dict[str, float]:
-    blocks = [report[name] for name in names]
-    return {key: spread([getattr(block, key) for block in blocks]) for key in SPREAD_KEYS}
+    return {key: spread([getattr(report[name], key) for name in names]) for key in SPREAD_KEYS}
 
 
 def _distance(y: Tensor, before: Tensor) -> float:
-    length = float(before.norm())
-    return float((y - before).norm()) / (length or 1.0)
+    return float((y - before).norm()) / (float(before.norm()) or 1.0)
 
 
 def _outputs(model: nn.Module, batch: Batch, seed: int) -> Tensor:

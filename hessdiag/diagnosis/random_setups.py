@@ -74,8 +74,7 @@ class RandomTrials:
     def measure(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[tuple[Report, str]]:
         """Diagnose every trial; return its report, and what a user's initialisation was called with."""
         asked = {"loss": self.loss, "class_dim": self.class_dim, **self.options}
-        name = f"{self.source.name} {name_of(self.init)} batch {self.batch_size}"
-        name += f" {self.device} {self.dtype} {asked}"
+        name = f"{self.source.name} {name_of(self.init)} batch {self.batch_size} {self.device} {self.dtype} {asked}"
         seeds = range(self.seed, self.seed + self.setups)
         found = measure_trials(name, seeds, self._measure, file=file, processes=processes)
         return [(Report.from_json(each["report"]), each["convention"]) for each in found]

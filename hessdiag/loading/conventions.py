@@ -112,9 +112,6 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
         loss: a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
             returns; None for the model's own loss where it is a known one, else what the targets ask for.
         settings: of the measurement.
-
-    Raises:
-        HessdiagError: the loss cannot be had in this way.
     """
     plain = Road(_usual(batch.targets) if loss is None else loss, batch.output)
     own = loss == "model" or (loss is None and batch.targets is None)
@@ -146,11 +143,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
 
 
 def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, plain: Road, per: str) -> Road:
-    """For a loss of all that the model returns.
-
-    Raises:
-        HessdiagError: it is asked for each example, which has none of its own.
-    """
+    """For a loss of all that the model returns."""
     if _of_pairs(model, some, returned):
         if per == "example":
             raise HessdiagError(
@@ -253,11 +246,7 @@ _itself.__name__ = "model"  # in tables
 
 
 def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
-    """Call the loss on the outputs of a few examples: the loss as it will be read.
-
-    Raises:
-        HessdiagError: it does not fit the outputs, has no Gauss-Newton matrix, or holds the model's weights.
-    """
+    """Call the loss on the outputs of a few examples: the loss as it will be read."""
     held = [key for key in batch.kwargs if key in TARGETS]
     if held and batch.targets is None and loss in ("cross-entropy", "mse"):
         raise HessdiagError(

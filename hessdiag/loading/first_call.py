@@ -27,12 +27,7 @@ APART = "diagnose(model, inputs, targets), or (inputs, targets) from the functio
 def try_model(
     model: nn.Module, batch: Batch, blocks: Sequence[Block] = (), *, name: str = "", examples: int = 2
 ) -> DryRun:
-    """Run the model dry on the first examples: their outputs, and sizes and order of the layers that hold `blocks`.
-
-    Raises:
-        HessdiagError: the model could not read them; one sentence says why, or what to write. Another error of the
-            model's author is raised on, unless the model has a `name` by which it was built.
-    """
+    """Run the model dry on the first examples: their outputs, and sizes and order of the layers that hold `blocks`."""
     tried = batch.narrow(0, examples)
     try:
         return run_dry(model, tried, blocks)
@@ -55,11 +50,7 @@ def try_model(
 
 
 def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.dtype]:
-    """Device and dtype of the weights.
-
-    Raises:
-        HessdiagError: there are none, or they are not finite, or the batch is on another device or of another type.
-    """
+    """Device and dtype of the weights."""
     for name, parameter in model.named_parameters():
         if nn.parameter.is_lazy(parameter):
             raise HessdiagError(f"parameter {name!r} has no shape yet: run the model once before measuring it")

@@ -57,9 +57,6 @@ def resolve(
         scheme: a name of `hessdiag.init`; `package.module:function` or `./file.py:function`; or a function.
         what: the option, in messages.
         say: told what a function was called with, and which layers it left alone.
-
-    Raises:
-        HessdiagError: there is no such scheme or function.
     """
     if isinstance(scheme, str) and ":" not in scheme:
         init.check_scheme(scheme)
@@ -97,10 +94,6 @@ def apply_function(
         function: of a weight, a module or the model, see above.
         generator: seeds torch's global random state, which such functions draw from; None leaves it alone.
         say: told what the function was called with, and which layers it left alone.
-
-    Raises:
-        HessdiagError: the function raised, set no weight, returned no weight, or left a weight of another shape, or one
-            that is not finite.
     """
     layers = list(settable_layers(model))  # refused before anything is changed
     before = {n: (p, p._version, p.detach().clone()) for n, p in model.named_parameters() if p.dim() > 1}

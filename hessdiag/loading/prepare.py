@@ -92,9 +92,6 @@ def prepare(
         batch_dim: as of `hessdiag.diagnose`; attributes `batch_dim` and `examples` of the function `data` go first.
         device, dtype: where and in what precision it will run.
         say: told what a user's initialisation was called with, and what had to be unwrapped in the checkpoint.
-
-    Raises:
-        HessdiagError: something cannot be used, or the network cannot read the batch.
     """
     check_whole("batch_size", batch_size, least=1)
     check_whole("seed", seed)
@@ -177,9 +174,6 @@ def random_targets(
     Returns:
         Labels (batch_size, *out without the classes) for cross-entropy, values from N(0, 1) of the outputs' shape for
         mse, else None.
-
-    Raises:
-        HessdiagError: outputs of several dimensions do not say which of them the classes are.
     """
     generator = stream(seed, "targets")
     if loss == "mse":
@@ -202,9 +196,6 @@ def read_batches(
         most: how many batches; None takes all.
         tally: counts them.
         read: makes a batch of inputs and targets.
-
-    Raises:
-        HessdiagError: the function raised, or gave something that is no batch, or none.
     """
     function.check_arguments({})
     how: dict[str, Any] = {"batch_size": batch_size, "tally": tally or Tally(), "read": read}

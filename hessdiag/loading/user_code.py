@@ -47,11 +47,7 @@ class NamedFunction:
         return f"{self.what} {self.reference!r}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it.
-
-        Raises:
-            HessdiagError: it raised something; one line says what and where.
-        """
+        """Call it."""
         with self.running():
             return self.function(*args, **kwargs)
 
@@ -90,10 +86,6 @@ def load_function(reference: str, *, what: str) -> NamedFunction:
     Args:
         reference: `package.module:function`, importable from the current directory too, or `./file.py:function`.
         what: what it is for, in messages.
-
-    Raises:
-        HessdiagError: the module, file or function does not exist (the nearest names are offered), the module cannot be
-            imported, or the name is not of a function or class.
 
     >>> load_function("math:sqrt", what="--data")(4)
     2.0
@@ -135,11 +127,7 @@ def foreign_code(label: str, folder: str = "") -> Iterator[None]:
 
 
 def import_library(name: str, *, label: str, install: str) -> Any:
-    """Import an optional library, or say what installs it.
-
-    Raises:
-        HessdiagError: it is not installed, or raised an error.
-    """
+    """Import an optional library, or say what installs it."""
     library = name.partition(".")[0]
     with foreign_code(label):
         try:

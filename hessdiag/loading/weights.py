@@ -37,9 +37,6 @@ def read_checkpoint(path: str, *, key: str = "") -> Checkpoint:
     Args:
         path: the file.
         key: entry that holds the network's tensors, or what their names begin with, for a file that has several.
-
-    Raises:
-        HessdiagError: the file is missing, damaged, would run code, or does not hold named tensors.
     """
     label = f"--weights {path!r}"
     if not Path(path).is_file():
@@ -58,9 +55,6 @@ def load_checkpoint(module: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...
 
     Returns:
         What had to be unwrapped, in words.
-
-    Raises:
-        HessdiagError: names or shapes do not fit; the module is as it was.
     """
     label = f"--weights {checkpoint.path!r}"
     own = {key: value for key, value in module.state_dict(keep_vars=True).items() if isinstance(value, Tensor)}

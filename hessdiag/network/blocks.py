@@ -61,9 +61,6 @@ def find_blocks(model: nn.Module, *, vectors: bool = False) -> tuple[tuple[Block
     [('0.weight', 'weight', 3, 2), ('0.bias', 'bias', 3, 2)]
     >>> skipped
     (('1.weight', 'vector of 2 in LayerNorm: neither a weight matrix, a bias nor a scalar'), ('1.bias', ...))
-
-    Raises:
-        HessdiagError: modules with parameters were compiled by `torch.jit`.
     """
     for path, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule) and any(True for _ in module.parameters()):
@@ -226,11 +223,7 @@ def initialised_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def settable_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """As `initialised_layers`, to set their weights.
-
-    Raises:
-        HessdiagError: a weight is computed from other parameters, as with weight norm.
-    """
+    """As `initialised_layers`, to set their weights."""
     for path, module in initialised_layers(model):
         if "weight" not in module._parameters:
             raise HessdiagError(
@@ -263,9 +256,6 @@ def fans(weight: Tensor, *, groups: int = 1, transposed: bool = False) -> Fans:
         weight: (out, in / groups, *kernel), or, with `transposed`, (in, out / groups, *kernel).
         groups: groups of the convolution.
         transposed: whether inputs come first, as in transposed convolutions and in the `Conv1D` of transformers.
-
-    Raises:
-        HessdiagError: the weight has fewer than two dimensions, or cannot be cut into that many groups.
 
     >>> fans(torch.empty(6, 3, 5, 5))
     (3.0, 6.0, 5.0)

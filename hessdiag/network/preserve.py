@@ -50,9 +50,6 @@ def preserve_state(
         seed: of the global random state, where it is needed.
         call: calls the model on a few examples; where no random numbers are drawn, their state is left alone.
         mode: `"train"` or `"eval"`, in both of which nothing is dropped; by default the mode that it is in.
-
-    Raises:
-        HessdiagError: the model's forward pass changes one of its parameters.
     """
     with _turn_of(model), _put_back(model):
         if mode:

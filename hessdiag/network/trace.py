@@ -75,9 +75,6 @@ def trace(
         owners: paths of layers.
         keep_outputs: copy what they write.
         in_common: those of them that are embeddings and look (T,) rows up for all examples together.
-
-    Raises:
-        HessdiagError: the model writes over the input of a layer after the layer has read it.
     """
     calls: list[LayerCall] = []
     watches = [_Watch(owner, calls.append, keep_outputs, batch.rows or 1, owner in in_common) for owner in owners]

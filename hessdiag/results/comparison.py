@@ -30,17 +30,9 @@ from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 Cause = Literal["weights", "gradients", "curvature", "nothing"]
 
 QUANTITIES = (
-    "weight_sq",
-    "nu",
-    "avg_sq_singular_value",
-    "curvature_scaling",
-    "activation_scaling",
-    "gamma",
-    "x_sq",
-    "out_sq",
-    "x_gradient_sq",
-    "out_gradient_sq",
-)
+    "weight_sq", "nu", "avg_sq_singular_value", "curvature_scaling", "activation_scaling", "gamma", "x_sq", "out_sq",
+    "x_gradient_sq", "out_gradient_sq",
+)  # fmt: skip
 SAMPLED = ("avg_sq_singular_value", "curvature_scaling")  # those with a standard error
 SAME_KIND = ("loss", "matrix", "per")  # with another one of these the numbers mean something else
 SAME_DATA = ("data", "batch_size", "seed", "outputs", "dtype")  # with another one they differ for that reason too
@@ -170,10 +162,7 @@ class Comparison(Printed, Record):
         return tuple(change.name for change in self.changes)
 
     def __getitem__(self, name: str) -> BlockChange:
-        for change in self.changes:
-            if change.name == name:
-                return change
-        raise KeyError(name)
+        return {change.name: change for change in self.changes}[name]
 
     def __iter__(self) -> Iterator[BlockChange]:
         return iter(self.changes)
@@ -183,9 +172,7 @@ class Comparison(Printed, Record):
 
     def text(self, detail: Detail = "table") -> str:
         """Return what changed (`"brief"`), and the table of all parameters."""
-        lines = [
-            " ".join(["resolved:", f.rule, *filter(None, [few(f.blocks)]), f"({f.severity})"]) for f in self.resolved
-        ]
+        lines = [" ".join(f"resolved: {f.rule} {few(f.blocks)} ({f.severity})".split()) for f in self.resolved]
         lines += [f"new: {finding}" for finding in self.new] + [str(finding) for finding in self.findings]
         lines = lines or [f"The two agree in all {len(self)} parameters."]
         lines += [f"measured otherwise: {difference}" for difference in self.differences]
@@ -197,10 +184,9 @@ class Comparison(Printed, Record):
         rows = []
         for change in self.changes:
             measured = [change.ratios[key] for key in NAMES]
-            relative = [short(ratio.relative) for ratio in measured[1:]]
-            scaling = short(change.ratios["curvature_scaling"].value)
-            rows.append([change.name, "–" if change.cause == "nothing" else change.cause, *map(str, measured)])
-            rows[-1] += [*relative, scaling]
+            numbers = [ratio.relative for ratio in measured[1:]] + [change.ratios["curvature_scaling"].value]
+            cause = "–" if change.cause == "nothing" else change.cause
+            rows.append([change.name, cause, *map(str, measured), *map(short, numbers)])
         return plain_text([*lines, TextTable(COLUMNS, rows, left=2)], whole=detail == "whole")
 
 
@@ -281,14 +267,8 @@ def _ratio(old: BlockReport, new: BlockReport, key: str, median_ratio: float) ->
         errors = [stderr / sigma if sigma > 0 else 0.0 for stderr, sigma in sigmas]
         noise = math.exp(Z_95 * math.hypot(*errors)) if max(errors) < MAX_ERROR else math.inf
         value = math.nan if old.lost_in_noise or new.lost_in_noise else value
-    return Ratio(
-        before=before,
-        after=after,
-        value=value,
-        relative=value / median_ratio,
-        low=value / noise,
-        high=value if value == 0 else value * noise,
-    )
+    ends = {"low": value / noise, "high": value if value == 0 else value * noise}
+    return Ratio(before=before, after=after, value=value, relative=value / median_ratio, **ends)
 
 
 def _median_ratio(pairs: Sequence[tuple[BlockReport, BlockReport]], key: str) -> float:
@@ -342,23 +322,18 @@ def _missing(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Fi
     return tuple(found)
 
 
-def _repaired(resolved: Sequence[Finding], new: Sequence[Finding]) -> dict[str, int]:
-    """Place in `GRAVITY` of the gravest resolved finding on each parameter, unless one as grave is new there."""
-    was, now = ({name: GRAVITY.index(f.severity) for f in reversed(fs) for name in f.blocks} for fs in (resolved, new))
-    return {name: rank for name, rank in was.items() if rank < now.get(name, len(GRAVITY))}
-
-
 def _find(
     changes: Sequence[BlockChange], medians: Mapping[str, float], resolved: Sequence[Finding], new: Sequence[Finding]
 ) -> list[Finding]:
     """What differs by more than two seeds of one initialisation do; what a resolved finding explains is a note."""
     sizes = Counter(_role(change.name) for change in changes)
-    repaired = _repaired(resolved, new)
+    # Place in `GRAVITY` of the gravest finding on each parameter.
+    was, now = ({name: GRAVITY.index(f.severity) for f in reversed(fs) for name in f.blocks} for fs in (resolved, new))
+    repaired = {name: rank for name, rank in was.items() if rank < now.get(name, len(GRAVITY))}
     weights = [change for change in changes if change.cause == "weights"]
     # No rule whose finding is a note advises to zero a weight.
-    advised = [
-        c for c in weights if c.name in repaired and (c.ratios["weight_sq"].value > 0 or repaired[c.name] < NOTE)
-    ]
+    zeroed = {c.name for c in weights if c.ratios["weight_sq"].value == 0}
+    advised = [c for c in weights if c.name in repaired and (c.name not in zeroed or repaired[c.name] < NOTE)]
     rules = dict.fromkeys(f.rule for f in resolved if any(change.name in f.blocks for change in advised))
     grave = dict.fromkeys(f.rule for f in resolved if is_as_grave(f, "warning"))
     explained = "This may follow from the weights that differ: look at those first." if weights else ""
@@ -452,10 +427,8 @@ def _within(changes: Sequence[BlockChange]) -> list[Finding]:
         return []
     largest = {key: max(away(change.ratios[key].value) for change in differing) for key in NAMES}
     factors = ", ".join(f"{NAMES[key]} {short(value)}×" for key, value in largest.items())
-    message = (
-        f"{len(differing)} of {len(changes)} parameters differ, by no more than two seeds of one initialisation do: at"
-        f" most {factors}."
-    )
+    message = f"{len(differing)} of {len(changes)} parameters differ, by no more than two seeds of one initialisation"
+    message += f" do: at most {factors}."
     return [_finding("HD600", differing, message, "Nothing is to be done.", max(largest.values()), EQUAL)]
 
 

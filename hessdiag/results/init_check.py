@@ -93,7 +93,8 @@ class SchemeCheck(Record):
     @property
     def ratio(self) -> float:
         """Median of γ/σ², theory over measurement, over blocks and set-ups."""
-        return _median(self.setups.columns["ratio"])
+        defined = [value for value in self.setups.columns["ratio"].flat if math.isfinite(value)]
+        return float(np.median(defined)) if defined else math.nan
 
     @property
     def output_sq_mean(self) -> float:
@@ -182,7 +183,8 @@ class InitCheck(Printed, Record):
         if any(scheme.saturates for scheme in self.schemes):
             parts.append("! variance of the outputs outside 0.01 to 0.1, the range that suits log-softmax losses.")
         conventions = [f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention]
-        columns = [_relative(self.checked.means(key)) for key in KEYS]  # of (L,)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            columns = [values / np.exp(np.log(values).mean()) for values in map(self.checked.means, KEYS)]  # of (L,)
         factors = self.variance_factors
         rows = [
             [name, *map(short, (*row, factors.get(name, math.nan)))]
@@ -223,31 +225,18 @@ def variance_factors(names: Sequence[str], sigma: Array) -> dict[str, float]:
     return {names[i]: float(np.exp((logs[i] - np.median(np.delete(logs, i))) / 2)) for i in order}
 
 
-def _median(values: Array) -> float:
-    defined = values[np.isfinite(values)]
-    return float(np.median(defined)) if defined.size else math.nan
-
-
-def _relative(values: Array) -> Array:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(values / np.exp(np.log(values).mean(axis=-1, keepdims=True)))
-
-
 def _judge(check: InitCheck) -> tuple[str, str]:
     """Level and sentences. σ² is a *squared* curvature, so that curvatures differ by the root of its spread."""
     checked = check.checked
     interval = checked.spread()
-    level = level_of(interval.value)
-    names, means = checked.setups.names, checked.means()
+    level, names, means = level_of(interval.value), checked.setups.names, checked.means()
     if len(names) < 2:
         return "undecided", f"{check.init}: nothing to compare, the network has {len(names)} weight block."
     if level == "undecided" or math.isinf(interval.value):
         flat = [name for name, value in zip(names, means, strict=True) if value == 0]  # below 0 it is noise
         blocks = ", ".join(flat) or "some block"
-        return (
-            "unbalanced" if flat else "undecided",
-            f"{check.init}: {blocks} has no curvature in any set-up, or an undefined one; there is nothing to scale.",
-        )
+        what = "has no curvature in any set-up, or an undefined one; there is nothing to scale."
+        return "unbalanced" if flat else "undecided", f"{check.init}: {blocks} {what}"
     room = f" ({short(interval.low)} to {short(interval.high)} over set-ups)" if math.isfinite(interval.low) else ""
     if level == "balanced":
         sentences = [f"{check.init}: balanced, σ² within {short(interval.value)}×{room}."]
@@ -260,25 +249,20 @@ def _judge(check: InitCheck) -> tuple[str, str]:
     if len(check.schemes) > 1:
         other = check.schemes[1 if check.rank == 1 else 0]
         what = "comes next with" if check.rank == 1 else "is the most balanced, within"
-        sentences.append(
-            f"Rank {check.rank} of {len(check.schemes)}; {other.init} {what} {short(other.spread().value)}×."
-        )
+        best = short(other.spread().value)
+        sentences.append(f"Rank {check.rank} of {len(check.schemes)}; {other.init} {what} {best}×.")
     if checked.saturates:
-        sentences.append(
-            f"The outputs' variance is {short(checked.output_variance_mean)}: for a log-softmax loss bring it into"
-            " 0.01 to 0.1, with hessdiag.surgery.normalise_output."
-        )
+        variance = f"The outputs' variance is {short(checked.output_variance_mean)}: for a log-softmax loss bring it"
+        sentences.append(f"{variance} into 0.01 to 0.1, with hessdiag.surgery.normalise_output.")
     return level, " ".join(sentences)
 
 
 def _blame(check: InitCheck) -> str:
     name, factor = next(iter(check.variance_factors.items()))
-    more = factor > 1
-    times = max(factor, 1 / factor)
+    times, (more, much) = max(factor, 1 / factor), ("more", "much") if factor > 1 else ("less", "little")
     what = (
-        f"{name} has {short(times**2)}× {'more' if more else 'less'} σ² than the others in the median (about"
-        f" {short(times)}× too {'much' if more else 'little'} curvature): multiply its variance by"
-        f" {short(factor)} (its standard deviation by {short(math.sqrt(factor))})"
+        f"{name} has {short(times**2)}× {more} σ² than the others in the median (about {short(times)}× too {much}"
+        f" curvature): multiply its variance by {short(factor)} (its standard deviation by {short(math.sqrt(factor))})"
     )
     gamma = dict(zip(check.checked.setups.names, check.checked.means("gamma"), strict=True))[name]
     if not math.isfinite(gamma):  # an embedding, say, does not multiply its input

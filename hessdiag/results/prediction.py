@@ -100,10 +100,8 @@ class Prediction(Printed, Record):
         """Return the text around a table of the blocks, with lines above the conclusion."""
         whole = detail == "whole"
         spreads = self.spread
-        last = [
-            *conclusion,
-            f"spread over weight blocks, max/min:  γ {short(spreads['gamma'])}   ν {short(spreads['nu'])}",
-        ]
+        both = f"γ {short(spreads['gamma'])}   ν {short(spreads['nu'])}"
+        last = [*conclusion, f"spread over weight blocks, max/min:  {both}"]
         last += ["beyond the paper:", *(f"  {note}" for note in self.notes)] if self.notes and detail != "brief" else []
         last += grouped("without a rule (what depends on it is left open):", self.unsupported, whole=True)
         last += grouped("not predicted:", self.skipped, whole=whole)
@@ -139,11 +137,7 @@ class PredictedVsMeasured(Printed, Record):
 
     @classmethod
     def of(cls, prediction: Prediction, reports: Sequence[Report]) -> PredictedVsMeasured:
-        """Compare a prediction with the reports of one network, one for each random set-up.
-
-        Raises:
-            HessdiagError: there is no report.
-        """
+        """Compare a prediction with the reports of one network, one for each random set-up."""
         if not reports:
             raise HessdiagError("no set-ups were measured: ask for at least 1")
         found: dict[str, dict[str, float]] = {}
@@ -165,10 +159,8 @@ class PredictedVsMeasured(Printed, Record):
 
     def text(self, detail: Detail = "table") -> str:
         """Return how far the two are apart (`"brief"`), and the table of all blocks."""
-        error = (
-            f"measured: mean of {self.setups} random set-ups;"
-            f" median |log2(predicted/measured)| of γ {short(self.error())}"
-        )
+        error = f"measured: mean of {self.setups} random set-ups; median |log2(predicted/measured)| of γ "
+        error += short(self.error())
         table = TextTable(COMPARED, [self._cells(block) for block in self.prediction.blocks])
         return self.prediction.text_with([error], table, detail)
 

@@ -19,16 +19,9 @@ from hessdiag.results.records import Record
 from hessdiag.results.report import Report
 
 COLUMNS = (
-    "activation_scaling",
-    "gamma",
-    "gamma_intrinsic",
-    "gamma_curvature",
-    "nu",
-    "avg_sq_singular_value",
-    "stderr",
-    "ratio",
-    "relative_ratio",
-)
+    "activation_scaling", "gamma", "gamma_intrinsic", "gamma_curvature", "nu", "avg_sq_singular_value", "stderr",
+    "ratio", "relative_ratio",
+)  # fmt: skip
 
 SHARED = ("model", "init", "loss", "matrix", "per", "method", "batch_size", "device", "dtype", "data", "versions")
 
@@ -92,10 +85,8 @@ class Setups(Record):
         for report in reports:
             for key in (*SHARED, "mode"):
                 if getattr(report, key) != getattr(first, key):
-                    raise HessdiagError(
-                        f"set-ups differ in {key}: {getattr(first, key)!r} and {getattr(report, key)!r};"
-                        " collect one experiment at a time"
-                    )
+                    both = f"{getattr(first, key)!r} and {getattr(report, key)!r}"
+                    raise HessdiagError(f"set-ups differ in {key}: {both}; collect one experiment at a time")
             if (report.heatmap.names, report.heatmap.numel) != (first.heatmap.names, first.heatmap.numel):
                 raise HessdiagError("set-ups have different blocks: collect reports of one network at a time")
         maps = np.stack([report.heatmap.frobenius_sq for report in reports])  # (S, L, L)
