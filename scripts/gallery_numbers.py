@@ -9,7 +9,7 @@ from statistics import median
 
 from hessdiag.diagnosis import signal_rules, weight_rules
 from hessdiag.diagnosis.network_view import Net, laws, log_ratio
-from hessdiag.diagnosis.signal_rules import first_phase, layer_scale
+from hessdiag.diagnosis.signal_rules import first_phase
 from hessdiag.results.signals import Signals
 
 # Rule -> what is on its axis, thresholds from the mildest to the gravest, and whether small numbers are the bad ones.
@@ -21,7 +21,6 @@ AXES: dict[str, tuple[str, tuple[float, ...], bool]] = {
     "HD105": ("E[x²] of the inputs", (signal_rules.INPUT_SQ,), False),
     "HD106": ("share of saturated units", (signal_rules.SATURATED, signal_rules.SATURATED_FAULT), False),
     "HD107": ("phase of the first sines, rad", (signal_rules.PHASE,), True),
-    "HD108": ("E[branch²] over E[stream²]", (signal_rules.BRANCH,), False),
     "HD109": ("E[y²] over E[gain²] behind a normalisation", (signal_rules.BELOW_EPS,), True),
     "HD110": (
         "share of E[x²] that varies",
@@ -39,7 +38,6 @@ AXES: dict[str, tuple[str, tuple[float, ...], bool]] = {
     "HD205": ("E[b²] of hidden layers", (weight_rules.BIAS,), False),
     "HD206": ("E[W²] above the others' scheme", (weight_rules.ABOVE, weight_rules.ABOVE_WARNING), False),
     "HD207": ("E[gain²], or one over it", (weight_rules.GAIN,), False),
-    "HD209": ("E[W²] among layers with the same input", (weight_rules.SAME_INPUT,), False),
     "HD402": ("share of units that never fire", (0.8, 0.95), False),
 }
 
@@ -93,7 +91,6 @@ def _weights(net: Net) -> Iterator[tuple[str, float]]:
     tails = [p.kurtosis for p in net.matrices if p.zeros < 0.2 and p.kurtosis == p.kurtosis and p.numel >= 64]
     yield "HD201", max(tails, default=math.nan)
     families = defaultdict(list)
-    readers = defaultdict(list)
     for p in net.matrices:
         if p.weight_sq > 0:
             families[net.siblings[p.name]].append(math.log(p.weight_sq))
@@ -106,11 +103,6 @@ def _weights(net: Net) -> Iterator[tuple[str, float]]:
     law = laws(net)
     if law and law.share >= 0.4:
         yield "HD206", math.exp(max(0.0, *law.away.values()))
-    for path in net.backbone:
-        p = net.weight_of[path]
-        if p.weight_sq > 0 and net.layers[path].reads >= 0:
-            readers[net.layers[path].reads, p.shape].append(p.weight_sq)
-    yield "HD209", max((max(v) / min(v) for v in readers.values() if len(v) > 1), default=math.nan)
 
 
 def _norms(net: Net) -> Iterator[tuple[str, float]]:
@@ -125,11 +117,3 @@ def _norms(net: Net) -> Iterator[tuple[str, float]]:
             gains.append(max(own.weight_sq, 1 / own.weight_sq))
     yield "HD109", min(outs, default=math.nan)
     yield "HD207", max(gains, default=math.nan)
-    shares = [
-        layer.out_sq * layer_scale(net, path) / stream.x_sq
-        for path in net.hidden
-        if "add" in (layer := net.layers[path]).labels and net.scale(path) > 0
-        and (stream := net.layers.get(layer.stream)) and stream.normalises and stream.x_sq > 0
-    ]  # fmt: skip
-    if len(shares) >= 4:
-        yield "HD108", max(shares)

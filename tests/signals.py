@@ -37,8 +37,8 @@ def network(
 ) -> Signals:
     """A chain, with what differs in some layers and weights by path; `values` of the whole network."""
     paths = [f"l{i}" for i in range(depth)]
-    rows = [layer(path, "relu", **({"reads": i} | (layers or {}).get(path, {}))) for i, path in enumerate(paths)]
-    rows.append(layer("head", "output", reads=depth, **(layers or {}).get("head", {})))
+    rows = [layer(path, "relu", **(layers or {}).get(path, {})) for path in paths]
+    rows.append(layer("head", "output", **(layers or {}).get("head", {})))
     parameters = [weight(f"{path}.weight", **(weights or {}).get(path, {})) for path in [*paths, "head"]]
     usual: dict[str, Any] = {
         "examples": 64, "initial_loss": 2.3, "initial_loss_stderr": 0.01, "chance_loss": 2.3,

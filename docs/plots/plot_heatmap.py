@@ -38,4 +38,4 @@ both = hessdiag.plots.draw_heatmaps([balanced, unbalanced])
 # * **A normalisation behind a weight** makes the network independent of that weight's scale, but
 #   not its σ². The balance in words leaves such weights out; the map shows them.
 # * **Dark lines** belong to weights without influence: a layer that starts at zero, on purpose or
-#   not. ``hessdiag diagnose`` says which (HD301, HD401). Grey squares are exactly zero or undefined.
+#   not. ``hessdiag diagnose`` says which (HD401). Grey squares are exactly zero or undefined.

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from hessdiag.arguments import joined
 from hessdiag.results.findings import Severity
 from hessdiag.results.numbers import short
-from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import ParameterSignals, Signals
 
 # n k² E[W²] at which a nonlinearity keeps E[x²]; SELU holds itself at 1.
@@ -33,9 +32,8 @@ class Net:
         residual: whether a hidden layer ends a residual branch.
     """
 
-    def __init__(self, signals: Signals, blocks: Sequence[BlockReport] = ()) -> None:
+    def __init__(self, signals: Signals) -> None:
         self.signals = signals
-        self.blocks = {block.name: block for block in blocks}
         self.parameters = signals.parameters
         self.named = {p.name: p for p in self.parameters}
         self.siblings = assign_siblings(self.parameters)

@@ -43,12 +43,10 @@ class Role:
 
     Attributes:
         labels: see `hessdiag.results.signals.LayerSignals`.
-        stream: path of the normalisation that reads what the output is added to; empty where there is none.
         numbers: `saturated` and `phase_rms` of the nonlinearity behind it.
     """
 
     labels: set[str] = field(default_factory=set)
-    stream: str = ""
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
@@ -177,7 +175,6 @@ class Graph:
             role.labels.add("self-add")
             return True
         role.labels.add("add")
-        role.stream = role.stream or self.norms.get(others[0], "")
         return False
 
 
@@ -221,48 +218,77 @@ def _what_it_did(node: Node, kind: str) -> dict[str, float]:
 
 NEARLY_ALL = 0.99  # of a row's weight
 MIN_KEYS = 32  # a causal mask leaves one row of them a single key: 3 % at most
+CLOSE = 1e-3  # to a sum of 1
 
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
 
 
-def peaked_attention(graph: Graph, layers: Mapping[Node, str], owners: Mapping[int, str]) -> dict[str, float]:
-    """Measure what share of the rows of each attention put nearly all weight on one key.
+@dataclass
+class Attention:
+    """A softmax whose result is multiplied by a matrix, which a router's or a classifier's is not.
 
-    Attention is a softmax whose result is multiplied by a matrix, which a router's or a classifier's is not.
+    Attributes:
+        paths: of what makes the softmax's argument: the layers of query and key, or the module that multiplies by a
+            matrix of its own, as `nn.MultiheadAttention` does.
+        peaked: share of the rows that put nearly all weight on one key; NaN for few keys.
+        astray: whether the weights sum to 1 over another dimension than the one that is mixed.
+    """
+
+    paths: list[str]
+    peaked: float
+    astray: bool
+
+
+def attentions(graph: Graph, layers: Mapping[Node, str], owners: Mapping[int, str]) -> Iterator[Attention]:
+    """All attention of a network.
 
     Args:
         graph: of the network.
         layers: path of the layer that wrote at a node.
         owners: path of the module that holds a matrix, by the matrix's id.
-
-    Returns:
-        The share, by the paths of what makes the softmax's argument: the layers of query and key, or the module that
-        multiplies by a matrix of its own, as `nn.MultiheadAttention` does.
     """
-    shares: dict[str, list[float]] = {}
     for node in graph.consumers:
-        if _SOFTMAX.fullmatch(node.name()) and _is_multiplied(graph, node):
-            result = node._saved_result.detach()
-            if result.dim() < 3 or result.shape[-1] < MIN_KEYS:
-                continue
-            share = float((result.amax(-1) > NEARLY_ALL).double().mean())
-            for path in _written_by(node, layers, owners):
-                shares.setdefault(path, []).append(share)
-    return {path: sum(values) / len(values) for path, values in shares.items()}
+        products = _products(graph, node) if _SOFTMAX.fullmatch(node.name()) else []
+        if products:
+            result, peaked = node._saved_result.detach(), math.nan
+            if result.dim() > 2 and result.shape[-1] >= MIN_KEYS:
+                peaked = float((result.amax(-1) > NEARLY_ALL).double().mean())
+            yield Attention(written_by(node, layers, owners), peaked, any(_is_astray(*each) for each in products))
 
 
-def _is_multiplied(graph: Graph, start: Node) -> bool:
-    """Whether a result goes into a matrix product, at most reshaped on its way."""
+def _products(graph: Graph, start: Node) -> list[tuple[Node, int]]:
+    """The matrix products that a result goes into, at most reshaped on its way, each with its place there."""
 
-    def readers(node: Node) -> list[Node]:
-        return [after for after, _ in graph.consumers[node]]
+    def unchanged(node: Node) -> list[Node]:
+        return [each for each, _ in graph.consumers[node] if passes_unchanged(each)]
 
-    reshaped = walk(start, lambda node: [each for each in readers(node) if passes_unchanged(each)])
-    return any(_PRODUCT.fullmatch(each.name()) for node in reshaped for each in readers(node))
+    after = [each for node in walk(start, unchanged) for each in graph.consumers[node]]
+    return [(node, place) for node, place in after if _PRODUCT.fullmatch(node.name())]
 
 
-def _written_by(start: Node, layers: Mapping[Node, str], owners: Mapping[int, str]) -> list[str]:
-    """Paths of the nearest layers before a node."""
+def _is_astray(product: Node, place: int) -> bool:
+    """Whether weights sum to 1 along the dimension that a product keeps, and not along the one that it sums over."""
+    weights = getattr(product, ("_saved_self", "_saved_mat2")[place], None) if place < 2 else None
+    if weights is None or weights.dim() < 2 or 1 in weights.shape[-2:]:
+        return False
+    summed, kept = (
+        bool(((weights.detach().sum(dim) - 1).abs() < CLOSE).all()) for dim in ((-1, -2) if place == 0 else (-2, -1))
+    )
+    return kept and not summed
+
+
+def last_operation(root: Node) -> str:
+    """Name of what made the outputs, but for changes of shape: `"softmax"`, say, or `"LogSoftmax"`."""
+    while passes_unchanged(root) and not root.name().startswith("Neg") and len(parents_of(root)) == 1:
+        root = parents_of(root)[0]
+    name = re.sub(r"Backward\d*$", "", root.name())
+    return _NONLINEARITIES.get(name, name)
+
+
+def written_by(start: Node, layers: Mapping[Node, str], owners: Mapping[int, str]) -> list[str]:
+    """Paths of the nearest layers before a node, or of the one that wrote there."""
+    if start in layers:
+        return [layers[start]]
 
     def written(node: Node) -> list[str]:
         parents = parents_of(node)

@@ -12,7 +12,6 @@ from textwrap import fill
 from hessdiag.diagnosis import signal_rules, weight_rules
 from hessdiag.diagnosis.network_view import CRITICAL, Net, log_ratio
 from hessdiag.results.findings import GRAVITY, Finding
-from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals
 
 WIDTH = 100
@@ -78,21 +77,23 @@ def overview() -> str:
 
 # At equal gravity the likelier cause comes first.
 ORDER = (
-    "HD105", "HD402", "HD208", "HD401", "HD201", "HD203", "HD202", "HD205", "HD204", "HD207", "HD206", "HD106",
-    "HD107", "HD109", "HD104", "HD110", "HD112", "HD103", "HD102", "HD101", "HD209", "HD108", "HD111", "HD301", "HD403",
+    "HD113", "HD404", "HD105", "HD402", "HD114", "HD405", "HD208", "HD401", "HD201", "HD203", "HD202", "HD205", "HD204",
+    "HD207", "HD206", "HD106", "HD107", "HD109", "HD104", "HD110", "HD112", "HD103", "HD102", "HD101",
+    "HD403",
 )  # fmt: skip
 CAUSES = {
-    "HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207", "HD208", "HD109",
+    "HD113", "HD114", "HD404", "HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207",
+    "HD208", "HD109",
 }  # fmt: skip
-EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD112", "HD401", "HD108", "HD209", "HD111"}
+EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD112", "HD401"}
 DEPTH = {"HD103", "HD104"}  # themselves the cause of these:
 OF_DEPTH = {"HD101", "HD102", "HD110"}
 RULES = (*signal_rules.RULES, *weight_rules.RULES)
 
 
-def find(signals: Signals, blocks: Sequence[BlockReport] = ()) -> tuple[Finding, ...]:
+def find(signals: Signals) -> tuple[Finding, ...]:
     """Apply every rule, and order what it found, gravest first."""
-    net = Net(signals, blocks)
+    net = Net(signals)
     found = [finding for rule in RULES if (finding := rule(net))]
     return tuple(sorted(without_effects(net, found), key=_place))
 

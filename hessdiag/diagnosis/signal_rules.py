@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 
-from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, exp, graded, laws, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, exp, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
 
-LOSS = {"cross-entropy": (2.0, 3.0, 5.0), "mse": (3.0, 5.0, 10.0)}  # note, warning, fault
+LOSS = {"cross-entropy": (2.0, 3.0, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 SILENT = 1e-7  # varying E[x²] at the head
 INPUT_SQ = 100.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
-BRANCH = 3.0
 VARIES, VARIES_WARNING, VARIES_FAULT = 3e-3, 1e-3, 1e-5
-TAPER = 1.5
 
 
 def initial_loss(net: Net) -> Finding | None:
@@ -195,42 +192,6 @@ def raw_inputs(net: Net) -> Finding | None:
     return Finding("HD105", severity, (net.name_of(path),), message, advice, sq, INPUT_SQ)
 
 
-def drowning_branches(net: Net) -> Finding | None:
-    """HD108: a pre-norm branch is much larger than the stream that it is added to (LLaMA and OPT do so, too)."""
-    share: dict[str, float] = {}
-    for path in net.hidden:
-        layer = net.layers[path]
-        stream = net.layers.get(layer.stream)
-        if "add" in layer.labels and net.scale(path) > 0 and stream and stream.normalises and stream.x_sq > 0:
-            share[path] = layer.out_sq * layer_scale(net, path) / stream.x_sq
-    if len(share) < 4 or max(share.values()) < BRANCH:
-        return None
-    families: dict[str, list[str]] = defaultdict(list)
-    for path in share:
-        families[net.siblings[net.name_of(path)]].append(path)
-    ranked = sorted(families.values(), key=lambda paths: -sum(net.layers[path].out_sq for path in paths))
-    blocks = tuple(net.name_of(path) for paths in ranked for path in paths)
-    factor = len(share) ** -0.5
-    message = (
-        f"A residual branch writes {short(max(share.values()))} times E[x²] of the stream that it is added to"
-        f" (above {trimmed(BRANCH)}); the branches end in {net.listed(blocks)}."
-    )
-    advice = f"GPT-2 scales these by 1/√{len(share)} = {short(factor)}; LLaMA and OPT do not, and train."
-    return Finding("HD108", "note", blocks, message, advice, max(share.values()), BRANCH)
-
-
-def layer_scale(net: Net, path: str) -> float:
-    """E[λ²] of a LayerScale on the branch: a vector of the layer's parent that is no weight and no bias."""
-    parent = path.rpartition(".")[0]
-    vectors = [
-        p.weight_sq
-        for p in net.parameters
-        if len(p.shape) == 1 and p.attribute not in ("weight", "bias")
-        and any(o == parent or o.startswith(parent + ".") for o in p.owners)
-    ]  # fmt: skip
-    return min(vectors, default=1.0)
-
-
 def drowned(net: Net) -> Finding | None:
     """HD110: what a layer reads is nearly the same for every example; the constant that drowns it is named."""
     if net.signals.examples < 4:
@@ -258,24 +219,42 @@ def drowned(net: Net) -> Finding | None:
     return None
 
 
-def backward_scheme(net: Net) -> Finding | None:
-    """HD111: weights that keep the gradient's scale (fan-out) in a chain that changes width."""
-    found = laws(net)
-    plain = not (net.normalised or net.signals.fixed_norms or net.residual)
-    if not plain or not found or found.share < 0.8 or found.law != "fan-out":
+OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
+
+
+def out_of_reach(net: Net) -> Finding | None:
+    """HD113: the loss cannot fall far, because the outputs are bounded, or compared with the wrong targets."""
+    signals, blocks = net.signals, tuple(net.name_of(path) for path in net.signals.sources if path in net.weight_of)
+    if signals.broadcast:
+        message = (
+            f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
+        )
+        advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
+        return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
+    if not signals.floor > OUT_OF_REACH:
         return None
-    steps = {net.name_of(path): abs(log_ratio(net.weight_of[path].fan_in, net.weight_of[path].fan_out))
-             for path in net.hidden}  # fmt: skip
-    blocks = worst_first(steps)
-    if not blocks or steps[blocks[0]] < math.log(TAPER):
-        return None
-    worst = math.exp(steps[blocks[0]])
+    ends = f"The network ends in a {signals.bounded}"
     message = (
-        f"The weights follow fan-out in a chain whose widths change by up to {short(worst)} in a layer (above"
-        f" {trimmed(TAPER)}): E[x²] changes with them."
+        f"{ends}, which keeps {100 * min(signals.floor, 1.0):.0f} % of the loss out of reach (usual: below"
+        f" {100 * OUT_OF_REACH:.0f} %)."
     )
-    advice = "Use fan-in, which keeps E[x²], or the geometric mean of both: hessdiag.init.apply(model, 'geometric')."
-    return Finding("HD111", "note", blocks, message, advice, worst, TAPER)
+    if signals.loss_kind == "cross-entropy" or signals.bounded in ("softmax", "sigmoid"):
+        advice = f"Return the outputs of {net.listed(blocks)} without the {signals.bounded}: the loss expects logits."
+    else:
+        advice = f"Take the {signals.bounded} away, or scale the targets into its range."
+    return Finding("HD113", graded(signals.floor, 0.0, OUT_OF_REACH_FAULT), blocks, message, advice, signals.floor,
+                   OUT_OF_REACH)  # fmt: skip
+
+
+def astray(net: Net) -> Finding | None:
+    """HD114: attention whose weights do not sum to one over what they mix."""
+    hit = [net.weight_of.get(path) or net.gain_of(path) for path, each in net.layers.items() if "astray" in each.labels]
+    blocks = tuple(dict.fromkeys(p.name for p in hit if p is not None))
+    if not blocks:
+        return None
+    message = f"The softmax behind {net.listed(blocks)} sums to 1 over another dimension than the one that is mixed."
+    advice = "Take it over the keys: `scores.softmax(-1) @ values`."
+    return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0)
 
 
 SATURATED, SATURATED_FAULT = 0.5, 0.9
@@ -374,6 +353,6 @@ def below_epsilon(net: Net) -> Finding | None:
 
 
 RULES = (
-    initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, drowning_branches, drowned,
-    backward_scheme, saturation, peaked_attention, narrow_phase, below_epsilon,
+    initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, drowned,
+    out_of_reach, astray, saturation, peaked_attention, narrow_phase, below_epsilon,
 )  # fmt: skip

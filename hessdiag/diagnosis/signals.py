@@ -20,7 +20,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
 from hessdiag.derivatives.magnitude import largest_entry
-from hessdiag.diagnosis.roles import Graph, peaked_attention
+from hessdiag.diagnosis.roles import Graph, attentions, last_operation, written_by
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
@@ -29,6 +29,7 @@ from hessdiag.results.signals import Gradient, LayerSignals, ParameterSignals, S
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
+ALIKE = 1e-9  # share of E[W²]
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one
 FEW, NOISES = 4, 3  # examples and random vectors of `_radial_shares`: one vector alone is near 0 by chance
 
@@ -130,7 +131,6 @@ class SignalPass:
         self.layers: dict[str, _Noted] = {}
         self.norms: dict[Any, str] = {}  # node of what a normalisation reads -> its path
         self.entered: dict[str, Tensor | None] = {}
-        self.readers: list[Tensor] = []
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
@@ -203,39 +203,50 @@ class SignalPass:
         noted.channel = _channel(module, out)
         sq, varies = second_moment(out.detach(), self.part.size)
         noted.numbers |= {
-            "reads": -1 if x is None else self._number(x),
             "normalises": _is_norm(module) and not _uses_running_statistics(module),
             "samples": out.numel() // max(out.shape[noted.channel], 1),
             "out_sq": sq,
             "out_varies": varies,
             "off_share": _share(_top(out.detach(), noted.channel) <= 0),
+            "on_share": _share(out.detach() > 0),
         }
         if x is not None and x.is_floating_point():
             noted.numbers["x_sq"], noted.numbers["x_varies"] = second_moment(x.detach(), self.part.size)
             noted.x_edge = get_gradient_edge(x) if x.requires_grad else None
         noted.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
 
-    def _number(self, x: Tensor) -> int:
-        """Give the same number to every layer that reads the same tensor."""
-        for index, other in enumerate(self.readers):
-            if other.data_ptr() == x.data_ptr() and other.numel() == x.numel():
-                return index
-        self.readers.append(x)
-        return len(self.readers) - 1
+    def _assign_roles(self, y: Tensor) -> tuple[dict[str, set[str]], dict[str, Any]]:
+        """Say of each layer where its output goes and its input comes from; what uses each matrix; and of the outputs.
 
-    def _assign_roles(self, y: Tensor) -> dict[str, set[str]]:
-        """Say of each layer where its output goes, and how peaked the attention there is; what uses each matrix."""
+        The last are fields of `Signals`.
+        """
         leaves = {name: get_gradient_edge(p).node for name, p in self.parameters.items()}
         graph = Graph(y.grad_fn, self.norms, leaves.values())
         written = {layer.edge.node: path for path, layer in self.layers.items() if layer.edge is not None}
-        for node, path in written.items():
-            role = graph.role_of(node)
-            self.layers[path].numbers |= {"labels": tuple(sorted(role.labels)), "stream": role.stream, **role.numbers}
+        for layer in self.layers.values():
+            if layer.edge is not None:
+                role = graph.role_of(layer.edge.node)
+                layer.numbers |= {"labels": tuple(sorted(role.labels)), **role.numbers}
+            if layer.x_edge is not None:
+                layer.numbers["sources"] = tuple(written_by(layer.x_edge.node, written, {}))
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
-        for path, share in peaked_attention(graph, written, held).items():
-            self.layers[path].numbers["peaked"] = share
-        return {name: graph.uses_of(leaf) for name, leaf in leaves.items() if self.parameters[name].dim() > 1}
+        shares: dict[str, list[float]] = defaultdict(list)
+        for found in attentions(graph, written, held):
+            for path in found.paths:
+                shares[path] += [] if math.isnan(found.peaked) else [found.peaked]
+                labels = self.layers[path].numbers.get("labels", ())
+                self.layers[path].numbers["labels"] = (*labels, "astray") if found.astray else labels
+        for path, each in shares.items():
+            self.layers[path].numbers["peaked"] = sum(each) / len(each) if each else math.nan
+        uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items() if self.parameters[name].dim() > 1}
+        strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
+        known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
+        return uses, {
+            "bounded": last_operation(y.grad_fn),
+            "unregistered": _names_of([p for p in strangers if id(p) not in known], self.model),
+            "sources": tuple(written_by(y.grad_fn, written, {})),
+        }
 
     def measure(self, y: Tensor, gradients: Sequence[Tensor | None], own: Tensor, loss: Loss) -> None:
         """Make the signals, or note why there are none.
@@ -262,12 +273,14 @@ class SignalPass:
             at_input = next(found) if layer.x_edge is not None else None
             if not layer.empty:
                 layer.send_back(at_output, at_input, part.size)
-        uses = self._assign_roles(y)
+        uses, of_outputs = self._assign_roles(y)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         values = loss.value(y.detach(), part.targets).detach().double()
         initial, mean = float(loss.of_all(y.detach(), part.targets).detach()), float(values.mean())
         scale = abs(initial / mean) if mean else 1.0  # of a sum, say
         kind, chance = chance_loss(loss, y.detach(), part.targets)
+        chance = _of_constant(loss, y.detach(), part.targets, of_outputs["bounded"]) if kind == "other" else chance
+        best = chance if math.isfinite(chance) else initial
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         return Signals(
@@ -279,10 +292,13 @@ class SignalPass:
             output_sq=mean_sq(outputs),
             output_variance=float(outputs.var(correction=0)),
             input_sq=_input_sq(part),
+            floor=_floor(loss, y.detach(), part.targets, of_outputs["bounded"], best),
+            broadcast=_broadcast(y, part.targets, initial, values),
             sent_back=sent_back,
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
             layers=layers,
+            **of_outputs,
             parameters=parameter_signals(
                 model,
                 of_mean,
@@ -416,6 +432,91 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
     return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), classes)
 
 
+def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
+    """The loss of an output that is the same for all examples: their mean, or 0; of log-probabilities, of their mean.
+
+    NaN for a loss that only scales with the outputs, and for one that has nothing to gain above 0.
+    """
+    guesses = [y.mean(0, keepdim=True).expand_as(y), torch.zeros_like(y)]
+    if last == "LogSoftmax" or bool((y <= 0).all()):  # 0 is no log-probability, say
+        rows = y.flatten(0, -2).double()
+        guesses = [guesses[0], (rows.logsumexp(0) - math.log(len(rows))).to(y).expand_as(y)]
+    try:
+        now, half = (float(loss.of_all(each, targets)) for each in (y, y / 2))
+        found = [float(loss.of_all(each.contiguous(), targets)) for each in guesses]
+    except Exception:  # a loss of the user's, of outputs that it was not made for
+        return math.nan
+    scales = math.isclose(half, now / 2, rel_tol=1e-4) or math.isclose(half, now / 4, rel_tol=1e-4)
+    found = [each for each in found if math.isfinite(each)]
+    return math.nan if scales or not found or not min(found) > 1e-3 * now else min(found)
+
+
+_RANGES = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "relu": (0.0, math.inf)}
+LARGEST = 30.0  # output that a free network is taken to reach at least
+HALVINGS = 24
+
+
+def _floor(loss: Loss, y: Tensor, targets: Tensor | None, last: str, chance: float) -> float:
+    """By how much of the chance loss a bounded nonlinearity at the end keeps the loss above that of free outputs.
+
+    The loss is taken for a sum over outputs, each part of which falls and then rises: halving intervals find the least.
+    NaN where the loss takes no other outputs, as that of probabilities, or is no better off with them.
+    """
+    if last not in _RANGES or not chance > 0:
+        return math.nan
+    largest = float(targets.abs().max()) if targets is not None and targets.is_floating_point() else 0.0
+    far, (low, high) = max(LARGEST, 1.5 * largest), _RANGES[last]
+
+    def least(low: float, high: float) -> float:
+        at, step = torch.full_like(y, (low + high) / 2), (high - low) / 4
+        for _ in range(HALVINGS):
+            at, step = at - step * loss.gradient(at, targets).sign(), step / 2
+        return float(loss.of_all(at, targets))
+
+    try:
+        free, bounded = least(-far, far), least(low, min(high, far))
+        if last == "softmax":
+            at = torch.full_like(y, 1 / y.shape[-1])
+            best = loss.gradient(at, targets).argmin(-1, keepdim=True)
+            bounded = float(loss.of_all(torch.zeros_like(y).scatter(-1, best, 1.0), targets))
+    except Exception:  # it takes probabilities, and says so
+        return math.nan
+    known = math.isfinite(free) and math.isfinite(bounded) and free > -1e-3 * chance
+    return (bounded - free) / (chance - free) if known and chance > free else math.nan
+
+
+def _broadcast(y: Tensor, targets: Tensor | None, initial: float, values: Tensor) -> str:
+    """Shapes of outputs and targets, where the loss compares each output with targets of other examples."""
+    if targets is None or y.shape == targets.shape or not targets.is_floating_point() or y.numel() != targets.numel():
+        return ""
+    try:
+        shape = (y.detach().to("meta") - targets.to("meta")).shape
+    except RuntimeError:
+        return ""
+    own = (float(values.mean()), float(values.sum()))
+    apart = math.prod(shape) > y.numel() and not any(math.isclose(initial, each, rel_tol=1e-3) for each in own)
+    return f"{tuple(y.shape)} and {tuple(targets.shape)} to {tuple(shape)}" if apart else ""
+
+
+def _names_of(tensors: Sequence[Tensor], model: nn.Module) -> tuple[str, ...]:
+    """Where modules keep tensors that they have not registered: as `blocks[0].weight`, say."""
+    names: dict[int, str] = {}
+
+    def look(value: Any, name: str) -> None:
+        if isinstance(value, nn.Module):
+            names.update((id(p), f"{name}.{inner}") for inner, p in value.named_parameters() if id(p) not in names)
+        elif isinstance(value, (list, tuple, dict)):
+            for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+                look(each, f"{name}[{key!r}]")
+        names.setdefault(id(value), name)
+
+    for path, module in model.named_modules() if tensors else ():
+        for attribute, value in vars(module).items():
+            if not attribute.startswith("_"):
+                look(value, f"{path}.{attribute}".lstrip("."))
+    return tuple(names[id(each)] for each in tensors if id(each) in names)[::-1]
+
+
 def _of_labels(labels: Tensor, classes: int) -> float:
     if not len(labels):
         return math.nan
@@ -468,6 +569,9 @@ def parameter_signals(
         slots = places[id(parameter)]
         module, w = model.get_submodule(slots[0][0]), parameter.detach()
         gradient = gradients.get(name)
+        numbers = _statistics(w)
+        if gradient is not None and numbers["unlike"] < ALIKE and w.dim() and mean_sq(gradient) > 0:
+            numbers["unlike"] = _statistics(gradient)["unlike"]
         rows.append(
             ParameterSignals(
                 name=name,
@@ -481,11 +585,17 @@ def parameter_signals(
                 gradient_sq=0.0 if gradient is None else mean_sq(gradient),
                 radial=radial.get(name, math.nan),
                 uses=tuple(sorted(uses.get(name, ()))),
-                **_statistics(w),
+                rows=0 if gradient is None else _rows(gradient),
+                **numbers,
                 **_fans(module, w),
             )
         )
     return tuple(rows)
+
+
+def _rows(gradient: Tensor) -> int:
+    """Rows of a table (…, rows, width) that have a gradient."""
+    return int((gradient.flatten(0, -2).abs().amax(-1) >= TINY).sum()) if gradient.dim() > 1 and gradient.numel() else 0
 
 
 def _state(gradient: Tensor | None) -> Gradient:

@@ -18,6 +18,7 @@ from hessdiag.diagnosis.network_view import (
     mode,
     worst_first,
 )
+from hessdiag.diagnosis.signals import ALIKE
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
@@ -30,8 +31,6 @@ BIAS = 4.0
 GATES = {"gate", "softplus"}
 ABOVE, ABOVE_WARNING, ABOVE_FIRST = 4.0, 20.0, 100.0
 GAIN = 50.0
-ALIKE = 1e-9
-SAME_INPUT = 4.0
 
 
 def outliers(net: Net) -> Finding | None:
@@ -268,57 +267,13 @@ def identical_units(net: Net) -> Finding | None:
     return Finding("HD208", "fault", alike, message, advice, value, ALIKE)
 
 
-def same_input(net: Net) -> Finding | None:
-    """HD209: layers that read the same tensor and have the same shape are scaled differently."""
-    readers: dict[tuple[int, str], list[str]] = defaultdict(list)
-    for path in net.backbone:
-        p = net.weight_of[path]
-        if p.weight_sq > 0 and net.layers[path].reads >= 0:
-            readers[net.layers[path].reads, str(p.shape)].append(path)
-    law = laws(net)
-    hit: dict[str, float] = {}
-    for paths in readers.values():
-        logs = {net.name_of(path): math.log(net.weight_of[path].weight_sq) for path in paths}
-        if max(logs.values()) - min(logs.values()) < math.log(SAME_INPUT):
-            continue
-        middle = median(logs.values())
-        # Of two that differ, the one farther from what the rest of the network does.
-        away = {name: abs(law.away.get(name, v - middle) if law else v - middle) for name, v in logs.items()}
-        hit |= {name: v for name, v in away.items() if v > math.log(2)} or away
-    if not (blocks := worst_first(hit)):
-        return None
-    worst = math.exp(hit[blocks[0]])
-    message = (
-        f"E[W²] of {net.listed(blocks)} differs by {up_to(blocks)}{short(worst)} from layers of the same shape"
-        f" that read the same tensor (above {trimmed(SAME_INPUT)})."
-    )
-    advice = "Check that it is meant, as T5's small q and DeepNorm's v are."
-    return Finding("HD209", "note", blocks, message, advice, worst, SAME_INPUT)
-
-
 def up_to(blocks: Sequence[str]) -> str:
     """The words before the worst number of several blocks; none before that of one."""
     return "up to " if len(blocks) > 1 else ""
 
 
-def no_curvature(net: Net) -> Finding | None:
-    """HD301: a weight along which the outputs do not curve at all, although a gradient reaches it."""
-    weights = [block for block in net.blocks.values() if block.kind == "weight" and block.name in net.named]
-    flat = [b.name for b in weights if b.avg_sq_singular_value == 0 and b.stderr == 0]
-    if len(flat) == len(weights):  # the loss has none
-        return None
-    found = tuple(name for name in flat if net.named[name].gradient == "some" and not explained(net, net.named[name]))
-    if not found:
-        return None
-    message = (
-        f"{net.listed(found)} {'has' if len(found) == 1 else 'have'} no curvature at all on this"
-        " batch (σ² is exactly 0), although a gradient is there."
-    )
-    advice = "Check that it is meant: the loss is linear in what this weight changes."
-    return Finding("HD301", "note", found, message, advice, 0.0, 0.0)
-
-
 DEAD, DEAD_FAULT = 0.8, 0.95
+RARE = 0.01  # share of values above zero
 MIN_SAMPLES = 16  # of a unit, before it is called dead
 
 
@@ -384,15 +339,21 @@ def dead(net: Net) -> Finding | None:
     """HD402: a layer whose outputs, or the units behind them, do not change with the inputs; the first one."""
     for path, layer in net.layers.items():
         own, bias = net.gain_of(path), net.bias_of(path)
-        alive = layer.x_sq > 0 and layer.x_varies != 0
-        if path == net.head or not own or not alive or "add" in layer.labels:
+        if path == net.head or not layer.x_sq > 0 or not layer.x_varies > 0 or "add" in layer.labels:
             continue  # the last gain of a residual branch is zero on purpose
-        if "Norm" in layer.kind and own.weight_sq == 0 and not layer.out_varies > 0:
-            message = f"The gain {own.name} is zero, so that nothing passes this normalisation."
-            advice = f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
-            return Finding("HD402", "fault", (own.name,), message, advice, 0.0, 0.0)
-        rectified = {"relu", "relu6"} & set(layer.labels)
-        if own.weight_sq > 0 and rectified and layer.off_share > DEAD and layer.samples >= MIN_SAMPLES:
+        if layer.normalises and layer.out_varies == 0:
+            blocks = (own.name,) if own else tuple(net.name_of(o) for o in layer.sources if o in net.weight_of)
+            if own and own.weight_sq == 0:
+                message = f"The gain {own.name} is zero, so that nothing passes this normalisation."
+                advice = f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
+            else:
+                message = (
+                    f"The normalisation {path} writes the same for every example: it takes the mean of one number."
+                )
+                advice = "Normalise over more than one number: over all channels, or before the pooling."
+            return Finding("HD402", "fault", blocks, message, advice, 0.0, 0.0)
+        rectified = {"relu", "relu6"} & set(layer.labels) and layer.samples >= MIN_SAMPLES
+        if own and own.weight_sq > 0 and rectified and (layer.off_share > DEAD or layer.on_share < RARE):
             return _dead_units(net, path, own, bias)
     return None
 
@@ -401,17 +362,47 @@ def _dead_units(net: Net, path: str, own: ParameterSignals, bias: ParameterSigna
     layer = net.layers[path]
     sunk = bias is not None and bias.mean < 0 and bias.mean**2 > 0.5 * layer.out_sq
     blocks = (bias.name, own.name) if bias is not None and sunk else (own.name,)
-    message = (
-        f"{100 * layer.off_share:.0f} % of the ReLUs behind {path or 'the model'} never fire on this batch"
-        f" (above {100 * DEAD:.0f} % is unusual)"
-        + (f"; the mean of the bias is {short(bias.mean)}." if bias is not None and sunk else ".")
-    )
+    off, rare = layer.off_share, layer.off_share <= DEAD
+    how = f"Only {short(100 * layer.on_share)} % of the values behind {path or 'the model'} are above 0 (usual: 30 %)"
+    if not rare:
+        how = (
+            f"{100 * off:.0f} % of the ReLUs behind {path or 'the model'} never fire (usual: below {100 * DEAD:.0f} %)"
+        )
+    message = how + (f"; the mean of the bias is {short(bias.mean)}." if bias is not None and sunk else ".")
     advice = (
         f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
         if sunk
         else "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."
     )
-    return Finding("HD402", graded(layer.off_share, 0, DEAD_FAULT), blocks, message, advice, layer.off_share, DEAD)
+    return Finding("HD402", graded(1.0 if rare else off, 0, DEAD_FAULT), blocks, message, advice, off, DEAD)
+
+
+LEAST_ROWS = 8
+
+
+def one_row(net: Net) -> Finding | None:
+    """HD405: a table of which one row alone gets a gradient, as positions do that are all looked up at 0."""
+    tables = [
+        p for p in net.parameters if p.trainable and p.numel and len(p.shape) > 1 and ("lookup" in p.uses or not p.uses)
+    ]
+    hit = [p for p in tables if p.rows == 1 and p.numel // p.shape[-1] >= LEAST_ROWS]
+    if not hit:
+        return None
+    blocks = tuple(p.name for p in hit)
+    message = f"One row alone of {net.listed(blocks)} gets a gradient, of {hit[0].numel // hit[0].shape[-1]}."
+    advice = "Look up a row for each position: `torch.arange(x.shape[1], device=x.device)`."
+    return Finding("HD405", "warning", blocks, message, advice, 1.0, 1.0)
+
+
+def unregistered(net: Net) -> Finding | None:
+    """HD404: the outputs depend on tensors that require a gradient and are no parameters of the model."""
+    if not (names := net.signals.unregistered):
+        return None
+    message = f"The outputs depend on {names[0]}, which is not registered" + (
+        f": nor are {len(names) - 1} more tensors." if len(names) > 1 else "."
+    )
+    advice = "Keep layers in `nn.ModuleList` and tensors in `nn.Parameter`: an optimizer sees no others."
+    return Finding("HD404", "fault", names, message, advice, float(len(names)), 0.0)
 
 
 def frozen(net: Net) -> Finding | None:
@@ -472,5 +463,6 @@ def _is_last(net: Net, name: str) -> bool:
 
 RULES = (
     outliers, sibling, fused_part, groups_forgotten, summed_fans, large_bias, above_scheme, norm_gain, identical_units,
-    same_input, no_curvature, cannot_learn, dead, frozen, detached, unused,
+    cannot_learn, dead, frozen, detached, unused,
+    one_row, unregistered,
 )  # fmt: skip

@@ -22,9 +22,9 @@ class LayerSignals(Record):
     Attributes:
         path, kind: where it is in the model, and the name of its class.
         labels: where its output goes, read off the autograd graph: `"output"`, `"add"` (the end of a residual branch),
-            `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, and names of nonlinearities.
-        reads: number of the tensor that it reads; layers that read the same one share it. -1 where there is none.
-        stream: path of a normalisation that reads the tensor to which the output is added; empty where none does.
+            `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, `"astray"` (into a softmax whose weights
+            do not sum to 1 over what they mix), and names of nonlinearities.
+        sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
         x_sq, x_varies: E[x²] of what it reads, and the share of it that varies.
@@ -32,7 +32,7 @@ class LayerSignals(Record):
         x_gradient_sq: E[Δx²] of what it reads, through all of its readers; NaN where x has no gradient.
         out_gradient_sq: E[Δx²] where it writes.
         out_gradient_total: Σ Δx² over an example where it writes: free of how many positions there are.
-        off_share: share of units that are 0 or below on every sample.
+        off_share, on_share: share of units that are 0 or below on every sample, and of values above 0.
         dead_share: share of units that no gradient reaches.
         saturated: share of the units of a following tanh or sigmoid that are flat, above .99 of their range.
         phase_rms: rms of the argument of a following sine, in radians.
@@ -43,8 +43,7 @@ class LayerSignals(Record):
     path: str
     kind: str
     labels: tuple[str, ...] = ()
-    reads: int = -1
-    stream: str = ""
+    sources: tuple[str, ...] = ()
     normalises: bool = False
     samples: int = 0
     x_sq: float = math.nan
@@ -55,6 +54,7 @@ class LayerSignals(Record):
     out_gradient_sq: float = 0.0
     out_gradient_total: float = 0.0
     off_share: float = 0.0
+    on_share: float = 1.0
     dead_share: float = 0.0
     saturated: float = math.nan
     phase_rms: float = math.nan
@@ -79,7 +79,7 @@ class ParameterSignals(Record):
             groups of a convolution; 0 and 1 for vectors.
         trainable: whether it is to learn.
         weight_sq, mean: E[W²] and E[W].
-        unlike: share of E[W²] by which output units differ.
+        unlike: share of E[W²] by which output units differ; where that is 0, of their gradients.
         kurtosis: E[(W − E[W])⁴] over the variance squared; 3 for a Gaussian.
         largest: largest entry over the rms.
         zeros: share of entries that are exactly zero.
@@ -87,6 +87,7 @@ class ParameterSignals(Record):
         gradient: `"some"`, `"zero"` (exactly), `"cut"` (the outputs depend on it, but autograd does not know) or
             `"none"` (they do not depend on it).
         gradient_sq: E[Δ²] of the gradient of the batch's mean loss.
+        rows: of a table, how many get a gradient.
         radial: the largest of P ⟨W, g⟩² / (‖W‖² ‖g‖²) over a few random vectors sent back from the outputs as g: about
             1 in general, 0 where the network does not change with the scale of W. NaN where it was not measured: no
             normalisation follows.
@@ -115,6 +116,7 @@ class ParameterSignals(Record):
     parts: tuple[float, ...] = ()
     gradient: Gradient = "some"
     gradient_sq: float = 0.0
+    rows: int = 0
     radial: float = math.nan
     uses: tuple[str, ...] = ()
 
@@ -126,9 +128,15 @@ class Signals(Record):
     Attributes:
         examples: how many there were.
         initial_loss, initial_loss_stderr: mean loss, and its standard error over the examples.
-        chance_loss: loss of the best constant guess from the labels or targets alone; NaN for other losses.
+        chance_loss: loss of the best constant guess from the labels or targets alone; for other losses, of the mean
+            output or of 0. NaN where there is none.
         loss_kind: `"cross-entropy"`, `"mse"` or `"other"`.
         output_sq, output_variance: E[y²], and E[y²] − E[y]².
+        bounded, floor: the nonlinearity that ends the network, if it bounds the outputs, and by how much of the chance
+            loss that keeps the loss above what free outputs could reach.
+        broadcast: shapes of outputs and targets that the loss enlarges to another one.
+        unregistered: names of tensors that the outputs depend on and that are no parameters.
+        sources: paths of the layers that wrote the outputs.
         input_sq: E[x²] of floating-point inputs; NaN where there are none.
         sent_back: what the gradients are of: `"loss"`, or `"noise"` where the loss has none (all outputs are 0).
         fixed_norms: batch normalisations that use running statistics, and so normalise nothing.
@@ -144,6 +152,11 @@ class Signals(Record):
     loss_kind: str
     output_sq: float
     output_variance: float
+    bounded: str = ""
+    floor: float = math.nan
+    broadcast: str = ""
+    unregistered: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     input_sq: float
     sent_back: str
     fixed_norms: int

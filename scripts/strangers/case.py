@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from strangers.split import SOURCES
+
 
 @dataclass(frozen=True)
 class Task:
@@ -37,6 +39,7 @@ class Stranger:
         guilty: pattern of the names of guilty parameters.
         says: pattern of what a finding says where no parameter is guilty.
         task: makes the network, or its twin.
+        source: repository, site or author that it is after: see `strangers.split`.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Stranger:
     guilty: str
     says: str
     task: Callable[[bool], Task]
+    source: str = ""
 
 
 STRANGERS: dict[str, Stranger] = {}
@@ -56,7 +60,22 @@ def stranger(
     """Enter what the function makes among `STRANGERS`; it is told whether to plant the fault."""
 
     def enter(task: Callable[[bool], Task]) -> Callable[[bool], Task]:
-        STRANGERS[name] = Stranger(name, convention, fault, guilty, says, task)
+        STRANGERS[name] = Stranger(name, convention, fault, guilty, says, task, SOURCES[name])
         return task
 
     return enter
+
+
+def report(
+    name: str, source: str, *, fault: str = "", guilty: str = r"(?!)", says: str = r"(?!)"
+) -> Callable[[Callable[[bool], Task]], Callable[[bool], Task]]:
+    """Enter a case out of a public report; without a fault, a healthy network that looks odd."""
+
+    def enter(task: Callable[[bool], Task]) -> Callable[[bool], Task]:
+        STRANGERS[name] = Stranger(name, "", fault, guilty, says, task, source)
+        return task
+
+    return enter
+
+
+healthy = report

@@ -1,0 +1,44 @@
+"""The gallery's cases and healthy networks as strangers: rules were written on them."""
+
+from __future__ import annotations
+
+import sys
+from fnmatch import translate
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch.nn.functional import cross_entropy, mse_loss
+
+from strangers.case import STRANGERS, Stranger, Task
+
+WRITTEN = "gallery"
+
+
+def enter() -> None:
+    """Enter all of them among `STRANGERS`."""
+    sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
+    from gallery_apart import TABLES
+
+    for kind, cases in TABLES.items():
+        for case in cases:
+            well = kind in ("healthy", "apart")
+            if well and "repaired" in case.name:
+                continue  # a twin of its case
+            guilty = r"(?!)" if well else "|".join(translate(pattern) for pattern in case.guilty)
+            name = f"{case.name} ({kind})"
+            fault = "" if well else case.source or "see the name"
+            STRANGERS[name] = Stranger(name, "", fault, guilty, r"(?!)", partial(_task, case, well), WRITTEN)
+
+
+def _task(case: Any, well: bool, wrong: bool) -> Task:
+    model = case.build() if well else case.build("before" if wrong else "after")
+    inputs, targets = case.batch()
+
+    def loss() -> Any:
+        y = model(**inputs) if isinstance(inputs, dict) else model(inputs)
+        y = getattr(y, "logits", y)
+        plain = case.loss == "mse"
+        return mse_loss(y, targets) if plain else cross_entropy(y.flatten(0, -2), targets.flatten())
+
+    return Task(model, (inputs, targets), loss, {"loss": case.loss, "mode": "eval"})
