@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.prescribe import prescribe as prescribe
     from hessdiag.diagnosis.random_setups import check_init as check_init
     from hessdiag.diagnosis.random_setups import measure_setups as measure_setups
+    from hessdiag.diagnosis.sharpness import sharpness as sharpness
     from hessdiag.errors import HessdiagError as HessdiagError
     from hessdiag.results.comparison import Comparison as Comparison
     from hessdiag.results.init_check import InitCheck as InitCheck
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hessdiag.results.report import Heatmap as Heatmap
     from hessdiag.results.report import Report as Report
     from hessdiag.results.setups import Setups as Setups
+    from hessdiag.results.sharpness import Sharpness as Sharpness
     from hessdiag.training.monitor import Monitor as Monitor
     from hessdiag.view import plots as plots
     from hessdiag.view.html import to_html as to_html
@@ -52,6 +54,8 @@ _HOMES = {
     "diagnose": "diagnosis.diagnose",
     "learning_rates": "diagnosis.learning_rates",
     "operator": "diagnosis.operator",
+    "sharpness": "diagnosis.sharpness",
+    "Sharpness": "results.sharpness",
     "measure_setups": "diagnosis.random_setups",
     "to_html": "view.html",
     "predict": "calculus.prediction",

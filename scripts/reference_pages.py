@@ -23,6 +23,7 @@ from hessdiag.results.prediction import BlockPrediction, Prediction
 from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Heatmap, Report
 from hessdiag.results.setups import Setups
+from hessdiag.results.sharpness import BlockSharpness, Sharpness
 from hessdiag.results.signals import LayerSignals, ParameterSignals, Signals
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -49,6 +50,7 @@ RECORDS: Mapping[str, tuple[type[Record], ...]] = {  # the schemas for users: wh
     "hessdiag.prescription/2": (Prescription, WeightPrescription),
     "hessdiag.init-check/3": (InitCheck, SchemeCheck, Interval),
     "hessdiag.learning-rates/1": (LearningRates,),
+    "hessdiag.sharpness/1": (Sharpness, BlockSharpness),
     "hessdiag.setups/1": (Setups,),
 }
 KNOWN = {record.__name__ for records in RECORDS.values() for record in records}

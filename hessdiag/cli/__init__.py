@@ -13,6 +13,7 @@ from hessdiag.cli.explain import explain
 from hessdiag.cli.lr import lr
 from hessdiag.cli.predict import predict
 from hessdiag.cli.prescribe import prescribe
+from hessdiag.cli.sharpness import sharpness
 
 HELP = "Are the layers of a network balanced? Curvature blocks, weight-gradient ratios and the scaling calculus."
 
@@ -50,6 +51,7 @@ app.command(short_help="Measure a network: verdict, findings and a table of its 
 app.command(short_help="Explain a rule that a finding names.")(explain)
 app.command(short_help="Name what changed between two reports, or between two models.")(compare)
 app.command(short_help="Estimate learning rates before training.")(lr)
+app.command(short_help="Measure traces and extreme eigenvalues, whole and by layer.")(sharpness)
 app.command(short_help="Predict the scaling of a network from its architecture alone.")(predict)
 app.command(short_help="Say what to change in a network before training.")(prescribe)
 app.command(short_help="Rank an initialisation among others on one network.")(check_init)

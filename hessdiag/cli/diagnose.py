@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hessdiag.cli.options import (
+    Csv,
     Curvature,
     FailOn,
     Html,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from hessdiag.results.report import Report
 
 Quick = Annotated[bool, typer.Option("--quick", help="signals and findings alone, no curvature: a few gradients")]
-Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
 
 
 @grouped

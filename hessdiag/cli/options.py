@@ -39,10 +39,14 @@ Per = Annotated[
 Method = Annotated[
     Literal["auto", "exact", "sketch", "probe"], typer.Option(help="exact, or sampled by one of two ways")
 ]
+Blocks = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="measure these parameters alone, such as 'h.0.*'")
+]
 Rtol = Annotated[
     float | None,
     typer.Option(metavar="X", help="relative standard error that sampling is to reach  [default: a fixed number]"),
 ]
+Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
 Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, tables and figures as one web page")]
 Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw figures, as png and svg")]
 Resume = Annotated[
@@ -228,10 +232,7 @@ class Curvature:
     per: Per = "example"
     method: Method = "auto"
     rtol: Rtol = None
-    blocks: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATTERN", help="measure these parameters alone, such as 'h.0.*'"),
-    ] = None
+    blocks: Blocks = None
 
 
 def parse_output(text: str) -> str | int | None:

@@ -110,6 +110,11 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
         size = sum(part.numel for part in parts)
         super().__init__(np.dtype(str(self.like.dtype).removeprefix("torch.")), (size, size))
 
+    @property
+    def eps(self) -> float:
+        """Rounding of one number."""
+        return torch.finfo(self.like.dtype).eps
+
     def only(self, parts: Sequence[Part]) -> CurvatureOperator:
         """The diagonal block of these parts."""
         new = copy(self)

@@ -1,8 +1,9 @@
-"""Figures of a `Report`, `Setups`, an `InitCheck` or `LearningRates`, as a `matplotlib.figure.Figure`.
+"""Figures of a `Report`, `Setups`, an `InitCheck`, `LearningRates` or `Sharpness`, as a `matplotlib.figure.Figure`.
 
 Nothing is measured here, and no figure touches pyplot's state or the caller's rcParams.
 """
 
+from hessdiag.view.plots.density import draw_density
 from hessdiag.view.plots.heatmaps import draw_heatmap, draw_heatmaps
 from hessdiag.view.plots.init_check import draw_init_check
 from hessdiag.view.plots.layers import draw_layers
@@ -12,6 +13,7 @@ from hessdiag.view.plots.style import caption, save
 
 __all__ = [
     "caption",
+    "draw_density",
     "draw_heatmap",
     "draw_heatmaps",
     "draw_init_check",

@@ -1,0 +1,64 @@
+"""`hessdiag sharpness`: traces and extreme eigenvalues of a network's curvature, whole and by layer."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hessdiag.cli.options import Blocks, Csv, Matrix, Model, Plots, Subject, check_files, check_folder, grouped
+from hessdiag.cli.printing import Printing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from hessdiag.results.sharpness import Sharpness
+
+Density = Annotated[bool, typer.Option("--density", help="also measure how the eigenvalues are distributed")]
+
+
+@grouped
+def sharpness(
+    model: Model,
+    subject: Subject,
+    printing: Printing,
+    matrix: Matrix = "ggn",
+    blocks: Blocks = None,
+    density: Density = False,
+    csv: Csv = "",
+    plots: Plots = "",
+) -> None:
+    """Measure traces and extreme eigenvalues of the mean loss's curvature, of MODEL and of each of its layers."""
+    check_files(csv)
+    check_folder(plots)
+    source, prepared = subject.prepare(model, say=printing.say)
+    import hessdiag
+
+    with redirect_stdout(sys.stderr):
+        measured = hessdiag.sharpness(
+            prepared.module,
+            prepared.batches(),
+            loss=subject.objective,
+            class_dim=prepared.class_dim,
+            output=source.output,
+            batch_dim=prepared.batch_dim,
+            examples=prepared.examples,
+            matrix=matrix,
+            mode=subject.mode,
+            blocks=blocks,
+            density=density or bool(plots),
+            seed=subject.seed,
+            progress=printing.progress,
+        )
+    found = replace(measured, name=source.name, init=prepared.init, data=prepared.data)
+    printing.draw(lambda: _figures(found), plots)
+    printing.show(found, csv=csv)
+
+
+def _figures(found: Sharpness) -> dict[str, Figure]:
+    from hessdiag import plots
+
+    return {"density": plots.draw_density(found)}

@@ -1,0 +1,182 @@
+"""Traces and extreme eigenvalues of a network's curvature, of the whole and of each block, and how sure they are."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
+
+import numpy as np
+
+from hessdiag.errors import HessdiagError
+from hessdiag.results.files import write_text
+from hessdiag.results.numbers import Z95, Array, percent, short
+from hessdiag.results.records import Record
+from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text, printable, size
+
+TITLES = ("block", "size", "trace", "± 95 %", "λ_max", "±", "effective rank", "2/λ_max", "λ_min")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BlockSharpness(Record):
+    """Eigenvalues of one diagonal block H of the batch-mean loss's curvature.
+
+    Attributes:
+        name: of the parameter, or of a part of it; of the model where it is the whole.
+        shape, numel: of the parameter or part, and its number of entries P.
+        trace, trace_stderr: sum of the eigenvalues, and its standard error: 0 where all of them are known.
+        frobenius_sq, frobenius_sq_stderr: ‖H‖_F², the sum of their squares.
+        largest, largest_error: λ_max, and how near to it an eigenvalue is for certain (residual of its Ritz vector).
+        smallest, smallest_error: λ_min in the same way; NaN for a Gauss-Newton matrix whose eigenvalues are sampled.
+        exact: whether all eigenvalues are known, up to rounding.
+        nodes, weights: (R, k) eigenvalues and the share of all P near each: of all eigenvalues (R = 1), or of R random
+            starts of stochastic Lanczos quadrature; empty where no density was asked for.
+        informative: whether the density is more than rounding.
+    """
+
+    derived: ClassVar[tuple[str, ...]] = ("effective_rank", "edge")
+
+    name: str
+    shape: tuple[int, ...]
+    numel: int
+    trace: float
+    trace_stderr: float
+    frobenius_sq: float
+    frobenius_sq_stderr: float
+    largest: float
+    largest_error: float
+    smallest: float
+    smallest_error: float
+    exact: bool
+    nodes: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    weights: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    informative: bool = True
+
+    @property
+    def effective_rank(self) -> float:
+        """Return trace² / ‖H‖_F²: how many equal eigenvalues would have both."""
+        return self.trace**2 / self.frobenius_sq if self.frobenius_sq > 0 else math.nan
+
+    @property
+    def edge(self) -> float:
+        """Return 2 / λ_max: with a larger rate, gradient descent on the quadratic model diverges."""
+        return 2 / self.largest if self.largest > 0 else math.nan
+
+    def density(self, at: Array, *, below: bool = False) -> tuple[Array, Array]:
+        """Share of eigenvalues above each number, or below, and its standard error over random starts, like `at`.
+
+        Raises:
+            HessdiagError: no density was measured, or it is rounding alone.
+        """
+        if not self.nodes.size or not self.informative:
+            why = "its products are rounding alone" if self.nodes.size else "pass density=True (--density)"
+            raise HessdiagError(f"block {self.name!r} has no spectral density: {why}")
+        beyond = self.nodes[:, :, None] < at if below else self.nodes[:, :, None] > at
+        share = (self.weights[:, :, None] * beyond).sum(axis=1)
+        count = len(share)
+        return share.mean(axis=0), share.std(axis=0, ddof=1) / count**0.5 if count > 1 else np.zeros(len(at))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Sharpness(Printed, BlockSharpness):
+    """A network's eigenvalues, those of all measured blocks together, and of each; printing it shows the table.
+
+    Attributes:
+        blocks: of each parameter or part.
+        off_diagonal_share, off_diagonal_stderr: share of ‖H‖_F² between different blocks, and its standard error.
+        matrix, mode, loss: what was measured.
+        data, init: what the examples and weights are; `data` is empty where they were passed.
+        batch_size: examples whose mean loss it is.
+        how: which way to the eigenvalues was taken, a clause.
+        seed, device, dtype, versions: with what.
+        skipped: names and reasons of parameters that were not measured.
+    """
+
+    schema: ClassVar[str] = "hessdiag.sharpness/1"
+
+    blocks: tuple[BlockSharpness, ...]
+    off_diagonal_share: float
+    off_diagonal_stderr: float
+    matrix: str
+    mode: str
+    loss: str
+    batch_size: int
+    how: str
+    data: str = ""
+    init: str = "as given"
+    seed: int = 0
+    device: str = "cpu"
+    dtype: str = "float32"
+    versions: Mapping[str, str] = field(default_factory=dict)
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    def __getitem__(self, name: str) -> BlockSharpness:
+        found = [block for block in self.blocks if block.name == name]
+        if not found:
+            raise KeyError(name)
+        return found[0]
+
+    def __iter__(self) -> Iterator[BlockSharpness]:
+        return iter(self.blocks)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return one row for the whole and for each block as CSV text; also write it to `path` when one is given."""
+        import pandas as pd
+
+        columns = [f.name for f in fields(BlockSharpness) if f.name not in ("shape", "nodes", "weights")]
+        columns += BlockSharpness.derived
+        frame = pd.DataFrame([{key: getattr(each, key) for key in columns} for each in (self, *self.blocks)])
+        frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in frame["name"]]
+        text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    def text(self, detail: Detail = "table") -> str:
+        """Return the numbers of the whole (`"brief"`), and the table of all blocks."""
+        what = "Hessian" if self.matrix == "hessian" else "Gauss-Newton matrix"
+        mode = "as it trains" if self.mode == "train" else "as for inference"
+        about = f"{what} of the mean loss of {self.batch_size} examples, {self.loss}, {mode}"
+        lines = [
+            f"{printable(self.name)}: λ_max {_bounded(self.largest, self.largest_error)}, trace"
+            f" {_bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
+            f"Gradient descent is stable below a rate of {short(self.edge)} (2/λ_max), where the loss is quadratic.",
+        ]
+        if not math.isnan(self.smallest) and self.smallest < 0:
+            lines.append(f"λ_min is {_bounded(self.smallest, self.smallest_error)}.")
+        if len(self.blocks) > 1:
+            share = f"{percent(self.off_diagonal_share)} ± {percent(Z95 * self.off_diagonal_stderr)} %"
+            lines.append(f"Between different blocks lie {share} of ‖H‖².")
+        lines += [
+            f"! The block of {printable(each.name)} has no information: products with it are rounding."
+            for each in (self, *self.blocks)
+            if not each.informative
+        ]
+        if detail == "brief":
+            return plain_text(lines)
+        where = f", {self.data}" if self.data else ""
+        rows = [_cells(each) for each in self.blocks]
+        shown = TITLES if any(row[-1] != "–" for row in rows) else TITLES[:-1]
+        table = TextTable(shown, [row[: len(shown)] for row in rows])
+        left = [f"Not measured: {name}, {reason}" for name, reason in self.skipped]
+        notes = [
+            f"weights {self.init}{where}, seed {self.seed}, {self.dtype}; {self.how}",
+            "±: of the trace 1.96 standard errors; of λ_max the distance within which there is an eigenvalue.",
+        ]
+        return plain_text([*lines, about, "", table, "", *notes, *(left if detail == "whole" else [])])
+
+
+def _bounded(value: float, error: float) -> str:
+    return short(value) if not error > 0 else f"{short(value)} ± {short(error)}"
+
+
+def _cells(block: BlockSharpness) -> list[str]:
+    errors = ("exact", "exact") if block.exact else (short(Z95 * block.trace_stderr), short(block.largest_error))
+    trace, largest, rank, edge = map(short, (block.trace, block.largest, block.effective_rank, block.edge))
+    smallest = short(block.smallest) if block.smallest < 0 else "–"
+    return [printable(block.name), size(block.shape), trace, errors[0], largest, errors[1], rank, edge, smallest]

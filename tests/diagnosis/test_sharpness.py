@@ -1,0 +1,192 @@
+"""`hessdiag.sharpness`: against dense eigenvalues, closed forms and its own error bars; what is rounding says so."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import hessdiag
+from hessdiag import HessdiagError
+from hessdiag.curvature.spectrum import sampled_spectrum
+from hessdiag.results.numbers import Z95, Array
+from hessdiag.results.sharpness import BlockSharpness, Sharpness
+from tests.diagnosis.test_operator import ORACLES, subject, targets
+from tests.oracles import quadratic
+from tests.unchanged import unchanged
+
+NETWORKS = ("batchnorm", "convs strided", "conv groups", "depthwise", "attention", "layernorm", "tied", "lstm", "tanh")
+
+
+def blocks_of(model: nn.Module, x: Tensor, t: Tensor | None, matrix: str, names: list[str]) -> list[list[Tensor]]:
+    loss = F.cross_entropy if t is not None else quadratic(model(x)[0].numel())
+    return [[block.detach() for block in row] for row in ORACLES[matrix](model, x, t, loss, names)]
+
+
+def assert_same(found: BlockSharpness, dense: Tensor, size: float, rel: float = 1e-8) -> None:
+    eigenvalues = torch.linalg.eigvalsh((dense + dense.T) / 2)
+    zero = float(eigenvalues.abs().max()) < 1e-20 * size  # a bias before batch normalisation
+    size = size if zero else float(eigenvalues.abs().max())
+    assert found.informative != zero
+    assert found.trace == pytest.approx(float(eigenvalues.sum()), abs=rel * size)
+    assert found.frobenius_sq == pytest.approx(float(dense.square().sum()), rel=rel, abs=1e-20)
+    assert found.largest == pytest.approx(float(eigenvalues[-1]), abs=rel * size)
+    assert found.smallest == pytest.approx(float(eigenvalues[0]), abs=rel * size)
+
+
+@pytest.mark.parametrize("matrix", ORACLES)
+@pytest.mark.parametrize("name", [*NETWORKS, "random quadratic"])
+def test_dense_eigenvalues(name: str, matrix: str) -> None:
+    """Gram matrices in output space, or all unit vectors; an indefinite loss too."""
+    model, x = subject("tanh" if name == "random quadratic" else name)
+    t = None if name == "random quadratic" else targets(model, x)
+    model.train()
+    with unchanged(model, x):
+        found = hessdiag.sharpness(model, x, t, matrix=matrix, density=True)
+    names = [block.name for block in found]
+    blocks = blocks_of(model, x, t, matrix, names)
+    whole = torch.cat([torch.cat(row, dim=1) for row in blocks])
+    size = float(torch.linalg.matrix_norm(whole, 2))
+    if found.exact:
+        assert_same(found, whole, size)
+        eigenvalues, at = torch.linalg.eigvalsh(whole).numpy(), np.array([-0.3, -1e-6, 1e-6, 0.01, 0.3]) * found.largest
+        np.testing.assert_allclose(found.density(at)[0], [(eigenvalues > a).mean() for a in at])
+    for number, block in enumerate(found):
+        assert_same(block, blocks[number][number], size)
+    own = sum(float(blocks[i][i].square().sum()) for i in range(len(blocks)))
+    share, stderr = found.off_diagonal_share, found.off_diagonal_stderr
+    assert abs(share - 1 + own / float(whole.square().sum())) <= 4 * stderr + 1e-8
+    assert (stderr > 0) != found.exact
+    again = Sharpness.from_json(found.to_json())
+    assert (again, again.edge) == (found, 2 / found.largest)
+    assert found[names[0]].effective_rank == found.blocks[0].trace ** 2 / found.blocks[0].frobenius_sq
+
+
+class Regression(nn.Module):
+    """x·w."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.w = nn.Linear(size, 1, bias=False, dtype=torch.float64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w(x)
+
+
+@pytest.fixture(scope="module")
+def spiked() -> tuple[Tensor, Tensor]:
+    """diag(5, 4, 3, 0, …) + Z Zᵀ / n, and examples whose mean squared error has this Hessian."""
+    n = 400
+    Z = torch.randn(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    Y = Z @ Z.T / n
+    Y.diagonal()[:3] += torch.tensor([5.0, 4.0, 3.0], dtype=torch.float64)
+    return Y, torch.linalg.cholesky(Y).T * math.sqrt(n / 2)
+
+
+@pytest.mark.parametrize("matrix", ORACLES)
+def test_outliers_above_a_bulk(spiked: tuple[Tensor, Tensor], matrix: str) -> None:
+    """The outliers are at θ + θ/(θ − 1), the bulk ends at 4: free additive convolution with Marchenko and Pastur's."""
+    Y, X = spiked
+    t = torch.zeros(len(X), 1, dtype=torch.float64)
+    found = hessdiag.sharpness(Regression(len(Y)), X, t, matrix=matrix, density=True, rtol=1e-10)
+    eigenvalues = torch.linalg.eigvalsh(Y).numpy()
+    assert found.exact == (matrix == "ggn")
+    assert found.largest == pytest.approx(eigenvalues[-1], rel=1e-8)
+    assert found.largest == pytest.approx(6.25, rel=0.06)
+    assert abs(found.trace - eigenvalues.sum()) <= 4 * found.trace_stderr + 1e-8
+    at = np.linspace(0.05, 4.4, 40)
+    share, stderr = found.density(at)
+    expected = (eigenvalues[:, None] > at).mean(axis=0)
+    z = np.abs(share - expected) / (stderr + 1e-3)
+    assert (z < 4).all()
+    for outlier in (6.25, 16 / 3, 4.5):
+        assert np.abs(found.nodes[:, -3:] - outlier).min(axis=1).max() < 0.4
+
+
+def test_softmax_regression_at_zero() -> None:
+    """p is uniform: (diag(p) − p pᵀ) ⊗ XᵀX / B has the eigenvalues of XᵀX / (B C), C − 1 times each."""
+    B, d, C = 30, 6, 4
+    X = torch.randn(B, d, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model = nn.Linear(d, C, bias=False, dtype=torch.float64)
+    nn.init.zeros_(model.weight)
+    expected = np.repeat(torch.linalg.eigvalsh(X.T @ X / B / C).numpy(), C - 1)
+    for matrix in ORACLES:
+        found = hessdiag.sharpness(model, X, torch.arange(B) % C, matrix=matrix, density=True)
+        nodes = np.repeat(found.nodes[0], np.round(found.weights[0] * found.numel).astype(int))
+        np.testing.assert_allclose(np.sort(nodes), np.sort([*expected, *[0.0] * d]), atol=1e-12)
+
+
+def held_by_errors(kind: str, seeds: int, n: int = 100) -> tuple[Array, float]:
+    """Shares of the seeds whose 95 % intervals hold trace and norm, and whose bands hold the density."""
+    Q = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))[0]
+    at = torch.linspace(0, 1, n, dtype=torch.float64)
+    values = {"indefinite": 2 * at - 1, "few outliers": (at > 0.99) * 10 * at + 0.1 * at, "decaying": (-9 * at).exp()}
+    matrix, eigenvalues = (Q * values[kind]) @ Q.T, values[kind].numpy()
+    largest, levels = np.abs(eigenvalues).max(), np.quantile(eigenvalues, [0.2, 0.5, 0.8])
+    operator = SimpleNamespace(shape=(n, n), like=matrix, matrix="hessian", eps=1e-15, torch_matmat=matrix.__matmul__)
+    held, dense = [], []
+    for seed in range(seeds):
+        found = sampled_spectrum(operator, density=False, rtol=1e-3, memory=2**30, seed=seed, name=kind)
+        for value, error, end in (
+            (found.largest, found.largest_error, eigenvalues.max()),
+            (found.smallest, found.smallest_error, eigenvalues.min()),
+        ):
+            assert np.abs(eigenvalues - value).min() <= error <= 0.01 * largest
+            assert abs(value - end) <= 0.03 * largest
+        trace = abs(found.trace - eigenvalues.sum()) <= Z95 * found.trace_stderr
+        norm = abs(found.frobenius_sq - (eigenvalues**2).sum()) <= Z95 * found.frobenius_sq_stderr
+        held.append((trace, norm))
+        found = sampled_spectrum(operator, density=True, rtol=1e-3, memory=2**30, seed=seed, name=kind)
+        share, error = BlockSharpness(name="H", shape=(), numel=n, **vars(found)).density(levels)
+        dense.append(np.abs(share - [0.8, 0.5, 0.2]) <= Z95 * error + 0.5 / n)
+    return np.mean(held, axis=0), float(np.mean(dense))
+
+
+def test_error_bars_hold() -> None:
+    """Of 3 × 40 seeds; `scripts/sharpness_coverage.py` has 200 of networks."""
+    rates = [held_by_errors(kind, 40) for kind in ("indefinite", "few outliers", "decaying")]
+    assert min(rate.min() for rate, _ in rates) >= 0.85
+    assert 0.9 <= np.mean([rate for rate, _ in rates]) <= 0.985
+    assert np.mean([dense for _, dense in rates]) >= 0.9
+
+
+def test_a_network_with_large_blocks() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(17, 16), nn.Tanh(), nn.Linear(16, 17), nn.Tanh(), nn.Linear(17, 3)).double()
+    x, names = torch.randn(12, 17, dtype=torch.float64), ["0.weight", "2.weight"]
+    t = torch.arange(12) % 3
+    blocks = blocks_of(model, x, t, "hessian", names)
+    found = hessdiag.sharpness(model, x, t, matrix="hessian", blocks=names, rtol=1e-9)
+    for number, block in enumerate(found):
+        eigenvalues = torch.linalg.eigvalsh(blocks[number][number])
+        assert block.largest == pytest.approx(float(eigenvalues[-1]), rel=1e-8)
+        assert block.smallest == pytest.approx(float(eigenvalues[0]), rel=1e-8)
+        assert abs(block.trace - float(eigenvalues.sum())) <= 4 * block.trace_stderr
+    with pytest.raises(HessdiagError, match="--density"):
+        found.density(np.zeros(1))
+    assert "2.weight" in found.to_csv()
+
+
+def test_a_block_of_rounding_says_so() -> None:
+    """A term whose second derivative cancels, beside one that has curvature."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(20, 20, bias=False)).double(), torch.randn(12, 20, dtype=torch.float64)
+    noise = torch.randn(400, 400, dtype=torch.float64)
+    operator = SimpleNamespace(shape=(400, 400), like=x, matrix="hessian", eps=1e-16, torch_matmat=noise.__matmul__)
+    assert not sampled_spectrum(operator, density=True, rtol=1e-3, memory=2**30, seed=0, name="noise").informative
+
+    def flat(y: Tensor, _: Tensor | None) -> Tensor:
+        return (y.sin().square() + y.cos().square()).mean() + y.mean()
+
+    with pytest.raises(HessdiagError, match="not symmetric"):
+        hessdiag.sharpness(model, x, loss=flat, matrix="hessian")
+    normed = subject("batchnorm")
+    found = hessdiag.sharpness(*normed, targets(*normed), density=True)
+    assert "! The block of 0.bias has no information" in repr(found)
+    with pytest.raises(HessdiagError, match="rounding alone"):
+        found["0.bias"].density(np.zeros(1))
