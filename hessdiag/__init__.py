@@ -63,13 +63,7 @@ _HOMES = {
     "Prescription": "diagnosis.prescribe",
 }
 
-_MODULES = {
-    "calculus": "calculus",
-    "init": "init",
-    "models": "models",
-    "plots": "view.plots",
-    "surgery": "surgery",
-}
+_MODULES = {"calculus": "calculus", "init": "init", "models": "models", "plots": "view.plots", "surgery": "surgery"}
 __all__ = [*_HOMES, *_MODULES]
 LOADING = ("ModelSource", "Network", "resolve_model")  # public names of `hessdiag.models`
 

@@ -31,14 +31,7 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import check_kind, check_model, did_you_mean, is_positive
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import (
-    CONVOLUTIONS,
-    TRANSPOSED,
-    fans,
-    is_linear,
-    settable_layers,
-    stores_inputs_first,
-)
+from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, fans, is_linear, settable_layers, stores_inputs_first
 
 SCHEMES = ("fan-in", "fan-out", "arithmetic", "geometric")
 VARIANTS = (*(f"{scheme}-orthogonal" for scheme in SCHEMES), "fan-geo-avg")
@@ -169,13 +162,7 @@ def _variance(weight: Tensor, scheme: str, *, c: float, groups: int, transposed:
 
 
 def _fill(
-    weight: Tensor,
-    scheme: str,
-    *,
-    groups: int,
-    transposed: bool,
-    generator: torch.Generator | None,
-    c: float = 2.0,
+    weight: Tensor, scheme: str, *, groups: int, transposed: bool, generator: torch.Generator | None, c: float = 2.0
 ) -> Tensor:
     variance = _variance(weight, scheme, c=c, groups=groups, transposed=transposed)
     if scheme.endswith("-orthogonal"):

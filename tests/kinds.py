@@ -322,8 +322,5 @@ REFUSED: dict[str, tuple[Kind, str]] = {
         Kind(mlp(lambda m, h: h.tanh() if float(h.detach().square().sum()) > 2 else h.square())),
         ALONE,
     ),
-    "centred on the batch": (
-        Kind(mlp(lambda m, h: (h - h.mean(0).detach()).tanh())),
-        ALONE,
-    ),
+    "centred on the batch": (Kind(mlp(lambda m, h: (h - h.mean(0).detach()).tanh())), ALONE),
 }

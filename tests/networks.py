@@ -178,14 +178,8 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv transpose 1d": (lambda: chain(nn.ConvTranspose1d(2, 3, 2, stride=2), nn.ReLU(), last=(18, 2)), (2, 3)),
     "conv transpose 3d": (lambda: chain(nn.ConvTranspose3d(2, 2, 2, groups=2), nn.ReLU(), last=(54, 2)), (2, 2, 2, 2)),
     "max pooled": (lambda: chain(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), last=(12, 3)), (1, 6, 6)),
-    "adaptive max pooled": (
-        lambda: chain(nn.Conv1d(2, 3, 2), nn.ReLU(), nn.AdaptiveMaxPool1d(2), last=(6, 2)),
-        (2, 6),
-    ),
-    "dropout eval": (
-        lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3)).eval(),
-        (4,),
-    ),
+    "adaptive max pooled": (lambda: chain(nn.Conv1d(2, 3, 2), nn.ReLU(), nn.AdaptiveMaxPool1d(2), last=(6, 2)), (2, 6)),
+    "dropout eval": (lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3)).eval(), (4,)),
     "frozen": (frozen, (4,)),
     "instancenorm": (
         lambda: chain(nn.Conv2d(1, 2, 2), nn.InstanceNorm2d(2, affine=True), nn.ReLU(), last=(8, 3)),

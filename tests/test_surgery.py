@@ -48,8 +48,7 @@ def test_everything_comes_out_again(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "before"),
-    [(lambda: mlp([3, 4, 2]), ""), (keywords, ""), (keywords, "fc"), (lambda: nn.Linear(3, 2), "")],
+    ("make", "before"), [(lambda: mlp([3, 4, 2]), ""), (keywords, ""), (keywords, "fc"), (lambda: nn.Linear(3, 2), "")]
 )
 def test_before_and_after_multiply_what_they_say(make, before: str) -> None:
     model = make()

@@ -7,11 +7,4 @@ from hessdiag.calculus.prediction import predict
 from hessdiag.calculus.rules import RULES, Rule
 from hessdiag.results.prediction import BlockPrediction, PredictedVsMeasured, Prediction
 
-__all__ = [
-    "RULES",
-    "BlockPrediction",
-    "PredictedVsMeasured",
-    "Prediction",
-    "Rule",
-    "predict",
-]
+__all__ = ["RULES", "BlockPrediction", "PredictedVsMeasured", "Prediction", "Rule", "predict"]

@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,9 +81,10 @@ class Graph:
 def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Graph:
     """Trace a model on example arguments whose tensors, like the model's, may be on the meta device."""
     exported = _export(model, args, kwargs)
-    signature = exported.graph_signature
-    nodes = list(exported.graph.nodes)
-    inputs = _user_inputs(nodes, set(signature.user_inputs))
+    signature, nodes = exported.graph_signature, list(exported.graph.nodes)
+    given = {n.name: n.meta.get("val") for n in nodes if n.op == "placeholder" and n.name in signature.user_inputs}
+    tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
+    inputs = tuple((name, tuple(value.shape), value.is_floating_point()) for name, value in tensors.items())
     output = _one_output(model, exported)
     if not inputs:
         raise HessdiagError("the model reads no tensor: pass inputs that hold one")
@@ -106,10 +107,8 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] |
                 exported = torch.export.export(model, args, dict(kwargs or {}), strict=False)
                 return _functional(exported) if any(map(_writes, exported.graph.nodes)) else exported
         except Exception as error:
-            raise HessdiagError(
-                f"cannot trace {type(model).__name__} with torch.export ({one_line(error)[:300]}):"
-                " measure it with hessdiag.diagnose instead"
-            ) from error
+            why = f"cannot trace {type(model).__name__} with torch.export ({one_line(error)[:300]})"
+            raise HessdiagError(f"{why}: measure it with hessdiag.diagnose instead") from error
 
 
 def _writes(node: torch.fx.Node) -> bool:
@@ -131,15 +130,6 @@ def _functional(exported: ExportedProgram) -> ExportedProgram:
     return functional
 
 
-def _user_inputs(nodes: Sequence[torch.fx.Node], user: set[str]) -> tuple[tuple[str, tuple[int, ...], bool], ...]:
-    found = []
-    for node in nodes:
-        value = node.meta.get("val")
-        if node.op == "placeholder" and node.name in user and isinstance(value, Tensor):
-            found.append((node.name, tuple(value.shape), value.is_floating_point()))
-    return tuple(found)
-
-
 def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
     """Tensors that the model's own Python made while it was traced, by graph name."""
     found = {}
@@ -151,8 +141,7 @@ def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
 
 
 def _operation(node: torch.fx.Node) -> Operation:
-    place, layer = _place(node)
-    value = node.meta.get("val")
+    value, (place, layer) = node.meta.get("val"), _place(node)
     return Operation(
         name=node.name,
         target=_target(node.target),

@@ -141,13 +141,14 @@ def add_gradients(gradients: Sequence[Gradient]) -> Gradient:
     if len(gradients) == 1:
         return gradients[0]
     sizes = [g.second_moment for g in gradients]
-    total = sum(sizes) or 1.0
-    return Gradient(
-        sq=compactly(lambda *parts: sum(parts[1:], parts[0]), *(g.sq for g in gradients)),
-        site_correlation=sum(s * g.site_correlation for s, g in zip(sizes, gradients, strict=True)) / total,
-        example_correlation=sum(s * g.example_correlation for s, g in zip(sizes, gradients, strict=True)) / total,
-        slope=sum(s * g.slope for s, g in zip(sizes, gradients, strict=True)) / total if sum(sizes) else 1.0,
-    )
+    sq = compactly(lambda *parts: sum(parts[1:], parts[0]), *(g.sq for g in gradients))
+    names = ("site_correlation", "example_correlation", *(["slope"] if sum(sizes) else []))
+    return Gradient(sq, **{name: weighted(sizes, gradients, name) for name in names})
+
+
+def weighted(sizes: Sequence[float], moments: Sequence[Moments], name: str) -> float:
+    """Average an attribute, by sizes."""
+    return float(sum(s * getattr(m, name) for s, m in zip(sizes, moments, strict=True)) / (sum(sizes) or 1.0))
 
 
 NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
@@ -220,11 +221,9 @@ def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
     z, weights = _grid()
     x = math.sqrt(mean * q) + math.sqrt((1 - mean) * q) * z
     y = phi(x)
-    return Response(
-        float((weights * y.square()).sum()),
-        float((weights * y).sum()) ** 2,
-        float((weights * phi.derivative(x).square()).sum()),
-    )
+    found = (float((weights * values).sum()) for values in (y.square(), y, phi.derivative(x).square()))
+    sq, average_y, slope_sq = found
+    return Response(sq, average_y**2, slope_sq)
 
 
 @lru_cache(maxsize=4096)
@@ -353,13 +352,10 @@ def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
     initialisations.check_scheme(scheme)
     c = 2 / initialisations.typical_kernel(model)
     layers = dict(initialised_layers(model))
-    found: dict[str, float] = {}
-    for name, slots in parameter_slots(model).items():
-        path, attribute = slots[0]
-        if path in layers and attribute in ("weight", "bias"):
-            weight = attribute == "weight"
-            found[name] = initialisations.second_moment(layers[path], scheme, c=c) if weight else 0.0
-    return found
+    slots = [(name, *places[0]) for name, places in parameter_slots(model).items()]
+    weights = {name: layers[path] for name, path, attribute in slots if path in layers and attribute == "weight"}
+    biases = {name: 0.0 for name, path, attribute in slots if path in layers and attribute == "bias"}
+    return {n: initialisations.second_moment(layer, scheme, c=c) for n, layer in weights.items()} | biases
 
 
 def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:

@@ -73,16 +73,14 @@ def predict_block(
         out_sq=forward.out_sq,
     )
     varsigma = scaling.activation_scaling(x.sq.numel() // batch, x_delta_sq, forward.x_sq)
-    intrinsic = math.nan
-    if block.kind != "bias":
-        intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
+    intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
     correlation = gradient.site_correlation if moments == KERNEL else 0.0
     gradient_sq = _parameter_gradient_sq(forward, channels, x, delta_sq, correlation)
     return replace(
         forward,
         activation_scaling=varsigma,
         gamma=gamma,
-        gamma_intrinsic=intrinsic,
+        gamma_intrinsic=math.nan if block.kind == "bias" else intrinsic,
         gamma_curvature=gamma * found.loss.curvature,
         nu=scaling.nu(gradient_sq=gradient_sq, weight_sq=weight_sq),
         avg_sq_singular_value=gamma,
@@ -104,12 +102,7 @@ def _parameter_gradient_sq(
 
 
 def predict(
-    model: nn.Module,
-    inputs: Any,
-    *,
-    init: str | None = None,
-    loss: str = "random-quadratic",
-    moments: str = KERNEL,
+    model: nn.Module, inputs: Any, *, init: str | None = None, loss: str = "random-quadratic", moments: str = KERNEL
 ) -> Prediction:
     """Predict ς, γ, ν and moments of every block from shapes and E[W²], without running the model.
 
@@ -148,12 +141,10 @@ def predict(
     applied = uses(found)
     never = len(found.steps)
     ranked = sorted(blocks, key=lambda block: min((use.order for use in applied.get(block.name, [])), default=never))
-    predicted = []
-    for block in ranked:
-        weight_sq = weights.sq.get(block.name, math.nan)
-        predicted.append(predict_block(block, applied.get(block.name, []), found, weight_sq, moments))
+    sizes = [weights.sq.get(block.name, math.nan) for block in ranked]
+    sized = [(block, applied.get(block.name, []), found, sq) for block, sq in zip(ranked, sizes, strict=True)]
     return Prediction(
-        blocks=tuple(predicted),
+        blocks=tuple(predict_block(*each, moments) for each in sized),
         skipped=skipped,
         unsupported=tuple(found.unsupported),
         notes=tuple(found.notes),

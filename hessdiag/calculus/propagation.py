@@ -93,9 +93,8 @@ def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
 
 
 def _cross_entropy(y: Activation, outputs: int) -> OutputGradient:
-    classes = y.sq.shape[1]
+    classes, q = y.sq.shape[1], y.second_moment
     positions = outputs // classes
-    q = y.second_moment
     error, curvature = softmax_moments(q, classes)
     sq = torch.full_like(y.sq, error / (classes * positions**2))
     return OutputGradient(Gradient(sq), q * curvature / error if error else math.nan)
@@ -163,11 +162,11 @@ def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Ste
     if operation.shape is None:
         return Step(Unknown(drawn=True, broken=True))
     nan = torch.tensor(math.nan, dtype=torch.float64)
-    back = []
-    for ref, value in arguments:
-        if isinstance(value, Activation) and not value.parameter:
-            back.append((ref, lambda g, shape=value.sq.shape: Gradient(nan.expand(shape))))
-    return Step(Activation(nan.expand(operation.shape)), tuple(back))
+    moving = [
+        (ref, value.sq.shape) for ref, value in arguments if isinstance(value, Activation) and not value.parameter
+    ]
+    back = tuple((ref, lambda g, shape=shape: Gradient(nan.expand(shape))) for ref, shape in moving)
+    return Step(Activation(nan.expand(operation.shape)), back)
 
 
 @dataclass

@@ -22,12 +22,7 @@ After = Annotated[str, typer.Argument(metavar="AFTER", help="another one of the 
 
 @grouped
 def compare(
-    before: Before,
-    after: After,
-    subject: Subject,
-    curvature: Curvature,
-    printing: Printing,
-    fail_on: FailOn = None,
+    before: Before, after: After, subject: Subject, curvature: Curvature, printing: Printing, fail_on: FailOn = None
 ) -> None:
     """Name the blocks that changed between two reports, or between two models on the same inputs."""
     reports = [is_report(side) for side in (before, after)]

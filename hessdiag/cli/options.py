@@ -189,8 +189,7 @@ class Subject(Measured):
         typer.Option(metavar="FILE[:KEY]", help="load weights, or what is under KEY: .safetensors, or of torch.save"),
     ] = ""
     data: Annotated[
-        str,
-        typer.Option(metavar="MOD:FN", help="function that returns inputs or (inputs, targets)  [default: random]"),
+        str, typer.Option(metavar="MOD:FN", help="function that returns inputs or (inputs, targets)  [default: random]")
     ] = ""
 
     def prepare(self, model: str, *, say: Callable[[str], None], **changed: Any) -> tuple[ModelSource, Prepared]:

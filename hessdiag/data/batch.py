@@ -61,12 +61,9 @@ class Batch:
     def of(cls, inputs: Any, targets: Tensor | None, *, batch_dim: BatchDim = 0, examples: str = "batch") -> Batch:
         """A tensor is the one argument, a tuple or list the positional ones, a mapping the keyword ones.
 
-        Args:
-            inputs: the arguments.
-            targets: what the loss compares with.
-            batch_dim: the dimension that runs over the examples; or in a structure like the inputs', as `in_dims` of
-                `torch.vmap`, that of each tensor, and None of a tensor that all examples share.
-            examples: `"one"` where all inputs together are one example.
+        `batch_dim` is the dimension that runs over the examples; or in a structure like the inputs', as `in_dims` of
+        `torch.vmap`, that of each tensor, and None of a tensor that all examples share. With `examples="one"` all
+        inputs together are one example.
         """
         if examples not in ("batch", "one"):
             raise HessdiagError(f"examples {examples!r} is not known: use one of batch, one")
@@ -113,10 +110,8 @@ class Batch:
         size = next((value.shape[dim] for value, dim in pairs if dim is not None), 1)
         if targets is not None and kept[:1] != (0,):
             if targets.dim() > kept[0] and targets.shape[0] == targets.shape[kept[0]] == size:
-                raise HessdiagError(
-                    f"targets {tuple(targets.shape)} have {size} examples in dimension 0 or {kept[0]}: pass a batch of"
-                    " another size"
-                )
+                message = f"targets {tuple(targets.shape)} have {size} examples in dimension 0 or {kept[0]}: pass a"
+                raise HessdiagError(f"{message} batch of another size")
             targets = examples_first(targets, size, kept[0])
         return replace(self, args=args, kwargs=kwargs, targets=targets, dims=kept)
 

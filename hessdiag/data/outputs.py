@@ -117,14 +117,10 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout | None, dim: int = 0) -> Outputs:
-    """Find the outputs in what a model returned for `size` examples.
+    """Find the outputs in what a model returned for `size` examples, None where no dimension runs over any.
 
-    Args:
-        returned: a tensor, or a dict, tuple, dataclass or model output that holds some.
-        size: examples; None where no dimension runs over any.
-        which: name or position of the one to take; None takes `logits`, or else the only one over the examples; a
-            layout takes all.
-        dim: the dimension that runs over the examples in the inputs, and so perhaps in the outputs.
+    A name or position takes that one, a layout all, None `logits` or the only one over the examples, which may stand at
+    `dim` as in the inputs.
     """
     if isinstance(which, Layout):
         return Outputs(which.joined(returned, 1 if size is None else size))
@@ -214,14 +210,10 @@ def _only(returned: Any, size: int | None, dim: int) -> Tensor:
     what = f"a {type(returned).__name__}"
     if found:
         which, first = ", ".join(map(repr, found)), next(iter(found))
-        raise HessdiagError(
-            f"the model returned {what} with {len(found)} tensors over the examples ({which}):"
-            f" wrap it so that it returns one of them, or name one, as in output={first!r} (--output {first})"
-        )
-    raise HessdiagError(
-        f"the model returned {what} without a tensor over the examples:"
-        " wrap it so that it returns one tensor (batch, outputs)"
-    )
+        message = f"the model returned {what} with {len(found)} tensors over the examples ({which}): wrap it so that it"
+        raise HessdiagError(f"{message} returns one of them, or name one, as in output={first!r} (--output {first})")
+    message = f"the model returned {what} without a tensor over the examples:"
+    raise HessdiagError(f"{message} wrap it so that it returns one tensor (batch, outputs)")
 
 
 def _is_of_transformers(returned: Any) -> bool:

@@ -97,10 +97,8 @@ def _is_list_of_batches(inputs: list[Any]) -> bool:
 
 def _check_alike(first: Batch, batch: Batch, label: str) -> None:
     if not first.structure and (expected := _shapes(first)) != (found := _shapes(batch)):
-        raise HessdiagError(
-            f"{label}: the examples from number {batch.offset} on have {found}, those before {expected}:"
-            " pad or crop them to one shape"
-        )
+        message = f"{label}: the examples from number {batch.offset} on have {found}, those before {expected}:"
+        raise HessdiagError(f"{message} pad or crop them to one shape")
 
 
 def _shapes(batch: Batch) -> str:

@@ -28,14 +28,7 @@ def add(sums: Sequence[Sums]) -> Sums:
 
 
 def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: str, gradients: float = 0) -> Sums:
-    """Add what `measure` finds in chunks of examples.
-
-    Args:
-        parts: the chunks.
-        measure: returns the same names for every chunk.
-        step: name of a chunk's measurement in the progress display.
-        gradients: of all parts, that cost as much.
-    """
+    """Add what `measure` finds, the same names for every chunk of examples; all cost as much as so many `gradients`."""
     announce(step, len(parts), gradients=gradients)
     found = []
     for part in parts:

@@ -47,19 +47,11 @@ def block_vjps(
     *,
     at_once: int | None = None,
 ) -> Iterator[Jacobian | None]:
-    """For each block, cotangent^T ∂y/∂W of C cotangents for every example; None where y does not depend on W.
+    """For each block, cotangent^T ∂y/∂W of C cotangents (C, B, *out) for B examples; None where y does not depend on W.
 
-    Layers with a structural rule share the backward passes. So do other blocks of a single example, where a parameter's
-    gradient is its Jacobian; of several examples they go through `functional_jacobians`. With sampled classes there
-    must be none of these, and a `logits_call`.
-
-    Args:
-        model: the model.
-        part: B examples.
-        blocks: the blocks.
-        traced: `trace_blocks` of them.
-        cotangents: (C, B, *out).
-        at_once: cotangents that are sent back together, if not all.
+    Layers with a structural rule share the backward passes, `at_once` cotangents at a time. So do other blocks of a
+    single example, where a parameter's gradient is its Jacobian; of several examples they go through
+    `functional_jacobians`. With sampled classes there must be none of these, and a `logits_call`.
     """
     unruled = [block for block in blocks if _has_no_rule(block)] if part.size == 1 else []
     inner, calls, phis = [*traced.calls], [*traced.calls], list[Tensor | SampledSoftmax | None]()
@@ -140,13 +132,8 @@ def block_jacobian(
 ) -> Jacobian | None:
     """Jacobian of a weight or bias block from the calls of its layers; None where nothing depends on it.
 
-    Args:
-        model: the model.
-        block: a block of kind `"weight"` or `"bias"`.
-        calls: calls of its owners, and of other layers.
-        phis: for each call the (C, *output shape) gradients of C outputs in the call's output, or None; or the sampled
-            classes that they are.
-        examples: B.
+    `phis` are for each call the (C, *output shape) gradients of C outputs in its output, the sampled classes that they
+    are, or None.
     """
     parts: list[Jacobian] = []
     for call, phi in zip(calls, phis, strict=True):
@@ -196,13 +183,9 @@ def _sites(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, reads: Sequence[int]) -> t
 
 
 def weight_jacobian(module: nn.Module, x: Tensor, phi: Tensor, *, examples: int) -> Jacobian:
-    """Jacobian of a linear or convolutional layer's weight.
+    """Jacobian of a linear or convolutional layer's weight, from its input x and gradients phi (C, *output shape).
 
-    Args:
-        module: the layer.
-        x: its input; the first dimension is `examples`, or a multiple of it when each example holds several rows.
-        phi: (C, *output shape) gradients of C outputs in the layer's outputs.
-        examples: B.
+    The first dimension of x is `examples`, or a multiple of it where each example holds several rows.
     """
     rows = by_site(module, phi, examples=examples)  # (B, C, n, T)
     if not isinstance(module, CONVOLUTIONS):
@@ -245,14 +228,7 @@ def _formed_in_pieces(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, phi:
 
 
 def lookup_jacobian(module: nn.Embedding, x: Tensor, phi: Tensor, *, examples: int) -> LookupJacobian:
-    """Jacobian of an embedding's weight.
-
-    Args:
-        module: the layer.
-        x: the rows that it looked up; the first dimension as in `weight_jacobian`.
-        phi: (C, *x.shape, n) gradients of C outputs in the layer's outputs.
-        examples: B.
-    """
+    """Jacobian of an embedding's weight, from the rows x that it looked up and gradients phi (C, *x.shape, n)."""
     rows = phi.reshape(len(phi), examples, -1, phi.shape[-1]).transpose(0, 1)  # (B, C, T, n)
     height = len(module.weight)
     padding = None if module.padding_idx is None else module.padding_idx % height

@@ -48,15 +48,9 @@ class FunctionalModel:
 
 
 def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch, cotangents: Tensor) -> Values:
-    """cotangent^T ∂y/∂W of every example for blocks of any kind, (B, C, P) each, by reverse mode.
+    """cotangent^T ∂y/∂W for blocks of any kind, (B, C, P) each, by reverse mode, of cotangents (C, B, *out).
 
     Vmapped over examples and cotangents where every operation of the model allows it, else one by one.
-
-    Args:
-        model: the model.
-        blocks: the blocks.
-        part: B examples.
-        cotangents: (C, B, *out).
     """
     network = FunctionalModel(model)
     at = {block.name: block_parameter(model, block).detach() for block in blocks}
@@ -97,15 +91,10 @@ def output_tangent(model: nn.Module, block: Block, batch: Batch) -> Tensor:
 def outputs_and_tangent(
     network: FunctionalModel, at: Mapping[str, Tensor], r: Mapping[str, Tensor], batch: Batch, *, forward_mode: bool
 ) -> tuple[Tensor, Tensor]:
-    """Outputs y and J r, (B, *out) both, for a tangent r of the named parameters.
+    """Outputs y and J r, (B, *out) both, for a tangent r of the parameters named in `at`.
 
-    Args:
-        network: the model.
-        at: values of the parameters.
-        r: the tangent.
-        batch: B examples.
-        forward_mode: try forward mode first. Reverse mode twice, the gradient of ⟨Jᵀv, r⟩ in v, is for operations
-            without a forward-mode rule, and for models that differentiate in their own forward pass.
+    Reverse mode twice, the gradient of ⟨Jᵀv, r⟩ in v, is for operations without a forward-mode rule, and for models
+    that differentiate in their own forward pass.
     """
     if forward_mode:
         try:

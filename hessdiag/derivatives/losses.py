@@ -146,10 +146,8 @@ class RandomQuadratic(Loss):
     def draw(cls, outputs: int, *, seed: int, like: Tensor) -> RandomQuadratic:
         """R for a network with `outputs` outputs per example, with the device and dtype of `like`."""
         if outputs > MAX_OUTPUTS:
-            raise HessdiagError(
-                f"loss 'random-quadratic' needs a matrix of {outputs} x {outputs} numbers for this network's outputs:"
-                " use loss 'cross-entropy' or 'mse'"
-            )
+            message = f"loss 'random-quadratic' needs a matrix of {outputs} x {outputs} numbers for this network's"
+            raise HessdiagError(f"{message} outputs: use loss 'cross-entropy' or 'mse'")
         generator = stream(seed, "loss")
         return cls(torch.randn(outputs, outputs, generator=generator, dtype=torch.float64).to(like))
 
@@ -362,10 +360,8 @@ class CallableLoss(Loss):
         except UNFIT as error:
             raise HessdiagError(self._unusable(y, targets, error)) from error
         if drawn.noted:
-            raise HessdiagError(
-                f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out, or draw"
-                " them once"
-            )
+            message = f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out,"
+            raise HessdiagError(f"{message} or draw them once")
         if not bool(values.isfinite().all()):
             raise HessdiagError(
                 f"the loss {self.name!r} is NaN or infinite for some examples on their own: pass per='batch'"
@@ -374,10 +370,8 @@ class CallableLoss(Loss):
         try:
             self.hessian_product(y, targets, torch.ones_like(y))
         except UNFIT as error:
-            raise HessdiagError(
-                f"the loss {self.name!r} cannot be differentiated twice ({_first_line(error)}): write it with"
-                " operations that can, such as clamp, exp and sums"
-            ) from error
+            message = f"the loss {self.name!r} cannot be differentiated twice ({_first_line(error)}): write it with"
+            raise HessdiagError(f"{message} operations that can, such as clamp, exp and sums") from error
 
     def is_mean(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether that of several examples is the mean of theirs: in value, gradient and a product with the Hessian."""
@@ -422,10 +416,8 @@ class CallableLoss(Loss):
         if not isinstance(loss, Tensor):
             raise HessdiagError(f"the loss {self.name!r} gave a {type(loss).__name__}: return a scalar tensor")
         if loss.numel() != 1:
-            raise HessdiagError(
-                f"the loss {self.name!r} gave a tensor of shape {tuple(loss.shape)} for one example:"
-                " return a scalar, the mean over the examples it was given"
-            )
+            message = f"the loss {self.name!r} gave a tensor of shape {tuple(loss.shape)} for one example:"
+            raise HessdiagError(f"{message} return a scalar, the mean over the examples it was given")
         return loss.reshape(())
 
     def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> str:
@@ -494,15 +486,7 @@ class Reading:
 def resolve_loss(
     loss: str | LossFunction, *, y: Tensor, targets: Tensor | None, seed: int, reading: Reading | None = None
 ) -> Loss:
-    """The loss that a name or a callable asks for.
-
-    Args:
-        loss: one of `NAMES`, or a callable.
-        y: outputs of the first examples.
-        targets: of all examples.
-        seed: of a random quadratic.
-        reading: how outputs and targets are to be read.
-    """
+    """The loss that a name of `NAMES` or a callable asks for, for outputs like y, and the targets of all examples."""
     reading = reading or Reading()
     module = nn.CrossEntropyLoss() if loss == "cross-entropy" else loss
     if type(module) is nn.CrossEntropyLoss:
@@ -538,10 +522,8 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
     if reading.per == "batch" and (reading.together or not chosen.is_mean(many, theirs)):
         chosen = BatchLoss(function, scalar=reading.scalar, layout=reading.layout)
     if reading.per == "example" and chosen.compares(many, theirs):
-        raise HessdiagError(
-            f"the loss {chosen.name!r} compares the examples of a batch, so that none has a loss of its own: pass"
-            " per='batch' (--per batch)"
-        )
+        message = f"the loss {chosen.name!r} compares the examples of a batch, so that none has a loss of its own: pass"
+        raise HessdiagError(f"{message} per='batch' (--per batch)")
     chosen.check(many, theirs)
     return _curved(chosen, many, theirs, reading) if reading.matrix == "ggn" else chosen
 
@@ -567,10 +549,8 @@ def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Read
         if _alike(*values) and _alike(folded.gradient(y, targets), projected):
             folded.name = loss.name
             return folded
-    raise HessdiagError(
-        f"the loss {loss.name!r} is linear in the outputs here, so that its Gauss-Newton matrix is zero: pass"
-        " matrix='hessian' (--matrix hessian), or another loss"
-    )
+    message = f"the loss {loss.name!r} is linear in the outputs here, so that its Gauss-Newton matrix is zero: pass"
+    raise HessdiagError(f"{message} matrix='hessian' (--matrix hessian), or another loss")
 
 
 def _cross_entropy_of(

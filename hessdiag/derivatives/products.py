@@ -142,17 +142,7 @@ class Products:
         return f"{self.mode}{against}"
 
     def column_norms(self, column: Block, rows: Sequence[Block], probes: Tensor, part: Batch) -> Tensor:
-        """‖H_ij r‖² per example, of each example's own matrix.
-
-        Args:
-            column: block j.
-            rows: blocks i.
-            probes: (B, M, *shape of block j), M probes for each example.
-            part: the B examples.
-
-        Returns:
-            (B, M, len(rows)).
-        """
+        """‖H_ij r‖² of each example's own matrix, (B, M, len(rows)), of M probes each (B, M, *shape of block j)."""
 
         def norms(products: Values) -> Tensor:
             return torch.stack([products[row.name].double().square().sum() for row in rows])

@@ -47,16 +47,9 @@ class SampledSoftmax:
     def draw(
         cls, y: Tensor, weights: Tensor, *, count: int, seed: int, name: str, examples: Collection[int]
     ) -> SampledSoftmax:
-        """Draw random ones, with E φφᵀ = w S.
+        """Draw `count` random ones for logits y (B, *positions, V), with E φφᵀ = w S and weights w (B, *positions).
 
         An example is given the same whatever is measured with it.
-
-        Args:
-            y: logits (B, *positions, V).
-            weights: w (B, *positions), which the loss of each position is multiplied by.
-            count: C.
-            seed, name: of the random streams.
-            examples: numbers of the B examples.
         """
         p = F.softmax(y.detach(), dim=-1).flatten(1, -2)
         (B, T, _), weights = p.shape, weights.flatten(1).to(p)

@@ -37,14 +37,9 @@ def check_values(y: Tensor, targets: Tensor) -> None:
 def class_dimension(
     y: Tensor, targets: Tensor, *, asked: int | None = None, usual: int | None = None, ignore_index: int = IGNORED
 ) -> int:
-    """The dimension of the outputs that runs over the classes, by what the targets fit.
+    """The dimension of outputs y (B, *out) that runs over the classes, by what the targets of all examples fit.
 
-    Args:
-        y: outputs (B, *out), of any number of examples.
-        targets: class indices, one-hot integers or probabilities of all examples.
-        asked: dimension that was asked for.
-        usual: dimension by the model's convention, which decides where two are possible.
-        ignore_index: class index of positions that are left out.
+    It is the one `asked` for; or, where two are possible, the `usual` one of the model's convention.
     """
     possible = sorted({1, y.dim() - 1}) if asked is None else [check_class_dim(y, asked)]
     if is_like_outputs(y, targets):
@@ -91,10 +86,8 @@ def _dims_of_probabilities(targets: Tensor, possible: list[int]) -> list[int]:
     if targets.is_floating_point():
         return fitting or possible
     if not fitting or not bool(((targets == 0) | (targets == 1)).all()):
-        raise HessdiagError(
-            f"targets are integers of the outputs' shape {tuple(targets.shape)}, but not one-hot: expected class"
-            " indices without the dimension of the classes, or probabilities as floats"
-        )
+        message = f"targets are integers of the outputs' shape {tuple(targets.shape)}, but not one-hot: expected class"
+        raise HessdiagError(f"{message} indices without the dimension of the classes, or probabilities as floats")
     return fitting
 
 
@@ -113,7 +106,5 @@ def _whole(y: Tensor, targets: Tensor) -> tuple[int, ...]:
 
 def _check_indices(targets: Tensor, classes: int, ignore_index: int) -> None:
     if bool((((targets < 0) | (targets >= classes)) & (targets != ignore_index)).any()):
-        raise HessdiagError(
-            f"targets hold class {int(targets.max())} (smallest {int(targets.min())}), but the network has"
-            f" {classes} outputs: class indices run from 0 to {classes - 1}"
-        )
+        message = f"targets hold class {int(targets.max())} (smallest {int(targets.min())}), but the network has"
+        raise HessdiagError(f"{message} {classes} outputs: class indices run from 0 to {classes - 1}")

@@ -279,11 +279,8 @@ class Walk:
 
     def __init__(self, model: nn.Module, loss: Loss, batch: Batch, *, seed: int) -> None:
         self.network, self.loss, self.seed = FunctionalModel(model), loss, seed
-        self.start: Values = {
-            name: parameter.detach()
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad and parameter.is_floating_point()
-        }
+        trained = {n: p for n, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
+        self.start: Values = {name: parameter.detach() for name, parameter in trained.items()}
         # Forward mode differentiates what a model computes under `torch.no_grad()`; reverse mode does not.
         few, u = batch.narrow(0, COMPARED), {name: torch.ones_like(value) for name, value in self.start.items()}
         one, other = (self._pushed(self.start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))
@@ -295,8 +292,7 @@ class Walk:
         for number, (stepped, measured) in enumerate(pairs):
             gradient = self._gradient(at, stepped, 2 * number)
             u = adam(gradient)
-            along = self._along(at, gradient, measured, 2 * number + 1)
-            along_adam = self._along(at, u, measured, 2 * number + 1)
+            along, along_adam = (self._along(at, each, measured, 2 * number + 1) for each in (gradient, u))
             advance("virtual steps")
             yield along, along_adam
             if math.isfinite(along_adam.rate) and along_adam.rate > 0:
@@ -348,8 +344,7 @@ def best_constant_rate(steps: Sequence[Along]) -> tuple[float, float]:
     """
     most = MAX_CURVATURE * median(each.curvature for each in steps)
     shares = [most / each.curvature if each.curvature > most > 0 else 1.0 for each in steps]
-    slopes = [share * each.slope for share, each in zip(shares, steps, strict=True)]
-    curvatures = [share * each.curvature for share, each in zip(shares, steps, strict=True)]
+    slopes, curvatures = zip(*((s * a.slope, s * a.curvature) for s, a in zip(shares, steps, strict=True)), strict=True)
     if not sum(curvatures) > 0:
         return math.nan, math.nan
     rate, count = sum(slopes) / sum(curvatures), len(steps)

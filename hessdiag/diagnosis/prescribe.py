@@ -262,7 +262,5 @@ def _copy(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model)
     except Exception as error:  # of modules that hold what cannot be copied
         what = " ".join(f"{type(error).__name__}: {error}".split())[:150]
-        raise HessdiagError(
-            f"{type(model).__name__} cannot be copied to try scales on ({what}): pass a network before its first"
-            " forward pass"
-        ) from error
+        message = f"{type(model).__name__} cannot be copied to try scales on ({what}): pass a network before its first"
+        raise HessdiagError(f"{message} forward pass") from error

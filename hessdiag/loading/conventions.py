@@ -106,12 +106,8 @@ class Road:
 def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings) -> Road:
     """How outputs and targets are found, as a call of a few examples shows it.
 
-    Args:
-        model: what is called.
-        batch: a few of its examples are.
-        loss: a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
-            returns; None for the model's own loss where it is a known one, else what the targets ask for.
-        settings: of the measurement.
+    A loss is a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
+    returns; None for the model's own where it is a known one, else what the targets ask for.
     """
     plain = Road(_usual(batch.targets) if loss is None else loss, batch.output)
     own = loss == "model" or (loss is None and batch.targets is None)
@@ -146,10 +142,8 @@ def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, pla
     """For a loss of all that the model returns."""
     if _of_pairs(model, some, returned):
         if per == "example":
-            raise HessdiagError(
-                "the outputs of an example have a number for each other one, as similarities have: pass per='batch'"
-                " (--per batch)"
-            )
+            message = "the outputs of an example have a number for each other one, as similarities have: pass"
+            raise HessdiagError(f"{message} per='batch' (--per batch)")
         return replace(plain, output=Layout.of(batch.run(model), size=batch.rows), together=True)
     layout = Layout.of(returned, size=some.rows)
     if not layout.apart and per == "example" and callable(plain.loss):
@@ -157,10 +151,8 @@ def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, pla
             for one in some.chunks(1):
                 plain.loss(mapped(one.run(model), Tensor.detach), one.targets)
         except UNFIT as error:
-            raise HessdiagError(
-                f"the loss cannot be called with an example alone ({one_line(error)}): if it compares the examples of"
-                " a batch, pass per='batch' (--per batch)"
-            ) from error
+            message = f"the loss cannot be called with an example alone ({one_line(error)}): if it compares the"
+            raise HessdiagError(f"{message} examples of a batch, pass per='batch' (--per batch)") from error
     return replace(plain, output=layout, together=not layout.apart)
 
 
@@ -205,10 +197,8 @@ def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool)
                 if _is_that(loss, found, plain.targets, value.detach(), gradient, settings):
                     return Road(loss, some.output, labels=number, shifted=shifted, draws=bool(some.noise))
     if asked and settings.matrix == "ggn":
-        raise HessdiagError(
-            f"loss 'model' has no Gauss-Newton matrix here ({why}): pass matrix='hessian' (--matrix hessian), or the"
-            " loss as a function of what the model returns and targets"
-        )
+        message = f"loss 'model' has no Gauss-Newton matrix here ({why}): pass matrix='hessian' (--matrix hessian), or"
+        raise HessdiagError(f"{message} the loss as a function of what the model returns and targets")
     layout = Layout.of(returned, size=some.rows, pick=own_loss)
     return Road(_itself, layout, together=True, draws=bool(some.noise)) if asked else None
 
@@ -249,10 +239,8 @@ def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings
     """Call the loss on the outputs of a few examples: the loss as it will be read."""
     held = [key for key in batch.kwargs if key in TARGETS]
     if held and batch.targets is None and loss in ("cross-entropy", "mse"):
-        raise HessdiagError(
-            f"loss {loss!r} needs targets and inputs hold {held[0]!r}: pass loss='model' (--loss model) for the model's"
-            f" own loss, or {held[0]!r} as targets"
-        )
+        message = f"loss {loss!r} needs targets and inputs hold {held[0]!r}: pass loss='model' (--loss model) for the"
+        raise HessdiagError(f"{message} model's own loss, or {held[0]!r} as targets")
     y, per = (outputs.y[0], "batch") if batch.as_one else (outputs.y, settings.per)
     layout = batch.output if isinstance(batch.output, Layout) else None
     how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix}
@@ -263,8 +251,6 @@ def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
     found = torch.autograd.grad(value, [*weights.values()], allow_unused=True) if weights else ()
     if names := [name for name, gradient in zip(weights, found, strict=True) if gradient is not None]:
-        raise HessdiagError(
-            f"the loss {resolved.name!r} holds weights of the model ({names[0]!r}), not outputs alone: pass it without"
-            " them; a penalty λ‖w‖² adds 2λ to the Hessian's diagonal"
-        )
+        message = f"the loss {resolved.name!r} holds weights of the model ({names[0]!r}), not outputs alone: pass it"
+        raise HessdiagError(f"{message} without them; a penalty λ‖w‖² adds 2λ to the Hessian's diagonal")
     return MeanLoss(resolved) if batch.as_one else resolved

@@ -51,12 +51,9 @@ ADVICE = "name its first parameter weight, module or model, for what it is to be
 def resolve(
     scheme: Scheme, *, what: str = "init", say: Callable[[str], None] = lambda message: None
 ) -> Callable[..., nn.Module]:
-    """A function `(model, *, generator=None)` that initialises a model in place.
+    """A function `(model, *, generator=None)` that initialises a model in place; see `apply_function`.
 
-    Args:
-        scheme: a name of `hessdiag.init`; `package.module:function` or `./file.py:function`; or a function.
-        what: the option, in messages.
-        say: told what a function was called with, and which layers it left alone.
+    The scheme is a name of `hessdiag.init`, `package.module:function` or `./file.py:function`, or a function.
     """
     if isinstance(scheme, str) and ":" not in scheme:
         init.check_scheme(scheme)
@@ -87,13 +84,10 @@ def apply_function(
     generator: torch.Generator | None = None,
     say: Callable[[str], None] = lambda message: None,
 ) -> nn.Module:
-    """Initialise a model by a user's function, in place.
+    """Initialise a model by a user's function of a weight, a module or the model, in place.
 
-    Args:
-        model: changed in place.
-        function: of a weight, a module or the model, see above.
-        generator: seeds torch's global random state, which such functions draw from; None leaves it alone.
-        say: told what the function was called with, and which layers it left alone.
+    A generator seeds torch's global random state, which such functions draw from. `say` is told what the function was
+    called with, and which layers it left alone.
     """
     layers = list(settable_layers(model))  # refused before anything is changed
     before = {n: (p, p._version, p.detach().clone()) for n, p in model.named_parameters() if p.dim() > 1}

@@ -338,10 +338,7 @@ def _checked_name(specification: str, known: list[str], arguments: Mapping[str, 
 
 
 def _transformers(
-    specification: str,
-    arguments: Mapping[str, Any],
-    input_size: tuple[int, ...] | None,
-    output: str | int | None,
+    specification: str, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None, output: str | int | None
 ) -> ModelSource:
     """`hf:CONFIG.json`: the first of the configuration's `architectures`, or its base model where it names none."""
     record = _read_config(specification)
@@ -376,10 +373,8 @@ def _logits_alone(
     y = pick_output(output, which) if which is not None else found[0] if found else None
     if not isinstance(y, Tensor):
         held = few(output, 8) if isinstance(output, Mapping) else type(output).__name__
-        raise HessdiagError(
-            f"{label} returns no logits but {held}: name an architecture for one task in the configuration,"
-            " or one of these as output='NAME' (--output NAME)"
-        )
+        message = f"{label} returns no logits but {held}: name an architecture for one task in the configuration,"
+        raise HessdiagError(f"{message} or one of these as output='NAME' (--output NAME)")
     y = y.movedim(-1, 1) if text and y.dim() > 2 else y  # the classes first
     return y if which is None else {which: y}
 

@@ -81,16 +81,14 @@ def prepare(
     """Build a network once and a batch for it; everything random follows from the seed, on every device alike.
 
     Args:
-        source: the network; see `hessdiag.models.resolve_model`.
+        source, init: see `hessdiag.models.resolve_model` and `hessdiag.loading.initialisation`.
         batch_size: examples; of given data the first ones.
-        init: an initialisation; see `hessdiag.loading.initialisation`.
         checkpoint: weights to load instead.
         data: function without arguments that returns a batch, an iterable of batches or a `Dataset`, see
             `hessdiag.data.stream`; None draws random inputs, and random targets where the loss compares with some.
         batches: how many of its batches to read; None reads all.
-        loss, class_dim, mode, seed: of the measurement.
+        loss, class_dim, mode, seed, device, dtype: of the measurement.
         batch_dim: as of `hessdiag.diagnose`; attributes `batch_dim` and `examples` of the function `data` go first.
-        device, dtype: where and in what precision it will run.
         say: told what a user's initialisation was called with, and what had to be unwrapped in the checkpoint.
     """
     check_whole("batch_size", batch_size, least=1)
@@ -153,28 +151,19 @@ def random_network(
 def random_inputs(network: Network, source: ModelSource, *, batch_size: int, seed: int) -> Batch:
     """Inputs of the kind that the network reads, on the CPU, without targets."""
     if network.inputs is None:
-        raise HessdiagError(
-            f"model {source.name!r} does not say the shape of its inputs: pass input_size=(3, 32, 32)"
-            " (--input-size 3,32,32), or return (module, input_size) from its factory"
-        )
+        message = f"model {source.name!r} does not say the shape of its inputs: pass input_size=(3, 32, 32)"
+        raise HessdiagError(f"{message} (--input-size 3,32,32), or return (module, input_size) from its factory")
     try:
         return Batch.of(network.inputs(batch_size, stream(seed, "inputs")), None)
     except (RuntimeError, OverflowError, TypeError) as error:  # of what is more than 64 bits hold, too
-        raise HessdiagError(
-            f"cannot draw {batch_size} inputs for {source.name} ({one_line(error)}): pass a smaller batch_size"
-            " (--batch-size) or input_size (--input-size)"
-        ) from error
+        message = f"cannot draw {batch_size} inputs for {source.name} ({one_line(error)}): pass a smaller batch_size"
+        raise HessdiagError(f"{message} (--batch-size) or input_size (--input-size)") from error
 
 
 def random_targets(
     y: Tensor, batch_size: int, *, loss: str | None, class_dim: int | None = None, seed: int
 ) -> Tensor | None:
-    """Targets for outputs like `y` (B, *out), where the loss compares with some.
-
-    Returns:
-        Labels (batch_size, *out without the classes) for cross-entropy, values from N(0, 1) of the outputs' shape for
-        mse, else None.
-    """
+    """Random labels, or values from N(0, 1), for outputs like `y` (B, *out); None where the loss compares with none."""
     generator = stream(seed, "targets")
     if loss == "mse":
         return torch.randn(batch_size, *y.shape[1:], generator=generator).to(y)
@@ -190,12 +179,7 @@ def read_batches(
 ) -> Iterator[Batch]:
     """The batches that a user's function gives, up to `most`; later ones are never asked for.
 
-    Args:
-        function: the user's, without arguments.
-        batch_size: the examples that are taken of a single batch; of several, each is taken whole.
-        most: how many batches; None takes all.
-        tally: counts them.
-        read: makes a batch of inputs and targets.
+    Of a single batch the first `batch_size` examples are taken; of several, each is taken whole.
     """
     function.check_arguments({})
     how: dict[str, Any] = {"batch_size": batch_size, "tally": tally or Tally(), "read": read}

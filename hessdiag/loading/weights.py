@@ -32,12 +32,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: str, *, key: str = "") -> Checkpoint:
-    """Read a `.safetensors` file, or one that `torch.save` wrote.
-
-    Args:
-        path: the file.
-        key: entry that holds the network's tensors, or what their names begin with, for a file that has several.
-    """
+    """Read a `.safetensors` file, or one that `torch.save` wrote; `key` begins the names of the network's tensors."""
     label = f"--weights {path!r}"
     if not Path(path).is_file():
         raise HessdiagError(f"{label}: {missing_file(Path(path))}")
@@ -49,12 +44,9 @@ def read_checkpoint(path: str, *, key: str = "") -> Checkpoint:
 
 
 def load_checkpoint(module: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Copy a checkpoint's tensors into a module, all of them and into all of it.
+    """Copy a checkpoint's tensors into a module, all of them and into all of it; say what had to be unwrapped.
 
     The network may lie in a larger file or under a prefix, as torch.compile, DataParallel or Lightning save it.
-
-    Returns:
-        What had to be unwrapped, in words.
     """
     label = f"--weights {checkpoint.path!r}"
     own = {key: value for key, value in module.state_dict(keep_vars=True).items() if isinstance(value, Tensor)}
@@ -144,10 +136,8 @@ def _read_torch(path: str, label: str) -> Any:
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it would call {named.group(1)}" if named else "it is not a plain pickle of tensors"
-        raise HessdiagError(
-            f"{label} is refused, reading it could run code in it ({reason}):"
-            " save model.state_dict() with torch.save, or as .safetensors"
-        ) from error
+        message = f"{label} is refused, reading it could run code in it ({reason}):"
+        raise HessdiagError(f"{message} save model.state_dict() with torch.save, or as .safetensors") from error
     except OSError as error:
         raise HessdiagError(f"{label} cannot be read ({error.strerror})") from error
     except Exception as error:  # damaged files fail in as many ways as there are places to damage

@@ -226,10 +226,8 @@ def settable_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
     """As `initialised_layers`, to set their weights."""
     for path, module in initialised_layers(model):
         if "weight" not in module._parameters:
-            raise HessdiagError(
-                f"layer {path!r} computes its weight from other parameters, as with weight norm: initialise the network"
-                " first and parametrise it after"
-            )
+            message = f"layer {path!r} computes its weight from other parameters, as with weight norm: initialise the"
+            raise HessdiagError(f"{message} network first and parametrise it after")
         yield path, module
 
 

@@ -6,13 +6,13 @@ again, so that everyone who shares one sees it as it was.
 
 from __future__ import annotations
 
-import operator
 import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,17 +39,10 @@ def preserve_state(
 ) -> Iterator[None]:
     """Measure inside this context: as `hessdiag.network.torch_state.measuring`, with the model restored afterwards.
 
-    Two threads that measure the same model take turns.
-
-    Buffers, `.grad` and what a forward pass keeps in the modules' attributes, or in lists, dicts and caches that these
-    hold, are put back. Weights need no copy: nothing in hessdiag writes to them, and a model whose own forward does is
-    refused. Buffers do, because a forward pass in training mode may update them.
-
-    Args:
-        model: the model.
-        seed: of the global random state, where it is needed.
-        call: calls the model on a few examples; where no random numbers are drawn, their state is left alone.
-        mode: `"train"` or `"eval"`, in both of which nothing is dropped; by default the mode that it is in.
+    Two threads that measure the same model take turns. Buffers, `.grad` and what a forward pass keeps in the modules'
+    attributes, or in lists, dicts and caches that these hold, are put back. Weights need no copy: nothing in hessdiag
+    writes to them, and a model whose own forward does is refused. `mode` is `"train"` or `"eval"`, in both of which
+    nothing is dropped; by default the mode that it is in.
     """
     with _turn_of(model), _put_back(model):
         if mode:
@@ -84,8 +77,7 @@ _turns_lock = threading.Lock()
 
 def _turn_of(model: nn.Module) -> AbstractContextManager[Any]:
     with _turns_lock:
-        lock: AbstractContextManager[Any] = _turns.setdefault(model, threading.RLock())
-    return lock
+        return _turns.setdefault(model, threading.RLock())  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -144,10 +136,8 @@ def _check_measurable(model: nn.Module) -> None:
     """Refuse tensors without derivatives, and embeddings with a largest norm: each call writes to the weight."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.is_inference():
-            raise HessdiagError(
-                f"{name!r} was made in inference mode, which has no derivatives: make the model outside of"
-                " torch.inference_mode(), or load its state_dict into one that was"
-            )
+            message = f"{name!r} was made in inference mode, which has no derivatives: make the model outside of"
+            raise HessdiagError(f"{message} torch.inference_mode(), or load its state_dict into one that was")
     for path, module in model.named_modules():
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
             raise HessdiagError(
@@ -181,17 +171,10 @@ class Content:
             if holder._version != self.version:
                 with torch.no_grad():
                     holder.resize_(copy.shape).copy_(copy)  # in place: a view of it sees the same
-        elif _same(_entries(holder), copy):
-            return
-        elif isinstance(holder, (list, bytearray)):
-            holder[:] = copy
-        elif isinstance(holder, deque):
-            holder.clear()
-            holder.extend(copy)
-        else:
-            filled: Any = holder if isinstance(holder, (dict, set)) else vars(holder)
+        elif not _same(_entries(holder), copy):
+            filled: Any = holder if isinstance(holder, (list, bytearray, deque, dict, set)) else vars(holder)
             filled.clear()
-            filled.update(copy)
+            (filled.extend if isinstance(holder, (list, bytearray, deque)) else filled.update)(copy)
 
 
 def contents_of(attributes: Iterable[Mapping[str, Any]]) -> list[Content]:
@@ -232,8 +215,9 @@ def _collect(value: Any, depth: int, found: dict[int, Content]) -> None:
 
 def _entries(value: Any) -> Any:
     """A shallow copy of what a holder holds; None of what is no holder."""
+    plain: Any = next((kind for kind in (dict, set) if isinstance(value, kind)), list)
     if isinstance(value, (list, dict, set, deque, bytearray)):
-        return _plain_copy(value)
+        return plain(value)  # a subclass's entries in a plain holder, in order
     if isinstance(value, tuple):
         return value
     kind = type(value)
@@ -245,20 +229,8 @@ def _entries(value: Any) -> Any:
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two shallow copies hold the same objects in the same order."""
-    if len(one) != len(other):
-        return False
-    if isinstance(one, dict) and not all(map(operator.is_, one.values(), other.values())):
-        return False
-    return all(map(operator.is_, one, other))
-
-
-def _plain_copy(value: Any) -> Any:
-    """A subclass's entries in a plain holder, in order."""
-    if isinstance(value, dict):
-        return dict(value)
-    if isinstance(value, set):
-        return set(value)
-    return list(value)
+    values = zip(one.values(), other.values(), strict=False) if isinstance(one, dict) else ()
+    return len(one) == len(other) and all(a is b for a, b in chain(values, zip(one, other, strict=False)))
 
 
 def caches_of(model: nn.Module) -> list[Cache]:

@@ -48,14 +48,12 @@ class LayerShape:
     def of(cls, module: nn.Module, call: LayerCall, examples: int) -> LayerShape:
         """Of one call on some examples."""
         reads, writes = call.x.numel() // examples, math.prod(call.output_shape) // examples
-        channels_in, channels = _channels(module, call.x.shape), _channels(module, call.output_shape)
-        patch, groups = channels_in if is_linear(module) else 1, 1
+        c_in, c_out = _channels(module, call.x.shape), _channels(module, call.output_shape)
+        patch, groups = c_in if is_linear(module) else 1, 1
         if isinstance(module, CONVOLUTIONS):
             patch, groups = module.in_channels * math.prod(module.kernel_size), module.groups
-        sites = writes // max(channels, 1)
-        return cls(
-            reads, writes, reads // max(channels_in, 1), sites, patch * sites, writes * patch // groups, channels_in
-        )
+        sites = writes // max(c_out, 1)
+        return cls(reads, writes, reads // max(c_in, 1), sites, patch * sites, writes * patch // groups, c_in)
 
 
 @dataclass(frozen=True)
@@ -158,10 +156,8 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
         for handle in handles:
             handle.remove()
     if torch.is_grad_enabled() and not seen.y.requires_grad and any(p.requires_grad for p in model.parameters()):
-        raise HessdiagError(
-            "the outputs have no gradient: forward runs under torch.no_grad(), or detaches them; measure the model"
-            " without that"
-        )
+        why = "forward runs under torch.no_grad(), or detaches them; measure the model without that"
+        raise HessdiagError(f"the outputs have no gradient: {why}")
     layers: dict[str, LayerShape] = {}
     for call in seen.calls:
         if call.input_edge is not None:

@@ -69,12 +69,7 @@ def trace(
 ) -> Trace:
     """Run the model forward on a batch, with hooks on the modules at the paths `owners`.
 
-    Args:
-        model: the model.
-        batch: the examples.
-        owners: paths of layers.
-        keep_outputs: copy what they write.
-        in_common: those of them that are embeddings and look (T,) rows up for all examples together.
+    Those `in_common` are embeddings that look (T,) rows up for all examples together.
     """
     calls: list[LayerCall] = []
     watches = [_Watch(owner, calls.append, keep_outputs, batch.rows or 1, owner in in_common) for owner in owners]
@@ -89,16 +84,9 @@ def trace(
 def backpropagate(
     y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor, *, at_once: int | None = None
 ) -> list[Tensor | None]:
-    """Back-propagate Q cotangents of the outputs.
+    """Back-propagate cotangents (Q, B, *out) of the outputs, `at_once` together: (Q, *shape) gradients at each edge.
 
-    Args:
-        y: outputs (B, *out) of a traced forward pass, or a place before them that the cotangents are of.
-        edges: places to differentiate at.
-        cotangents: (Q, B, *out).
-        at_once: how many are sent back together, if not all fit into memory: what passes by is then that of a few.
-
-    Returns:
-        For each edge the (Q, *shape) gradients, or None where the outputs do not depend on it.
+    None where the outputs do not depend on it. In place of the outputs y may stand a place before them.
     """
     if at_once is not None and len(cotangents) > at_once:
         return _in_pieces(y, edges, cotangents, at_once)
@@ -179,11 +167,8 @@ class _Watch:
     def __init__(
         self, owner: str, record: Callable[[LayerCall], None], keep_outputs: bool, examples: int, in_common: bool
     ) -> None:
-        self.owner = owner
-        self.record = record
-        self.keep_outputs = keep_outputs
-        self.examples = examples
-        self.in_common = in_common
+        self.owner, self.record, self.keep_outputs = owner, record, keep_outputs
+        self.examples, self.in_common = examples, in_common
         self.entered: Tensor | None = None
         self.edge: GradientEdge | None = None
 

@@ -69,10 +69,7 @@ def _is_terminal() -> bool:
 
 class _Called:
     def __init__(self, function: Callable[[str], None]) -> None:
-        self.advance = function
-
-    def announce(self, step: str, count: int, gradients: float) -> None:
-        pass
+        self.advance, self.announce = function, lambda *_: None
 
 
 class _Lines:

@@ -65,11 +65,10 @@ class TrialFile:
 
     def _check(self, was: Mapping[str, str], now: Mapping[str, str]) -> None:
         for key in {**was, **now}:
-            if was.get(key) != now.get(key):
-                raise HessdiagError(
-                    f"cannot resume from {str(self.path)!r}: it is of another measurement, {key} was"
-                    f" {was.get(key, 'not given')} and is {now.get(key, 'not given')}; name a new file or delete it"
-                )
+            before, after = (each.get(key, "not given") for each in (was, now))
+            if before != after:
+                other = f"it is of another measurement, {key} was {before} and is {after}; name a new file or delete it"
+                raise HessdiagError(f"cannot resume from {str(self.path)!r}: {other}")
 
 
 def measure_trials(
@@ -84,18 +83,13 @@ def measure_trials(
     mine = seeds[processes.rank :: processes.size]  # in turn, so that a killed run has shared evenly
     announce(name, len(mine))
 
-    def once(seed: int) -> Any:
-        trial = f"{name}, seed {seed}"
-        if file is None:
-            return measure(seed)
-        if trial not in file.finished:
-            file.add(trial, measure(seed))
-        return file.finished[trial]
-
     def measured() -> dict[int, Any]:
         found = {}
         for seed in mine:
-            found[seed] = once(seed)
+            trial, kept = f"{name}, seed {seed}", {} if file is None else file.finished
+            found[seed] = kept[trial] if trial in kept else measure(seed)
+            if file is not None and trial not in kept:
+                file.add(trial, found[seed])
             advance(name)
         return found
 

@@ -201,10 +201,8 @@ def compare_reports(before: Report, after: Report) -> Comparison:
     theirs = {block.name: block for block in after.blocks}
     pairs = [(b, theirs[b.name]) for b in before.blocks if b.name in theirs and b.shape == theirs[b.name].shape]
     if not pairs:
-        raise HessdiagError(
-            f"{before.model} and {after.model} have no parameter of the same name and shape in common: compare two"
-            " versions of one network"
-        )
+        message = f"{before.model} and {after.model} have no parameter of the same name and shape in common: compare"
+        raise HessdiagError(f"{message} two versions of one network")
     shared = {block.name for block, _ in pairs}
     only_before, only_after = (tuple(b.name for b in r.blocks if b.name not in shared) for r in (before, after))
     medians = {key: _median_ratio(pairs, key) for key in QUANTITIES}

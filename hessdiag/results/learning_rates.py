@@ -113,13 +113,10 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
         for name, rate in self.items():
             if rate.rises:
                 earlier, later = (short(half) if half > 0 else "–" for half in rate.halves)
-                lines.append(
-                    f"! The rate of {NAMES[name]} still rises along {len(rate.steps)} steps, from {earlier} in the"
-                    f" earlier half to {later} in the later one: the best rate is likely higher. Pass more steps."
-                )
+                line = f"! The rate of {NAMES[name]} still rises along {len(rate.steps)} steps, from {earlier} in the"
+                line += f" earlier half to {later} in the later one: the best rate is likely higher. Pass more steps."
+                lines.append(line)
         if dead := [NAMES[name] for name, rate in self.items() if math.isnan(rate.value)]:
-            lines.append(
-                f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples does not fall, or"
-                " has no curvature, beyond noise and rounding."
-            )
+            line = f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples does not fall, or"
+            lines.append(f"{line} has no curvature, beyond noise and rounding.")
         return lines

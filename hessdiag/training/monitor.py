@@ -248,10 +248,8 @@ def _log(asked: Any) -> Log:
         return tensorboard_log(asked)
     if callable(asked):
         return asked  # type: ignore[no-any-return]
-    raise HessdiagError(
-        f"log is {kind_of(asked)}: pass the path of a .csv file, a TensorBoard SummaryWriter,"
-        " or a function such as lambda record, step: print(step, record)"
-    )
+    message = f"log is {kind_of(asked)}: pass the path of a .csv file, a TensorBoard SummaryWriter,"
+    raise HessdiagError(f"{message} or a function such as lambda record, step: print(step, record)")
 
 
 def csv_log(path: str | os.PathLike[str]) -> Log:

@@ -84,9 +84,7 @@ def test_weights_are_loaded_and_unwrapping_is_said(folder: Path, capsys: pytest.
     weight = trained.get_parameter("fc1.weight").detach().double()
     assert found["blocks"][0]["weight_sq"] == pytest.approx(float(weight.square().mean()), rel=1e-12)
     assert found["init"] == "loaded from last.pt"
-    assert err.splitlines() == [
-        "hessdiag: --weights last.pt: took what is under 'state_dict.module'",
-    ]
+    assert err.splitlines() == ["hessdiag: --weights last.pt: took what is under 'state_dict.module'"]
 
 
 def test_what_a_model_prints_or_warns_does_not_reach_the_results(capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,10 +111,7 @@ OTHERS = [  # lines of every command, and part of what is said
     ("diagnose mlp:4-3 -q -v", "--quiet and --verbose ask for opposites: pass one of them"),
     ("explain nonsense", "there is no rule 'nonsense': hessdiag explain lists all"),
     ("reproduce ratio", "unknown figure 'ratio': did you mean ratios?"),
-    (
-        "reproduce libsvm",
-        "use ratios or heatmaps; all other figures of the paper are in scripts/paper/",
-    ),
+    ("reproduce libsvm", "use ratios or heatmaps; all other figures of the paper are in scripts/paper/"),
     ("reproduce ratios --quick --out good.pt/deeper", "good.pt' is a file, name a folder"),
     ("diagnose lenet --arg width=-1", "width -1: pass a factor above 0"),
     ("check-init fan-in SMALL --against ,", "--against ',': name initialisations"),

@@ -5,13 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.derivatives.backward import lookup_jacobian
-from hessdiag.derivatives.jacobians import (
-    DenseJacobian,
-    Jacobian,
-    LookupJacobian,
-    LowRankJacobian,
-    merge,
-)
+from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, merge
 
 B, C, V, n = 3, 2, 7, 4
 

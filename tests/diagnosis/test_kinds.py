@@ -78,8 +78,9 @@ def test_every_kind_is_measured_right_and_left_as_it_was(
     kind = KINDS[name]
     model, inputs, t = made(kind)
     loss = "random-quadratic" if t is None else "cross-entropy"
+    options = {"loss": loss, "matrix": matrix, "mode": "eval", "method": "exact", "signals": matrix == "ggn"}
     with unchanged(model, *tensors_of(inputs)):
-        report = hessdiag.diagnose(model, inputs, t, loss=loss, matrix=matrix, mode="eval", method="exact")
+        report = hessdiag.diagnose(model, inputs, t, **options)
     names = [block.name for block in report.blocks]
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     every = [name for name, parameter in trained.items() if parameter.dim() > 1 or parameter.numel() == 1]

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessdiag
+from hessdiag.data.noise import user_code
 from hessdiag.network.preserve import preserve_state
 from tests.networks import Net, build
 from tests.unchanged import HOOKS, unchanged
@@ -307,7 +308,7 @@ def test_a_compiled_model_runs_as_it_was_written_and_is_compiled_again_afterward
 def test_weight_norm_written_out_is_torchs(shape: tuple[int, ...], dim: int) -> None:
     v = torch.randn(shape, dtype=torch.float64)
     g = torch.randn_like(torch.norm_except_dim(v, 2, dim))
-    with preserve_state(nn.Linear(2, 2), seed=0):
+    with preserve_state(nn.Linear(2, 2), seed=0), user_code():
         got = torch._weight_norm(v, g, dim)
     torch.testing.assert_close(got, torch._weight_norm(v, g, dim), rtol=1e-14, atol=0)
 

@@ -242,8 +242,7 @@ def test_what_is_gone_is_said_first_and_its_change_is_no_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("was", "has", "expected"),
-    [("fault", "note", "note"), ("note", "note", "warning"), ("note", "warning", "warning")],
+    ("was", "has", "expected"), [("fault", "note", "note"), ("note", "note", "warning"), ("note", "warning", "warning")]
 )
 def test_a_repair_that_brings_something_as_grave_is_a_warning(was: Severity, has: Severity, expected: str) -> None:
     before = with_findings(five(), found("HD202", "a", severity=was))

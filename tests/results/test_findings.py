@@ -48,11 +48,7 @@ def test_the_level_follows_the_factor(factor: float, level: str) -> None:
 @pytest.mark.parametrize(
     ("sizes", "level", "sentence"),
     [
-        (
-            (2.0, 1.0, 40.0),
-            "unbalanced",
-            "Curvature differs by 6.3× between layers: most in c, least in b.",
-        ),
+        ((2.0, 1.0, 40.0), "unbalanced", "Curvature differs by 6.3× between layers: most in c, least in b."),
         ((), "undecided", "Fewer than two layers are left to compare."),
         ((5.0,), "undecided", "Fewer than two layers are left to compare."),
         ((0.0, 0.0), "undecided", "The curvature of a, b is zero on this batch."),

@@ -54,10 +54,7 @@ def texts(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 CASES: dict[
     str, tuple[Callable[[], nn.Module], Callable[[Any], tuple[Tensor, Tensor]], tuple[int, ...], int | None]
-] = {
-    "batch norm": (convolutions, images, (2, 6, 6), None),
-    "gpt": (SmallGpt, texts, (6,), -1),
-}
+] = {"batch norm": (convolutions, images, (2, 6, 6), None), "gpt": (SmallGpt, texts, (6,), -1)}
 
 
 def cross_entropy(y: Tensor, t: Tensor) -> Tensor:

@@ -89,11 +89,8 @@ def multiply(call: Call) -> Step:
         example_correlation=x.example_correlation * y.example_correlation,
         before=None,
     )
-    return Step(
-        product,
-        ((left, _to_shape(x.sq.shape, y.sq)), (right, _to_shape(y.sq.shape, x.sq))),
-        note=f"a product of two activations: {NOT_IN_PAPER}, taken as independent",
-    )
+    both = ((left, _to_shape(x.sq.shape, y.sq)), (right, _to_shape(y.sq.shape, x.sq)))
+    return Step(product, both, note=f"a product of two activations: {NOT_IN_PAPER}, taken as independent")
 
 
 def _by_parameter(call: Call, ref: Ref, factor: Ref, *, inverse: bool) -> Step:
@@ -127,19 +124,16 @@ def nonlinearity(name: str, *parameters: str, note: str = "") -> Callable[[Call]
     """Make a rule for φ, entry by entry; `parameters` name the operation's arguments that φ takes."""
 
     def rule(call: Call) -> Step:
-        values = []
-        for parameter in parameters:
-            number = call.number(parameter)
-            if number is None:
+        values = {parameter: call.number(parameter) for parameter in parameters}
+        for parameter, value in values.items():
+            if value is None:
                 raise UnsupportedError(f"its argument {parameter} is no number")
-            values.append(number)
-        phi = Nonlinearity(name, tuple(values))
+        phi = Nonlinearity(name, tuple(value for value in values.values() if value is not None))
         if name == "gelu" and call.arguments.get("approximate") == "tanh":
             phi = Nonlinearity("gelu_tanh")
         if name == "elu" and (call.number("scale") != 1 or call.number("input_scale") != 1):
             raise UnsupportedError("an ELU with scales")
-        first = next(iter(call.arguments))
-        return pointwise(call, phi, call.ref(first), note)
+        return pointwise(call, phi, call.ref(next(iter(call.arguments))), note)
 
     return rule
 

@@ -40,24 +40,19 @@ def _product(call: Call, left: str, right: str, bias: Activation | None, outputs
         raise UnsupportedError("a product of two activations")
     n_out = w.sq.shape[outputs]
     w_sq = average(w.sq)
-    shape = (*x.sq.shape[:-1], n_out)
-    total = _summed(x.sq, -1)  # (B, ..., 1)
-    positions = math.prod(shape[1:-1])
+    sq = (w_sq * _summed(x.sq, -1)).expand((*x.sq.shape[:-1], n_out))
 
     def back(g: Gradient) -> Gradient:
         return replace(g, slope=1.0, sq=(w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
 
-    out = Activation(
-        sq=(w_sq * total).expand(shape),
-        site_correlation=x.site_correlation,
-        example_correlation=x.example_correlation,
-        positions=positions,
-    )
-    return _weighted(out, x, ref, back, weight=w.parameter, bias=bias)
+    return _weighted(sq, math.prod(sq.shape[1:-1]), x, ref, back, weight=w.parameter, bias=bias)
 
 
-def _weighted(out: Activation, x: Activation, ref: Ref, back: Back, *, weight: str, bias: Activation | None) -> Step:
+def _weighted(
+    sq: Tensor, positions: int, x: Activation, ref: Ref, back: Back, *, weight: str, bias: Activation | None
+) -> Step:
     """The step of a layer from what it gives without its bias."""
+    out = Activation(sq, x.site_correlation, x.example_correlation, positions=positions)
     name = bias.parameter if bias else ""
     return Step(add_bias(out, bias), ((ref, back),), weight=weight, bias=name, x=x, source=ref)
 
@@ -94,15 +89,9 @@ def convolution(call: Call) -> Step:
         raise UnsupportedError("its kernel is computed from activations")
     if x.sq.dim() == w.sq.dim() - 1:
         raise UnsupportedError("an input without a batch dimension")
-    shape = call.shape
-    sq, back = (_with_borders if call.kernel else _of_paper)(call, x, w, shape)
-    out = Activation(
-        sq=sq,
-        site_correlation=x.site_correlation,
-        example_correlation=x.example_correlation,
-        positions=math.prod(shape[2:]),
-    )
-    return _weighted(out, x, call.ref("input"), back, weight=w.parameter, bias=call.optional("bias"))
+    sq, back = (_with_borders if call.kernel else _of_paper)(call, x, w, call.shape)
+    of = {"weight": w.parameter, "bias": call.optional("bias")}
+    return _weighted(sq, math.prod(call.shape[2:]), x, call.ref("input"), back, **of)  # type: ignore[arg-type]
 
 
 def _with_borders(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back]:
@@ -147,10 +136,7 @@ def _groups(call: Call) -> int:
 
 def _over_channels(sq: Tensor, groups: int) -> Tensor:
     """Sums over the channels of each group (1, G, ...); all examples have the same moments."""
-    first = sq[:1]  # (1, C, ...)
-    if groups == 1:
-        return _summed(first, 1)
-    return first.reshape(1, groups, -1, *sq.shape[2:]).sum(2)
+    return _summed(sq[:1], 1) if groups == 1 else sq[:1].reshape(1, groups, -1, *sq.shape[2:]).sum(2)
 
 
 def _taps(outputs: int, inputs: int, kernel: int, *, stride: int, padding: int, dilation: int) -> Tensor:
@@ -195,9 +181,7 @@ def embedding(call: Call) -> Step:
     drawn = isinstance(indices, Unknown) and indices.drawn
     return Step(
         Activation(
-            sq=average(w.sq).expand(shape),
-            example_correlation=0.0 if drawn else 1.0,
-            positions=math.prod(shape[1:-1]),
+            sq=average(w.sq).expand(shape), example_correlation=0.0 if drawn else 1.0, positions=math.prod(shape[1:-1])
         ),
         weight=w.parameter,
     )
@@ -245,18 +229,11 @@ def _normalised(call: Call, dims: int, entries: int, *, centred: bool) -> Step:
     variance = size * left + float(call.arguments.get("eps") or 0.0)
     used = (2 if centred else 1) / entries if call.kernel else 0.0  # directions that a normalisation takes out
 
-    def share(correlation: float) -> float:
-        return max((correlation - x.mean) / (1 - x.mean), 0.0) if centred and x.mean < 1 else correlation
-
+    joint = {name: getattr(x, name) for name in ("site_correlation", "example_correlation")}
+    if centred and x.mean < 1:
+        joint = {name: max((value - x.mean) / (1 - x.mean), 0.0) for name, value in joint.items()}
     sq = (x.sq * left / variance * w_sq).expand(x.sq.shape)
-    out = replace(
-        x,
-        sq=sq,
-        mean=0.0 if centred else x.mean,
-        site_correlation=share(x.site_correlation),
-        example_correlation=share(x.example_correlation),
-        before=None,
-    )
+    out = replace(x, sq=sq, mean=0.0 if centred else x.mean, before=None, **joint)
     note = f"normalisation: {NOT_IN_PAPER}"
 
     def back(g: Gradient) -> Gradient:

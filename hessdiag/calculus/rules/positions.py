@@ -22,7 +22,16 @@ from hessdiag.calculus.graph import (
     listed,
     transposed,
 )
-from hessdiag.calculus.moments import Activation, Before, Gradient, Nonlinearity, average, compactly, respond_of_largest
+from hessdiag.calculus.moments import (
+    Activation,
+    Before,
+    Gradient,
+    Nonlinearity,
+    average,
+    compactly,
+    respond_of_largest,
+    weighted,
+)
 
 
 def copied(call: Call) -> Step:
@@ -88,18 +97,9 @@ def concatenate(call: Call) -> Step:
     join = torch.stack if call.operation.target == "aten.stack" else torch.cat
     sq = join([part.sq for part in parts], dim)
     sizes = [float(part.sq.sum()) for part in parts]
-    total = sum(sizes) or 1.0
-
-    def weighted(values: Sequence[float]) -> float:
-        return sum(size * value for size, value in zip(sizes, values, strict=True)) / total
-
-    out = Activation(
-        sq=sq,
-        mean=weighted([part.mean for part in parts]),
-        site_correlation=weighted([part.site_correlation for part in parts]),
-        example_correlation=weighted([part.example_correlation for part in parts]),
-        positions=max(part.positions for part in parts),
-    )
+    names = ("mean", "site_correlation", "example_correlation")
+    joint = {name: weighted(sizes, parts, name) for name in names}
+    out = Activation(sq, **joint, positions=max(part.positions for part in parts))  # type: ignore[arg-type]
 
     def piece(index: int) -> Back:
         def back(g: Gradient) -> Gradient:
