@@ -24,12 +24,11 @@ from hessdiag.diagnosis.roles import Graph, attentions, last_operation, written_
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
-from hessdiag.results.signals import Gradient, LayerSignals, ParameterSignals, Signals
+from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
-ALIKE = 1e-9  # share of E[W²]
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one
 FEW, NOISES = 4, 3  # examples and random vectors of `_radial_shares`: one vector alone is near 0 by chance
 

@@ -18,10 +18,9 @@ from hessdiag.diagnosis.network_view import (
     mode,
     worst_first,
 )
-from hessdiag.diagnosis.signals import ALIKE
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
-from hessdiag.results.signals import ParameterSignals
+from hessdiag.results.signals import ALIKE, ParameterSignals
 
 KURTOSIS, KURTOSIS_FAULT = 10.0, 50.0
 SIBLING, SIBLING_FAULT = 4.0, 25.0

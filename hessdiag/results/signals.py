@@ -13,6 +13,7 @@ from typing import Literal
 from hessdiag.results.records import Record
 
 Gradient = Literal["some", "zero", "cut", "none"]
+ALIKE = 1e-9  # share of E[W²] by which the rows of a weight that are all alike differ
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
