@@ -10,7 +10,8 @@ import inspect
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from hessdiag.errors import HessdiagError
@@ -177,6 +178,22 @@ def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str
     if not near:
         return otherwise
     return f"did you mean {' or '.join(near)}?"
+
+
+def matching(patterns: str | Sequence[str] | None, names: Sequence[str]) -> set[str]:
+    """Return the names of parameters that match a pattern such as `"layers.*.fc?"`, or whose modules' do; None: all.
+
+    Raises:
+        HessdiagError: a pattern matches none.
+    """
+    kept = set(names) if patterns is None else set()
+    for pattern in [patterns] if isinstance(patterns, str) else patterns or []:
+        found = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}
+        if not found:
+            hint = did_you_mean(pattern, names, otherwise=f"there are {few(names, 8)}")
+            raise HessdiagError(f"blocks {pattern!r} (--blocks) matches no block: {hint}")
+        kept |= found
+    return kept
 
 
 def few(names: Iterable[str], limit: int = 3) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from hessdiag import scaling
-from hessdiag.arguments import check_model
+from hessdiag.arguments import check_model, matching
 from hessdiag.calculus.graph import KERNEL, MOMENTS, Step, trace_graph
 from hessdiag.calculus.moments import Activation, example_inputs, weight_moments
 from hessdiag.calculus.propagation import Propagation, own_input_gradient, propagate
@@ -102,7 +103,13 @@ def _parameter_gradient_sq(
 
 
 def predict(
-    model: nn.Module, inputs: Any, *, init: str | None = None, loss: str = "random-quadratic", moments: str = KERNEL
+    model: nn.Module,
+    inputs: Any,
+    *,
+    init: str | None = None,
+    loss: str = "random-quadratic",
+    moments: str = KERNEL,
+    blocks: str | Sequence[str] | None = None,
 ) -> Prediction:
     """Predict ς, γ, ν and moments of every block from shapes and E[W²], without running the model.
 
@@ -119,6 +126,7 @@ def predict(
         loss: `"random-quadratic"`, `"cross-entropy"` (random labels) or `"mse"` (targets N(0, 1)).
         moments: `"paper"`, its rules and nothing else; or `"kernel"`, also with the mean part of second moments,
             correlations between positions and examples, and borders of padding.
+        blocks: patterns of the names of parameters or modules: predict these alone.
 
     Raises:
         HessdiagError: an argument cannot be used, or the model cannot be traced.
@@ -136,11 +144,13 @@ def predict(
     args, kwargs, given = example_inputs(model, inputs)
     weights = weight_moments(model, init=init)
     graph = trace_graph(model, args, kwargs)
-    blocks, skipped = find_blocks(model)
+    every, skipped = find_blocks(model)
+    kept = matching(blocks, [block.name for block in every])
     found = propagate(graph, weights, moments=moments, loss=loss, inputs=given)
     applied = uses(found)
     never = len(found.steps)
-    ranked = sorted(blocks, key=lambda block: min((use.order for use in applied.get(block.name, [])), default=never))
+    asked = [block for block in every if block.name in kept]
+    ranked = sorted(asked, key=lambda block: min((use.order for use in applied.get(block.name, [])), default=never))
     sizes = [weights.sq.get(block.name, math.nan) for block in ranked]
     sized = [(block, applied.get(block.name, []), found, sq) for block, sq in zip(ranked, sizes, strict=True)]
     return Prediction(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hessdiag.cli.options import Model, Plots, Subject, check_folder, grouped
+from hessdiag.cli.options import Blocks, Model, Plots, Subject, check_folder, grouped
 from hessdiag.cli.printing import Printing
 from hessdiag.errors import HessdiagError
 
@@ -62,6 +62,7 @@ def lr(
     printing: Printing,
     optimizer: Optimizer = None,
     steps: Steps = 12,
+    blocks: Blocks = None,
     plots: Plots = "",
 ) -> None:
     """Estimate the learning rates that MODEL is best trained with, before training it."""
@@ -82,6 +83,7 @@ def lr(
             optimizers=optimizer or ["sgd", "momentum", "adam"],
             steps=steps,
             batch_size=subject.batch_size,
+            blocks=blocks,
             seed=subject.seed,
             progress=printing.progress,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hessdiag.cli.options import Model, Network, Resume, check_files, grouped
+from hessdiag.cli.options import Blocks, Model, Network, Resume, check_files, grouped
 from hessdiag.cli.printing import Printing
 from hessdiag.errors import HessdiagError
 
@@ -41,6 +41,7 @@ def predict(
     moments: Moments = "kernel",
     compare: Compare = False,
     setups: Trials = 20,
+    blocks: Blocks = None,
     resume: Resume = "",
 ) -> None:
     """Predict ς, γ and ν of every layer of MODEL from shapes and E[W²] alone: no data, no weights, no training."""
@@ -58,11 +59,11 @@ def predict(
     if built.inputs is None:
         raise HessdiagError(f"model {model!r} does not say what it reads: pass --input-size 3,32,32")
     inputs: Any = built.input_size or built.inputs(2, stream(network.seed, "inputs"))
-    prediction = predict_model(built.module, inputs, init=init or None, loss=loss, moments=moments)
+    prediction = predict_model(built.module, inputs, init=init or None, loss=loss, moments=moments, blocks=blocks)
     result: Any = replace(prediction, model=model, init=init or "as built")
     if compare:
         trials = {"init": init or "as built", "setups": setups, "batch_size": batch_size, "loss": loss}
-        trials["options"] = {"mode": network.mode}
+        trials["options"] = {"mode": network.mode, "blocks": blocks}
         result = _compare(result, source, network, trials, resume, printing.progress)
     if result is not None:
         printing.show(result)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 from torch import nn
 
-from hessdiag.arguments import did_you_mean, few
+from hessdiag.arguments import matching
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
 from hessdiag.errors import HessdiagError
@@ -49,13 +48,8 @@ class Problem:
 
     def only(self, patterns: str | Sequence[str]) -> Problem:
         """With those blocks alone whose names, or whose modules' names, match a pattern such as `"layers.*.fc?"`."""
-        names, kept = [block.name for block in self.blocks], set()
-        for pattern in [patterns] if isinstance(patterns, str) else patterns:
-            found = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}
-            if not found:
-                hint = did_you_mean(pattern, names, otherwise=f"there are {few(names, 8)}")
-                raise HessdiagError(f"blocks {pattern!r} (--blocks) matches no block: {hint}")
-            kept |= found
+        names = [block.name for block in self.blocks]
+        kept = matching(patterns, names)
         return self.without({name: "not asked for" for name in names if name not in kept})
 
     @property

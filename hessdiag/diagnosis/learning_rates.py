@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_model, check_whole, did_you_mean, few
+from hessdiag.arguments import check_loss, check_model, check_whole, did_you_mean, few, matching
 from hessdiag.curvature.measurement import Settings
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.seeds import stream
@@ -62,6 +62,7 @@ def learning_rates(
     optimizers: Sequence[str] = ("sgd", "adam"),
     steps: int = 12,
     batch_size: int = 128,
+    blocks: str | Sequence[str] | None = None,
     seed: int = 0,
     mode: str = "train",
     progress: Progress = None,
@@ -88,6 +89,7 @@ def learning_rates(
         steps: virtual steps, and where a rate rises along them, up to eight times as many.
         batch_size: of the training, where inputs are a single batch: so many examples are drawn of it, twice a step.
             Larger batches are less noisy and allow larger rates.
+        blocks: patterns of the names of parameters or modules that are trained, the others kept as they are.
         seed: of what is drawn.
         mode: `"train"` for the model as it trains, nothing dropped, or `"eval"`: see `hessdiag.diagnose`.
         progress: as in `hessdiag.diagnose`.
@@ -118,7 +120,7 @@ def learning_rates(
     with preserve_state(model, seed=seed, mode=mode, call=call), state_of(loss, seed):
         road = road_of(model, batches[0], loss, settings)
         resolved, check = _resolve(model, batches, road, settings)
-        walk = Walk(model, resolved, road.whole(batches[0]), seed=seed)
+        walk = Walk(model, resolved, road.whole(batches[0]), seed=seed, blocks=blocks)
         pairs = pairs_of(batches, batch_size, seed=seed, more=map(check, stream))
         size, fresh = next(pairs_of(batches, batch_size, seed=seed))[0].size, are_fresh(batches, batch_size)
         walked = walk.steps((road.whole(one), road.whole(other)) for one, other in pairs)
@@ -275,12 +277,16 @@ class Walk:
         loss: what falls.
         batch: any that the model reads.
         seed: of what the model draws.
+        blocks: patterns of the parameters that move; None for all.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, batch: Batch, *, seed: int) -> None:
+    def __init__(
+        self, model: nn.Module, loss: Loss, batch: Batch, *, seed: int, blocks: str | Sequence[str] | None = None
+    ) -> None:
         self.network, self.loss, self.seed = FunctionalModel(model), loss, seed
-        trained = {n: p for n, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
-        self.start: Values = {name: parameter.detach() for name, parameter in trained.items()}
+        trained = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
+        kept = matching(blocks, list(trained))
+        self.start: Values = {name: value for name, value in trained.items() if name in kept}
         # Forward mode differentiates what a model computes under `torch.no_grad()`; reverse mode does not.
         few, u = batch.narrow(0, COMPARED), {name: torch.ones_like(value) for name, value in self.start.items()}
         one, other = (self._pushed(self.start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))

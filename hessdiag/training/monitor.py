@@ -19,6 +19,7 @@ from hessdiag.arguments import check_loss, check_model, check_number, check_whol
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
+from hessdiag.diagnosis.operator import operator
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.conventions import reader
 from hessdiag.results.files import write_text
@@ -33,6 +34,7 @@ Record = dict[str, float | str]
 Log = Callable[[Record, int], object]
 QUANTITIES = {"sigma2": "avg_sq_singular_value", "sigma2_stderr": "stderr", "gamma": "gamma", "nu": "nu"}
 SPREADS = ("sigma2", "gamma", "nu")
+TOLERANCE = 1e-3  # of the largest eigenvalue
 RTOL, MAX_PRODUCTS = 0.1, 40  # of networks with many outputs, where norms are sampled
 
 
@@ -57,6 +59,9 @@ class Monitor:
             CSV file that is there is continued.
         class_dim, output, batch_dim: as of `diagnose`.
         seed: of random directions, the same at every measurement.
+        optimizer: that steps the model: with each measurement, also log the sharpness of the Hessian of the whole
+            batch's mean loss: `sharpness/largest`, `sharpness/step` along the last step u, uᵀHu / ‖u‖², and
+            `sharpness/edge`, 2 / rate, above which gradient descent is not stable.
 
     Attributes:
         history: the records, dicts with the keys `step`, `verdict`, `sigma2/fc1.weight`, `lr/sgd` and so on.
@@ -87,6 +92,7 @@ class Monitor:
         output: str | int | None = None,
         batch_dim: BatchDim = 0,
         seed: int = 0,
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         check_model(model)
         check_loss(loss)
@@ -104,6 +110,8 @@ class Monitor:
         self._logs: list[Log] = logs_of(log)
         self._cadence, self._examples = Cadence(every, float(overhead)), examples
         self._steps = 0
+        self._optimizer, self._start = optimizer, None
+        self._before: dict[str, Tensor] = {}
 
     def step(self, inputs: Inputs, targets: Tensor | None = None, *, step: int | None = None) -> Record | None:
         """Count a training step, and measure the model as it is now where one is due.
@@ -119,6 +127,13 @@ class Monitor:
             HessdiagError: `inputs` or `targets` are nothing that `diagnose` takes, at the first step.
         """
         number, self._steps = self._steps if step is None else step, self._steps + 1
+        try:
+            return self._step(inputs, targets, number)
+        finally:
+            if self._optimizer is not None and not self.stopped:
+                self._before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    def _step(self, inputs: Inputs, targets: Tensor | None, number: int) -> Record | None:
         if self.stopped or not _is_first_rank():
             return None
         if not self._cadence.due():
@@ -130,7 +145,7 @@ class Monitor:
         except Exception as error:  # of user code, or out of memory: training must go on
             self.stopped = f"{type(error).__name__}: {error}" if not isinstance(error, HessdiagError) else str(error)
             warnings.warn(
-                f"the monitor could not measure step {number} and measures no more: {self.stopped}", stacklevel=2
+                f"the monitor could not measure step {number} and measures no more: {self.stopped}", stacklevel=3
             )
             return None
         self.history.append(record)
@@ -174,9 +189,25 @@ class Monitor:
         few = batch if meet else batch.narrow(0, self._examples)
         how = {"progress": False, "rtol": RTOL, "max_products": MAX_PRODUCTS, **self._options}
         self.report = diagnose(self.model, few.inputs, few.targets, **how)
-        record: Record = {"step": number, **flat(self.report)}
+        record: Record = {"step": number, **flat(self.report), **self._sharpness(batch)}
         cost = {"monitor/seconds": self._cadence.end(), "monitor/examples": float(few.size)}
         return record | cost | {"monitor/share": self.share}
+
+    def _sharpness(self, batch: Batch) -> Record:
+        """λ_max, found from where it was found last, λ along the last step, and 2 / rate."""
+        if self._optimizer is None:
+            return {}
+        from scipy.sparse.linalg import eigsh
+
+        H = operator(self.model, batch.inputs, batch.targets, matrix="hessian", **self._options)
+        largest, self._start = eigsh(H, k=1, which="LA", v0=self._start, tol=TOLERANCE)
+        found: Record = {"sharpness/largest": float(largest[0]), "sharpness/step": math.nan}
+        if self._before:
+            moved = [(H.at[name] - self._before[name]).flatten() for name in H.names]
+            u = torch.cat(moved).unsqueeze(1)
+            size = float(u.square().sum())
+            found["sharpness/step"] = float((u * H.torch_matmat(u)).sum()) / size if size > 0 else math.nan
+        return found | {"sharpness/edge": 2 / self._optimizer.param_groups[0]["lr"]}
 
     def _write(self, record: Mapping[str, float | str], number: int) -> None:
         """Hand the record to every log; one that fails is left out from then on."""
@@ -187,7 +218,7 @@ class Monitor:
                 self._logs.remove(log)
                 name = getattr(log, "__name__", type(log).__name__)
                 warnings.warn(
-                    f"the log {name} failed and gets no more records: {type(error).__name__}: {error}", stacklevel=3
+                    f"the log {name} failed and gets no more records: {type(error).__name__}: {error}", stacklevel=4
                 )
 
 

@@ -65,3 +65,23 @@ def test_files(run, tmp_path: Path) -> None:
     assert out == repr(rates) + "\n"
     assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == ["learning-rates.png", "learning-rates.svg"]
     assert "wrote rates.json" in err
+
+
+def test_some_layers_alone(run, tmp_path: Path) -> None:
+    """A rate of the last layer alone is another one; sharpness and predictions take the same patterns."""
+    rates = []
+    for options in ("", " --blocks fc2", " --blocks fc*"):
+        assert run(f"lr mlp:6-8-3 --steps 2 --optimizer sgd --json out.json{options}").status == 0
+        rates.append(json.loads((tmp_path / "out.json").read_text())["rates"]["sgd"]["value"])
+    assert rates[0] == rates[2] != rates[1]
+    for command in ("predict", "sharpness"):
+        assert run(f"{command} mlp:6-8-3 --blocks fc2 --json out.json").status == 0
+        assert [b["name"] for b in json.loads((tmp_path / "out.json").read_text())["blocks"]] == [
+            "fc2.weight",
+            "fc2.bias",
+        ]
+        assert "blocks 'fc9' (--blocks) matches no block" in run(f"{command} mlp:6-8-3 --blocks fc9").err
+    status, out, err = run("sharpness mlp:6-8-3 --matrix hessian --csv out.csv --plots drawn")
+    assert (status, (tmp_path / "out.csv").read_text().count("\n")) == (0, 6)
+    assert "λ_min is -" in out
+    assert "drew drawn/density.png" in err

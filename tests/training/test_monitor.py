@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import edge_of_stability
 import monitor_figure
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag import HessdiagError, Monitor
 from hessdiag.training.monitor import csv_log, unwrapped
+from tests.oracles import hessian_blocks
 
 FIGURES = Path(__file__).parents[2] / "figures"
 
@@ -148,6 +150,35 @@ def test_wrong_arguments_and_batches_are_refused() -> None:
     ):
         with pytest.raises(HessdiagError, match=said):
             Monitor(network(), "cross-entropy").step(inputs, targets)  # type: ignore[arg-type]
+
+
+def test_sharpness_of_the_whole_batch_and_along_the_last_step() -> None:
+    model, (x, t) = network(), data()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    monitor = Monitor(model, "cross-entropy", every=1, overhead=1e9, examples=2, optimizer=optimizer)
+    first = monitor.step(x, t)
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
+    nn.functional.cross_entropy(model(x), t).backward()
+    optimizer.step()
+    record = monitor.step(x, t)
+    assert first is not None
+    assert record is not None
+    u = torch.cat([p.detach().flatten() for p in model.parameters()]) - before
+    names = [name for name, _ in model.named_parameters()]
+    rows = hessian_blocks(model, x, t, nn.functional.cross_entropy, names)
+    H = torch.cat([torch.cat(row, dim=1) for row in rows]).detach()
+    assert record["sharpness/largest"] == pytest.approx(float(torch.linalg.eigvalsh(H)[-1]), rel=1e-5)
+    assert record["sharpness/step"] == pytest.approx(float(u @ H @ u / (u @ u)), rel=1e-10)
+    assert record["sharpness/edge"] == 4.0
+    assert list(first) == list(record)
+
+
+def test_the_kept_figure_of_the_edge_of_stability() -> None:
+    history = json.loads((FIGURES / "edge_of_stability.json").read_text(encoding="utf-8"))
+    late = [record["sharpness/largest"] for record in history if record["step"] >= 250]
+    assert all(170 <= largest <= 230 for largest in late)
+    assert history[0]["sharpness/largest"] < 100
+    assert len(edge_of_stability.draw(history).axes[0].get_lines()) == 3
 
 
 def test_a_single_example_in_another_precision_is_measured() -> None:
