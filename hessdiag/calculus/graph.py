@@ -245,7 +245,36 @@ class Pieces:
     function: Callable[[Tensor], Any]
 
 
-Value = Activation | Unknown | Pieces
+@dataclass(frozen=True)
+class Scores:
+    """Products of all queries with all keys, before their softmax or, `normalised`, after it.
+
+    Attributes:
+        query, key: (..., positions, n); `key_last`: the key is (..., n, positions), as a product of matrices takes it.
+        factor: that they were multiplied by.
+        mask: which keys a query sees, (queries, keys); None for all.
+        shift: variance of a learnable bias that was added.
+    """
+
+    query: Ref
+    key: Ref
+    key_last: bool = False
+    factor: float = 1.0
+    mask: Tensor | None = None
+    shift: float = 0.0
+    normalised: bool = False
+
+
+@dataclass(frozen=True)
+class Size:
+    """(The mean of x² over the last dimension + eps) ^ power."""
+
+    of: Ref
+    eps: float = 0.0
+    power: float = 1.0
+
+
+Value = Activation | Unknown | Pieces | Scores | Size
 
 Back = Callable[[Gradient], Gradient]
 
@@ -279,8 +308,9 @@ class Call:
 
     operation: Operation
     values: Mapping[str, Value]
-    numbers: Mapping[str, Tensor]
+    numbers: dict[str, Tensor]
     moments: str
+    batch: int = 1
 
     @property
     def arguments(self) -> Mapping[str, Any]:

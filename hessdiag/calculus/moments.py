@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,12 +62,17 @@ class Activation(Moments):
         positions: number of positions per example.
         parameter: name of the parameter or buffer whose values it holds; empty for an activation.
         before: the Gaussian that a nonlinearity was applied to, for max pooling, which needs the distribution.
+        alike: by how much two positions are alike by chance: the mean square of the cosine of what differs between
+            them, 1/n with n independent channels; 0 where that is to be taken.
+        read: the same of the input of the linear layer that it comes from, with what rotations by position leave of it.
     """
 
     mean: float = 0.0
     positions: int = 1
     parameter: str = ""
     before: Before | None = None
+    alike: float = 0.0
+    read: float = 0.0
 
     @property
     def elements(self) -> int:
@@ -108,9 +113,11 @@ class Gradient(Moments):
         sq, site_correlation, example_correlation: see `Moments`.
         slope: factor on E[φ'²] of the nonlinearity below, where the gradient lies on entries that are not like all:
             the largest ones behind a max pooling, or those that a second ReLU has let pass already.
+        along: share of it that points along the activation, which a normalisation takes out: that of a squared error.
     """
 
     slope: float = 1.0
+    along: float = 0.0
 
 
 def distinct(sq: Tensor, *others: Tensor) -> Tensor:
@@ -160,6 +167,7 @@ class Nonlinearity:
 
     name: str
     parameters: tuple[float, ...] = ()
+    function: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
 
     @property
     def homogeneous(self) -> bool:
@@ -168,7 +176,7 @@ class Nonlinearity:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply φ to every entry."""
-        return NONLINEARITIES[self.name](x, *self.parameters)
+        return self.function(x) if self.function else NONLINEARITIES[self.name](x, *self.parameters)
 
     def derivative(self, x: Tensor) -> Tensor:
         """Apply φ' to every entry."""

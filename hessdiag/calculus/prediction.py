@@ -108,6 +108,7 @@ def predict(
     *,
     init: str | None = None,
     loss: str = "random-quadratic",
+    class_dim: int = 1,
     moments: str = KERNEL,
     blocks: str | Sequence[str] | None = None,
 ) -> Prediction:
@@ -124,6 +125,7 @@ def predict(
         init: a scheme of `hessdiag.init`, as if it had been applied; None for the weights as they are, or PyTorch's
             defaults where they are on the meta device.
         loss: `"random-quadratic"`, `"cross-entropy"` (random labels) or `"mse"` (targets N(0, 1)).
+        class_dim: dimension of the outputs that runs over the classes of `"cross-entropy"`, -1 for sequences (B, T, V).
         moments: `"paper"`, its rules and nothing else; or `"kernel"`, also with the mean part of second moments,
             correlations between positions and examples, and borders of padding.
         blocks: patterns of the names of parameters or modules: predict these alone.
@@ -146,7 +148,7 @@ def predict(
     graph = trace_graph(model, args, kwargs)
     every, skipped = find_blocks(model)
     kept = matching(blocks, [block.name for block in every])
-    found = propagate(graph, weights, moments=moments, loss=loss, inputs=given)
+    found = propagate(graph, weights, moments=moments, loss=loss, class_dim=class_dim, inputs=given)
     applied = uses(found)
     never = len(found.steps)
     asked = [block for block in every if block.name in kept]

@@ -9,10 +9,25 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.graph import PAPER, Call, Graph, Operation, Pieces, Ref, Step, Unknown, UnsupportedError, Value
+from hessdiag.calculus.graph import (
+    PAPER,
+    Call,
+    Graph,
+    Operation,
+    Pieces,
+    Ref,
+    Scores,
+    Size,
+    Step,
+    Unknown,
+    UnsupportedError,
+    Value,
+)
 from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients
-from hessdiag.calculus.rules import BY_TARGET
-from hessdiag.calculus.rules.elementwise import add, multiply
+from hessdiag.calculus.rules import BY_TARGET, Rule
+from hessdiag.calculus.rules.attention import on_scores, product
+from hessdiag.calculus.rules.composed import Chain, chained, compose, joins, size_of, with_numbers
+from hessdiag.calculus.rules.elementwise import add, multiply, of_angle
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
@@ -71,7 +86,7 @@ class OutputGradient:
     curvature: float
 
 
-def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
+def output_gradient(loss: str, y: Activation, examples: int, class_dim: int = 1) -> OutputGradient:
     """Find the moments of the gradient of each example's own loss.
 
     random-quadratic: with S = R + Rᵀ, E[S_ij²] = 2 and E[S_ii²] = 4, so that E[Δy_i²] = 2 Σ_j E[y_j²] + 2 E[y_i²],
@@ -88,12 +103,12 @@ def output_gradient(loss: str, y: Activation, examples: int) -> OutputGradient:
     if loss == "mse":
         sq = 4 * (y.sq + 1) / N**2
         share = float((y.sq / (y.sq + 1)).mean())
-        return OutputGradient(Gradient(sq, example_correlation=y.example_correlation * share), share)
-    return _cross_entropy(y, N)
+        return OutputGradient(Gradient(sq, example_correlation=y.example_correlation * share, along=share), share)
+    return _cross_entropy(y, N, class_dim)
 
 
-def _cross_entropy(y: Activation, outputs: int) -> OutputGradient:
-    classes, q = y.sq.shape[1], y.second_moment
+def _cross_entropy(y: Activation, outputs: int, class_dim: int) -> OutputGradient:
+    classes, q = y.sq.shape[class_dim], y.second_moment
     positions = outputs // classes
     error, curvature = softmax_moments(q, classes)
     sq = torch.full_like(y.sq, error / (classes * positions**2))
@@ -117,6 +132,10 @@ def softmax_moments(q: float, classes: int) -> tuple[float, float]:
     return float(squares.mean() + 1 - 2 / classes), float((squares - 2 * cubes + squares.square()).mean())
 
 
+FIXED = "fixed numbers"
+RANDOM = torch.Tag.nondeterministic_seeded
+PICKS = ("aten.gather", "aten.index", "aten.index_select")  # of numbers that are all the same, whichever
+PRODUCTS = ("aten.matmul", "aten.bmm", "aten.baddbmm")
 KEEPS_CONSTANTS = ("reshaping", "copying", "detaching", "padding")  # a weight stays a weight
 
 
@@ -130,20 +149,24 @@ def forward_step(call: Call, found: Propagation) -> Step:
     operation = call.operation
     if operation.target.startswith("aten._assert"):
         return Step(Unknown())
+    rule = BY_TARGET.get(operation.target)
+    folded = _folded(call, rule)
+    return _moved_on(call, rule, found) if folded is None else folded
+
+
+def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
+    operation = call.operation
     # Other results are parts of the graph.
     arguments = [(ref, call.values[ref.name]) for ref in operation.refs if ref.name in call.values]
     if any(isinstance(v, Unknown) and v.broken for _, v in arguments):
         return _broken(operation, arguments)
-    moving = [v for _, v in arguments if isinstance(v, (Activation, Pieces))]
+    moving = [v for _, v in arguments if isinstance(v, (Activation, Pieces, Scores, Size))]
     drawn = any(isinstance(v, Unknown) and v.drawn for _, v in arguments)
     constants = all(isinstance(v, Activation) and v.parameter for v in moving)
-    rule = BY_TARGET.get(operation.target)
-    if not moving or (rule is None and constants):
+    if (not moving and not (rule and rule.apply is of_angle and not drawn)) or (rule is None and constants):
         return Step(Unknown(drawn=drawn))
     try:
-        if rule is None:
-            raise UnsupportedError("no rule for this operation")
-        step = rule.apply(call)
+        step = _applied(call, rule, found)
     except UnsupportedError as error:
         if constants:
             return Step(Unknown())
@@ -152,10 +175,68 @@ def forward_step(call: Call, found: Propagation) -> Step:
         return _broken(operation, arguments)
     if step.note:
         found.notes[step.note] = None
-    if not isinstance(step.out, Activation) or (constants and rule.operation in KEEPS_CONSTANTS):
+    if not isinstance(step.out, Activation) or (constants and rule and rule.operation in KEEPS_CONSTANTS):
         return step
     out = replace(step.out, parameter="")
     return replace(step, out=out.uniform() if call.moments == PAPER else out)
+
+
+def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
+    """Apply the rule of what an operation is part of, such as an attention, or its own."""
+    refs = call.operation.refs
+    if any(isinstance(call.values.get(ref.name), Scores) for ref in refs):
+        return product(call) or on_scores(call)
+    sized = size_of(call, found.chains, found.squares)
+    if sized is not None:
+        return sized
+    if call.operation.target in PRODUCTS and (scores := product(call)) is not None:
+        return scores
+    chain = chained(call, found.chains)
+    if chain is not None:
+        found.chains[call.operation.name] = chain
+        if rule is None or (call.kernel and joins(call)):
+            return compose(call, chain)
+    if rule is None:
+        raise UnsupportedError("no rule for this operation")
+    try:
+        return rule.apply(call)
+    except UnsupportedError:
+        if chain is None:
+            raise
+        return compose(call, chain)
+
+
+def _folded(call: Call, rule: Rule | None) -> Step | None:
+    """Compute what depends on no input, such as masks and positions; None where that cannot be."""
+    actual = _number(call)
+    if actual is None:
+        return None
+    call.numbers[call.operation.name] = actual
+    read = [call.values.get(ref.name) for ref in call.operation.refs]
+    if rule and rule.operation in KEEPS_CONSTANTS and any(isinstance(value, Activation) for value in read):
+        return None
+    if not actual.is_floating_point():
+        return Step(Unknown())
+    return Step(Activation(actual.double().square(), example_correlation=1.0, parameter=FIXED))
+
+
+def _number(call: Call) -> Tensor | None:
+    operation = call.operation
+    random = isinstance(operation.call, torch._ops.OpOverload) and RANDOM in operation.call.tags
+    if random or operation.shape is None or operation.target == "aten.embedding":
+        return None
+    if not all(ref.name in call.numbers for ref in operation.refs):
+        source = call.arguments.get("self")
+        actual = call.numbers.get(source.name) if isinstance(source, Ref) else None
+        if operation.target not in PICKS or actual is None or not bool((actual == actual.flatten()[:1]).all()):
+            return None
+        return actual.flatten()[0].expand(operation.shape)
+    try:
+        with torch.no_grad():
+            found = with_numbers(operation, call.numbers)
+    except Exception:  # numbers of another kind than the graph was traced with: left unknown
+        return None
+    return found if isinstance(found, Tensor) and not found.is_meta else None
 
 
 def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Step:
@@ -178,6 +259,8 @@ class Propagation:
         steps: (operation, step) in execution order; steps of unsupported operations have moments of NaN.
         unsupported: (operation with its place, reason).
         notes: approximations, each once.
+        chains: by result, what it is as a function, entry by entry, of one earlier result.
+        squares: by result, of what it is the square.
         roots: by result, the results that it depends on without a weight layer between.
         output: moments of the network's output.
         loss: what the loss sends back.
@@ -188,6 +271,8 @@ class Propagation:
     steps: list[tuple[Operation, Step]] = field(default_factory=list)
     unsupported: list[tuple[str, str]] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
+    chains: dict[str, Chain] = field(default_factory=dict)
+    squares: dict[str, Ref] = field(default_factory=dict)
     roots: dict[str, frozenset[str]] = field(default_factory=dict)
     output: Activation = field(init=False)
     loss: OutputGradient = field(init=False)
@@ -195,20 +280,26 @@ class Propagation:
 
 
 def propagate(
-    graph: Graph, weights: WeightMoments, *, moments: str, loss: str, inputs: InputMoments | None = None
+    graph: Graph,
+    weights: WeightMoments,
+    *,
+    moments: str,
+    loss: str,
+    class_dim: int = 1,
+    inputs: InputMoments | None = None,
 ) -> Propagation:
     """Sweep forward from the inputs and backward from the loss."""
     values, numbers = initial_values(graph, weights, inputs or InputMoments())
     found = Propagation(graph)
     for operation in graph.operations:
-        step = forward_step(Call(operation, values, numbers, moments), found)
+        step = forward_step(Call(operation, values, numbers, moments, graph.batch), found)
         _note_dependence(operation, step, found)
         values[operation.name] = step.out
         found.steps.append((operation, step))
     output = values.get(graph.output.name)
     if not isinstance(output, Activation):
         raise HessdiagError("the network's output does not depend on its inputs by any operation that has a rule")
-    found.output, found.loss = output, output_gradient(loss, output, graph.batch)
+    found.output, found.loss = output, output_gradient(loss, output, graph.batch, class_dim)
     _backward(found, moments)
     return found
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Step
-from hessdiag.calculus.rules.elementwise import add, dropout, multiply, negate, nonlinearity, prelu
+from hessdiag.calculus.rules.attention import scaled_dot_product_attention
+from hessdiag.calculus.rules.elementwise import add, dropout, multiply, negate, nonlinearity, of_angle, prelu
 from hessdiag.calculus.rules.layers import (
     addmm,
     batch_norm,
@@ -25,6 +26,7 @@ from hessdiag.calculus.rules.layers import (
 )
 from hessdiag.calculus.rules.positions import (
     average_pool,
+    chosen,
     concatenate,
     copied,
     detached,
@@ -107,6 +109,9 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
             ("hardtanh", "min_val", "max_val"), ("hardswish",), ("hardsigmoid",),
         )
     ),
+    ("attention", "scaled_dot_product_attention", "E[v²] / m", "E[Δ²] / m to v", "✗", "", scaled_dot_product_attention),
+    ("choice by fixed numbers", "where", *_MOVED, chosen),
+    ("angle", "cos sin", "1/2", "–", "–", "", of_angle),
     ("batch normalisation", _BATCH_NORMS, "E[w²] E[x²] / v", "E[w²] E[Δy²] / v", "✓", "", batch_norm),
     ("layer normalisation", "layer_norm rms_norm", *_NORMALISED, layer_norm),
     ("group normalisation", "group_norm", *_NORMALISED, group_norm),

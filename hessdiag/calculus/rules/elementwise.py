@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Ref, Step, UnsupportedError
-from hessdiag.calculus.moments import Activation, Before, Gradient, Nonlinearity, compactly, correlate, respond
+from hessdiag.calculus.moments import Activation, Before, Gradient, Nonlinearity, average, compactly, correlate, respond
 
 LARGE_SHIFT = 0.1  # of what it is added to, in second moments
 
@@ -28,7 +28,7 @@ def add(call: Call) -> Step:
         raise UnsupportedError(f"the constant {number} is added")
     if left == right:
         return _multiplied(call, left, 1 + sign * alpha)
-    x, y = call.at(left), call.at(right)
+    x, y = _everywhere(call.at(left)), _everywhere(call.at(right))
     b = y.scaled(alpha**2)
     q_x, q_y = x.second_moment, b.second_moment
     both = 2 * sign * math.sqrt(x.mean * y.mean) if call.kernel and x.mean > 0 and y.mean > 0 else 0.0
@@ -36,15 +36,17 @@ def add(call: Call) -> Step:
     def total_sq(p: Tensor, q: Tensor) -> Tensor:
         return p + q + both * (p * q).sqrt() if both else p + q
 
-    sq = compactly(total_sq, x.sq, b.sq) if x.sq.shape == b.sq.shape else total_sq(x.sq, b.sq)
-    total = float(sq.mean()) or 1.0
+    sq = compactly(total_sq, x.sq.expand(call.shape), b.sq.expand(call.shape))
+    total = float(average(sq)) or 1.0
     cross = both * math.sqrt(q_x * q_y)
     out = Activation(
-        sq=sq.expand(call.shape),
+        sq=sq,
         mean=min(max((x.mean * q_x + y.mean * q_y + cross) / total, 0.0), 1.0),
         site_correlation=max((x.site_correlation * q_x + y.site_correlation * q_y + cross) / total, 0.0),
         example_correlation=max((x.example_correlation * q_x + y.example_correlation * q_y + cross) / total, 0.0),
         positions=max(x.positions, y.positions),
+        alike=_joined(x.alike or 1 / x.sq.shape[-1], y.alike or 1 / y.sq.shape[-1], q_x / total),
+        read=_joined(x.read, y.read, q_x / total),
     )
     note = ""
     if (y.parameter and q_y > LARGE_SHIFT * q_x) or (x.parameter and q_x > LARGE_SHIFT * q_y):
@@ -54,13 +56,26 @@ def add(call: Call) -> Step:
     return Step(out, back, note=note)
 
 
+def _everywhere(x: Activation) -> Activation:
+    """A parameter that has but one value a channel is the same at all positions."""
+    same = x.parameter and sum(size > 1 for size in x.sq.shape) <= 1
+    return replace(x, site_correlation=1.0) if same else x
+
+
+def _joined(x: float, y: float, share: float) -> float:
+    """The mean square of a cosine in a sum, of which the first has that share: cosines add up."""
+    return float((share * math.sqrt(x) + (1 - share) * math.sqrt(y)) ** 2)
+
+
 def _to_shape(shape: torch.Size, factor: float | Tensor) -> Back:
     """A gradient summed over the dimensions that were broadcast."""
 
     def back(g: Gradient) -> Gradient:
-        if g.sq.shape == shape and not (isinstance(factor, Tensor) and factor.dim()):
-            return g.scaled(factor)
-        return replace(g, sq=(g.sq * factor).sum_to_size(shape))
+        if isinstance(factor, Tensor):
+            g = replace(g, sq=compactly(torch.mul, g.sq, factor.expand(g.sq.shape)))
+        else:
+            g = g.scaled(factor)
+        return g if g.sq.shape == shape else replace(g, sq=g.sq.sum_to_size(shape))
 
     return back
 
@@ -83,14 +98,44 @@ def multiply(call: Call) -> Step:
         raise UnsupportedError("a division by an activation" if inverse else "the square of an activation")
     product = replace(
         x,
-        sq=(x.sq * y.sq).expand(call.shape),
+        sq=compactly(torch.mul, x.sq.expand(call.shape), y.sq.expand(call.shape)),
         mean=x.mean * y.mean,
         site_correlation=x.site_correlation * y.site_correlation,
         example_correlation=x.example_correlation * y.example_correlation,
         before=None,
     )
-    both = ((left, _to_shape(x.sq.shape, y.sq)), (right, _to_shape(y.sq.shape, x.sq)))
-    return Step(product, both, note=f"a product of two activations: {NOT_IN_PAPER}, taken as independent")
+    return Step(
+        product,
+        ((left, _beside(x, y)), (right, _beside(y, x))),
+        note=f"a product of two activations: {NOT_IN_PAPER}, taken as independent",
+    )
+
+
+def _beside(x: Activation, other: Activation) -> Back:
+    """The gradient of one factor of a product, as alike between positions as the gradient and the other factor are."""
+    to_shape = _to_shape(x.sq.shape, other.sq)
+    return lambda g: replace(g := to_shape(g), site_correlation=g.site_correlation * other.site_correlation)
+
+
+ANGLES = "angles of positions"  # cosines and sines of them, of which the numbers are not known
+
+
+def of_angle(call: Call) -> Step:
+    """E[cos²] = E[sin²] = 1/2: rotations by position, whose numbers are not known on the meta device."""
+    return Step(Activation(torch.tensor(0.5, dtype=torch.float64).expand(call.shape), parameter=ANGLES))
+
+
+def _kept_between_positions(u: Activation, actual: Tensor | None, dims: int) -> float:
+    """The mean of u_s u_s' over pairs of positions, over that of u_s², for a factor that has a value a position."""
+    if u.parameter == ANGLES:
+        return 0.5  # as of 10,000^(-2j/n): about half of the angles hardly turn
+    sizes = () if actual is None else actual.shape
+    along = [d for d in range(1, len(sizes) - 1) if sizes[d] > 1] if len(sizes) == dims else []
+    if actual is None or len(along) != 1:
+        return 1.0
+    values, count = actual.double(), sizes[along[0]]
+    own = values.square().sum(along[0])
+    return float((values.sum(along[0]).square() - own).mean() / (count - 1) / own.mean())
 
 
 def _by_parameter(call: Call, ref: Ref, factor: Ref, *, inverse: bool) -> Step:
@@ -98,13 +143,20 @@ def _by_parameter(call: Call, ref: Ref, factor: Ref, *, inverse: bool) -> Step:
     if inverse and actual is None:
         raise UnsupportedError("a division by numbers that are not at hand")
     sq = 1 / u.sq if inverse else u.sq
-    out = replace(x, sq=(x.sq * sq).expand(call.shape))
+    sq = sq.expand(call.shape)
+    kept = _kept_between_positions(u, actual, x.sq.dim()) if call.kernel else 1.0
+    out = replace(
+        x,
+        sq=compactly(torch.mul, x.sq.expand(call.shape), sq),
+        site_correlation=x.site_correlation * kept,
+        read=x.read * kept**2,
+    )
     scalar = u.parameter if u.sq.numel() == 1 else ""
     if not scalar:
         out = replace(out, mean=0.0, before=None)  # a factor a channel, of either sign
     elif actual is not None and float(actual) < 0:
         out = replace(out, before=None)
-    if sq.dim() and not bool(torch.isfinite(sq).all()):
+    if not bool(torch.isfinite(average(sq))) and u.sq.dim():
         raise UnsupportedError(f"{u.parameter} has no value on the meta device")
     return Step(out, ((ref, _to_shape(x.sq.shape, sq)),), scalar=scalar, x=x, source=ref)
 

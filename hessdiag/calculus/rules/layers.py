@@ -43,18 +43,27 @@ def _product(call: Call, left: str, right: str, bias: Activation | None, outputs
     sq = (w_sq * _summed(x.sq, -1)).expand((*x.sq.shape[:-1], n_out))
 
     def back(g: Gradient) -> Gradient:
-        return replace(g, slope=1.0, sq=(w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
+        return replace(g, slope=1.0, along=0.0, sq=(w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
 
-    return _weighted(sq, math.prod(sq.shape[1:-1]), x, ref, back, weight=w.parameter, bias=bias)
+    return _weighted(sq, math.prod(sq.shape[:-1]) // call.batch, x, ref, back, w=w, bias=bias)
 
 
 def _weighted(
-    sq: Tensor, positions: int, x: Activation, ref: Ref, back: Back, *, weight: str, bias: Activation | None
+    sq: Tensor, positions: int, x: Activation, ref: Ref, back: Back, *, w: Activation, bias: Activation | None
 ) -> Step:
     """The step of a layer from what it gives without its bias."""
-    out = Activation(sq, x.site_correlation, x.example_correlation, positions=positions)
+    fan_out = sq.shape[-1 if w.sq.dim() == 2 else 1]
+    read = x.alike or fan_out / w.sq.numel()
+    out = Activation(
+        sq,
+        x.site_correlation,
+        x.example_correlation,
+        positions=positions,
+        alike=min(read + 1 / fan_out, 1.0),
+        read=read,
+    )
     name = bias.parameter if bias else ""
-    return Step(add_bias(out, bias), ((ref, back),), weight=weight, bias=name, x=x, source=ref)
+    return Step(add_bias(out, bias), ((ref, back),), weight=w.parameter, bias=name, x=x, source=ref)
 
 
 def _summed(sq: Tensor, dim: int) -> Tensor:
@@ -90,8 +99,7 @@ def convolution(call: Call) -> Step:
     if x.sq.dim() == w.sq.dim() - 1:
         raise UnsupportedError("an input without a batch dimension")
     sq, back = (_with_borders if call.kernel else _of_paper)(call, x, w, call.shape)
-    of = {"weight": w.parameter, "bias": call.optional("bias")}
-    return _weighted(sq, math.prod(call.shape[2:]), x, call.ref("input"), back, **of)  # type: ignore[arg-type]
+    return _weighted(sq, math.prod(call.shape[2:]), x, call.ref("input"), back, w=w, bias=call.optional("bias"))
 
 
 def _with_borders(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back]:
@@ -110,7 +118,7 @@ def _with_borders(call: Call, x: Activation, w: Activation, shape: tuple[int, ..
         return reached.repeat_interleave(channels // groups, dim=1) if groups > 1 else reached
 
     def back(g: Gradient) -> Gradient:
-        return replace(g, slope=1.0, sq=spread(g.sq, [count.T for count in counts], C).expand(x.sq.shape))
+        return replace(g, slope=1.0, along=0.0, sq=spread(g.sq, [count.T for count in counts], C).expand(x.sq.shape))
 
     return spread(x.sq, counts, n_out).expand(shape), back
 
@@ -125,7 +133,7 @@ def _of_paper(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) 
     ratio = math.prod(shape[2:]) / math.prod(x.sq.shape[2:])
 
     def back(g: Gradient) -> Gradient:
-        return replace(g, slope=1.0, sq=(ratio * outputs * size * w_sq * average(g.sq)).expand(x.sq.shape))
+        return replace(g, slope=1.0, along=0.0, sq=(ratio * outputs * size * w_sq * average(g.sq)).expand(x.sq.shape))
 
     return (n_in * size * w_sq * average(x.sq)).expand(shape), back
 
@@ -174,14 +182,21 @@ def _sizes(call: Call, kernel: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 
 def embedding(call: Call) -> Step:
-    """E[y²] = E[W²]; tokens are independent, positions the same for every example."""
+    """E[y²] = E[W²]; tokens are independent and rarely the same, positions the same for every example."""
     w = call.activation("weight")
     shape = call.shape
     indices = call.values[call.ref("indices").name]
     drawn = isinstance(indices, Unknown) and indices.drawn
+    numbers = call.numbers.get(call.ref("indices").name)
+    row = numbers if numbers is None or numbers.dim() < 2 else numbers[0]
+    counts = torch.zeros(1) if row is None else torch.bincount(row.flatten()).double()
+    pairs = float(counts.sum() * (counts.sum() - 1))  # of positions, of which some read the same row
     return Step(
         Activation(
-            sq=average(w.sq).expand(shape), example_correlation=0.0 if drawn else 1.0, positions=math.prod(shape[1:-1])
+            sq=average(w.sq).expand(shape),
+            site_correlation=float((counts * (counts - 1)).sum()) / pairs if pairs > 0 else 0.0,
+            example_correlation=0.0 if drawn else 1.0,
+            positions=math.prod(shape[1:-1]),
         ),
         weight=w.parameter,
     )
@@ -237,6 +252,6 @@ def _normalised(call: Call, dims: int, entries: int, *, centred: bool) -> Step:
     note = f"normalisation: {NOT_IN_PAPER}"
 
     def back(g: Gradient) -> Gradient:
-        return g.scaled(w_sq / variance * (1 - used))
+        return replace(g.scaled(w_sq / variance * (1 - max(used, g.along))), along=0.0)
 
     return Step(add_bias(out, b), ((call.ref("input"), back),), note=note)

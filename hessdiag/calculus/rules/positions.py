@@ -41,6 +41,15 @@ def copied(call: Call) -> Step:
     return Step(x, () if x.parameter else ((ref, lambda g: g),))
 
 
+def chosen(call: Call) -> Step:
+    """The first of two, where a fixed condition takes it everywhere."""
+    condition = call.numbers.get(call.ref("condition").name)
+    if condition is None or not bool(condition.all()):
+        raise UnsupportedError("a choice between two entries")
+    ref, x = call.ref("self"), call.activation("self")
+    return Step(replace(x, sq=x.sq.expand(call.shape)), ((ref, lambda g: replace(g, sq=g.sq.sum_to_size(x.sq.shape))),))
+
+
 def detached(call: Call) -> Step:
     """The same entries, without a gradient."""
     return Step(call.activation(_first(call)))
@@ -97,7 +106,8 @@ def concatenate(call: Call) -> Step:
     join = torch.stack if call.operation.target == "aten.stack" else torch.cat
     sq = join([part.sq for part in parts], dim)
     sizes = [float(part.sq.sum()) for part in parts]
-    names = ("mean", "site_correlation", "example_correlation")
+    parts = [replace(part, alike=part.alike or 1 / part.sq.shape[-1]) for part in parts]
+    names = ("mean", "site_correlation", "example_correlation", "alike", "read")
     joint = {name: weighted(sizes, parts, name) for name in names}
     out = Activation(sq, **joint, positions=max(part.positions for part in parts))  # type: ignore[arg-type]
 

@@ -1,0 +1,302 @@
+"""Attention, whole or written as products and a softmax: averages over positions with weights that are activations.
+
+One head: scores S_st = a q_s · k_t, weights A = softmax(S), result o_s = Σ_t A_st v_t. What all keys have in common
+drops out of the softmax, so that the scores of a query are Gaussian with variance u² = a² n E[q²] E[k²] (1 - c_k).
+Three means are taken over random scores of m keys in sight, with a fixed seed: P = E Σ_t A_st², what tr(C²) of the
+covariance C of unit vectors under A is, F = E[P - 2 Σ A³ + P²], and the size τ of the scores where A (1 - A) is large,
+E Σ A²(1 - A)²S² / u² E Σ A²(1 - A)². κ² is the mean product of two positions' chance similarities in k and in v, 1/d
+for both read from d independent channels, n the channels of a head, and h_s = √E[g_s²]:
+
+    E[o_s²]  = E[v²] (c_v + (1 - c_v) (P + (1 - P) u² κ²))
+    E[Δv_t²] = Σ_s P_s/m_s g_s² + c_g e^{c_q u²} Σ_{s≠s'} h_s h_s' / (m_s m_s')
+    E[Δq_s²] = a² n E[k²] E[v²] (1 - c_k) (1 - c_v) g_s² (F + (1 - P)² κ²)
+    E[Δk_t²] = a² n E[q²] E[v²] (1 - c_v) (Σ_s F_s/m_s g_s² (1 + (τ - 1)/n) + c_q × pairs as of v)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Ref, Scores, Step, UnsupportedError
+from hessdiag.calculus.moments import Activation, Gradient, distinct
+from hessdiag.calculus.rules.composed import SAME
+from hessdiag.data.seeds import stream
+
+HIDDEN = -1e4  # a mask's numbers below this hide a key
+OF_INPUTS = "its mask depends on the inputs: leave attention_mask out"
+_KEEP = frozenset(("dropout", "expand", "view", "reshape", "_unsafe_view", *SAME.split()))
+DRAWN = 2**18  # random scores for one attention
+NOTE = f"attention: {NOT_IN_PAPER}, scores are taken as Gaussian and independent of the values"
+
+
+def scaled_dot_product_attention(call: Call) -> Step:
+    """Attention in one operation."""
+    query = call.activation("query")
+    scale = call.number("scale")
+    scores = Scores(
+        call.ref("query"),
+        call.ref("key"),
+        factor=1 / math.sqrt(query.sq.shape[-1]) if scale is None else scale,
+    )
+    Q, K = query.sq.shape[-2], call.activation("key").sq.shape[-2]
+    if call.arguments.get("is_causal"):
+        scores = replace(scores, mask=torch.ones(Q, K, dtype=torch.bool).tril())
+    if float(call.arguments.get("dropout_p") or 0):
+        raise UnsupportedError("attention with dropout: pass the model in evaluation mode")
+    mask = call.arguments.get("attn_mask")
+    return _attend(call, _shifted(call, scores, mask) if isinstance(mask, Ref) else scores, call.ref("value"))
+
+
+def product(call: Call) -> Step | None:
+    """A product of two activations: scores of queries and keys, or a mean of values; None where it is neither."""
+    names = [name for name, value in call.arguments.items() if isinstance(value, Ref) and name != "bias"]
+    if call.operation.target == "aten.baddbmm":
+        names = ["batch1", "batch2"]
+    if len(names) < 2:
+        return None
+    first, second = (call.values[call.ref(name).name] for name in names[:2])
+    if isinstance(first, Scores):
+        return _attend(call, first, call.ref(names[1])) if first.normalised else None
+    both = isinstance(first, Activation) and isinstance(second, Activation)
+    if not both or call.operation.shape is None or len(call.shape) < 3:
+        return None
+    scores = Scores(call.ref(names[0]), call.ref(names[1]), key_last=True)
+    if call.operation.target == "aten.baddbmm":
+        scores = replace(scores, factor=call.number("alpha") or 1.0)
+        return Step(_shifted(call, scores, call.ref("self")))
+    return Step(scores)
+
+
+def on_scores(call: Call) -> Step:
+    """Multiply, mask, shift or normalise scores, or leave them be."""
+    name = call.operation.target.removeprefix("aten.")
+    ref = next(r for r in call.operation.refs if isinstance(call.values[r.name], Scores))
+    scores = call.values[ref.name]
+    assert isinstance(scores, Scores)
+    others = [r for r in call.operation.refs if r != ref]
+    if name in ("softmax", "_softmax", "_safe_softmax"):
+        if scores.normalised or int(call.arguments["dim"]) not in (-1, len(call.shape) - 1):
+            raise UnsupportedError("a softmax over something else than keys")
+        return Step(replace(scores, normalised=True))
+    if name in ("mul", "div") and not scores.normalised:
+        return Step(replace(scores, factor=scores.factor * _factor(call, name, ref, others)))
+    if name == "add" and len(others) == 1 and not scores.normalised:
+        return Step(_shifted(call, scores, others[0]))
+    if name in ("where", "masked_fill") and not scores.normalised:
+        return Step(_masked(scores, _visible(call, ref)))
+    if name == "dropout" and call.arguments.get("train"):
+        raise UnsupportedError("attention with dropout: pass the model in evaluation mode")
+    if name in _KEEP:  # examples and heads apart or together
+        return Step(scores)
+    raise UnsupportedError("no rule for this operation on attention scores")
+
+
+def _factor(call: Call, name: str, scores: Ref, others: list[Ref]) -> float:
+    actual = call.numbers.get(others[0].name) if others else None
+    number = float(actual) if actual is not None and actual.numel() == 1 else call.number("other")
+    if number is None or call.arguments["self"] != scores:
+        raise UnsupportedError("scores times an activation")
+    return number if name == "mul" else 1 / number
+
+
+def _visible(call: Call, scores: Ref) -> Tensor:
+    """The entries that where or masked_fill leaves as they are."""
+    where = call.operation.target == "aten.where"
+    mask = call.arguments["condition" if where else "mask"]
+    actual = call.numbers.get(mask.name) if isinstance(mask, Ref) else None
+    if actual is None or (where and call.arguments["self"] != scores):
+        raise UnsupportedError(OF_INPUTS)
+    return actual if where else ~actual
+
+
+def _shifted(call: Call, scores: Scores, mask: Ref) -> Scores:
+    """Scores with a mask or a bias added: numbers, or a learnable bias of which the variance is known."""
+    numbers, value = call.numbers.get(mask.name), call.values[mask.name]
+    if numbers is None and isinstance(value, Activation) and value.example_correlation == 1.0:
+        return replace(scores, shift=scores.shift + value.second_moment)
+    if numbers is None:
+        raise UnsupportedError(OF_INPUTS)
+    if numbers.dtype == torch.bool:
+        return _masked(scores, numbers)
+    visible = numbers > HIDDEN
+    if float(numbers[visible].std(correction=0) if visible.any() else 0.0) > 0:
+        raise UnsupportedError("scores with a fixed slope over positions")
+    return _masked(scores, visible)
+
+
+def _masked(scores: Scores, visible: Tensor) -> Scores:
+    while visible.dim() > 2:
+        if not bool((visible == visible[:1]).all()):
+            raise UnsupportedError("a mask that differs between heads or examples")
+        visible = visible[0]
+    return replace(scores, mask=visible if scores.mask is None else scores.mask & visible)
+
+
+@lru_cache(maxsize=256)
+def concentration(variance: float, keys: int) -> tuple[Tensor, Tensor, Tensor]:
+    """P, F and τ for 1, 2, ... `keys` keys with scores N(0, variance), three of (keys,).
+
+    Without variance they are 1/m, 1/m - 1/m² and 1.
+
+    >>> [round(float(x[3]), 1) for x in concentration(1e-9, 4)]
+    [0.2, 0.2, 1.0]
+    """
+    rows = min(max(DRAWN // keys, 64), 4096)
+    scores = torch.randn(rows, keys, generator=stream(0, "attention scores"), dtype=torch.float64)
+    e = (math.sqrt(variance) * scores).exp()
+    total = e.cumsum(1)
+    A2, A3, A4 = (e.pow(k).cumsum(1) / total.pow(k) for k in (2, 3, 4))
+    S2, S3, S4 = ((e.pow(k) * scores.square()).cumsum(1) / total.pow(k) for k in (2, 3, 4))
+    steep = (A2 - 2 * A3 + A4).mean(0).clamp(min=1e-30)
+    tau = (S2 - 2 * S3 + S4).mean(0) / steep
+    return A2.mean(0), (A2 - 2 * A3 + A2.square()).mean(0), tau
+
+
+def _by_position(sq: Tensor) -> Tensor:
+    """E[x²] of each position, the one dimension before the last."""
+    kept = distinct(sq)
+    mean = kept.mean([d for d in range(kept.dim()) if d != kept.dim() - 2])
+    return mean.expand(sq.shape[-2])
+
+
+@dataclass(frozen=True)
+class _Head:
+    """Moments of one head's queries, keys and values, its weights' first and second moments (Q, K), P, F and τ (Q,)."""
+
+    q: Activation
+    k: Activation
+    v: Activation
+    factor: float
+    variance: float
+    mean: Tensor
+    square: Tensor
+    P: Tensor
+    F: Tensor
+    tau: Tensor
+
+    @property
+    def chance(self) -> float:
+        return math.sqrt(self.k.read * self.v.read)
+
+    @property
+    def between(self) -> float:
+        """E[A_st A_s't] of two queries over the product of their means."""
+        return math.exp(min(self.variance * max(self.q.site_correlation, 0.0), 20.0))
+
+    def pairs(self, h: Tensor) -> Tensor:
+        """Σ_{s≠s'} E[A_st A_s't] h_s h_s' for every t."""
+        one = self.mean * h[:, None]
+        return self.between * (one.sum(0).square() - one.square().sum(0))
+
+
+def _head(call: Call, scores: Scores, value: Ref) -> _Head:
+    q, k, v = call.at(scores.query), call.at(scores.key), call.at(value)
+    if scores.key_last:
+        k = replace(k, sq=k.sq.transpose(-1, -2))
+    Q, K, n = q.sq.shape[-2], k.sq.shape[-2], q.sq.shape[-1]
+    if v.sq.shape[-2] != K or k.sq.shape[-1] != n:
+        raise UnsupportedError("a product of two activations")
+    visible = torch.ones(Q, K, dtype=torch.bool) if scores.mask is None else scores.mask.expand(Q, K)
+    count = visible.sum(1).clamp(min=1)  # keys in sight of each query
+    variance = scores.factor**2 * n * q.second_moment * k.second_moment * (1 - min(k.site_correlation, 1.0))
+    variance += scores.shift
+    if not math.isfinite(variance):
+        raise UnsupportedError("queries or keys have no second moment")
+    P, F, tau = (each[count - 1] for each in concentration(float(f"{variance:.6g}"), K))
+    mean = visible / count[:, None].double()
+    return _Head(q, k, v, scores.factor, variance, mean, mean * P[:, None], P, F, tau)
+
+
+def _attend(call: Call, scores: Scores, value: Ref) -> Step:
+    head = _head(call, scores, value)
+    if not call.kernel:
+        nothing = {"site_correlation": 0.0, "example_correlation": 0.0, "mean": 0.0, "read": 0.0}
+        head = replace(head, **{each: replace(getattr(head, each), **nothing) for each in "qkv"})
+    v, own = head.v, 1 - min(head.v.site_correlation, 1.0)
+    size = _by_position(v.sq)
+    together = head.mean @ size  # (Q,) of values in common
+    apart = head.square @ size + (1 - head.P) * head.variance * head.chance * together
+    sq = (1 - own) * together + own * apart
+    Q = len(sq)
+    shared = (head.between * head.mean.sum(0).square() * size).sum() - (head.between * head.mean.square() * size).sum()
+    across = (1 - own) * float(together.mean()) + own * float(shared) / max(Q * (Q - 1), 1)
+    total = float(sq.mean()) or 1.0
+    everywhere = min(v.site_correlation, v.example_correlation)  # what all positions of all examples have in common
+    examples = everywhere + float(head.P.mean()) * max(v.example_correlation - everywhere, 0.0)
+    out = Activation(
+        sq=sq[:, None].expand(call.shape),
+        site_correlation=min(max(across / total, 0.0), 1.0) if Q > 1 else 0.0,
+        example_correlation=min(examples * v.second_moment / total, 1.0),
+        positions=Q if len(call.shape) > 2 else 1,
+        alike=v.alike,
+    )
+    refs = (scores.query, scores.key, value)
+    backs: Mapping[str, Back] = {name: _back(head, name, scores.key_last) for name in "qkv"}
+    return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE)
+
+
+def _back(head: _Head, to: str, key_last: bool) -> Back:
+    """The map of the result's gradient to that of queries, keys or values."""
+    like = getattr(head, to)
+
+    def back(g: Gradient) -> Gradient:
+        sq, correlation = {"q": _to_query, "k": _to_key, "v": _to_value}[to](head, *_sent(g))
+        shape = like.sq.shape
+        groups = g.sq.shape[-3] / shape[-3] if len(shape) > 3 else 1.0  # heads that share keys and values
+        whole = (sq[:, None] * groups).expand(shape)
+        return Gradient(
+            whole.transpose(-1, -2) if to == "k" and key_last else whole,
+            correlation,
+            g.example_correlation if to == "v" else 0.0,
+        )
+
+    return back
+
+
+def _sent(g: Gradient) -> tuple[Tensor, float]:
+    """E[g_s²] of every position, and the correlation c with E[g_s g_s'] = c h_s h_s'."""
+    size = _by_position(g.sq)
+    h, count = size.sqrt(), len(size)
+    most = float(h.sum() ** 2 - size.sum())
+    common = g.site_correlation * count * (count - 1) * float(size.mean())
+    return size, min(max(common / most, 0.0), 1.0) if most else 0.0
+
+
+def _over_pairs(pairs: float, sq: Tensor) -> float:
+    """The mean of `pairs` of positions over that of their moments."""
+    most = float(sq.sum()) * (len(sq) - 1)
+    return min(max(pairs / most, -1.0), 1.0) if most else 0.0
+
+
+def _to_value(head: _Head, g: Tensor, c: float) -> tuple[Tensor, float]:
+    h = g.sqrt()
+    sq = head.square.T @ g + c * head.pairs(h)
+    everything = float(g.sum() + c * (h.sum() ** 2 - g.sum()))  # of Σ_t Δv_t = Σ_s g_s
+    return sq, _over_pairs(everything - float(sq.sum()), sq)
+
+
+def _to_query(head: _Head, g: Tensor, c: float) -> tuple[Tensor, float]:
+    n = head.q.sq.shape[-1]
+    keys = head.factor**2 * n * head.k.second_moment * (1 - min(head.k.site_correlation, 1.0))
+    values = head.v.second_moment * (1 - min(head.v.site_correlation, 1.0))
+    sq = keys * values * g * (head.F + (1 - head.P).square() * head.chance)
+    h = g.sqrt()
+    alike = float(head.pairs(h).sum() + head.chance * (h.sum() ** 2 - g.sum()))
+    return sq, _over_pairs(c * keys * values * alike, sq)
+
+
+def _to_key(head: _Head, g: Tensor, c: float) -> tuple[Tensor, float]:
+    n = head.q.sq.shape[-1]
+    own = 1 - min(head.v.site_correlation, 1.0)
+    left = head.F / head.P  # of a value's square, less the mean that the softmax takes away
+    g = g * _by_position(head.q.sq)
+    alone = head.square.T @ (left * g * (1 + (head.tau - 1) / n))
+    pairs = c * max(head.q.site_correlation, 0.0) * head.pairs((left * g).sqrt())
+    sq = head.factor**2 * n * own * _by_position(head.v.sq) * (alone + pairs)
+    return sq, -1 / max(len(sq) - 1, 1)  # Σ_t Δk_t = 0 where all queries are alike
