@@ -1,4 +1,4 @@
-"""Are the layers of a network balanced? Curvature blocks, weight-gradient ratios and the scaling calculus.
+"""Checks a PyTorch model before you train it, and names the layer to repair.
 
 Names are imported when they are first used, so that `hessdiag --help` answers without torch.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import os
 import re
 import shlex
@@ -19,7 +20,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import typer.main
@@ -29,7 +29,6 @@ import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.cli import app
 from hessdiag.results.report import BlockReport
-from hessdiag.results.setups import Study
 from tests.pages import (
     ELLIPSES,
     INLINE_CODE,
@@ -45,7 +44,9 @@ from tests.pages import (
 from tests.test_pytest_plugin import LOADED
 
 OVERWRITE = os.environ.get("HESSDIAG_OVERWRITE_GOLDEN") == "1"
-MAX_README_WORDS = 900
+MAX_README_WORDS = 700
+MAX_DOCS_WORDS = 17_500
+MAX_SENTENCE = 25  # words of README, tutorial and findings
 MAX_COLUMNS = 100
 PROGRAMS = ("hessdiag", "echo", "pytest")  # what is run; a block of anything else says why it is not
 OPTIONS_OF_OTHERS = {"--help", "--nproc-per-node", "--durations", "--doctest-modules"}
@@ -174,14 +175,21 @@ def test_the_workflow_of_the_how_to_page_can_be_run() -> None:
 
 @pytest.mark.parametrize("name", cli_commands())
 def test_the_reference_lists_every_option_with_its_default(name: str) -> None:
-    rows = table_rows("docs/reference.md", f"### `hessdiag {name}`")
-    documented = {option: cells[1] for cells in rows for option in re.findall(r"--[a-z-]+", cells[0])}
+    shared, own = (
+        {
+            option: cells[1]
+            for cells in table_rows("docs/reference.md", head)
+            for option in re.findall(r"--[a-z-]+", cells[0])
+        }
+        for head in ("### Options of several commands", f"### `hessdiag {name}`")
+    )
     options = {
         opt: param.default
         for param in cli_commands()[name].params
         for opt in param.opts
         if opt.startswith("--") and opt != "--help" and not param.hidden
     }
+    documented = {option: cell for option, cell in shared.items() if option in options} | own
     assert sorted(documented) == sorted(options)
     for option, default in options.items():
         shown = documented[option].strip("`")
@@ -267,13 +275,45 @@ def codes(text: str) -> list[str]:
     return INLINE_CODE.findall(text)
 
 
-def test_numbers_of_the_readme_are_those_of_the_figure() -> None:
-    panels = {(p.init, p.matrix): p for p in Study.from_json(ROOT / "figures" / "heatmaps.json").panels}
-    fan_out, geometric = (panels[init, "ggn"] for init in ("fan-out", "geometric"))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"{fan_out.spread:.0f} times" in " ".join(readme.split())
-    assert f"{np.sqrt(fan_out.spread):.0f} times" in " ".join(readme.split())
-    assert f"{geometric.spread:.2f}" in readme
+def sentences(page: str) -> list[str]:
+    """Sentences of a page, without code, tables, links' addresses and markup."""
+    lines = [line for line in prose(page).splitlines() if not line.startswith(("|", "#", "![", "<"))]
+    text = re.sub(r"\]\([^)]*\)", "]", "\n".join(lines))
+    paragraphs = re.split(r"\n\s*\n|\n(?=[*\d]+[. ])", text)
+    return [
+        each for p in paragraphs for each in re.split(r"(?<=[.:?!])\s+(?=[A-Z*`\[\"0-9])", " ".join(p.split())) if each
+    ]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/read-a-report.md", "docs/faq.md"])
+def test_sentences_are_short_and_begin_with_their_subject(page: str) -> None:
+    found = sentences(page)
+    assert [each for each in found if len(each.split()) > MAX_SENTENCE] == []
+    assert [each for each in found if re.match(r"(What|Which|Where)\b", each) and not each.endswith("?")] == []
+
+
+def test_pages_are_few_words() -> None:
+    assert sum(len((ROOT / page).read_text(encoding="utf-8").split()) for page in documents()[1:]) <= MAX_DOCS_WORDS
+
+
+def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
+    readme, evidence = (
+        " ".join((ROOT / page).read_text(encoding="utf-8").split()) for page in ("README.md", "docs/evidence.md")
+    )
+    measured = json.loads((ROOT / "figures" / "benchmark_peers.json").read_text(encoding="utf-8"))["items"]
+    now = re.search(r"now +(\d+) of (\d+) measured, (\d+) false alarms, (\d+) planted", evidence)
+    first = re.search(r"first +.*, (\d+) planted", evidence)
+    assert now
+    assert first
+    count, networks, alarms, hits = map(int, now.groups())
+    told = f"{networks} networks", f"{count - alarms} of them get", f"names {hits} of", f"it named {first[1]}."
+    assert [each for each in told if each not in readme] == []
+    assert (
+        f"{measured['whole-resnet50']['methods']['hessdiag']['seconds']['median']:.0f} seconds for ResNet-50" in readme
+    )
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    before, after = re.findall(r"loss at the end: ([\d.]+)", tutorial.replace("{", ""))[-2:]
+    assert f"a loss of {after} instead of {before}" in readme
 
 
 def test_comparison_notices_what_changed() -> None:

@@ -15,7 +15,7 @@ from hessdiag.cli.predict import predict
 from hessdiag.cli.prescribe import prescribe
 from hessdiag.cli.sharpness import sharpness
 
-HELP = "Are the layers of a network balanced? Curvature blocks, weight-gradient ratios and the scaling calculus."
+HELP = "Checks a PyTorch model before you train it, and names the layer to repair."
 
 app = typer.Typer(
     name="hessdiag",
@@ -46,13 +46,13 @@ def _show_version(asked: bool) -> None:
 
 
 # One line of 80 columns each in the list of commands.
-app.command(short_help="List the blocks of a network, and what measuring would cost.")(describe)
-app.command(short_help="Measure a network: verdict, findings and a table of its blocks.")(diagnose)
+app.command(short_help="List the layers of a network, and the cost of measuring them.")(describe)
+app.command(short_help="Measure a network: verdict, findings and a table of its layers.")(diagnose)
 app.command(short_help="Explain a rule that a finding names.")(explain)
 app.command(short_help="Name what changed between two reports, or between two models.")(compare)
 app.command(short_help="Estimate learning rates before training.")(lr)
 app.command(short_help="Measure traces and extreme eigenvalues, whole and by layer.")(sharpness)
 app.command(short_help="Predict the scaling of a network from its architecture alone.")(predict)
-app.command(short_help="Say what to change in a network before training.")(prescribe)
+app.command(short_help="Find scales that make all layers equally curved.")(prescribe)
 app.command(short_help="Rank an initialisation among others on one network.")(check_init)
 app.command(help=figures.HELP, short_help="Measure and draw a figure of the paper.")(figures.reproduce)

@@ -35,7 +35,7 @@ from hessdiag.network.torch_state import seed_again
 from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.learning_rates import LearningRate, LearningRates
 
-# Best rate of a sweep over the measured one, in the median of the fitting half of docs/results.md's networks.
+# Best rate of a sweep over the measured one, in the median of the fitting half of docs/evidence.md's networks.
 FACTORS: Mapping[str, float] = {"sgd": 2.0, "momentum": 0.52, "adam": 0.88}
 MIN_BATCHES = 8  # with fewer, what was acted on comes back too soon to be fresh
 SHARE = 0.5  # of the way to the minimum
@@ -72,7 +72,7 @@ def learning_rates(
     A copy of the trainable parameters takes a few virtual steps of Adam. Before each, a batch gives the direction u of
     every optimiser, its gradient for SGD, and a fresh batch the slope g·u and the curvature uᵀGu along it, with G the
     Gauss-Newton matrix. Σ g·u / Σ uᵀGu over the steps is the constant rate at which their quadratic models together
-    are lowest; the learning rate is `FACTORS` times that, as calibrated on sweeps of small networks (docs/results.md).
+    are lowest; the learning rate is `FACTORS` times that, as calibrated on sweeps of small networks (docs/evidence.md).
     Where the later half of the steps has a rate more than 1.5 times that of the earlier half, the walk goes on, twice
     as far each time, up to eight times, as long as the rate of all steps is higher for it; the report says where a rate
     rises even then. The model is left exactly as it was.

@@ -26,13 +26,15 @@ class Row(NamedTuple):
 
     @property
     def typical(self) -> float:
-        """The mean of siblings; 0, inf or NaN where their curvature is."""
+        """The mean of those that are known; 0, inf or NaN where all are."""
         mean = geometric_mean(self.ratios)
         return self.ratios[0] if math.isnan(mean) else mean
 
     @property
     def away(self) -> float:
-        """How far from 1 they are, up or down, as a logarithm."""
+        """How far from 1 they are, up or down, as a logarithm; 0 where that is unknown."""
+        if math.isnan(self.typical):
+            return 0.0
         return abs(math.log(self.typical)) if 0 < self.typical < math.inf else math.inf
 
 
@@ -41,12 +43,14 @@ def layer_table(weights: Sequence[BlockReport]) -> TextTable:
 
     Of more than `MOST_ROWS` rows those nearest to the typical layer are counted in one.
     """
-    curvatures = [math.nan if b.lost_in_noise else math.sqrt(max(b.avg_sq_singular_value, 0.0)) for b in weights]
+    curvatures = [root(block) for block in weights]
     middle = geometric_mean(curvatures)
-    alike = [(b.shape, "" if 0 < c < math.inf else str(c)) for b, c in zip(weights, curvatures, strict=True)]
     rows = []
-    for label, places in siblings([(b.name, each) for b, each in zip(weights, alike, strict=True)]).items():
-        error = max(weights[place].relative_stderr / 2 for place in places)  # of a root
+    for label, places in siblings(
+        [(b.name, (b.shape, c == 0)) for b, c in zip(weights, curvatures, strict=True)]
+    ).items():
+        errors = [weights[place].relative_stderr / 2 for place in places]  # of roots
+        error = math.inf if any(map(math.isnan, errors)) else max(errors)
         rows.append(Row(label, size(weights[places[0]].shape), [curvatures[i] / middle for i in places], error))
     rows.sort(key=lambda row: -1.0 if math.isnan(row.typical) else row.typical, reverse=True)
     longest = max([math.log(2), *(row.away for row in rows if row.away < math.inf)])
@@ -61,9 +65,15 @@ def layer_table(weights: Sequence[BlockReport]) -> TextTable:
     return TextTable([*compress(TITLES, kept)], [[*compress(row, kept)] for row in cells], left=2)
 
 
+def root(block: BlockReport) -> float:
+    """σ, the size of a curvature; NaN where a sample of it came out below 0."""
+    sq = block.avg_sq_singular_value
+    return math.nan if sq < 0 or (sq == 0 and block.stderr > 0) else math.sqrt(sq)
+
+
 def _cells(row: Row, longest: float) -> list[str]:
-    several = len(row.ratios) > 1 and row.away < math.inf
-    span = f"{short(min(row.ratios), 2)}–{short(max(row.ratios), 2)}" if several else ""
+    known = [ratio for ratio in row.ratios if ratio > 0]
+    span = f"{short(min(known), 2)}–{short(max(known), 2)}" if len(known) > 1 else ""
     error = f"± {short(100 * row.error, 2)} %" if 0 < row.error < 1 else "" if row.error == 0 else "> 100 %"
     ratio = f"{short(row.typical)}×" if row.typical >= 0 else "–"
     length = BAR if row.away == math.inf else round(BAR * row.away / longest)

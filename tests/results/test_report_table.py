@@ -154,10 +154,9 @@ def test_what_is_lost_in_noise_is_undecided(value: float, stderr: float) -> None
     _, known, row = rows_of(report)
     assert row.split()[4:8] == ["undecided", "–", "–", "–"]
     assert known.split()[5] == "1.0"  # 0.02 / 2 in percent
-    assert rows_of(report, "layer", "table")[1:] == [
-        "fc1    3×4        1.00×  ± 0.50 %        │",
-        "b      3×4            –   > 100 %        │",
-    ]
+    *_, row = rows_of(report, "layer", "table")
+    assert ("–" in row) == (value <= 0)
+    assert "> 100 %" in row
 
 
 def curved(*sizes: float, name: str = "h.{}.fc.weight", shape: tuple[int, ...] = (3, 4)) -> list[BlockReport]:
