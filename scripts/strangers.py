@@ -104,8 +104,11 @@ def train(stranger: Stranger) -> dict[str, Any]:
             losses = []
             for _ in range(TRAINED):
                 optimizer.zero_grad()
-                loss = task.loss()
-                loss.backward()
+                try:
+                    (loss := task.loss()).backward()
+                except RuntimeError:  # the loss takes no such outputs
+                    losses += [float("inf")] * 5
+                    break
                 optimizer.step()
                 losses.append(float(loss.detach()))
             starts[planted] = losses[0]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, exp, graded, log_ratio, worst_first
+from hessdiag.diagnosis.signals import RANGES
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
 
 LOSS = {"cross-entropy": (2.0, 3.0, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 SILENT = 1e-7  # varying E[x²] at the head
-INPUT_SQ = 100.0
+INPUT_SQ, TARGET_SQ = 100.0, 1000.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 VARIES, VARIES_WARNING, VARIES_FAULT = 3e-3, 1e-3, 1e-5
@@ -24,13 +25,15 @@ def initial_loss(net: Net) -> Finding | None:
         return None
     note, warn, fault = LOSS[signals.loss_kind]
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
-    if not surely > note / 2 or signals.input_sq > INPUT_SQ:  # HD105 names the cause
+    if not surely > note / 2 or raw_inputs(net):  # which is the cause
         return None
     what = (
         f"The initial loss is {short(signals.initial_loss)}, {short(ratio)} times that of a constant guess"
         f" ({short(signals.chance_loss)}; above {trimmed(note)} is unusual)"
     )
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
+        if signals.loss_kind != "cross-entropy" and signals.initial_loss < 1:
+            return None  # within a few hundred steps of any optimizer
         bias = net.bias_of(net.head)
         name = bias.name if bias else net.name_of(net.head)
         message = (
@@ -122,6 +125,7 @@ def depth_scale(net: Net) -> Finding | None:
     backward, forward = (log_ratio(*pair) if min(pair) > 0 else 0.0 for pair in ends)  # zeros are HD401's and HD402's
     varies = net.layers[net.head].x_varies if net.head and net.layers[net.head].x_sq > 0 else 1.0
     varies = 1.0 if math.isnan(varies) else varies
+    backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
     measured = max(abs(forward), abs(backward))
     if max(abs(product), measured) < math.log(CHAIN) and varies > 1e-3:
         return None
@@ -178,18 +182,43 @@ def residual_growth(net: Net) -> Finding | None:
 
 
 def raw_inputs(net: Net) -> Finding | None:
-    """HD105: inputs far from unit scale, such as pixels from 0 to 255."""
-    sq = net.signals.input_sq
+    """HD105: inputs or targets far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
+    signals = net.signals
+    first = {path: layer.x_sq for path in net.backbone if not (layer := net.layers[path]).sources}
+    path = max(first, key=lambda o: first[o] if first[o] > 0 else 0.0, default="")
+    sq, what = max((signals.input_sq, "inputs"), (first.get(path, 0.0), "inputs"), key=lambda each: each[0] or 0.0)
+    path = path if sq > INPUT_SQ else (net.head or "")
+    if not sq > INPUT_SQ and signals.loss_kind == "mse" and signals.chance_loss > TARGET_SQ:
+        sq, what = signals.chance_loss, "targets"
     if not sq > INPUT_SQ or not net.backbone:
         return None
-    path = next((path for path in net.backbone if net.layers[path].x_sq > 0.2 * sq), net.backbone[0])
-    normed = "norm" in net.layers[path].labels and net.normalised
-    unusual = f"above {trimmed(INPUT_SQ)} is unusual"
-    message = f"The inputs have a second moment of {short(sq)} (standardised ones have 1; {unusual})."
-    std = short(math.sqrt(sq))
-    advice = f"Standardise the data: subtract its mean and divide by its standard deviation, about {std} here."
-    severity: Severity = "note" if normed else "fault" if net.loss_ratio > 4 else "warning"
-    return Finding("HD105", severity, (net.name_of(path),), message, advice, sq, INPUT_SQ)
+    size, whole = short(math.sqrt(sq)), path if path in net.weight_of else net.backbone[0]
+    normed = what == "inputs" and "norm" in net.layers[whole].labels and net.normalised
+    message = f"The {what} at {whole} are of size {size} (usual: below {trimmed(math.sqrt(INPUT_SQ))})."
+    advice = f"Standardise the {what}: subtract their mean, and divide by their standard deviation, about {size}."
+    bad = net.loss_ratio > 4 or (what == "targets" and sq > INPUT_SQ**2)
+    severity: Severity = "note" if normed else "fault" if bad else "warning"
+    return Finding("HD105", severity, (net.name_of(whole),), message, advice, sq, INPUT_SQ)
+
+
+def operations(net: Net) -> Finding | None:
+    """HD115: what happens between two layers enlarges the signal, whatever their weights are."""
+    hit: dict[str, float] = {}
+    for path in net.backbone:
+        layer, name = net.layers[path], net.name_of(path)
+        wrote = sum(net.layers[o].out_sq for o in layer.sources)
+        if layer.x_sq > LARGE and layer.x_sq > GROWN * wrote > 0:
+            hit[name] = layer.x_sq / wrote
+    if not (blocks := worst_first(hit)):
+        return None
+    sources = [p.name for o in net.layers[net.named[blocks[0]].owners[0]].sources if (p := net.weight_of.get(o))]
+    factor = short(math.sqrt(hit[blocks[0]]))
+    message = (
+        f"Between {net.listed(sources)} and {blocks[0]} activations grow {factor}× (usual: below"
+        f" {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
+    )
+    advice = "Take means in place of sums there: divide by the number of neighbours, points or branches."
+    return Finding("HD115", "warning", (*blocks, *sources), message, advice, hit[blocks[0]], GROWN)
 
 
 def drowned(net: Net) -> Finding | None:
@@ -201,18 +230,18 @@ def drowned(net: Net) -> Finding | None:
         if "Embedding" not in layer.kind and layer.x_sq > 0 and 0 < layer.x_varies < VARIES:
             steady = [o for o in before if not net.layers[o].out_varies > VARIES]
             steady.sort(key=lambda o: -net.layers[o].out_sq)
+            added = [p.name for p in net.parameters if not p.uses and len(p.shape) > 1 and p.weight_sq > layer.x_sq / 3]
             blamed = (steady or before[-1:] or [path])[:3]
-            blocks = tuple(dict.fromkeys(p.name for o in blamed for p in net.parameters if o in p.owners))
+            blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o in p.owners))
             varies = layer.x_varies
             message = (
-                f"Only {short(varies)} of E[x²] that {path or 'the model'} reads varies between examples"
-                f" (healthy above {trimmed(VARIES)})" + (f": {net.listed(blocks)} drown it." if blocks else ".")
+                f"Only {short(100 * varies)} % of the input of {path or 'the model'} varies between examples"
+                f" (usual: above {short(100 * VARIES)} %)" + (f": {net.listed(blocks)} drown it." if blocks else ".")
             )
-            advice = (
-                "Make that constant smaller, or what it is added to larger, until both have about the same"
-                " second moment."
-            )
+            advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
+            head = net.layers.get(net.head or "")
             meant = bool(blocks) and not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
+            meant = meant or (head is not None and head.x_varies > VARIES)  # as learned queries, which then attend
             severity = "note" if meant else graded(-varies, -VARIES_WARNING, -VARIES_FAULT)
             return Finding("HD110", severity, blocks, message, advice, varies, VARIES)
         before.append(path)
@@ -231,6 +260,11 @@ def out_of_reach(net: Net) -> Finding | None:
         )
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
+    alike = signals.output_sq > 0 and signals.output_varies == 0
+    if alike and blocks and signals.bounded in RANGES and net.layers[signals.sources[0]].out_varies > 0:
+        message = f"The {signals.bounded} at the end writes the same for every example: it has one number to compare."
+        advice = f"Give {blocks[0]} an output for each class, or end in a sigmoid."
+        return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
         return None
     ends = f"The network ends in a {signals.bounded}"
@@ -262,6 +296,7 @@ PEAKED, PEAKED_WARNING = 0.1, 0.5
 PHASE = math.pi / 2
 MAX_COORDINATES = 8  # inputs of a network of coordinates
 BELOW_EPS = 0.3
+GROWN, LARGE = 10.0, 30.0
 
 
 def saturation(net: Net) -> Finding | None:
@@ -353,6 +388,6 @@ def below_epsilon(net: Net) -> Finding | None:
 
 
 RULES = (
-    initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, drowned,
+    initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, operations, drowned,
     out_of_reach, astray, saturation, peaked_attention, narrow_phase, below_epsilon,
 )  # fmt: skip

@@ -29,7 +29,7 @@ from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSig
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
-MOST_TRIED = 32  # parameters without a gradient that are changed one by one
+MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
 FEW, NOISES = 4, 3  # examples and random vectors of `_radial_shares`: one vector alone is near 0 by chance
 
 
@@ -289,6 +289,7 @@ class SignalPass:
             chance_loss=chance,
             loss_kind=kind,
             output_sq=mean_sq(outputs),
+            output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)),
             input_sq=_input_sq(part),
             floor=_floor(loss, y.detach(), part.targets, of_outputs["bounded"], best),
@@ -373,7 +374,10 @@ def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | N
     """Names of parameters that have no gradient and yet change the outputs of a few examples; put back as they were."""
     few, found = batch.narrow(0, 2), set()
     parameters = dict(model.named_parameters())
-    without = [name for name, g in gradients.items() if g is None][:MOST_TRIED]
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in (name for name, g in gradients.items() if g is None):
+        groups[name.rpartition(".")[0]].append(name)
+    without = [name for names in groups.values() for name in names]
 
     def outputs_with(changed: Sequence[str]) -> Tensor:
         kept = [(parameters[name].data, parameters[name].detach().clone()) for name in changed]
@@ -388,7 +392,8 @@ def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | N
     with torch.no_grad():
         y = few.call(model) if without else None
         if y is not None and not torch.equal(y, outputs_with(without)):
-            found = {name for name in without if not torch.equal(y, outputs_with([name]))}
+            each = [[name] for name in without] if len(without) <= MOST_TRIED else [*groups.values()]
+            found = {name for names in each if not torch.equal(y, outputs_with(names)) for name in names}
     return found
 
 
@@ -450,7 +455,7 @@ def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> fl
     return math.nan if scales or not found or not min(found) > 1e-3 * now else min(found)
 
 
-_RANGES = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "relu": (0.0, math.inf)}
+RANGES = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "relu": (0.0, math.inf)}
 LARGEST = 30.0  # output that a free network is taken to reach at least
 HALVINGS = 24
 
@@ -461,10 +466,10 @@ def _floor(loss: Loss, y: Tensor, targets: Tensor | None, last: str, chance: flo
     The loss is taken for a sum over outputs, each part of which falls and then rises: halving intervals find the least.
     NaN where the loss takes no other outputs, as that of probabilities, or is no better off with them.
     """
-    if last not in _RANGES or not chance > 0:
+    if last not in RANGES or not chance > 0:
         return math.nan
     largest = float(targets.abs().max()) if targets is not None and targets.is_floating_point() else 0.0
-    far, (low, high) = max(LARGEST, 1.5 * largest), _RANGES[last]
+    far, (low, high) = max(LARGEST, 1.5 * largest), RANGES[last]
 
     def least(low: float, high: float) -> float:
         at, step = torch.full_like(y, (low + high) / 2), (high - low) / 4

@@ -181,24 +181,24 @@ def _near(value: float, expected: float, numel: int) -> bool:
 
 
 def large_bias(net: Net) -> Finding | None:
-    """HD205: a bias drowns what its layer computes from the inputs."""
+    """HD205: a bias drowns what its layer computes from the inputs, or holds gates open or shut."""
     hit: dict[str, float] = {}
     for path in net.hidden:
-        bias, layer = net.bias_of(path), net.layers[path]
+        layer = net.layers[path]
         if GATES & set(layer.labels):
             continue  # it sets how long or how much, as that of Mamba's steps
-        if bias and bias.weight_sq > BIAS and bias.weight_sq > 0.8 * layer.out_sq:
-            hit[bias.name] = bias.weight_sq / max(layer.out_sq - bias.weight_sq, 0.01 * bias.weight_sq)
-            hit.setdefault(net.name_of(path), 0.0)
+        for bias in (p for p in net.parameters if path in p.owners and len(p.shape) == 1 and "bias" in p.attribute):
+            drive = layer.out_sq - bias.weight_sq if bias.attribute == "bias" else net.scale(path) * layer.x_sq
+            if bias.weight_sq > max(BIAS, 4 * drive):
+                hit[bias.name] = bias.weight_sq / max(drive, 0.01 * bias.weight_sq)
+                hit.setdefault(net.name_of(path), 0.0)
     if not (blocks := worst_first(hit)):
         return None
-    value = net.named[blocks[0]].weight_sq
-    unusual = f"above {trimmed(BIAS)} is unusual"
-    message = (
-        f"E[b²] of {blocks[0]} is {short(value)} ({unusual}): the bias drowns what the layer computes from its inputs."
-    )
+    size = short(math.sqrt(net.named[blocks[0]].weight_sq))
+    usual = short(math.sqrt(BIAS))
+    message = f"The bias {blocks[0]} is of size {size} (usual: below {usual}): it drowns the inputs of its layer."
     advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
-    return Finding("HD205", "warning", blocks, message, advice, value, BIAS)
+    return Finding("HD205", "warning", blocks, message, advice, net.named[blocks[0]].weight_sq, BIAS)
 
 
 def above_scheme(net: Net) -> Finding | None:

@@ -26,7 +26,7 @@ Severity = Literal["fault", "warning", "note"]
 BalanceLevel = Literal["balanced", "uneven", "unbalanced", "undecided"]
 VerdictLevel = Literal["no-problem", "suspicious", "faulty", "undecided"]
 
-CHECKS = 25  # rules on one network
+CHECKS = 26  # rules on one network
 GRAVITY: tuple[Severity, ...] = ("fault", "warning", "note")
 BALANCED = 2.0  # below it
 UNBALANCED = 10.0  # above it
@@ -106,7 +106,7 @@ def judge(findings: Sequence[Finding]) -> tuple[VerdictLevel, str]:
     """Judge findings, the gravest first, on a network whose signals are known: level and sentence.
 
     >>> judge([])
-    ('no-problem', 'No problem found in 25 checks.')
+    ('no-problem', 'No problem found in 26 checks.')
     """
     counts = Counter(finding.severity for finding in findings)
     found = ", ".join(f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in GRAVITY if counts[kind])

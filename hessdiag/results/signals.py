@@ -132,7 +132,7 @@ class Signals(Record):
         chance_loss: loss of the best constant guess from the labels or targets alone; for other losses, of the mean
             output or of 0. NaN where there is none.
         loss_kind: `"cross-entropy"`, `"mse"` or `"other"`.
-        output_sq, output_variance: E[y²], and E[y²] − E[y]².
+        output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
         bounded, floor: the nonlinearity that ends the network, if it bounds the outputs, and by how much of the chance
             loss that keeps the loss above what free outputs could reach.
         broadcast: shapes of outputs and targets that the loss enlarges to another one.
@@ -153,6 +153,7 @@ class Signals(Record):
     loss_kind: str
     output_sq: float
     output_variance: float
+    output_varies: float = math.nan
     bounded: str = ""
     floor: float = math.nan
     broadcast: str = ""

@@ -18,7 +18,7 @@ RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.
 RATES, TRAINING, PAIRS = (ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "training", "pairs"))
 GRAVE = ("fault", "warning")
 NEAR = 4
-LOUD = 0.5
+LOUD = 0.1
 ASKED = 40  # training steps, in the median
 
 
@@ -77,7 +77,7 @@ def lost(name: str) -> float:
 
 
 def is_loud(name: str) -> bool:
-    """Whether a fault costs at least half of the progress."""
+    """Whether a fault costs at least a tenth of the progress."""
     return lost(name) >= LOUD
 
 
@@ -122,7 +122,7 @@ def page(found: Mapping[str, Any]) -> str:
         "source's name says which it belongs to (`scripts/strangers/split.py`). The gallery is of the first half.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the batch,",
-        "each at the better of the rates 0.001 and 0.01; from 50 % on it is loud. *First* says that the first layer",
+        "each at the better of the rates 0.001 and 0.01; from 10 % on it is loud. *First* says that the first layer",
         "of all warnings and faults is guilty, *three* that one of the first three is; *at first*, as each",
         "case was first measured (until November 23 among the first three of the first finding).",
         "",

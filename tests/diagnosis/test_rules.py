@@ -98,6 +98,13 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD207", lambda v: gain(1 / v), 49.5, 50.5),
     ("HD208", weights_of("unlike"), 1.1e-9, 0.9e-9),
     ("HD113", lambda v: network(bounded="softmax", floor=v, sources=("head",)), 0.24, 0.26),
+    (
+        "HD115",
+        lambda v: network(layers={"l2": {"x_sq": 40.0, "sources": ("l1",)}, "l1": {"out_sq": 40.0 / v}}),
+        9.8,
+        10.2,
+    ),
+    ("HD105", lambda v: network(loss_kind="mse", chance_loss=v, initial_loss=v), 990.0, 1010.0),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),
     ("HD404", lambda v: network(unregistered=v), (), ("l1.weight",)),
     ("HD405", lambda v: network(weights={"l2": {"uses": ("lookup",), "rows": v}}), 2, 1),
@@ -219,7 +226,7 @@ def test_fixed_positions_that_drown_the_inputs_are_a_note() -> None:
     table = {"owners": ("wpe",), "kind": "Embedding", "uses": ("lookup",)}
     for trainable, severity in ((True, "warning"), (False, "note")):
         positions = layer("wpe", kind="Embedding", x_sq=math.nan, out_varies=0.0, out_sq=10.0)
-        signals = plus(network(layers={"l0": {"x_varies": 5e-4}}), layers=(positions,),
+        signals = plus(network(layers=dict.fromkeys(("l0", "head"), {"x_varies": 5e-4})), layers=(positions,),
                        parameters=(weight("wpe.weight", trainable=trainable, **table),))  # fmt: skip
         (found,) = of("HD110", signals)
         assert (found.severity, found.blocks) == (severity, ("wpe.weight",))
