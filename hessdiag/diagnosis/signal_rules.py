@@ -27,22 +27,18 @@ def initial_loss(net: Net) -> Finding | None:
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
     if not surely > note / 2 or raw_inputs(net):  # which is the cause
         return None
-    what = (
-        f"The initial loss is {short(signals.initial_loss)}, {short(ratio)} times that of a constant guess"
-        f" ({short(signals.chance_loss)}; above {trimmed(note)} is unusual)"
-    )
+    what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
         if signals.loss_kind != "cross-entropy" and signals.initial_loss < 1:
             return None  # within a few hundred steps of any optimizer
         bias = net.bias_of(net.head)
         name = bias.name if bias else net.name_of(net.head)
-        message = (
-            f"{what}, although E[y²] is only {short(signals.output_sq)}: the outputs' mean does not fit the targets."
-        )
+        message = f"{what}, although outputs are small: their mean is not that of the targets."
         advice = f"Set {name} to the logarithm of the label frequencies, or to the mean of the targets."
         return Finding("HD101", graded(ratio, 4), (name,), message, advice, ratio, note)
     blocks, scales = loudest(net)
-    message = f"{what}: E[y²] is {short(signals.output_sq)}, which is due to {net.listed(blocks)}."
+    size = short(math.sqrt(signals.output_sq))
+    message = f"{what}. Outputs are of size {size}, through {net.listed(blocks)}."
     advice = _scaling_advice(blocks, scales)
     return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
 
@@ -52,7 +48,7 @@ def _scaling_advice(blocks: tuple[str, ...], scales: dict[str, float]) -> str:
     factor = scales.get(name, 1.0)
     if not 0 < factor < 1:
         return f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
-    return f"Multiply {name} by {short(factor)}, so that a layer no longer enlarges what it reads."
+    return f"Multiply {name} by {short(factor)}, so that its output is no larger than its input."
 
 
 def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
@@ -100,13 +96,10 @@ def nothing_arrives(net: Net) -> Finding | None:
     }
     blocks = worst_first(steps)[: max(3, len(steps) // 3)]
     message = (
-        f"Hardly anything of the inputs reaches the last layer: what varies between examples there has a second"
-        f" moment of {short(varying)} (below {trimmed(SILENT)} is lost); {net.listed(blocks)} shrink it most."
+        f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
+        f" {short(math.sqrt(SILENT))}). {net.listed(blocks)} shrink it most."
     )
-    advice = (
-        "Initialise these layers so that n k² E[W²] is 2 behind ReLUs, as hessdiag.init.apply(model, 'fan-in')"
-        " does, or put a normalisation between them."
-    )
+    advice = "Initialise these layers with `hessdiag.init.apply(model, 'fan-in')`, or put normalisations between them."
     lost = varying == 0 and not net.signals.fixed_norms  # in rounding: no optimiser brings it back
     return Finding("HD102", "fault" if lost else "warning", blocks, message, advice, varying, SILENT)
 
@@ -139,16 +132,13 @@ def depth_scale(net: Net) -> Finding | None:
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
     value = exp(max(measured, abs(product)))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed})
-    usual = "; a factor of " + short(exp(sign * sum(blamed.values()) / len(blamed))) + " a layer" if blamed else ""
     message = (
-        f"The signal {'grows' if sign > 0 else 'decays'} with depth: E[x²] by {short(exp(forward))} forward and"
-        f" {short(exp(backward))} backward over {len(chain)} layers, {short(exp(product))} by n k² E[W²] alone"
-        f" (healthy within {trimmed(CHAIN)}){usual}, in {net.listed(blocks)}."
+        f"Signals {'grow' if sign > 0 else 'decay'} {short(exp(math.log(value) / 2))}× over {len(chain)} layers"
+        f" (usual: within {short(math.sqrt(CHAIN))}×), in {net.listed(blocks)}."
     )
-    advice = (
-        "Initialise every layer so that n k² E[W²] is "
-        + (f"{' or '.join(trimmed(n) for n in needs)}" if needs else "what its nonlinearity needs")
-        + (": hessdiag.init.apply(model, 'fan-in')." if needs == [2.0] else ".")
+    variance = " or ".join(trimmed(n) for n in needs) or "what its nonlinearity needs"
+    advice = f"Draw each weight with a variance of {variance} over its fan-in" + (
+        ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
     )
     return Finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, message, advice, value, CHAIN)
 
@@ -173,11 +163,10 @@ def residual_growth(net: Net) -> Finding | None:
     severity: Severity = "fault" if growth > RESIDUAL_FAULT or net.loss_ratio > 4 else "warning"
     factor = len(branches) ** -0.5
     message = (
-        f"{len(branches)} residual branches without a normalisation multiply E[x²] by {short(forward)} from the"
-        f" first layer to the last, and its gradient by {short(backward)} (healthy below {trimmed(limit)}); they end in"
-        f" {net.listed(blocks)}."
+        f"{len(branches)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
+        f" (usual: below {short(math.sqrt(limit))}×). They end in {net.listed(blocks)}."
     )
-    advice = f"Start these at zero (Fixup): `nn.init.zeros_`, or multiply them by 1/√{len(branches)} = {short(factor)}."
+    advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(branches)} = {short(factor)}."
     return Finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, message, advice, growth, limit)
 
 
@@ -308,10 +297,10 @@ def saturation(net: Net) -> Finding | None:
     out_sq = next(net.layers[path].out_sq for path in net.hidden if net.name_of(path) == blocks[0])
     factor = min(1.0, out_sq**-0.5) if out_sq > 0 else 1.0
     message = (
-        f"{100 * worst:.0f} % of the units behind {blocks[0]} are flat, beyond .99 of the range of"
-        f" their tanh or sigmoid (above {100 * SATURATED:.0f} % in {net.listed(blocks)})."
+        f"{100 * worst:.0f} % of the units after {net.listed(blocks)} are flat, beyond 0.99 of the range of their tanh"
+        f" or sigmoid (usual: below {100 * SATURATED:.0f} %)."
     )
-    advice = f"Make the weights smaller: {blocks[0]} by {short(factor)} gives what it writes a second moment of 1."
+    advice = f"Make the weights smaller: {blocks[0]} by {short(factor)} gives outputs of size 1."
     return Finding("HD106", graded(worst, 0, SATURATED_FAULT), blocks, message, advice, worst, SATURATED)
 
 
@@ -323,8 +312,8 @@ def peaked_attention(net: Net) -> Finding | None:
     if not (blocks := worst_first(hit)):
         return None
     message = (
-        f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention behind {blocks[0]} has more than .99 of the"
-        f" weight on one key (above {100 * PEAKED:.0f} % in {net.listed(blocks)}): hardly any gradient passes there."
+        f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {net.listed(blocks)} has most weight on one"
+        f" key (usual: below {100 * PEAKED:.0f} %)."
     )
     advice = (
         "Draw the weights of queries and keys smaller, divide the logits by the root of the width of a head, or"
@@ -352,10 +341,7 @@ def narrow_phase(net: Net) -> Finding | None:
         return None
     first, spread = found
     n = first.fan_in
-    message = (
-        f"The arguments of the first sines spread by {short(spread)} rad (rms), less than the"
-        f" {trimmed(PHASE)} of half a period: they are nearly linear in the coordinates."
-    )
+    message = f"The first sines are nearly linear: {first.name} gives them {short(spread)} rad (usual: above π/2)."
     how = f"`nn.init.uniform_(weight, -1 / {n}, 1 / {n})`"
     advice = f"Draw {first.name} from U(±1/n): {how}; the sines' own ω multiplies it."
     return Finding("HD107", "warning", (first.name,), message, advice, spread, PHASE)
@@ -380,8 +366,8 @@ def below_epsilon(net: Net) -> Finding | None:
     blocks = tuple(sorted(hit, key=lambda name: (hit[name], name not in sources)))
     worst = hit[blocks[0]]
     message = (
-        f"What a normalisation reads is below its ε, so that E[y²] behind it is {short(worst)} and not 1"
-        f" (healthy above {trimmed(BELOW_EPS)}); it comes from {blocks[0]}."
+        f"{blocks[0]} is so small that ε outweighs it: the normalisation after it writes {short(math.sqrt(worst))}"
+        f" (usual: above {short(math.sqrt(BELOW_EPS))})."
     )
     advice = f"Make {blocks[0]} larger (a standard deviation of .02 is usual for embeddings), or ε smaller."
     return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -230,14 +230,11 @@ class SignalPass:
                 layer.numbers["sources"] = tuple(written_by(layer.x_edge.node, written, {}))
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
-        shares: dict[str, list[float]] = defaultdict(list)
         for found in attentions(graph, written, held):
-            for path in found.paths:
-                shares[path] += [] if math.isnan(found.peaked) else [found.peaked]
-                labels = self.layers[path].numbers.get("labels", ())
-                self.layers[path].numbers["labels"] = (*labels, "astray") if found.astray else labels
-        for path, each in shares.items():
-            self.layers[path].numbers["peaked"] = sum(each) / len(each) if each else math.nan
+            for numbers in (self.layers[path].numbers for path in found.paths):
+                if not math.isnan(found.peaked):
+                    numbers["peaked"] = max(found.peaked, numbers.get("peaked", 0.0))
+                numbers["labels"] = (*numbers.get("labels", ()), *("astray",) * found.astray)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items() if self.parameters[name].dim() > 1}
         strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
@@ -608,16 +605,7 @@ def _state(gradient: Tensor | None) -> Gradient:
     return "zero" if largest_entry(gradient) < TINY else "some"
 
 
-class _Statistics(TypedDict):
-    weight_sq: float
-    mean: float
-    unlike: float
-    kurtosis: float
-    largest: float
-    zeros: float
-
-
-def _statistics(w: Tensor) -> _Statistics:
+def _statistics(w: Tensor) -> dict[str, Any]:
     """Moments of the entries over the largest of them, so that none over- or underflows."""
     top = largest_entry(w)
     if not 0 < top < math.inf:
@@ -637,15 +625,7 @@ def _statistics(w: Tensor) -> _Statistics:
     }
 
 
-class _Fans(TypedDict, total=False):
-    fan_in: int
-    fan_out: int
-    kernel: int
-    groups: int
-    parts: tuple[float, ...]
-
-
-def _fans(module: nn.Module, w: Tensor) -> _Fans:
+def _fans(module: nn.Module, w: Tensor) -> dict[str, Any]:
     """Channels that a unit reads and an input reaches, and the parts of a fused tensor."""
     if w.dim() < 2:
         return {}

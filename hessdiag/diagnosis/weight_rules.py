@@ -48,13 +48,11 @@ def outliers(net: Net) -> Finding | None:
         return None
     worst = net.named[blocks[0]]
     message = (
-        f"The weights of {net.listed(blocks)} have outliers: the kurtosis is {short(worst.kurtosis)} (3 for a"
-        f" normal, above {trimmed(KURTOSIS)} is unusual), and the largest entry is {short(worst.largest)} times the"
-        " rms."
+        f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} outliers: the largest entry is"
+        f" {short(worst.largest)} times the root mean square, with a kurtosis of {short(worst.kurtosis)} (usual: 3)."
     )
     advice = (
-        "Draw these entries anew: a truncated normal needs its bounds in standard deviations,"
-        " `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)`."
+        "Draw the weight anew, as `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)` does."
     )
     return Finding(
         "HD201", graded(worst.kurtosis, 0, KURTOSIS_FAULT), blocks, message, advice, worst.kurtosis, KURTOSIS

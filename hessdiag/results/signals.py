@@ -37,8 +37,8 @@ class LayerSignals(Record):
         dead_share: share of units that no gradient reaches.
         saturated: share of the units of a following tanh or sigmoid that are flat, above .99 of their range.
         phase_rms: rms of the argument of a following sine, in radians.
-        peaked: share of the rows of the attention that it makes queries or keys of, with more than .99 of their weight
-            on one key.
+        peaked: largest share of the rows of an attention that it makes queries or keys of, with more than .99 of their
+            weight on one key.
     """
 
     path: str
