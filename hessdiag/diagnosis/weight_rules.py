@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
@@ -19,7 +18,7 @@ from hessdiag.diagnosis.network_view import (
     worst_first,
 )
 from hessdiag.results.findings import Finding, Severity
-from hessdiag.results.numbers import short, trimmed
+from hessdiag.results.numbers import short
 from hessdiag.results.signals import ALIKE, ParameterSignals
 
 KURTOSIS, KURTOSIS_FAULT = 10.0, 50.0
@@ -51,12 +50,9 @@ def outliers(net: Net) -> Finding | None:
         f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} outliers: the largest entry is"
         f" {short(worst.largest)} times the root mean square, with a kurtosis of {short(worst.kurtosis)} (usual: 3)."
     )
-    advice = (
-        "Draw the weight anew, as `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)` does."
-    )
-    return Finding(
-        "HD201", graded(worst.kurtosis, 0, KURTOSIS_FAULT), blocks, message, advice, worst.kurtosis, KURTOSIS
-    )
+    advice = "Draw the weight anew, as `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)` does."
+    severity = graded(worst.kurtosis, 0, KURTOSIS_FAULT)
+    return Finding("HD201", severity, blocks, message, advice, worst.kurtosis, KURTOSIS)
 
 
 def sibling(net: Net) -> Finding | None:
@@ -82,8 +78,8 @@ def sibling(net: Net) -> Finding | None:
     ratio = hit[blocks[0]]
     worst, factor = math.exp(abs(ratio)), math.exp(-ratio / 2)
     message = (
-        f"E[W²] of {blocks[0]} is {short(worst)} times {'above' if ratio > 0 else 'below'} that of the same"
-        f" layer at other depths (above {trimmed(SIBLING)} is unusual)"
+        f"{blocks[0]} is {short(math.sqrt(worst))}× {'larger' if ratio > 0 else 'smaller'} than the same layer at other"
+        f" depths (usual: within {short(math.sqrt(SIBLING))}×)"
         + (f"; also {net.listed(blocks[1:])}." if len(blocks) > 1 else ".")
     )
     advice = f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}."
@@ -109,13 +105,11 @@ def fused_part(net: Net) -> Finding | None:
     ratio, part = hit[blocks[0]]
     worst, count = math.exp(abs(ratio)), len(net.named[blocks[0]].parts)
     message = (
-        f"Part {part + 1} of the {count} that are fused in {blocks[0]} has an E[W²] {short(worst)} times"
-        f" {'above' if ratio > 0 else 'below'} that of the others (above {trimmed(PART)} is unusual)."
+        f"Part {part + 1} of the {count} in {blocks[0]} is {short(math.sqrt(worst))}×"
+        f" {'larger' if ratio > 0 else 'smaller'} than the others (usual: within {short(math.sqrt(PART))}×)."
     )
-    advice = (
-        f"Initialise the parts alike: multiply chunk {part} of `{blocks[0].rpartition('.')[2]}.chunk({count})`"
-        f" by {short(math.exp(-ratio / 2))}."
-    )
+    factor, attribute = short(math.exp(-ratio / 2)), blocks[0].rpartition(".")[2]
+    advice = f"Initialise the parts alike: multiply chunk {part} of `{attribute}.chunk({count})` by {factor}."
     return Finding("HD203", graded(worst, 0, PART_FAULT), blocks, message, advice, worst, PART)
 
 
@@ -141,11 +135,11 @@ def groups_forgotten(net: Net) -> Finding | None:
         blocks = worst_first(misread)
         worst = math.exp(misread[blocks[0]])
         calibrated = net.signals.fixed_norms > 0 and not net.signals.fresh_norms
-        message = (
-            f"E[W²] of {net.listed(blocks)} is {up_to(blocks)}{short(worst)} times below the {law} scheme of"
-            " the dense convolutions, as if the fan had not been divided by the groups."
-        )
         root = short(math.sqrt(worst))
+        message = (
+            f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are'} {root}× smaller than the {law} of the dense"
+            " convolutions wants, as if it had not been divided by the groups."
+        )
         advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {root}."
         severity: Severity = "note" if net.normalised or calibrated else "warning"
         return Finding("HD204", severity, blocks, message, advice, worst, GROUPS)
@@ -165,10 +159,7 @@ def summed_fans(net: Net) -> Finding | None:
     summed.sort(key=lambda p: -p.numel)  # in a small tensor it may be chance
     scales = {p.name: math.sqrt(2 / (p.kernel * (p.fan_in + p.fan_out)) / p.weight_sq) for p in summed}
     blocks = tuple(scales)
-    message = (
-        f"E[W²] of {net.listed(blocks)} is 2 / (k + k + n + n'), the sum over all dimensions of the kernel;"
-        f" Xavier's fans are k² n and k² n', about {summed[0].kernel} times as many."
-    )
+    message = f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
     advice = f"Use `nn.init.xavier_normal_`, or multiply {blocks[0]} by {short(scales[blocks[0]])}."
     severity: Severity = "note" if net.normalised else "warning"
     return Finding("HD204", severity, blocks, message, advice, float(summed[0].kernel), 1.0)
@@ -211,8 +202,8 @@ def above_scheme(net: Net) -> Finding | None:
     first = bool(net.backbone) and net.backbone[0] in net.named[blocks[0]].owners
     few = len(large) <= max(2, len(found.away) // 6) and found.share >= CLEAR
     message = (
-        f"E[W²] of {net.listed(blocks)} is {up_to(blocks)}{short(worst)} times above the {found.law} scheme"
-        f" that {100 * found.share:.0f} % of the other weights follow (above {trimmed(ABOVE)} is unusual)."
+        f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than the"
+        f" {found.law} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
     )
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
     severity: Severity = "warning" if worst > (ABOVE_FIRST if first else ABOVE_WARNING) and few else "note"
@@ -238,13 +229,10 @@ def norm_gain(net: Net) -> Finding | None:
         return None
     worst = hit[blocks[0]]
     message = (
-        f"The gain of {net.listed(blocks)} has a second moment of {short(worst)}, where 1 is usual (outside 1 /"
-        f" {trimmed(GAIN)} to {trimmed(GAIN)})."
+        f"{net.listed(blocks)} {'is a gain' if len(blocks) == 1 else 'are gains'} of size {short(math.sqrt(worst))}"
+        f" (usual: within {short(math.sqrt(GAIN))}× of 1)."
     )
-    advice = (
-        f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`; a normal initialisation"
-        " of all parameters may have met them by mistake."
-    )
+    advice = f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`."
     return Finding("HD207", "warning", blocks, message, advice, max(worst, 1 / worst), GAIN)
 
 
@@ -256,17 +244,9 @@ def identical_units(net: Net) -> Finding | None:
     if not alike:
         return None
     value = net.named[alike[0]].unlike
-    message = (
-        f"All units of {net.listed(alike)} have the same weights: what differs between them is"
-        f" {short(value)} of E[W²] (below {trimmed(ALIKE)}), so that they learn the same."
-    )
+    message = f"All units of {net.listed(alike)} have the same weights and gradients, so that they stay the same."
     advice = f"Draw random weights ({how_drawn(net, alike[0])})."
     return Finding("HD208", "fault", alike, message, advice, value, ALIKE)
-
-
-def up_to(blocks: Sequence[str]) -> str:
-    """The words before the worst number of several blocks; none before that of one."""
-    return "up to " if len(blocks) > 1 else ""
 
 
 DEAD, DEAD_FAULT = 0.8, 0.95
