@@ -249,11 +249,21 @@ def attentions(graph: Graph, layers: Mapping[Node, str], owners: Mapping[int, st
     """
     for node in graph.consumers:
         products = _products(graph, node) if _SOFTMAX.fullmatch(node.name()) else []
-        if products:
+        alone = bool(_SOFTMAX.fullmatch(node.name())) and _is_alone(node)
+        if products or alone:
             result, peaked = node._saved_result.detach(), math.nan
             if result.dim() > 2 and result.shape[-1] >= MIN_KEYS:
                 peaked = float((result.amax(-1) > NEARLY_ALL).double().mean())
-            yield Attention(written_by(node, layers, owners), peaked, any(_is_astray(*each) for each in products))
+            yield Attention(
+                written_by(node, layers, owners), peaked, alone or any(_is_astray(*each) for each in products)
+            )
+
+
+def _is_alone(softmax: Node) -> bool:
+    """Whether a softmax is over a dimension of one, beside longer ones than those of a first step in a loop."""
+    result = softmax._saved_result
+    dim = (softmax._saved_dim + 2**63) % 2**64 - 2**63  # torch shows negative ones as unsigned
+    return result.dim() > 2 and result.shape[dim] == 1 < max(result.shape[-2:])
 
 
 def _products(graph: Graph, start: Node) -> list[tuple[Node, int]]:

@@ -249,10 +249,10 @@ def out_of_reach(net: Net) -> Finding | None:
         )
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
-    alike = signals.output_sq > 0 and signals.output_varies == 0
-    if alike and blocks and signals.bounded in RANGES and net.layers[signals.sources[0]].out_varies > 0:
-        message = f"The {signals.bounded} at the end writes the same for every example: it has one number to compare."
-        advice = f"Give {blocks[0]} an output for each class, or end in a sigmoid."
+    alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
+    if alike and signals.bounded in RANGES and signals.bounded != "relu":  # dead ones are HD402's
+        message = f"The {signals.bounded} at the end writes the same for every example."
+        advice = f"Return the outputs of {blocks[0]} as they are, or those of a sigmoid where there is one class."
         return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
         return None

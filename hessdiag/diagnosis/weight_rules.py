@@ -258,6 +258,7 @@ def cannot_learn(net: Net) -> Finding | None:
     """HD401: exactly zero gradients that no zero weight on their way, itself with a gradient, explains."""
     stuck = [p for p in net.parameters if p.trainable and p.gradient == "zero"]
     stuck = [p for p in stuck if not explained(net, p) and not _is_idle(net, p)]
+    stuck.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))  # nearest the outputs first
     telling = [p for p in stuck if len(p.shape) > 1 or p.weight_sq > 0]
     if not telling:
         return None
