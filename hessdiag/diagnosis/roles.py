@@ -263,7 +263,7 @@ def _is_alone(softmax: Node) -> bool:
     """Whether a softmax is over a dimension of one, beside longer ones than those of a first step in a loop."""
     result = softmax._saved_result
     dim = (softmax._saved_dim + 2**63) % 2**64 - 2**63  # torch shows negative ones as unsigned
-    return result.dim() > 2 and result.shape[dim] == 1 < max(result.shape[-2:])
+    return bool(result.dim() > 2 and result.shape[dim] == 1 < max(result.shape[-2:]))
 
 
 def _products(graph: Graph, start: Node) -> list[tuple[Node, int]]:

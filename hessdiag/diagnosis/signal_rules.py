@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, exp, graded, log_ratio, worst_first
-from hessdiag.diagnosis.signals import RANGES
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
-from hessdiag.results.signals import ParameterSignals
+from hessdiag.results.signals import RANGES, ParameterSignals
 
 LOSS = {"cross-entropy": (2.0, 3.0, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 SILENT = 1e-7  # varying E[x²] at the head

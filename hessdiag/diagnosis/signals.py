@@ -24,7 +24,7 @@ from hessdiag.diagnosis.roles import Graph, attentions, last_operation, written_
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
-from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
+from hessdiag.results.signals import ALIKE, RANGES, Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
@@ -452,7 +452,6 @@ def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> fl
     return math.nan if scales or not found or not min(found) > 1e-3 * now else min(found)
 
 
-RANGES = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "relu": (0.0, math.inf)}
 LARGEST = 30.0  # output that a free network is taken to reach at least
 HALVINGS = 24
 

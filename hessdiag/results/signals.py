@@ -13,6 +13,7 @@ from typing import Literal
 from hessdiag.results.records import Record
 
 Gradient = Literal["some", "zero", "cut", "none"]
+RANGES = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "relu": (0.0, math.inf)}
 ALIKE = 1e-9  # share of E[W²] by which the rows of a weight that are all alike differ
 
 

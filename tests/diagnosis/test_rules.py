@@ -226,7 +226,7 @@ def test_fixed_positions_that_drown_the_inputs_are_a_note() -> None:
     table = {"owners": ("wpe",), "kind": "Embedding", "uses": ("lookup",)}
     for trainable, severity in ((True, "warning"), (False, "note")):
         positions = layer("wpe", kind="Embedding", x_sq=math.nan, out_varies=0.0, out_sq=10.0)
-        signals = plus(network(layers=dict.fromkeys(("l0", "head"), {"x_varies": 5e-4})), layers=(positions,),
+        signals = plus(network(layers={key: {"x_varies": 5e-4} for key in ("l0", "head")}), layers=(positions,),
                        parameters=(weight("wpe.weight", trainable=trainable, **table),))  # fmt: skip
         (found,) = of("HD110", signals)
         assert (found.severity, found.blocks) == (severity, ("wpe.weight",))
