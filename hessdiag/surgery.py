@@ -112,7 +112,7 @@ def insert_scale(model: nn.Module, factor: float, *, before: str | None = None, 
     if reference is not None:
         scale.to(reference.device, reference.dtype).factor.fill_(factor)  # again: float64 has more digits
     module.add_module(name, scale)
-    if _runs_children(module):  # in order, the new one too: no hook is needed
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:  # which runs the new child
         if name == INPUT:
             others = {key: child for key, child in module._modules.items() if key != INPUT}
             module._modules.clear()
@@ -274,10 +274,6 @@ def _scale_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
     if not isinstance(output, Tensor):
         raise HessdiagError(f"the module returned a {type(output).__name__}: only a tensor can be multiplied")
     return module.get_submodule(OUTPUT)(output)
-
-
-def _runs_children(module: nn.Module) -> bool:
-    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
 
 
 def _module_at(model: nn.Module, path: str) -> nn.Module:

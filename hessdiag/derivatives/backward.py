@@ -68,7 +68,10 @@ def block_vjps(
         calls, phis = [head, *inner], [cotangents]
     edges = [call.output_edge for call in inner]
     edges += [get_gradient_edge(block_parameter(model, block)) for block in unruled]
-    found = backpropagate(start, edges, sent, at_once=1 if _convolves_much(model, traced, part.size) else at_once)
+    convolved = [call for call in traced.calls if isinstance(model.get_submodule(call.owner), CONVOLUTIONS)]
+    if sum(call.output_shape.numel() for call in convolved) >= CONVOLVED * part.size:
+        at_once = 1  # several are slower: PyTorch loops over them for a convolution, and copies them
+    found = backpropagate(start, edges, sent, at_once=at_once)
     own = {
         block.name: None if gradient is None else gradient.detach().flatten(1).unsqueeze(0)
         for block, gradient in zip(unruled, found[len(inner) :], strict=True)
@@ -82,12 +85,6 @@ def logits_call(model: nn.Module, traced: Trace) -> LayerCall | None:
     if len(writing) != 1 or type(model.get_submodule(writing[0].owner)) is not nn.Linear:
         return None
     return writing[0]
-
-
-def _convolves_much(model: nn.Module, traced: Trace, examples: int) -> bool:
-    """Whether several cotangents at once are slower: PyTorch loops over them for a convolution, and copies them."""
-    calls = [call for call in traced.calls if isinstance(model.get_submodule(call.owner), CONVOLUTIONS)]
-    return sum(call.output_shape.numel() for call in calls) >= CONVOLVED * examples
 
 
 def jacobians_of(

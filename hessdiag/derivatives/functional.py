@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import cast
 
 import torch
@@ -97,12 +98,9 @@ def outputs_and_tangent(
     that differentiate in their own forward pass.
     """
     if forward_mode:
-        try:
-            with torch.no_grad():  # only the tangent is wanted, no graph behind it
-                y, moved, *_ = jvp(lambda values: network(values, batch), (dict(at),), (dict(r),))
-                return y, moved
-        except (RuntimeError, NotImplementedError):
-            pass
+        with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # only the tangent is wanted, no graph
+            y, moved, *_ = jvp(lambda values: network(values, batch), (dict(at),), (dict(r),))
+            return y, moved
     leaves = leaves_of(at)
     y = network(leaves, batch)
     v = torch.zeros_like(y, requires_grad=True)

@@ -77,15 +77,14 @@ class Jacobian(ABC):
 
     def of_cotangents(self: Form, start: int, stop: int) -> Form:
         """The same for some of the C cotangents."""
-        name = self.held[-1]
-        changes: dict[str, Any] = {name: getattr(self, name)[:, start:stop]}
-        return replace(self, **changes)
+        return self._with_last(getattr(self, self.held[-1])[:, start:stop])
 
     def over_cotangents(self) -> Jacobian:
         """That of the sum of the C cotangents."""
-        name = self.held[-1]
-        changes: dict[str, Any] = {name: getattr(self, name).sum(dim=1, keepdim=True)}
-        return replace(self, **changes)
+        return self._with_last(getattr(self, self.held[-1]).sum(dim=1, keepdim=True))
+
+    def _with_last(self: Form, values: Any) -> Form:
+        return replace(self, **{self.held[-1]: values})
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,6 @@ class LowRankJacobian(Jacobian):
 
     @property
     def is_cheaper_formed(self) -> bool:
-        """Whether several questions are answered faster from J itself, which is small enough."""
         B, C, n, T = self.phi.shape
         d = self.u.shape[1]
         return T > 1 and not _pays_to_factor(d, T, C * n) and B * C * n * d <= FORMED

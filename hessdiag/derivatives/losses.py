@@ -213,13 +213,9 @@ class CrossEntropy(Loss):
         joint: bool = False,
         name: str = "cross-entropy",
     ) -> None:
-        self.class_dim = class_dim
-        self.weight = weight
-        self.label_smoothing = label_smoothing
-        self.ignore_index = ignore_index
+        self.class_dim, self.weight, self.label_smoothing = class_dim, weight, label_smoothing
+        self.ignore_index, self.reduction, self.joint, self.name = ignore_index, reduction, joint, name
         self.divisor = None if reduction == "mean" else 1.0
-        self.reduction, self.joint = reduction, joint
-        self.name = name
 
     def of_batch(self, targets: Tensor | None, like: Tensor) -> CrossEntropy:
         """With the divisor of the batch, so that the mean over its examples is torch's loss of them all."""
@@ -565,16 +561,8 @@ def _cross_entropy_of(
         raise HessdiagError(f"loss {name!r} has {len(weight)} class weights, but the network has {classes} outputs")
     if reduction == "none" and y.dim() > 2:
         raise HessdiagError(f"loss {name!r} has reduction='none': use 'mean' or 'sum', one number an example")
-    found = CrossEntropy(
-        dim,
-        weight=weight,
-        label_smoothing=module.label_smoothing,
-        ignore_index=module.ignore_index,
-        reduction=reduction,
-        joint=reading.per == "batch",
-        name=name,
-    )
-    return found.of_batch(targets, y)
+    how = {key: getattr(module, key) for key in ("weight", "label_smoothing", "ignore_index", "reduction")}
+    return CrossEntropy(dim, **how, joint=reading.per == "batch", name=name).of_batch(targets, y)
 
 
 def check_targets(loss: Loss, *, like: Tensor, targets: Tensor | None) -> None:

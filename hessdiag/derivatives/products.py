@@ -125,10 +125,8 @@ class Products:
     """
 
     def __init__(self, problem: Problem, matrix: Matrix, *, seed: int = 0) -> None:
-        self.network = FunctionalModel(problem.model)
-        self.model = problem.model
-        self.loss = problem.loss
-        self.matrix = matrix
+        self.network, self.matrix = FunctionalModel(problem.model), matrix
+        self.model, self.loss = problem.model, problem.loss
         self.passed_over: dict[str, str] = {}
         dtype = next((p.dtype for p in problem.model.parameters() if p.is_floating_point()), torch.float64)
         self.tolerance = TOLERANCE[dtype]
@@ -138,8 +136,7 @@ class Products:
     def reason(self) -> str:
         """The mode, and why not a faster one, as a clause."""
         first = AD_MODES[0]
-        against = "" if self.mode == first else f"; not {first}: {self.passed_over[first]}"
-        return f"{self.mode}{against}"
+        return self.mode if self.mode == first else f"{self.mode}; not {first}: {self.passed_over[first]}"
 
     def column_norms(self, column: Block, rows: Sequence[Block], probes: Tensor, part: Batch) -> Tensor:
         """‖H_ij r‖² of each example's own matrix, (B, M, len(rows)), of M probes each (B, M, *shape of block j)."""

@@ -134,7 +134,8 @@ class Monitor:
                 self._before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def _step(self, inputs: Inputs, targets: Tensor | None, number: int) -> Record | None:
-        if self.stopped or not _is_first_rank():
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if self.stopped or (distributed and torch.distributed.get_rank() > 0):
             return None
         if not self._cadence.due():
             self._say_why()
@@ -144,9 +145,8 @@ class Monitor:
             record = self._measure(batch or self._read(inputs, targets), number)
         except Exception as error:  # of user code, or out of memory: training must go on
             self.stopped = f"{type(error).__name__}: {error}" if not isinstance(error, HessdiagError) else str(error)
-            warnings.warn(
-                f"the monitor could not measure step {number} and measures no more: {self.stopped}", stacklevel=3
-            )
+            why = f"the monitor could not measure step {number} and measures no more: {self.stopped}"
+            warnings.warn(why, stacklevel=3)
             return None
         self.history.append(record)
         self._write(record, number)
@@ -217,9 +217,8 @@ class Monitor:
             except Exception as error:  # noqa: PERF203, of user code, or a full disk: training must go on
                 self._logs.remove(log)
                 name = getattr(log, "__name__", type(log).__name__)
-                warnings.warn(
-                    f"the log {name} failed and gets no more records: {type(error).__name__}: {error}", stacklevel=4
-                )
+                why = f"the log {name} failed and gets no more records: {type(error).__name__}: {error}"
+                warnings.warn(why, stacklevel=4)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -238,11 +237,6 @@ def _check_whole_parameters(model: nn.Module) -> None:
     sharded += [name for name, m in model.named_modules() if type(m).__name__ == "FullyShardedDataParallel"]
     if sharded:
         raise HessdiagError(f"{sharded[0] or 'the model'} is sharded among processes: watch a model that is not")
-
-
-def _is_first_rank() -> bool:
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return not distributed or torch.distributed.get_rank() == 0
 
 
 def flat(report: Report) -> Record:

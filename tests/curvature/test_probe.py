@@ -29,7 +29,7 @@ def test_the_budget_ends_the_sampling_and_is_reported() -> None:
     weight = report.weights[0]
     assert (weight.ended, weight.products) == ("budget", 50)
     assert weight.stderr > 1e-3 * weight.avg_sq_singular_value
-    assert "rtol 0.001 missed with at most 50 products a block" in repr(report)
+    assert "rtol 0.001 missed with at most 50 products a block" in report.text("whole")
 
 
 def test_one_example_is_a_batch_of_one() -> None:

@@ -139,7 +139,7 @@ def test_many_outputs_are_sketched_without_being_asked_for() -> None:
     model, x = linear(outputs=200)
     report = hessdiag.diagnose(model, x)
     assert report.method == "sketch"
-    assert "standard errors up to" in repr(report)
+    assert "standard errors up to" in report.text("whole")
 
 
 def test_negative_estimates_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
