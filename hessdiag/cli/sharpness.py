@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from hessdiag.results.sharpness import Sharpness
 
+Split = Annotated[
+    Literal["qkv", "heads", "experts"] | None, typer.Option(help="take packed parameters apart, where that is certain")
+]
 Density = Annotated[bool, typer.Option("--density", help="also measure how the eigenvalues are distributed")]
 
 
@@ -27,6 +30,7 @@ def sharpness(
     printing: Printing,
     matrix: Matrix = "ggn",
     blocks: Blocks = None,
+    split: Split = None,
     density: Density = False,
     csv: Csv = "",
     plots: Plots = "",
@@ -49,6 +53,7 @@ def sharpness(
             matrix=matrix,
             mode=subject.mode,
             blocks=blocks,
+            split=split,
             density=density or bool(plots),
             seed=subject.seed,
             progress=printing.progress,

@@ -6,6 +6,7 @@ Each chunk is gone through once for all vectors that fit the memory, vmapped ove
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from hessdiag.curvature.measurement import as_one_example
@@ -24,6 +25,7 @@ from hessdiag.derivatives.functional import FunctionalModel, Values
 from hessdiag.derivatives.losses import CallableLoss, MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Matrix, Products
+from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, block_parameter
 
 CHECKED = 4  # examples on which the ways to a product are compared
@@ -32,13 +34,7 @@ MIN_BYTES = 2**16  # of a chunk, which are never too many
 
 @dataclass(frozen=True)
 class Part:
-    """Entries of a parameter that belong together: all of them, or a range of rows or columns.
-
-    Attributes:
-        name: as shown.
-        block: the parameter.
-        dim, start, stop: of the range; by default all of it.
-    """
+    """Entries of a parameter that belong together: all of them, or a range along one dimension."""
 
     name: str
     block: Block
@@ -49,39 +45,61 @@ class Part:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the entries."""
-        shape = list(self.block.shape)
-        if self.stop is not None:
-            shape[self.dim] = self.stop - self.start
-        return tuple(shape)
+        if self.stop is None:
+            return self.block.shape
+        return (*self.block.shape[: self.dim], self.stop - self.start, *self.block.shape[self.dim + 1 :])
 
     @property
     def numel(self) -> int:
         """How many they are."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def of(self, values: Tensor) -> Tensor:
         """Its entries (K, *self.shape) of those of several whole parameters (K, *block.shape)."""
         return values if self.stop is None else values.narrow(self.dim + 1, self.start, self.stop - self.start)
 
 
+def parts_of(model: nn.Module, blocks: Sequence[Block], split: str | None) -> list[Part]:
+    """Blocks as parts of their own, and those that pack what `split` names in pieces, where that is certain.
+
+    Raises:
+        HessdiagError: no block does.
+    """
+    parts = [part for block in blocks for part in _pieces(model, block, split) or [Part(block.name, block)]]
+    if split is not None and len(parts) == len(blocks):
+        known = "nn.MultiheadAttention, GPT-2 and experts of transformers, qkv of timm"
+        raise HessdiagError(f"split {split!r}: no block is packed in a way that is known ({known}); leave it out")
+    return parts
+
+
+def _pieces(model: nn.Module, block: Block, split: str | None) -> list[Part]:
+    (above, _, leaf), module = block.owners[0].rpartition("."), model.get_submodule(block.owners[0])
+    parent, dim, letters, heads = model.get_submodule(above), 0, "qkv", 1
+    library = type(parent).__module__.partition(".")[0]
+    if split == "experts":
+        known = len(block.shape) == 3 and getattr(module, "num_experts", None) == block.shape[0]
+        return [Part(f"{block.name}[{n}]", block, 0, n, n + 1) for n in range(block.shape[0])] if known else []
+    if isinstance(module, nn.MultiheadAttention) and block.attribute.startswith("in_proj_"):
+        heads = module.num_heads
+    elif leaf == "c_attn" and type(parent).__name__ == "GPT2Attention" and not parent.is_cross_attention:
+        dim, heads = len(block.shape) - 1, int(parent.num_heads)  # type: ignore[arg-type]
+    elif leaf == "qkv" and library == "timm" and block.shape[0] == 3 * block.fan_in:
+        heads = int(parent.num_heads)  # type: ignore[arg-type]
+    elif leaf in ("q_proj", "k_proj", "v_proj") and library == "transformers" and hasattr(parent, "head_dim"):
+        letters, heads = leaf[0], block.shape[0] // int(parent.head_dim)  # type: ignore[arg-type]
+    else:
+        return []
+    names = [f"{x}.{n}" for x in letters for n in range(heads)] if split == "heads" else list(letters)
+    size = block.shape[dim] // len(names)
+    ranges = [(name, n * size, (n + 1) * size) for n, name in enumerate(names)]
+    return [Part(f"{block.name}[{name}]", block, dim, *ends) for name, *ends in ranges] if split else []
+
+
 class CurvatureOperator(LinearOperator):  # type: ignore[misc]
     """H of the batch-mean loss over parts of parameters, one after the other, each as `flatten` orders it.
 
-    Args:
-        problem: the model, the whole batch and the loss, for that batch.
-        matrix: `"ggn"` or `"hessian"`.
-        parts: rows and columns; by default all blocks of the problem.
-        memory: bytes that a chunk may take.
-        around: the context that products are taken in, where that is not the caller's.
-        seed: of the vectors that ways to a product are compared on.
-
-    Attributes:
-        shape, dtype: as of all `LinearOperator`s.
-        names: of the parts.
-        reason: which way to a product is taken, and why not a faster one.
-
-    Raises:
-        HessdiagError: no way gives a right product.
+    Products are taken `around` a context, in chunks of `memory` bytes. `names` are those of the parts; `reason` says
+    which way to a product is taken, and why not a faster one; where none is right, a `HessdiagError` is raised.
     """
 
     def __init__(

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,78 +28,51 @@ from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import block_parameter
 from hessdiag.results.numbers import Array
+from hessdiag.results.sharpness import BlockSharpness
 
 DENSE = 256  # entries of a block whose matrix is formed
 PROBES = 32  # random signs of a trace
 STEPS, DENSITY_STEPS, STARTS = 60, 40, 8  # of Lanczos' algorithm, and random starts of a density
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # squared norms of gradients, by Gram matrix and by autograd
-TAILS = 3.0  # how many times fewer degrees of freedom than of Gaussians
+TAILS = 2.0  # how many times fewer degrees of freedom than of Gaussians
 ROUNDING = 64  # of one number, that eigenvalues are off by at most, relative to the largest
 ZERO = 1e4  # squared roundings, relative to the whole, that a block is at least
 NOISE = 0.3  # asymmetry, relative to the products: that of rounding is about 1, that of any matrix far less
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spectrum:
-    """What is known of the eigenvalues of one block.
+def exact_spectrum(eigenvalues: Array, *, eps: float = 0.0, **of: Any) -> BlockSharpness:
+    """Of all eigenvalues but for zeros; what may be rounding, in numbers of `eps`, is zero.
 
-    Attributes:
-        trace, frobenius_sq: sum of the eigenvalues, and of their squares.
-        trace_stderr, frobenius_sq_stderr: standard errors, 0 where all eigenvalues are known.
-        largest, smallest: extreme eigenvalues; NaN where they were not looked for.
-        largest_error, smallest_error: an eigenvalue is so near.
-        nodes, weights: (R, k) of R random starts, the share of eigenvalues at each node; (1, k) of all eigenvalues.
-        informative: whether products are more than rounding.
-        exact: whether all eigenvalues are known.
+    >>> found = exact_spectrum(np.array([3.0, 1.0]), name="w", shape=(2, 2), numel=4)
+    >>> found.trace, found.frobenius_sq, found.largest, found.smallest
+    (4.0, 10.0, 3.0, 0.0)
     """
-
-    trace: float
-    frobenius_sq: float
-    largest: float
-    smallest: float
-    trace_stderr: float = 0.0
-    frobenius_sq_stderr: float = 0.0
-    largest_error: float = 0.0
-    smallest_error: float = 0.0
-    nodes: Array
-    weights: Array
-    informative: bool = True
-    exact: bool = False
-
-    @classmethod
-    def of(cls, eigenvalues: Array, numel: int, *, eps: float = 0.0) -> Spectrum:
-        """Of all eigenvalues but for zeros, `numel` with these; what may be rounding, in numbers of `eps`, is zero.
-
-        >>> spectrum = Spectrum.of(np.array([3.0, 1.0]), 4)
-        >>> spectrum.trace, spectrum.frobenius_sq, spectrum.largest, spectrum.smallest
-        (4.0, 10.0, 3.0, 0.0)
-        """
-        kept = np.sort(eigenvalues[np.argsort(-np.abs(eigenvalues))[:numel]])
-        kept[np.abs(kept) <= ROUNDING * eps * np.abs(kept).max(initial=0.0)] = 0.0
-        zeros = numel - len(kept)
-        nodes, counts = np.append(kept, [0.0] * (zeros > 0)), np.append(np.ones(len(kept)), [zeros] * (zeros > 0))
-        return cls(
-            trace=float(kept.sum()),
-            frobenius_sq=float((kept**2).sum()),
-            largest=float(nodes.max()),
-            smallest=float(nodes.min()),
-            nodes=nodes[None],
-            weights=counts[None] / numel,
-            exact=True,
-        )
+    kept = np.sort(eigenvalues[np.argsort(-np.abs(eigenvalues))[: of["numel"]]])
+    kept[np.abs(kept) <= ROUNDING * eps * np.abs(kept).max(initial=0.0)] = 0.0
+    zeros = of["numel"] - len(kept)
+    nodes, counts = np.append(kept, [0.0] * (zeros > 0)), np.append(np.ones(len(kept)), [zeros] * (zeros > 0))
+    return BlockSharpness(
+        trace=float(kept.sum()),
+        frobenius_sq=float((kept**2).sum()),
+        largest=float(nodes.max()),
+        smallest=float(nodes.min()),
+        nodes=nodes[None],
+        weights=counts[None] / of["numel"],
+        exact=True,
+        **of,
+    )
 
 
-def dense_spectrum(operator: CurvatureOperator) -> Spectrum:
+def dense_spectrum(operator: CurvatureOperator, **of: Any) -> BlockSharpness:
     """By all of the matrix."""
-    size = operator.shape[0]
-    matrix = operator.torch_matmat(torch.eye(size, dtype=operator.like.dtype, device=operator.like.device)).double()
-    return Spectrum.of(torch.linalg.eigvalsh((matrix + matrix.T) / 2).cpu().numpy(), size, eps=operator.eps)
+    matrix = operator.torch_matmat(torch.eye(operator.shape[0]).to(operator.like)).double()
+    return exact_spectrum(torch.linalg.eigvalsh((matrix + matrix.T) / 2).cpu().numpy(), eps=operator.eps, **of)
 
 
 # Gram matrices in output space.
 
 
-def gram_spectra(problem: Problem, parts: Sequence[Part], *, chunk: int) -> list[Spectrum] | None:
+def gram_spectra(problem: Problem, parts: Sequence[Part], *, chunk: int) -> list[BlockSharpness] | None:
     """Exact spectra of the Gauss-Newton blocks of parts, and of all together; None where hooks misread a layer."""
     pieces, roots, signs = list(problem.batch.chunks(chunk)), [], []
     known: list[list[Jacobian | None]] = []
@@ -126,8 +99,8 @@ def gram_spectra(problem: Problem, parts: Sequence[Part], *, chunk: int) -> list
             rows.append([rows[q][p].mT for q in range(p)] + row)
         gram = torch.cat([torch.cat(row, dim=1) for row in rows])
         total = total.to(gram) + gram
-        spectra.append(Spectrum.of(_eigenvalues(gram, sign), part.numel, eps=eps))
-    return [*spectra, Spectrum.of(_eigenvalues(total, sign), sum(part.numel for part in parts), eps=eps)]
+        spectra.append(exact_spectrum(_eigenvalues(gram, sign), eps=eps, **described([part])))
+    return [*spectra, exact_spectrum(_eigenvalues(total, sign), eps=eps, **described(parts))]
 
 
 def _is_autograds(problem: Problem, block: Any, jacobian: Jacobian | None, y: Tensor, u: Tensor) -> bool:
@@ -167,6 +140,13 @@ def _eigenvalues(gram: Tensor, sign: Tensor) -> Array:
     return np.asarray(torch.linalg.eigvalsh(gram).cpu().numpy())
 
 
+def described(parts: Sequence[Part]) -> dict[str, Any]:
+    """Name, shape and number of entries of a part, or of several together."""
+    numel = sum(part.numel for part in parts)
+    alone = len(parts) == 1
+    return {"name": parts[0].name if alone else "", "shape": parts[0].shape if alone else (numel,), "numel": numel}
+
+
 # Lanczos' algorithm.
 
 
@@ -178,8 +158,7 @@ def lanczos(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Tridiagonal matrices of R starts (P, R) at once: diagonals and the entries below (k, R), and bases (R, k, P).
 
-    Each vector is made orthogonal to all before it, twice. It ends after `steps`, where the starts are all that the
-    matrix moves, or where `settled` says so.
+    It ends after `steps`, where the starts are all that the matrix moves, or where `settled` says so.
 
     >>> alpha, beta, _ = lanczos(lambda v: torch.tensor([[1.0], [2.0]]) * v, torch.ones(2, 1).double(), 2)
     >>> alpha.flatten().numpy().round(9), beta.flatten()[:1].numpy().round(9)
@@ -213,19 +192,14 @@ def _ritz(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sampled_spectrum(
-    operator: CurvatureOperator, *, density: bool, rtol: float, memory: int, seed: int, name: str
-) -> Spectrum:
+    operator: CurvatureOperator, *, density: bool, rtol: float, memory: int, seed: int, **of: Any
+) -> BlockSharpness:
     """Extreme eigenvalues until their residuals are `rtol` of the largest in size, trace and norm; or a density.
 
-    Args:
-        operator: the block.
-        density: whether to go `DENSITY_STEPS` from `STARTS` starts.
-        rtol: see above.
-        memory: bytes that the vectors may take.
-        seed, name: of the random vectors.
+    A density takes `DENSITY_STEPS` from `STARTS` starts; all vectors together take no more than `memory` bytes.
     """
     size, like, both = operator.shape[0], operator.like, operator.matrix == "hessian"
-    generator = stream(seed, f"spectrum of {name}")
+    generator = stream(seed, f"spectrum of {of['name']}")
     starts = STARTS if density else 1
     steps = min(DENSITY_STEPS if density else STEPS, max(2, memory // (size * like.element_size() * starts)))
 
@@ -247,7 +221,7 @@ def sampled_spectrum(
     trace, trace_stderr = _mean((signs.double() * moved).sum(dim=0))
     frobenius_sq, norm_stderr = _mean(moved.square().sum(dim=0))
     caught = alpha[:, 0].square().sum() + 2 * beta[:-1, 0].square().sum() + beta[-1, 0].square()
-    return Spectrum(
+    return BlockSharpness(
         trace=float(alpha[:, 0].sum()) + trace,
         trace_stderr=trace_stderr,
         frobenius_sq=float(caught) + frobenius_sq,
@@ -259,6 +233,7 @@ def sampled_spectrum(
         nodes=np.stack([values.numpy() for values, *_ in each]),
         weights=np.stack([weights.numpy() for *_, weights in each]),
         informative=starts == 1 or _is_symmetric(operator, bases[:, 0].T),
+        **of,
     )
 
 
@@ -276,7 +251,7 @@ def _is_symmetric(operator: CurvatureOperator, U: Tensor) -> bool:
     return float((off - off.T).norm()) <= NOISE * float(off.norm())
 
 
-def told_from_rounding(spectra: Sequence[Spectrum], eps: float) -> list[Spectrum]:
+def told_from_rounding(spectra: Sequence[BlockSharpness], eps: float) -> list[BlockSharpness]:
     """The spectra, of which the last is that of the whole, with blocks marked that are nothing beside it.
 
     A block that is zero by symmetry, as that of a bias before batch normalisation, has factors of the size of rounding.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -48,14 +48,9 @@ def operator(  # noqa: PLR0913, public keyword-only options
     are those at the time of a product; the model is left exactly as it was by each.
 
     Args:
-        model: any module that maps a batch to one tensor (B, *outputs).
-        inputs, targets: as in `hessdiag.diagnose`; of an iterable, all batches together are the one batch.
-        loss, class_dim, output, batch_dim, examples: see `hessdiag.diagnose`.
-        matrix: `"ggn"` (generalised Gauss-Newton) or `"hessian"`.
-        mode: `"train"` for the network as it trains, through the statistics of the batch and their derivatives, or
-            `"eval"`; see `hessdiag.diagnose`.
+        model, inputs, targets, loss, class_dim, output, batch_dim, examples, matrix, mode, max_memory: as of
+            `hessdiag.diagnose`; of an iterable, all batches together are the one batch.
         blocks: patterns of the names of parameters or modules: the diagonal block of these alone, at their cost.
-        max_memory: memory that products may take, in bytes or as `"4GiB"`.
         seed: of a random quadratic loss, and of the vectors that products are checked on.
 
     Returns:
@@ -71,30 +66,16 @@ def operator(  # noqa: PLR0913, public keyword-only options
     """
     settings = Settings(matrix=matrix, per="batch", mode=mode, seed=seed, class_dim=class_dim, output=output)
     how: dict[str, Any] = {"loss": loss, "batch_dim": batch_dim, "examples": examples, "blocks": blocks}
-    with opened(model, inputs, targets, settings, max_memory=max_memory, **how) as subject:
-        few = subject.problem.batch.narrow(0, 2)
+    with opened(model, inputs, targets, settings, max_memory=max_memory, **how) as (problem, memory):
+        few = problem.batch.narrow(0, 2)
         again: dict[str, Any] = {"seed": seed, "mode": mode, "call": lambda: few.run(model)}
-        return subject.operator(around=lambda: preserve_state(model, **again))
+        return operator_of(problem, settings, memory, around=lambda: preserve_state(model, **again))
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What is measured: a problem whose loss is that of its whole batch, and how.
-
-    Attributes:
-        problem: all that is trained is a block of it; where examples meet they are one.
-        settings: of the measurement.
-        memory: that may be taken.
-    """
-
-    problem: Problem
-    settings: Settings
-    memory: MemoryBudget
-
-    def operator(self, **options: Any) -> CurvatureOperator:
-        """Its matrix."""
-        matrix, seed = cast(Matrix, self.settings.matrix), self.settings.seed
-        return CurvatureOperator(self.problem, matrix, memory=self.memory.chunk, seed=seed, **options)
+def operator_of(problem: Problem, settings: Settings, memory: MemoryBudget, **around: Any) -> CurvatureOperator:
+    """The matrix of an opened problem."""
+    matrix = cast(Matrix, settings.matrix)
+    return CurvatureOperator(problem, matrix, memory=memory.chunk, seed=settings.seed, **around)
 
 
 @contextmanager
@@ -108,16 +89,11 @@ def opened(
     max_memory: int | str | None = None,
     blocks: str | Sequence[str] | None = None,
     **read: Any,
-) -> Iterator[Subject]:
-    """Measure a model on the mean loss of a batch inside this context; it comes back as it was.
+) -> Iterator[tuple[Problem, MemoryBudget]]:
+    """In this context, what is measured on the mean loss of the whole batch, and the memory that may be taken.
 
-    Args:
-        model, inputs, targets, loss, max_memory, blocks: see `hessdiag.operator`.
-        settings: of the batch view.
-        read: `batch_dim` and `examples`.
-
-    Raises:
-        HessdiagError: an argument cannot be used, or the model cannot be measured right.
+    All that is trained is a block, or those that are asked for; where examples meet they are one. `read` has
+    `batch_dim` and `examples`; see `hessdiag.operator` for the others.
     """
     check_model(model)
     check_loss(loss)
@@ -135,4 +111,4 @@ def opened(
             problem, _ = check_few(problem, batch.narrow(0, FEW), settings)
         problem = replace(problem, loss=problem.loss.of_batch(batch.targets, y))
         whole = as_one_example(problem) if problem.coupled or problem.loss.couples else problem
-        yield Subject(whole, settings, MemoryBudget.of(max_memory, device))
+        yield whole, MemoryBudget.of(max_memory, device)

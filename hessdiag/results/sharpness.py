@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import stdtrit
 
 from hessdiag.errors import HessdiagError
 from hessdiag.results.files import write_text
@@ -42,14 +43,14 @@ class BlockSharpness(Record):
     shape: tuple[int, ...]
     numel: int
     trace: float
-    trace_stderr: float
     frobenius_sq: float
-    frobenius_sq_stderr: float
     largest: float
-    largest_error: float
     smallest: float
-    smallest_error: float
-    exact: bool
+    trace_stderr: float = 0.0
+    frobenius_sq_stderr: float = 0.0
+    largest_error: float = 0.0
+    smallest_error: float = 0.0
+    exact: bool = False
     nodes: Array = field(default_factory=lambda: np.zeros((0, 0)))
     weights: Array = field(default_factory=lambda: np.zeros((0, 0)))
     informative: bool = True
@@ -67,8 +68,8 @@ class BlockSharpness(Record):
     def density(self, at: Array, *, below: bool = False) -> tuple[Array, Array]:
         """Share of eigenvalues above each number, or below, and its standard error over random starts, like `at`.
 
-        Raises:
-            HessdiagError: no density was measured, or it is rounding alone.
+        Of so few starts, ± 1.96 of it are a 95 % interval by Student's distribution. Without a density, or of one that
+        is rounding alone, it is refused.
         """
         if not self.nodes.size or not self.informative:
             why = "its products are rounding alone" if self.nodes.size else "pass density=True (--density)"
@@ -76,7 +77,9 @@ class BlockSharpness(Record):
         beyond = self.nodes[:, :, None] < at if below else self.nodes[:, :, None] > at
         share = (self.weights[:, :, None] * beyond).sum(axis=1)
         count = len(share)
-        return share.mean(axis=0), share.std(axis=0, ddof=1) / count**0.5 if count > 1 else np.zeros(len(at))
+        if count == 1:
+            return share[0], np.zeros(len(at))
+        return share.mean(axis=0), share.std(axis=0, ddof=1) / count**0.5 * stdtrit(count - 1, 0.975) / Z95
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -113,10 +116,7 @@ class Sharpness(Printed, BlockSharpness):
     skipped: tuple[tuple[str, str], ...] = ()
 
     def __getitem__(self, name: str) -> BlockSharpness:
-        found = [block for block in self.blocks if block.name == name]
-        if not found:
-            raise KeyError(name)
-        return found[0]
+        return {block.name: block for block in self.blocks}[name]
 
     def __iter__(self) -> Iterator[BlockSharpness]:
         return iter(self.blocks)
@@ -125,7 +125,7 @@ class Sharpness(Printed, BlockSharpness):
         return len(self.blocks)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return one row for the whole and for each block as CSV text; also write it to `path` when one is given."""
+        """Return one row for the whole and for each block as CSV text; also write it to `path` if that is given."""
         import pandas as pd
 
         columns = [f.name for f in fields(BlockSharpness) if f.name not in ("shape", "nodes", "weights")]

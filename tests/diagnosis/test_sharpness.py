@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import Tensor, nn
 
 import hessdiag
@@ -129,9 +130,10 @@ def held_by_errors(kind: str, seeds: int, n: int = 100) -> tuple[Array, float]:
     matrix, eigenvalues = (Q * values[kind]) @ Q.T, values[kind].numpy()
     largest, levels = np.abs(eigenvalues).max(), np.quantile(eigenvalues, [0.2, 0.5, 0.8])
     operator = SimpleNamespace(shape=(n, n), like=matrix, matrix="hessian", eps=1e-15, torch_matmat=matrix.__matmul__)
+    how = {"rtol": 1e-3, "memory": 2**30, "name": kind, "shape": (n,), "numel": n}
     held, dense = [], []
     for seed in range(seeds):
-        found = sampled_spectrum(operator, density=False, rtol=1e-3, memory=2**30, seed=seed, name=kind)
+        found = sampled_spectrum(operator, density=False, seed=seed, **how)
         for value, error, end in (
             (found.largest, found.largest_error, eigenvalues.max()),
             (found.smallest, found.smallest_error, eigenvalues.min()),
@@ -141,8 +143,8 @@ def held_by_errors(kind: str, seeds: int, n: int = 100) -> tuple[Array, float]:
         trace = abs(found.trace - eigenvalues.sum()) <= Z95 * found.trace_stderr
         norm = abs(found.frobenius_sq - (eigenvalues**2).sum()) <= Z95 * found.frobenius_sq_stderr
         held.append((trace, norm))
-        found = sampled_spectrum(operator, density=True, rtol=1e-3, memory=2**30, seed=seed, name=kind)
-        share, error = BlockSharpness(name="H", shape=(), numel=n, **vars(found)).density(levels)
+        found = sampled_spectrum(operator, density=True, seed=seed, **how)
+        share, error = found.density(levels)
         dense.append(np.abs(share - [0.8, 0.5, 0.2]) <= Z95 * error + 0.5 / n)
     return np.mean(held, axis=0), float(np.mean(dense))
 
@@ -178,7 +180,9 @@ def test_a_block_of_rounding_says_so() -> None:
     model, x = nn.Sequential(nn.Linear(20, 20, bias=False)).double(), torch.randn(12, 20, dtype=torch.float64)
     noise = torch.randn(400, 400, dtype=torch.float64)
     operator = SimpleNamespace(shape=(400, 400), like=x, matrix="hessian", eps=1e-16, torch_matmat=noise.__matmul__)
-    assert not sampled_spectrum(operator, density=True, rtol=1e-3, memory=2**30, seed=0, name="noise").informative
+    assert not sampled_spectrum(
+        operator, density=True, rtol=1e-3, memory=2**30, seed=0, name="noise", shape=(), numel=400
+    ).informative
 
     def flat(y: Tensor, _: Tensor | None) -> Tensor:
         return (y.sin().square() + y.cos().square()).mean() + y.mean()
@@ -190,3 +194,49 @@ def test_a_block_of_rounding_says_so() -> None:
     assert "! The block of 0.bias has no information" in repr(found)
     with pytest.raises(HessdiagError, match="rounding alone"):
         found["0.bias"].density(np.zeros(1))
+
+
+class Experts(nn.Module):
+    """Two matrices in one tensor, of which each example takes both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_experts, self.weight = 2, nn.Parameter(torch.randn(2, 3, 4, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("eij,bj->bi", self.weight.tanh(), x)
+
+
+@pytest.mark.parametrize("matrix", ORACLES)
+def test_packed_parameters_come_apart(matrix: str) -> None:
+    """By the pieces of dense blocks: rows of q, k and v, of each head, columns in GPT-2, experts."""
+    sizes = {"vocab_size": 7, "n_embd": 4, "n_layer": 1, "n_head": 2, "n_positions": 4, "n_inner": 4}
+    torch.manual_seed(0)
+    gpt = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, initializer_range=1.0)).double().eval()
+    tokens = torch.randint(7, (2, 3))
+    attention, x = subject("attention")
+    for split, model, inputs, name, dim, count in (
+        ("qkv", attention, x, "attend.in_proj_weight", 0, 3),
+        ("heads", attention, x, "attend.in_proj_weight", 0, 6),
+        ("heads", gpt, tokens, "transformer.h.0.attn.c_attn.weight", 1, 6),
+        ("experts", Experts(), torch.randn(4, 4, dtype=torch.float64), "weight", 0, 2),
+    ):
+        y = model(inputs)
+        logits = y if isinstance(y, Tensor) else y.logits
+        t = torch.randint(3, logits.shape[:-1])
+        how = {} if isinstance(y, Tensor) else {"class_dim": -1}
+        found = hessdiag.sharpness(model, inputs, t, matrix=matrix, split=split, blocks=name, **how)
+        assert len(found) == count
+        adapted = nn.Module()
+        adapted.forward = lambda given, model=model: getattr(model(given), "logits", model(given))  # type: ignore[method-assign, misc]
+        adapted.get_parameter = model.get_parameter  # type: ignore[method-assign]
+        loss = lambda y, t: F.cross_entropy(y.flatten(0, -2), t.flatten())  # noqa: E731
+        ((dense,),) = ORACLES[matrix](adapted, inputs, t, loss, [name])
+        shape = model.get_parameter(name).shape
+        places = torch.arange(math.prod(shape)).view(shape).chunk(count, dim=dim)
+        for block, place in zip(found, places, strict=True):
+            own = dense.detach()[place.flatten()][:, place.flatten()]
+            assert_same(block, own, float(dense.abs().max()))
+    assert [block.name for block in found] == ["weight[0]", "weight[1]"]
+    with pytest.raises(HessdiagError, match="no block is packed"):
+        hessdiag.sharpness(attention, x, split="experts")
