@@ -48,6 +48,6 @@ parallel = hessdiag.plots.draw_layers(report)
 # * **Biases** are hollow, and far from the weights where inputs or activations are far from unit
 #   scale. They do not count in the spread.
 # * **Residual branches**: σ² lies below γ by the squared weight of the branch, see
-#   :doc:`/results`.
+#   :doc:`/paper`.
 # * **Long bars** on σ² are sampling errors (± 1.96 standard errors): measure again with a smaller
 #   ``rtol`` before you read anything into the difference.

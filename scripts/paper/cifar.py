@@ -180,7 +180,8 @@ def draw(found: dict[str, Any], title: str) -> Figure:
     """Draw median and quartiles of the loss at the best rate by step, and the loss of each rate of the sweep."""
     note = " · ".join([found["model"], found["data"], found["training"], f"{len(found['sets'][0]['curves'])} seeds"])
     with study.picture(title, note, width_ratios=(1.5, 1)) as (figure, (left, right)):
-        for each, colour in zip(found["sets"], study.COLOURS, strict=False):
+        names = [each["name"] for each in found["sets"]]
+        for each, colour in zip(found["sets"], study.colours(names), strict=True):
             losses = array(each["curves"])
             low, middle, high = np.nanquantile(np.where(np.isfinite(losses), losses, np.nan), (0.25, 0.5, 0.75), axis=0)
             left.plot(found["steps"], middle, color=colour, linewidth=1.4)
@@ -193,6 +194,6 @@ def draw(found: dict[str, Any], title: str) -> Figure:
         right.set_xscale("log", base=2)
         study.head(left, "At the best learning rate", "median and quartiles over seeds")
         study.head(right, "Sweep of learning rates", "no dot: diverged or not tried")
-        marks = [Line2D([], [], color=c, label=e["name"]) for e, c in zip(found["sets"], study.COLOURS, strict=False)]
+        marks = [Line2D([], [], color=c, label=name) for name, c in zip(names, study.colours(names), strict=True)]
         figure.legend(handles=marks, loc="outside upper right", ncols=len(marks))
     return figure

@@ -310,8 +310,11 @@ def draw(found: dict[str, Any]) -> Figure:
     note = (f"{found['optimizer']} · batch {found['batch_size']} · median training loss after {found['epochs']} epochs"
             " · best learning rate of the widened grid · σ² of the weights on the first minibatch")  # fmt: skip
     size = (7.6, max(2.8, 0.2 * len(losses) + 1.6))
-    with study.picture("Does balance help training?", note, figsize=size) as (figure, (left, right)):
-        for place, colour in enumerate(study.COLOURS[: len(shared)]):
+    with study.picture("Fan-in is ahead, not balance", note, figsize=size) as (
+        figure,
+        (left, right),
+    ):
+        for place, colour in enumerate(study.colours(shared)):
             heights = np.arange(len(losses)) + 0.15 * (place - (len(shared) - 1) / 2)
             left.plot(losses[:, place], heights, "o", color=colour, markersize=4.5, alpha=0.85)
             right.plot(starts[:, place], losses[:, place], "o", color=colour, markersize=4.5, alpha=0.85)
@@ -322,7 +325,8 @@ def draw(found: dict[str, Any]) -> Figure:
         study.head(right, "Loss against balance", "rank correlation {:.2f} ({:.2f} to {:.2f})".format(
             *correlate(found, "sigma").values()))  # fmt: skip
         marks = [
-            Line2D([], [], marker="o", ls="", color=c, label=s) for s, c in zip(shared, study.COLOURS, strict=False)
+            Line2D([], [], marker="o", ls="", color=c, label=s)
+            for s, c in zip(shared, study.colours(shared), strict=True)
         ]
         figure.legend(handles=marks, loc="outside upper right", ncols=len(shared))
     return figure

@@ -19,9 +19,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 COLOURS = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#56b4e9", "#949494")
+SCHEMES = ("fan-in", "fan-out", "arithmetic", "geometric")  # a colour each, in all figures
 GREY, BAND = "#595959", "#dddddd"
 LOOKS = {"font.size": 8, "axes.titlesize": 8, "axes.titlelocation": "left", "axes.grid": True, "grid.color": "#e3e3e3",
          "axes.axisbelow": True, "svg.hashsalt": "hessdiag", "legend.frameon": False}  # fmt: skip
+
+
+def colours(names: Sequence[str]) -> list[str]:
+    """A scheme's own colour; for other names those of their places."""
+    return [COLOURS[SCHEMES.index(name) if name in SCHEMES else place] for place, name in enumerate(names)]
 
 
 def options(doc: str | None, **more: dict[str, Any]) -> argparse.Namespace:
