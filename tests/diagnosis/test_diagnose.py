@@ -317,7 +317,7 @@ def test_a_bias_of_one_entry_multiplies_nothing(model: nn.Module, size: tuple[in
 
 
 @pytest.mark.parametrize("method", ["exact", "sketch", "probe"])
-@pytest.mark.parametrize(("depth", "size"), [(30, 1.0), (2, 1e6)])
+@pytest.mark.parametrize(("depth", "size"), [(16, 0.4), (2, 1e6)])
 def test_numbers_that_leave_the_range_of_float32(depth: int, size: float, method: str) -> None:
     """Squares of small gradients underflow, and of large ones overflow, long before the network does."""
     torch.manual_seed(0)
