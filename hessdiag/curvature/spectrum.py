@@ -86,7 +86,7 @@ def gram_spectra(problem: Problem, parts: Sequence[Part], *, chunk: int) -> list
         signs.append(values.sign() * (values.abs() > 1e-12 * values.abs().max()))
         found = list(block_vjps(problem.model, piece, blocks, traced, unit_cotangents(y)))
         u = torch.randn(y.shape, generator=stream(number, "check of Gram matrices")).to(y)
-        if not all(_is_autograds(problem, block, J, traced.y, u) for block, J in zip(blocks, found, strict=True)):
+        if not _are_autograds(problem, found, traced.y, u):
             return None
         by_name = dict(zip((block.name for block in blocks), found, strict=True))
         known.append([_narrowed(by_name[part.block.name], part) for part in parts])
@@ -103,15 +103,14 @@ def gram_spectra(problem: Problem, parts: Sequence[Part], *, chunk: int) -> list
     return [*spectra, exact_spectrum(_eigenvalues(total, sign), eps=eps, **described(parts))]
 
 
-def _is_autograds(problem: Problem, block: Any, jacobian: Jacobian | None, y: Tensor, u: Tensor) -> bool:
-    """Whether ‖Jᵀu‖² of a random u (B, *out) is that of autograd's gradient."""
-    parameter = block_parameter(problem.model, block)
-    (exact,) = torch.autograd.grad(y, parameter, u, retain_graph=True, materialize_grads=True)
-    size, found = float(exact.to_dense().double().square().sum()), 0.0
-    if jacobian is not None:
-        flat = u.flatten().double()
-        found = float(flat @ jacobian.cross(jacobian).double().view(len(flat), -1) @ flat)
-    return abs(found - size) <= SAME[u.dtype] * max(found, size)
+def _are_autograds(problem: Problem, found: Sequence[Jacobian | None], y: Tensor, u: Tensor) -> bool:
+    """Whether ‖J_lᵀu‖² of a random u (B, *out) is that of autograd's gradient for each block, but for rounding."""
+    parameters = [block_parameter(problem.model, block) for block in problem.blocks]
+    exact = torch.autograd.grad(y, parameters, u, retain_graph=True, materialize_grads=True)
+    sizes = [float(each.to_dense().double().square().sum()) for each in exact]
+    flat, least = u.flatten().double(), ZERO * torch.finfo(u.dtype).eps ** 2 * max(sizes)
+    own = [0.0 if J is None else float(flat @ J.cross(J).double().view(len(flat), -1) @ flat) for J in found]
+    return all(abs(a - b) <= SAME[u.dtype] * max(a, b) + least for a, b in zip(own, sizes, strict=True))
 
 
 def _narrowed(jacobian: Jacobian | None, part: Part) -> Jacobian | None:
