@@ -5,17 +5,12 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from hessdiag.cli.options import Blocks, Csv, Matrix, Model, Plots, Subject, check_files, check_folder, grouped
 from hessdiag.cli.printing import Printing
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from hessdiag.results.sharpness import Sharpness
 
 Split = Annotated[
     Literal["qkv", "heads", "experts"] | None, typer.Option(help="take packed parameters apart, where that is certain")
@@ -59,11 +54,5 @@ def sharpness(
             progress=printing.progress,
         )
     found = replace(measured, name=source.name, init=prepared.init, data=prepared.data)
-    printing.draw(lambda: _figures(found), plots)
+    printing.draw(lambda: {"density": hessdiag.plots.draw_density(found)}, plots)
     printing.show(found, csv=csv)
-
-
-def _figures(found: Sharpness) -> dict[str, Figure]:
-    from hessdiag import plots
-
-    return {"density": plots.draw_density(found)}

@@ -37,7 +37,6 @@ SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # squared norms of gradients,
 TAILS = 2.0  # how many times fewer degrees of freedom than of Gaussians
 ROUNDING = 64  # of one number, that eigenvalues are off by at most, relative to the largest
 ZERO = 1e4  # squared roundings, relative to the whole, that a block is at least
-NOISE = 0.3  # asymmetry, relative to the products: that of rounding is about 1, that of any matrix far less
 
 
 def exact_spectrum(eigenvalues: Array, *, eps: float = 0.0, **of: Any) -> BlockSharpness:
@@ -231,7 +230,6 @@ def sampled_spectrum(
         smallest_error=max(float(low[1][0]), rounding) if both else 0.0,
         nodes=np.stack([values.numpy() for values, *_ in each]),
         weights=np.stack([weights.numpy() for *_, weights in each]),
-        informative=starts == 1 or _is_symmetric(operator, bases[:, 0].T),
         **of,
     )
 
@@ -243,17 +241,10 @@ def _mean(values: Tensor) -> tuple[float, float]:
     return float(values.mean()), error * float(widening(max((count - 1) / TAILS, 1.0)))
 
 
-def _is_symmetric(operator: CurvatureOperator, U: Tensor) -> bool:
-    """Whether ⟨u, H v⟩ and ⟨v, H u⟩ of several u and v are alike, as no rounding is."""
-    gram = U.T @ operator.torch_matmat(U)
-    off = gram - gram.diag().diag()
-    return float((off - off.T).norm()) <= NOISE * float(off.norm())
-
-
 def told_from_rounding(spectra: Sequence[BlockSharpness], eps: float) -> list[BlockSharpness]:
-    """The spectra, of which the last is that of the whole, with blocks marked that are nothing beside it.
+    """The spectra with blocks marked that are nothing beside the whole, the last one: factors of the size of rounding.
 
-    A block that is zero by symmetry, as that of a bias before batch normalisation, has factors of the size of rounding.
+    That of a bias before batch normalisation is, which is zero by symmetry.
     """
     least = ZERO * eps**2 * abs(spectra[-1].nodes).max()
-    return [replace(each, informative=each.informative and bool(abs(each.nodes).max() > least)) for each in spectra]
+    return [replace(each, informative=bool(abs(each.nodes).max() > least)) for each in spectra]

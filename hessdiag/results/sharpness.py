@@ -89,9 +89,7 @@ class Sharpness(Printed, BlockSharpness):
     Attributes:
         blocks: of each parameter or part.
         off_diagonal_share, off_diagonal_stderr: share of ‖H‖_F² between different blocks, and its standard error.
-        matrix, mode, loss: what was measured.
-        data, init: what the examples and weights are; `data` is empty where they were passed.
-        batch_size: examples whose mean loss it is.
+        matrix, mode, loss, data, init, batch_size: what was measured.
         how: which way to the eigenvalues was taken, a clause.
         seed, device, dtype, versions: with what.
         skipped: names and reasons of parameters that were not measured.
@@ -140,7 +138,7 @@ class Sharpness(Printed, BlockSharpness):
     def text(self, detail: Detail = "table") -> str:
         """Return the numbers of the whole (`"brief"`), and the table of all blocks."""
         what = "Hessian" if self.matrix == "hessian" else "Gauss-Newton matrix"
-        mode = "as it trains" if self.mode == "train" else "as for inference"
+        mode = {"train": "as it trains", "eval": "as for inference"}[self.mode]
         about = f"{what} of the mean loss of {self.batch_size} examples, {self.loss}, {mode}"
         lines = [
             f"{printable(self.name)}: λ_max {_bounded(self.largest, self.largest_error)}, trace"
@@ -159,13 +157,12 @@ class Sharpness(Printed, BlockSharpness):
         ]
         if detail == "brief":
             return plain_text(lines)
-        where = f", {self.data}" if self.data else ""
         rows = [_cells(each) for each in self.blocks]
         shown = TITLES if any(row[-1] != "–" for row in rows) else TITLES[:-1]
         table = TextTable(shown, [row[: len(shown)] for row in rows])
         left = [f"Not measured: {name}, {reason}" for name, reason in self.skipped]
         notes = [
-            f"weights {self.init}{where}, seed {self.seed}, {self.dtype}; {self.how}",
+            f"weights {self.init}{', ' * bool(self.data)}{self.data}, seed {self.seed}, {self.dtype}; {self.how}",
             "±: of the trace 1.96 standard errors; of λ_max the distance within which there is an eigenvalue.",
         ]
         return plain_text([*lines, about, "", table, "", *notes, *(left if detail == "whole" else [])])
