@@ -1,9 +1,10 @@
-"""docs/rules.md is the file that `hessdiag explain` reads, and docs/file-formats.md names every schema."""
+"""Pages that are written from the code are those of the code, and docs/file-formats.md names every schema."""
 
 from __future__ import annotations
 
 import re
 
+import pytest
 import reference_pages
 
 from hessdiag.diagnosis.prescribe import Prescription
@@ -20,10 +21,14 @@ from tests.pages import ROOT
 RECORDS = (Report, Comparison, Prediction, Prescription, InitCheck, LearningRates, Sharpness, Setups, Study)
 
 
-def test_the_page_is_that_of_the_code_and_has_a_section_for_every_rule() -> None:
-    page = reference_pages.rules_page()
-    assert reference_pages.PAGE.read_text(encoding="utf-8") == page, "run python scripts/reference_pages.py"
-    assert re.findall(r"^### (.+)$", page, re.MULTILINE) == list(CATALOGUE)
+@pytest.mark.parametrize("name", reference_pages.PAGES)
+def test_the_page_is_that_of_the_code(name: str) -> None:
+    written = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert written == reference_pages.PAGES[name](), "run python scripts/reference_pages.py"
+
+
+def test_every_rule_has_a_section_under_its_id() -> None:
+    assert re.findall(r"^### (.+)$", reference_pages.rules_page(), re.MULTILINE) == list(CATALOGUE)
 
 
 def test_every_schema_is_listed_with_its_class() -> None:

@@ -59,7 +59,7 @@ def layer_table(weights: Sequence[BlockReport]) -> TextTable:
         near = [ratio for row in rows if row not in far for ratio in row.ratios]
         place = next(i for i, row in enumerate(rows) if row not in far)
         rows = [row for row in rows if row in far]
-        rows.insert(place, Row(f"… {len(near)} more layers", "", near))
+        rows.insert(place, Row(f"and {len(near)} more layers", "", near))
     cells = [_cells(row, longest) for row in rows]
     kept = [i < 3 or any(row[i] for row in cells) for i in range(len(TITLES))]
     return TextTable([*compress(TITLES, kept)], [[*compress(row, kept)] for row in cells], left=2)

@@ -200,7 +200,7 @@ def test_of_many_layers_those_near_the_typical_one_are_counted() -> None:
         "l1",
         "l0",
     ]
-    assert rows[5].split() == ["…", "10", "more", "layers", "1.41×", "0.062–32", "│"]
+    assert rows[5].split() == ["and", "10", "more", "layers", "1.41×", "0.062–32", "│"]
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
