@@ -90,9 +90,8 @@ class Batch:
         leaves, spec = tree_flatten(dict(self.kwargs) or (self.args[0] if alone else self.args))
         dims = _broadcast_to_and_flatten(tuple(batch_dim) if isinstance(batch_dim, list) else batch_dim, spec)
         pairs = [] if dims is None else [pair for pair in zip(leaves, dims, strict=True) if isinstance(pair[0], Tensor)]
-        if not pairs or not all(
-            d is None or (isinstance(d, int) and -v.dim() <= d < max(v.dim(), 1)) for v, d in pairs
-        ):
+        fit = [d is None or (isinstance(d, int) and -v.dim() <= d < max(v.dim(), 1)) for v, d in pairs]
+        if not pairs or not all(fit):
             raise HessdiagError(f"batch_dim {batch_dim!r}: pass a dimension of the inputs, or one for each of them")
         kept = tuple(dim % max(value.dim(), 1) for value, dim in pairs if dim is not None)
         if not any(kept) and len(kept) == len(pairs):

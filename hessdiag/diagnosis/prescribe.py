@@ -109,9 +109,8 @@ class Prescription(Printed, Record):
         named = dict(model.named_parameters())
         for block in self.blocks:
             if block.name not in named or tuple(named[block.name].shape) != block.shape:
-                raise HessdiagError(
-                    f"the prescription has a weight {block.name!r} of shape {block.shape}: pass the measured model"
-                )
+                what = f"a weight {block.name!r} of shape {block.shape}"
+                raise HessdiagError(f"the prescription has {what}: pass the measured model")
         for block in self.blocks:
             rescale_weight(model, block.name, block.weight_factor)
         return model

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -75,11 +76,8 @@ def _arguments(model: nn.Module, batch: Batch) -> str:
         signature = inspect.signature(model.forward)
     except (TypeError, ValueError):  # compiled code tells nothing
         return ""
-    try:
+    with suppress(TypeError):
         signature.bind(*batch.args, **batch.kwargs)
-    except TypeError:
-        pass
-    else:
         return ""
     parameters, kind = signature.parameters.values(), type(model).__name__
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]

@@ -180,9 +180,8 @@ def _check(module: Any, shape: torch.Size, path: str, function: NamedFunction) -
     """Refuse a layer without its weight, or with one that is not real and finite."""
     weight = getattr(module, "weight", None)
     if not isinstance(weight, nn.Parameter) or weight.shape != shape:
-        raise HessdiagError(
-            f"{function.label} left {path!r} without a weight of shape {tuple(shape)}: change weights in place"
-        )
+        what = f"without a weight of shape {tuple(shape)}: change weights in place"
+        raise HessdiagError(f"{function.label} left {path!r} {what}")
     if not weight.is_floating_point() or not bool(weight.isfinite().all()):
         kind = "NaN or infinite values" if weight.is_floating_point() else f"{weight.dtype} numbers"
         raise HessdiagError(f"{function.label} left {kind} in the weight of {path!r}: leave finite real ones")

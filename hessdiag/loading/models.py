@@ -191,9 +191,8 @@ def factory_source(
             built, given = built
             size = as_size(given)
             if size is None:
-                raise HessdiagError(
-                    f"{factory.label} returned the input size {given!r}: return one such as (3, 32, 32)"
-                )
+                what = f"{factory.label} returned the input size {given!r}"
+                raise HessdiagError(f"{what}: return one such as (3, 32, 32)")
         module = _check_module(built, factory.label)
         size = input_size or size or as_size(getattr(module, "input_size", None))
         return Network(module, NormalInputs(size) if size else None)
@@ -238,17 +237,14 @@ def _nearest_form(name: str) -> str:
     if name.endswith(".py") or Path(name).is_file():
         return f"add the function that builds the network, as in {name}:build"
     if "/" in name:
-        return (
-            f"write hf:FOLDER after saving its configuration there, AutoConfig.from_pretrained({name!r})"
-            ".save_pretrained(FOLDER) in Python with transformers; hessdiag downloads nothing"
-        )
+        save = f"AutoConfig.from_pretrained({name!r}).save_pretrained(FOLDER) in Python with transformers"
+        return f"write hf:FOLDER after saving its configuration there, {save}; hessdiag downloads nothing"
     forms = {"mlp": "mlp:784-384-64-10", "hf": "hf:CONFIG.json", "timm": "timm:NAME", "torchvision": "torchvision:NAME"}
     if name in forms:
         return f"write it as in {forms[name]}"
-    near = did_you_mean(name, [*BUILT_IN, *forms])
     every = f"use lenet, {', '.join(forms.values())}, package.module:function or ./file.py:function"
-    every = every.replace("NAME", name or "NAME")
-    return f"{near} {every}" if near else every
+    near = did_you_mean(name, [*BUILT_IN, *forms])
+    return f"{near} {every.replace('NAME', name or 'NAME')}".strip()
 
 
 def _check_module(module: Any, label: str) -> nn.Module:
@@ -435,9 +431,8 @@ def _hf_inputs(
     argument = str(getattr(module, "main_input_name", "input_ids"))
     if argument == "input_ids":
         if input_size and len(input_size) > 1:
-            raise HessdiagError(
-                f"input_size {input_size}: {label} reads tokens, pass their number, input_size=16 (--input-size 16)"
-            )
+            how = f"{label} reads tokens, pass their number, input_size=16 (--input-size 16)"
+            raise HessdiagError(f"input_size {input_size}: {how}")
         inner = config.get_text_config()
         longest = getattr(inner, "max_position_embeddings", None) or USUAL_LENGTH
         keywords = ("input_ids", "decoder_input_ids") if config.is_encoder_decoder else ("input_ids",)

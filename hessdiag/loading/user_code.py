@@ -67,10 +67,8 @@ class NamedFunction:
         named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         for key in arguments:
             if key not in named and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                takes = f"it takes {few(named, 8)}" if named else "it takes none"
-                raise HessdiagError(
-                    f"{self.label} takes no argument {key!r}: {did_you_mean(key, named, otherwise=takes)}"
-                )
+                hint = did_you_mean(key, named, otherwise=f"it takes {few(named, 8)}" if named else "it takes none")
+                raise HessdiagError(f"{self.label} takes no argument {key!r}: {hint}")
         missing = [p.name for p in parameters if p.name in {*named} - {*arguments} and p.default is p.empty]
         if missing and self.what == "model":
             pairs = ", ".join(f"{name!r}: VALUE" for name in missing)

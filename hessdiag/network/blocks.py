@@ -263,9 +263,8 @@ def fans(weight: Tensor, *, groups: int = 1, transposed: bool = False) -> Fans:
     if weight.dim() < 2:
         raise HessdiagError(f"a weight of shape {tuple(weight.shape)} has no fan-in: pass at least two dimensions")
     if groups < 1 or weight.shape[0] % groups:
-        raise HessdiagError(
-            f"a weight of shape {tuple(weight.shape)} has no {groups} groups: its first dimension must be a multiple"
-        )
+        what = f"a weight of shape {tuple(weight.shape)} has no {groups} groups"
+        raise HessdiagError(f"{what}: its first dimension must be a multiple")
     first, second = weight.shape[0] / groups, float(weight.shape[1])
     n, m = (first, second) if transposed else (second, first)
     return n, m, math.sqrt(math.prod(weight.shape[2:]))

@@ -195,9 +195,8 @@ def compare_reports(before: Report, after: Report) -> Comparison:
     for key in (*SAME_KIND, "mode"):
         was, now = getattr(before, key), getattr(after, key)
         if was != now:
-            raise HessdiagError(
-                f"the two reports differ in {key}, {was!r} before and {now!r} after: measure both with the same one"
-            )
+            both = f"{was!r} before and {now!r} after"
+            raise HessdiagError(f"the two reports differ in {key}, {both}: measure both with the same one")
     theirs = {block.name: block for block in after.blocks}
     pairs = [(b, theirs[b.name]) for b in before.blocks if b.name in theirs and b.shape == theirs[b.name].shape]
     if not pairs:
