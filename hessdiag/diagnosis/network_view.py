@@ -98,6 +98,8 @@ class Net:
     def _group(self, key: str, members: Sequence[str]) -> str:
         if len(members) == 1:
             return members[0]
+        if not any(map(str.isalpha, key.rpartition(".")[0])):  # layers of a sequence have no name in common
+            return f"{members[0]} and {len(members) - 1} more"
         whole = self.families[key]
         count = f"all {whole}" if len(members) == whole else f"{len(members)} of {whole}"
         return f"{key} ({count})"

@@ -143,6 +143,8 @@ def explains(net: Net, cause: Finding, effect: Finding) -> bool:
     parts = _parts(net, effect)
     if cause.rule == "HD115" and effect.rule in SIZES:
         return effect.rule == "HD101" or math.log(cause.value) > math.log(effect.value) / 2
+    if cause.rule == "HD113" and effect.rule == "HD101":
+        return cause.value >= signal_rules.OUT_OF_REACH_FAULT
     if cause.rule == "HD104" and effect.rule == "HD101":
         return math.log(cause.value) > sum(parts.values()) / 2
     if any(part > USUAL for part in parts.values()):

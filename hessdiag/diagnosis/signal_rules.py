@@ -131,14 +131,17 @@ def depth_scale(net: Net) -> Finding | None:
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
     value = exp(max(measured, abs(product)))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed})
-    message = (
-        f"Signals {'grow' if sign > 0 else 'decay'} {short(exp(math.log(value) / 2))}× over {len(chain)} layers"
-        f" (usual: within {short(math.sqrt(CHAIN))}×), in {net.listed(blocks)}."
-    )
-    variance = " or ".join(trimmed(n) for n in needs) or "what its nonlinearity needs"
+    what = f"Signals {'grow' if sign > 0 else 'decay'} {short(exp(math.log(value) / 2))}× over {len(chain)} layers"
+    message = f"{what} (usual: within {short(math.sqrt(CHAIN))}×), in {net.listed(blocks)}."
+    if value < CHAIN:  # what is constant runs through
+        part = f"Only {short(100 * math.sqrt(varies))} % of the signal behind {len(chain)} layers"
+        message = f"{part} differs between examples (usual: above 3 %), most of it lost in {net.listed(blocks)}."
+    variance = " or ".join(map(trimmed, needs))
     advice = f"Draw each weight with a variance of {variance} over its fan-in" + (
         ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
     )
+    if not needs:  # no variance is right
+        advice = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
     return Finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, message, advice, value, CHAIN)
 
 

@@ -83,6 +83,8 @@ def siblings(named: Sequence[tuple[str, Hashable]]) -> dict[str, list[int]]:
 
     >>> siblings([("h.0.fc.weight", 1), ("h.1.fc.weight", 1), ("h.2.fc.weight", 2), ("u", 1)])
     {'h.#.fc ×2': [0, 1], 'h.2.fc': [2], 'u': [3]}
+    >>> siblings([("4.weight", 1), ("2.weight", 1), ("0.weight", 1)])
+    {'0–4 ×3': [0, 1, 2]}
     """
     groups: dict[tuple[str, Hashable], list[int]] = {}
     for place, (name, kind) in enumerate(named):
@@ -92,6 +94,9 @@ def siblings(named: Sequence[tuple[str, Hashable]]) -> dict[str, list[int]]:
         names = [layer_of(named[place][0]) for place in places]
         differ = iter([len(set(each)) > 1 for each in zip(*map(INDEX.findall, names), strict=True)])
         label = INDEX.sub(lambda index: "#" if next(differ) else index[0], names[0])  # noqa: B023
+        if len(names) > 1 and not any(map(str.isalpha, label)):  # of nothing but numbers
+            ends = sorted(names, key=lambda name: [int(index) for index in INDEX.findall(name)])
+            label = f"{ends[0]}–{ends[-1]}"
         labels[f"{label} ×{len(names)}" if len(names) > 1 else label] = places
     return labels
 
