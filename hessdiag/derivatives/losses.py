@@ -468,6 +468,7 @@ class Reading:
         layout: of the returned object, where the loss is of that.
         together: whether a function is only ever called with all of a batch.
         matrix: whose curvature has to be one.
+        linear: whether a loss without curvature will do, where none is measured.
     """
 
     class_dim: int | None = None
@@ -477,6 +478,7 @@ class Reading:
     layout: Layout | None = None
     together: bool = False
     matrix: str = ""
+    linear: bool = False
 
 
 def resolve_loss(
@@ -545,6 +547,8 @@ def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Read
         if _alike(*values) and _alike(folded.gradient(y, targets), projected):
             folded.name = loss.name
             return folded
+    if reading.linear:
+        return loss
     message = f"the loss {loss.name!r} is linear in the outputs here, so that its Gauss-Newton matrix is zero: pass"
     raise HessdiagError(f"{message} matrix='hessian' (--matrix hessian), or another loss")
 

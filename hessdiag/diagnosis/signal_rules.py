@@ -263,11 +263,14 @@ def out_of_reach(net: Net) -> Finding | None:
         f"{ends}, which keeps {100 * min(signals.floor, 1.0):.0f} % of the loss out of reach (usual: below"
         f" {100 * OUT_OF_REACH:.0f} %)."
     )
-    if signals.loss_kind == "cross-entropy" or signals.bounded in ("softmax", "sigmoid"):
+    if signals.floor == math.inf:
+        message, advice = f"{ends}, and the loss takes log-probabilities.", "End it in `log_softmax`."
+    elif signals.loss_kind != "mse":
         advice = f"Return the outputs of {net.listed(blocks)} without the {signals.bounded}: the loss expects logits."
     else:
         advice = f"Take the {signals.bounded} away, or scale the targets into its range."
-    return Finding("HD113", graded(signals.floor, 0.0, OUT_OF_REACH_FAULT), blocks, message, advice, signals.floor,
+    grade = graded(signals.floor if math.isfinite(signals.floor) else 0.5, 0.0, OUT_OF_REACH_FAULT)
+    return Finding("HD113", grade, blocks, message, advice, signals.floor,
                    OUT_OF_REACH)  # fmt: skip
 
 

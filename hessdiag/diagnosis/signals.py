@@ -460,8 +460,11 @@ def _floor(loss: Loss, y: Tensor, targets: Tensor | None, last: str, chance: flo
     """By how much of the chance loss a bounded nonlinearity at the end keeps the loss above that of free outputs.
 
     The loss is taken for a sum over outputs, each part of which falls and then rises: halving intervals find the least.
-    NaN where the loss takes no other outputs, as that of probabilities, or is no better off with them.
+    Infinite for a loss of log-probabilities that is given probabilities. NaN where the loss takes no other outputs, as
+    that of probabilities, or is no better off with them.
     """
+    if last == "softmax" and bool((loss.gradient(y, targets) == loss.gradient(y / 2, targets)).all()) and chance < 0:
+        return math.inf
     if last not in RANGES or not chance > 0:
         return math.nan
     largest = float(targets.abs().max()) if targets is not None and targets.is_floating_point() else 0.0

@@ -243,7 +243,8 @@ def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings
         raise HessdiagError(f"{message} model's own loss, or {held[0]!r} as targets")
     y, per = (outputs.y[0], "batch") if batch.as_one else (outputs.y, settings.per)
     layout = batch.output if isinstance(batch.output, Layout) else None
-    how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix}
+    how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix,
+                           "linear": settings.quick}  # fmt: skip
     reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, per, **how)
     resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
     theirs = batch.targets if batch.targets is None or batch.as_one else batch.targets[: len(y)]
