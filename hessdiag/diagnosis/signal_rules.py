@@ -24,12 +24,11 @@ def initial_loss(net: Net) -> Finding | None:
         return None
     note, warn, fault = LOSS[signals.loss_kind]
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
-    if not surely > note / 2 or raw_inputs(net):  # which is the cause
+    near = signals.loss_kind != "cross-entropy" and max(signals.initial_loss, signals.output_sq) < 1
+    if not surely > note / 2 or near or raw_inputs(net):  # a few steps away, or the effect of that
         return None
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
-        if signals.loss_kind != "cross-entropy" and signals.initial_loss < 1:
-            return None  # within a few hundred steps of any optimizer
         bias = net.bias_of(net.head)
         name = bias.name if bias else net.name_of(net.head)
         message = f"{what}, although outputs are small: their mean is not that of the targets."
@@ -203,13 +202,15 @@ def operations(net: Net) -> Finding | None:
     if not (blocks := worst_first(hit)):
         return None
     sources = [p.name for o in net.layers[net.named[blocks[0]].owners[0]].sources if (p := net.weight_of.get(o))]
-    factor = short(math.sqrt(hit[blocks[0]]))
+    worst = hit[blocks[0]]
+    factor = short(math.sqrt(worst))
     message = (
         f"Between {net.listed(sources)} and {blocks[0]} activations grow {factor}× (usual: below"
         f" {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
     )
     advice = "Take means in place of sums there: divide by the number of neighbours, points or branches."
-    return Finding("HD115", "warning", (*blocks, *sources), message, advice, hit[blocks[0]], GROWN)
+    blocks = tuple(dict.fromkeys((*sources, *blocks)))
+    return Finding("HD115", "warning", blocks, message, advice, worst, GROWN)
 
 
 def drowned(net: Net) -> Finding | None:

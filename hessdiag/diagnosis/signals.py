@@ -434,22 +434,19 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
 
 
 def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
-    """The loss of an output that is the same for all examples: their mean, or 0; of log-probabilities, of their mean.
+    """The loss of the mean output for all examples, or of the mean probabilities where outputs are their logarithms.
 
     NaN for a loss that only scales with the outputs, and for one that has nothing to gain above 0.
     """
-    guesses = [y.mean(0, keepdim=True).expand_as(y), torch.zeros_like(y)]
-    if last == "LogSoftmax" or bool((y <= 0).all()):  # 0 is no log-probability, say
-        rows = y.flatten(0, -2).double()
-        guesses = [guesses[0], (rows.logsumexp(0) - math.log(len(rows))).to(y).expand_as(y)]
+    rows = y.flatten(0, -2).double()
+    mean = (rows.logsumexp(0) - math.log(len(rows))).to(y) if last == "LogSoftmax" else y.mean(0, keepdim=True)
     try:
-        now, half = (float(loss.of_all(each, targets)) for each in (y, y / 2))
-        found = [float(loss.of_all(each.contiguous(), targets)) for each in guesses]
+        guesses = (y, y / 2, mean.expand_as(y).contiguous())
+        now, half, found = (float(loss.of_all(each, targets)) for each in guesses)
     except Exception:  # a loss of the user's, of outputs that it was not made for
         return math.nan
     scales = math.isclose(half, now / 2, rel_tol=1e-4) or math.isclose(half, now / 4, rel_tol=1e-4)
-    found = [each for each in found if math.isfinite(each)]
-    return math.nan if scales or not found or not min(found) > 1e-3 * now else min(found)
+    return math.nan if scales or not found > 1e-3 * now else found
 
 
 LARGEST = 30.0  # output that a free network is taken to reach at least

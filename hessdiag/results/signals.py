@@ -131,7 +131,7 @@ class Signals(Record):
         examples: how many there were.
         initial_loss, initial_loss_stderr: mean loss, and its standard error over the examples.
         chance_loss: loss of the best constant guess from the labels or targets alone; for other losses, of the mean
-            output or of 0. NaN where there is none.
+            output. NaN where there is none.
         loss_kind: `"cross-entropy"`, `"mse"` or `"other"`.
         output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
         bounded, floor: the nonlinearity that ends the network, if it bounds the outputs, and by how much of the chance
