@@ -223,40 +223,29 @@ CLOSE = 1e-3  # to a sum of 1
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
 
 
-@dataclass
-class Attention:
-    """A softmax whose result is multiplied by a matrix, which a router's or a classifier's is not.
-
-    Attributes:
-        paths: of what makes the softmax's argument: the layers of query and key, or the module that multiplies by a
-            matrix of its own, as `nn.MultiheadAttention` does.
-        peaked: share of the rows that put nearly all weight on one key; NaN for few keys.
-        astray: whether the weights sum to 1 over another dimension than the one that is mixed.
-    """
-
-    paths: list[str]
-    peaked: float
-    astray: bool
-
-
-def attentions(graph: Graph, layers: Mapping[Node, str], owners: Mapping[int, str]) -> Iterator[Attention]:
-    """All attention of a network.
+def attentions(
+    graph: Graph, layers: Mapping[Node, str], owners: Mapping[int, str]
+) -> Iterator[tuple[list[str], float, bool]]:
+    """Every softmax whose result is multiplied by a matrix, which a router's or a classifier's is not.
 
     Args:
         graph: of the network.
         layers: path of the layer that wrote at a node.
         owners: path of the module that holds a matrix, by the matrix's id.
+
+    Yields:
+        The paths of what makes its argument, the layers of query and key or the module that multiplies by a matrix of
+        its own, as `nn.MultiheadAttention` does; the share of the rows that put nearly all weight on one key, NaN for
+        few keys; whether its weights sum to 1 over another dimension than the one that is mixed.
     """
-    for node in graph.consumers:
-        products = _products(graph, node) if _SOFTMAX.fullmatch(node.name()) else []
-        alone = bool(_SOFTMAX.fullmatch(node.name())) and _is_alone(node)
+    for node in [each for each in graph.consumers if _SOFTMAX.fullmatch(each.name())]:
+        products, alone = _products(graph, node), _is_alone(node)
         if products or alone:
             result, peaked = node._saved_result.detach(), math.nan
             if result.dim() > 2 and result.shape[-1] >= MIN_KEYS:
                 peaked = float((result.amax(-1) > NEARLY_ALL).double().mean())
-            yield Attention(
-                written_by(node, layers, owners), peaked, alone or any(_is_astray(*each) for each in products)
-            )
+            astray = alone or any(_is_astray(*each) for each in products)
+            yield written_by(node, layers, owners), peaked, astray
 
 
 def _is_alone(softmax: Node) -> bool:

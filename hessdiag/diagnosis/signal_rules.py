@@ -287,7 +287,7 @@ def astray(net: Net) -> Finding | None:
 
 
 SATURATED, SATURATED_FAULT = 0.5, 0.9
-PEAKED, PEAKED_WARNING = 0.1, 0.5
+PEAKED, PEAKED_WARNING = 0.1, 0.2
 PHASE = math.pi / 2
 MAX_COORDINATES = 8  # inputs of a network of coordinates
 BELOW_EPS = 0.3

@@ -230,11 +230,10 @@ class SignalPass:
                 layer.numbers["sources"] = tuple(written_by(layer.x_edge.node, written, {}))
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
-        for found in attentions(graph, written, held):
-            for numbers in (self.layers[path].numbers for path in found.paths):
-                if not math.isnan(found.peaked):
-                    numbers["peaked"] = max(found.peaked, numbers.get("peaked", 0.0))
-                numbers["labels"] = (*numbers.get("labels", ()), *("astray",) * found.astray)
+        for paths, peaked, astray in attentions(graph, written, held):
+            for numbers in (self.layers[path].numbers for path in paths):
+                numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
+                numbers["labels"] = (*numbers.get("labels", ()), *("astray",) * astray)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items() if self.parameters[name].dim() > 1}
         strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}

@@ -266,14 +266,12 @@ def cannot_learn(net: Net) -> Finding | None:
     beside = {owner for p in telling for owner in p.owners}
     biases = [p for p in stuck if p not in telling and beside & set(p.owners)]
     blocks = tuple(p.name for p in (*both, *(p for p in telling if p.weight_sq > 0), *biases))
-    opened: dict[str, str] = {}  # of the zeros side by side, the first is to be drawn
-    for p in both:
-        opened.setdefault(_neighbourhood(p), p.name)
+    opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p in both}  # the first, side by side
     message = (
         f"{net.listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
         " and no other weight that learns will change that."
     )
-    advice = _advise(net, tuple(opened.values()))
+    advice = _advise(net, tuple(opened.values())[::-1])
     return Finding("HD401", "fault" if both else "warning", blocks, message, advice, 0.0, 0.0)
 
 
