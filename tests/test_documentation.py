@@ -28,6 +28,7 @@ import yaml
 import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.cli import app
+from hessdiag.results.findings import CHECKS
 from hessdiag.results.report import BlockReport
 from tests.pages import (
     ELLIPSES,
@@ -282,6 +283,8 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     held_out = re.findall(r"- held out, [a-z ]+: (\d+) faults, (\d+) named first, .*?(\d+) passed", evidence)
     faults, first, missed = (sum(map(int, column)) for column in zip(*held_out, strict=True))
     assert f"{alarms} of {healthy} healthy" in readme
+    for page in ("README.md", "llms.txt", "docs/limitations.md"):
+        assert f"{CHECKS} checks" in (ROOT / page).read_text(encoding="utf-8")
     assert f"Of {faults} faults that no rule was written on, {first} are named first and {missed} are missed" in readme
     assert (
         f"{measured['whole-resnet50']['methods']['hessdiag']['seconds']['median']:.0f} seconds for ResNet-50" in readme

@@ -24,7 +24,7 @@ After = Annotated[str, typer.Argument(metavar="AFTER", help="another one of the 
 def compare(
     before: Before, after: After, subject: Subject, curvature: Curvature, printing: Printing, fail_on: FailOn = None
 ) -> None:
-    """Name the blocks that changed between two reports, or between two models on the same inputs."""
+    """Name the layers that changed between two reports, or between two models on the same inputs."""
     reports = [is_report(side) for side in (before, after)]
     if any(reports) and not all(reports):
         raise HessdiagError(f"{before} and {after} are a report and a model: pass two reports or two models")

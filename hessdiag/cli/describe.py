@@ -17,7 +17,7 @@ def describe(
     per: Per = "example",
     method: Method = "auto",
 ) -> None:
-    """List the blocks of MODEL, what is left out and why, and what measuring them would cost."""
+    """List the layers of MODEL, what is left out and why, and what measuring them would cost."""
     source, prepared = subject.prepare(model, say=printing.say)
     import hessdiag
 

@@ -192,7 +192,7 @@ def test_of_many_layers_those_near_the_typical_one_are_counted() -> None:
         "l18",
         "l17",
         "l16",
-        "…",
+        "and",
         "l5",
         "l4",
         "l3",
