@@ -212,12 +212,16 @@ def sampled_spectrum(
     high = max(each, key=lambda ritz: float(ritz[0][-1]))
     low = min(each, key=lambda ritz: float(ritz[0][0]))
     rounding = 8 * operator.eps * max(float(values.abs().max()) for values, *_ in each)
-    signs = torch.randint(0, 2, (size, min(PROBES, size)), generator=generator).mul_(2).sub_(1).to(like)
-    for _ in range(2):
-        signs = signs - bases[0].T @ (bases[0] @ signs)
-    moved = operator.torch_matmat(signs).double()
-    trace, trace_stderr = _mean((signs.double() * moved).sum(dim=0))
-    frobenius_sq, norm_stderr = _mean(moved.square().sum(dim=0))
+    signs = torch.randint(0, 2, (size, min(PROBES, size)), generator=generator, dtype=torch.int8)
+    traces, norms = [], []
+    for some in torch.split(signs, max(1, memory // (32 * size)), dim=1):
+        g = (2 * some - 1).to(like)
+        for _ in range(2):
+            g = g - bases[0].T @ (bases[0] @ g)
+        moved = operator.torch_matmat(g).double()
+        traces.append((g.double() * moved).sum(dim=0))
+        norms.append(moved.square().sum(dim=0))
+    (trace, trace_stderr), (frobenius_sq, norm_stderr) = _mean(torch.cat(traces)), _mean(torch.cat(norms))
     caught = alpha[:, 0].square().sum() + 2 * beta[:-1, 0].square().sum() + beta[-1, 0].square()
     return BlockSharpness(
         trace=float(alpha[:, 0].sum()) + trace,

@@ -154,7 +154,7 @@ def seconds(run: Callable[[], object], repeats: int) -> float:
 
 def measure(model: nn.Module, x: Tensor, t: Tensor) -> dict[str, object]:
     sharp = hessdiag.sharpness(model, x, t, mode="eval", progress=False)
-    ours = seconds(lambda: hessdiag.sharpness(model, x, t, mode="eval", progress=False), 3)
+    ours = seconds(lambda: hessdiag.sharpness(model, x, t, mode="eval", progress=False), 1)
     gradient = seconds(lambda: torch.autograd.grad(F.cross_entropy(model(x), t), list(model.parameters())), 9)
     every = [block.name for block in sharp if len(block.shape) > 1]
     weights = every[::4]
@@ -173,7 +173,7 @@ def measure(model: nn.Module, x: Tensor, t: Tensor) -> dict[str, object]:
             for name in weights:
                 product, v = make(model, x, t, name), torch.randn(sharp[name].numel)
                 product(v)
-                total += counts[name] * seconds(lambda product=product, v=v: product(v), 3)
+                total += counts[name] * seconds(lambda product=product, v=v: product(v), 2)
             found[label] = total * share
         except (ImportError, RuntimeError, NotImplementedError) as error:
             found[label] = f"failed: {' '.join(str(error).split())[:90]}"
