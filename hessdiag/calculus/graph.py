@@ -377,6 +377,6 @@ def listed(value: Any) -> Any:
 def transposed(function: Callable[[Tensor], Tensor], like: Tensor, cotangent: Tensor) -> Tensor:
     """Compute Aᵀ v for a linear function A of tensors shaped like `like`."""
     with torch.enable_grad():
-        leaf = torch.zeros(like.shape, dtype=torch.float64, requires_grad=True)
+        leaf = torch.zeros((), dtype=torch.float64).expand(like.shape).requires_grad_()
         (result,) = torch.autograd.grad(function(leaf), leaf, cotangent)
     return result

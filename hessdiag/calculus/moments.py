@@ -128,6 +128,18 @@ def distinct(sq: Tensor, *others: Tensor) -> Tensor:
     return sq
 
 
+def thin(sq: Tensor) -> Tensor:
+    """Keep equal entries once, as an expanded view."""
+    kept = distinct(sq)
+    if kept.numel() < FEW:
+        return sq
+    for d in range(kept.dim()):
+        first = kept.narrow(d, 0, 1)
+        if kept.shape[d] > 1 and torch.equal(first.expand(kept.shape), kept):
+            kept = first
+    return kept.expand(sq.shape)
+
+
 def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     """Apply a function entry by entry to tensors of one shape, once where all are expanded views.
 
@@ -158,6 +170,7 @@ def weighted(sizes: Sequence[float], moments: Sequence[Moments], name: str) -> f
     return float(sum(s * getattr(m, name) for s, m in zip(sizes, moments, strict=True)) / (sum(sizes) or 1.0))
 
 
+FEW = 4096  # entries that are not looked at one by one
 NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
 
 
@@ -250,7 +263,7 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
         theta = math.acos(correlation)
         return (math.sin(theta) + correlation * (math.pi - theta)) / math.pi, 1 - theta / math.pi
     alone = respond(phi, q, mean)
-    z, weights = _grid()
+    z, weights = _grid(NODES if phi.function is None else NODES // 4)  # written out by hand: smooth, and costly
     shared = max(correlation - mean, 0.0)  # part of q that both variables have in common
     common = math.sqrt(mean * q) + math.sqrt(shared * q) * z
     own = math.sqrt(max(1 - mean - shared, 0.0) * q) * z
@@ -287,9 +300,9 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
     return sq / alone.sq, float((weights * given.square()).sum()) / sq, slope / alone.slope_sq
 
 
-def _grid() -> tuple[Tensor, Tensor]:
-    step = 2 * REACH / NODES
-    z = (torch.arange(NODES, dtype=torch.float64) + 0.5) * step - REACH
+def _grid(nodes: int = NODES) -> tuple[Tensor, Tensor]:
+    step = 2 * REACH / nodes
+    z = (torch.arange(nodes, dtype=torch.float64) + 0.5) * step - REACH
     weights = torch.exp(-z.square() / 2)
     return z, weights / weights.sum()
 

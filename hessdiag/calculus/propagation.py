@@ -23,7 +23,7 @@ from hessdiag.calculus.graph import (
     UnsupportedError,
     Value,
 )
-from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients
+from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients, thin
 from hessdiag.calculus.rules import BY_TARGET, Rule
 from hessdiag.calculus.rules.attention import on_scores, product
 from hessdiag.calculus.rules.composed import Chain, chained, compose, joins, size_of, with_numbers
@@ -177,7 +177,7 @@ def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
         found.notes[step.note] = None
     if not isinstance(step.out, Activation) or (constants and rule and rule.operation in KEEPS_CONSTANTS):
         return step
-    out = replace(step.out, parameter="")
+    out = replace(step.out, parameter="", sq=thin(step.out.sq))
     return replace(step, out=out.uniform() if call.moments == PAPER else out)
 
 
@@ -323,7 +323,7 @@ def _backward(found: Propagation, moments: str) -> None:
         if not arrived or not isinstance(step.out, Activation):
             continue
         g = add_gradients(arrived)
-        found.gradients[operation.name] = g = g.uniform() if moments == PAPER else g
+        found.gradients[operation.name] = g = g.uniform() if moments == PAPER else replace(g, sq=thin(g.sq))
         for ref, back in step.back:
             waiting.setdefault(ref.name, []).append(back(g))
 
