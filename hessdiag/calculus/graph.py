@@ -290,6 +290,7 @@ class Step:
         x: the layer's input, where there is a weight or a scalar, or the input of a nonlinearity.
         source: the argument that `x` is.
         note: what the reader should know, such as that the paper has no such rule.
+        attention: whether `back` goes to queries, keys and values.
     """
 
     out: Value
@@ -300,6 +301,7 @@ class Step:
     x: Activation | None = None
     source: Ref | None = None
     note: str = ""
+    attention: bool = False
 
 
 @dataclass(frozen=True)

@@ -350,7 +350,7 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
             sq[name] = _default(module, attribute, parameter)
         else:
             sq[name] = float(parameter.detach().double().square().mean()) if parameter.numel() else math.nan
-            if parameter.numel() == 1:
+            if parameter.numel() == 1 or (parameter.dim() == 1 and parameter.numel() <= FEW):
                 values[name] = parameter.detach()
     for name, buffer in model.named_buffers():
         if not buffer.is_meta:

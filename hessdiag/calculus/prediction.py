@@ -13,6 +13,7 @@ from torch import nn
 
 from hessdiag import scaling
 from hessdiag.arguments import check_model, matching
+from hessdiag.calculus.design import imbalance
 from hessdiag.calculus.graph import KERNEL, MOMENTS, Step, trace_graph
 from hessdiag.calculus.moments import Activation, example_inputs, weight_moments
 from hessdiag.calculus.propagation import Propagation, own_input_gradient, propagate
@@ -102,13 +103,24 @@ def _parameter_gradient_sq(
     return count * block.x_sq * delta_sq * together
 
 
+def _reason(block: Block, applied: list[Use]) -> str:
+    """Why a block has no γ."""
+    if not applied:
+        return "no operation with a rule applies it"
+    if len(block.owners) != 1 or len(applied) != 1:
+        return "applied several times: the theory has γ for a layer that is applied once"
+    if not block.multiplies or applied[0].step.x is None:
+        return "neither a linear layer nor a convolution: the theory has no γ for it"
+    return "its moments depend on an operation without a rule, or on numbers that are not known on the meta device"
+
+
 def predict(
     model: nn.Module,
     inputs: Any,
     *,
     init: str | None = None,
     loss: str = "random-quadratic",
-    class_dim: int = 1,
+    class_dim: int | None = None,
     moments: str = KERNEL,
     blocks: str | Sequence[str] | None = None,
 ) -> Prediction:
@@ -125,7 +137,8 @@ def predict(
         init: a scheme of `hessdiag.init`, as if it had been applied; None for the weights as they are, or PyTorch's
             defaults where they are on the meta device.
         loss: `"random-quadratic"`, `"cross-entropy"` (random labels) or `"mse"` (targets N(0, 1)).
-        class_dim: dimension of the outputs that runs over the classes of `"cross-entropy"`, -1 for sequences (B, T, V).
+        class_dim: dimension of the outputs that runs over the classes of `"cross-entropy"`; None for 1, or -1 where
+            the model reads token ids and returns (B, T, V).
         moments: `"paper"`, its rules and nothing else; or `"kernel"`, also with the mean part of second moments,
             correlations between positions and examples, and borders of padding.
         blocks: patterns of the names of parameters or modules: predict these alone.
@@ -147,6 +160,8 @@ def predict(
     weights = weight_moments(model, init=init)
     graph = trace_graph(model, args, kwargs)
     every, skipped = find_blocks(model)
+    if class_dim is None:
+        class_dim = 1 if graph.inputs[0][2] else -1
     kept = matching(blocks, [block.name for block in every])
     found = propagate(graph, weights, moments=moments, loss=loss, class_dim=class_dim, inputs=given)
     applied = uses(found)
@@ -155,9 +170,16 @@ def predict(
     ranked = sorted(asked, key=lambda block: min((use.order for use in applied.get(block.name, [])), default=never))
     sizes = [weights.sq.get(block.name, math.nan) for block in ranked]
     sized = [(block, applied.get(block.name, []), found, sq) for block, sq in zip(ranked, sizes, strict=True)]
+    predicted = tuple(predict_block(*each, moments) for each in sized)
+    left_open = [
+        (b.name, _reason(block, each))
+        for b, (block, each, *_) in zip(predicted, sized, strict=True)
+        if b.gamma != b.gamma
+    ]
     return Prediction(
-        blocks=tuple(predict_block(*each, moments) for each in sized),
-        skipped=skipped,
+        blocks=predicted,
+        design=imbalance(predicted, {name: each[0].result for name, each in applied.items()}, found),
+        skipped=(*skipped, *left_open),
         unsupported=tuple(found.unsupported),
         notes=tuple(found.notes),
         output_sq=found.output.second_moment,

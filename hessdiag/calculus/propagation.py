@@ -309,7 +309,7 @@ def _note_dependence(operation: Operation, step: Step, found: Propagation) -> No
     names = dict.fromkeys(ref.name for ref in operation.refs if ref.name not in found.graph.parameters)
     read = [found.roots.get(name, frozenset({name})) for name in names]
     rule = BY_TARGET.get(operation.target)
-    if rule is not None and rule.apply in (add, multiply) and len(read) == 2 and read[0] & read[1]:
+    if rule is not None and rule.apply in (add, multiply) and len(read) == len(step.back) == 2 and read[0] & read[1]:
         both = "both sides come from one result, and are taken as independent"
         found.notes[f"{rule.operation} {place(operation)}: {both}"] = None
     through = frozenset() if step.weight else frozenset().union(*read)

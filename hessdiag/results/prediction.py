@@ -52,13 +52,14 @@ class Prediction(Printed, Record):
 
     Attributes:
         blocks: in execution order; those that are never called, or that depend on an unsupported operation, have NaN.
-        skipped: `(name, reason)` of every parameter that is not a block.
+        skipped: `(name, reason)` of every parameter that is not a block, or has no γ.
         unsupported: `(operation and its place, reason)`.
         notes: approximations beyond the paper that entered.
         output_sq: E[y²] of the network's outputs.
         outputs: outputs per example.
         model, init, loss, moments, weights_from: what was asked for, and where E[W²] came from.
         versions: that it ran on.
+        design: between which kinds of layers γ differs most, and what moves it; empty for fewer than two kinds.
     """
 
     schema: ClassVar[str] = "hessdiag.prediction/2"
@@ -76,6 +77,7 @@ class Prediction(Printed, Record):
     moments: str
     weights_from: str
     versions: Mapping[str, str] = field(default_factory=dict)
+    design: str = ""
 
     @property
     def weights(self) -> tuple[BlockPrediction, ...]:
@@ -101,7 +103,7 @@ class Prediction(Printed, Record):
         whole = detail == "whole"
         spreads = self.spread
         both = f"γ {short(spreads['gamma'])}   ν {short(spreads['nu'])}"
-        last = [*conclusion, f"spread over weight blocks, max/min:  {both}"]
+        last = [*conclusion, f"spread over weight blocks, max/min:  {both}", *filter(None, [self.design])]
         last += ["beyond the paper:", *(f"  {note}" for note in self.notes)] if self.notes and detail != "brief" else []
         last += grouped("without a rule (what depends on it is left open):", self.unsupported, whole=True)
         last += grouped("not predicted:", self.skipped, whole=whole)

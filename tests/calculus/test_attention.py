@@ -42,25 +42,32 @@ def one_head(*, scores=1.0, shared=0.0, causal=False, product=whole):
     for name, layer in layers.items():
         nn.init.normal_(layer.weight, std=(scores**0.25 if name in "qk" else 1) / math.sqrt(WIDTH))
     size = math.sqrt(shared / (1 - shared))
-    return Net(attention, **layers, shift=nn.Parameter(size * torch.randn(WIDTH)), product=product, causal=causal)
+    return Net(
+        attention,
+        **layers,
+        shift=nn.Parameter(size * F.normalize(torch.randn(WIDTH), dim=0) * WIDTH**0.5),
+        product=product,
+        causal=causal,
+    )
 
 
-def compare(make, inputs, *, draws=5, names=None, **loss):
-    """Mean over networks of log2 γ measured, and log2 γ predicted, by block."""
-    measured, predicted = {}, {}
+def compare(make, inputs, *, draws=5):
+    """log2 of γ predicted for one network over γ measured, a mean over several, by block."""
+    reports = []
     for seed in range(draws):
         torch.manual_seed(seed)
         model, x = make().eval(), inputs()
-        report = hessdiag.diagnose(model, x, quick=True, signals=False, mode="eval", seed=seed, **loss)
-        for block in predict(model, x, **{k: v for k, v in loss.items() if k != "targets"}).weights:
-            if math.isfinite(block.gamma) and (names is None or block.name in names):
-                predicted.setdefault(block.name, []).append(math.log2(block.gamma))
-                measured.setdefault(block.name, []).append(math.log2(report[block.name].gamma))
-    return {name: mean(predicted[name]) - mean(measured[name]) for name in predicted}
+        reports.append(hessdiag.diagnose(model, x, quick=True, signals=False, mode="eval", seed=seed))
+    return {
+        block.name: math.log2(block.gamma) - mean(math.log2(report[block.name].gamma) for report in reports)
+        for block in predict(model, x).weights
+    }
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("scores", "shared"), [(0.01, 0.0), (1.0, 0.0), (1.0, 0.5), (3.0, 0.0)])
+@pytest.mark.parametrize(
+    ("scores", "shared", "causal"),
+    [(0.01, 0.0, False), (1.0, 0.0, True), (1.0, 0.5, False), (1.0, 0.5, True), (3.0, 0.0, False)],
+)
 def test_one_attention(scores, shared, causal):
     found = compare(
         lambda: one_head(scores=scores, shared=shared, causal=causal), lambda: torch.randn(8, POSITIONS, WIDTH)
@@ -78,3 +85,57 @@ def test_attention_by_hand_is_attention(causal):
     gammas = [[block.gamma for block in prediction.weights] for prediction in predictions]
     assert all(map(math.isfinite, gammas[0]))
     assert gammas[0] == pytest.approx(gammas[1], rel=1e-9)
+
+
+def gelu_by_hand(x):
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
+
+
+def rms_by_hand(x, eps=1e-6):
+    return x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps)
+
+
+WRITTEN_OUT = {
+    "gelu": (gelu_by_hand, lambda x: F.gelu(x, approximate="tanh")),
+    "silu": (lambda x: x * torch.sigmoid(x), F.silu),
+    "rms norm": (rms_by_hand, lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-6)),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_functions_written_out_are_seen_as_one(name):
+    predictions = []
+    for function in WRITTEN_OUT[name]:
+        torch.manual_seed(0)
+        layers = {"first": nn.Linear(20, 30), "last": nn.Linear(30, 5)}
+        model = Net(lambda m, x: m.last(m.function(m.first(x))), **layers, function=function)
+        predictions.append(predict(model, (6, 20)))
+    assert not any("both sides" in note for note in predictions[0].notes)
+    for one, other in zip(predictions[0].weights, predictions[1].weights, strict=True):
+        assert one.gamma == pytest.approx(other.gamma, rel=1e-6)
+
+
+def block(m, x):
+    x = x + attention(m, m.norm(x))
+    return x + m.down(F.silu(m.gate(m.norm(x))) * m.up(m.norm(x)))
+
+
+def test_a_block_and_the_sentence_on_its_design():
+    def make():
+        model = one_head(causal=True)
+        for name, shape in {"gate": (WIDTH, 96), "up": (WIDTH, 96), "down": (96, WIDTH)}.items():
+            model.add_module(name, nn.Linear(*shape, bias=False))
+        model.shift.data.zero_()
+        model.norm, model.rule = nn.LayerNorm(WIDTH), block
+        nn.init.normal_(model.k.weight, std=0.02)  # γ of the queries falls with their keys
+        return model
+
+    found = compare(make, lambda: torch.randn(8, POSITIONS, WIDTH))
+    assert len(found) == 7
+    assert max(map(abs, found.values())) < 0.35, found
+    design = predict(make(), (POSITIONS, WIDTH)).design
+    assert "that of q.weight; γ of q.weight goes with the square of the attention scale" in design
+    logits = Net(lambda m, x: m.last(m.table(x)), table=nn.Embedding(9, 4), last=nn.Linear(4, 7, bias=False))
+    prediction = predict(logits, torch.randint(9, (2, 5)), loss="cross-entropy")  # (B, T, V): the classes are the last
+    assert prediction.block("last.weight").out_gradient_sq == pytest.approx((1 - 1 / 7) / 7 / 25, rel=0.2)
+    assert dict(prediction.skipped)["table.weight"].endswith("no γ for it")

@@ -195,6 +195,7 @@ def test_branches_that_depend_on_each_other_are_named():
     layers = {"first": nn.Linear(4, 8), "between": nn.Linear(8, 8), "last": nn.Linear(8, 3)}
     plain = Net(lambda m, x: m.last((h := m.first(x)) + torch.relu(h)), **layers)
     apart = Net(lambda m, x: m.last((h := m.first(x)) + torch.relu(m.between(h))), **layers)
-    notes = [predict(model, (4,)).notes for model in (plain, apart)]
+    notes = [predict(model, (4,), moments="paper").notes for model in (plain, apart)]
     assert any("both sides come from one result" in note for note in notes[0])
     assert not any("both sides" in note for note in notes[1])
+    assert not any("both sides" in note for note in predict(plain, (4,)).notes)  # one function of h

@@ -238,7 +238,7 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
     )
     refs = (scores.query, scores.key, value)
     backs: Mapping[str, Back] = {name: _back(head, name, scores.key_last) for name in "qkv"}
-    return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE)
+    return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE, attention=True)
 
 
 def _back(head: _Head, to: str, key_last: bool) -> Back:
