@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 from strangers import STRANGERS
-from strangers.page import PAGE, RATES, RESULTS, page
+from strangers.gallery import enter
+from strangers.page import PAGE, RESULTS, page
 
 
 def test_the_page_is_of_the_numbers_kept() -> None:
+    enter()
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
     assert list(found["now"]) == list(found["first"]) == list(STRANGERS)
-    swept = json.loads(RATES.read_text(encoding="utf-8"))["rows"]
-    assert PAGE.read_text(encoding="utf-8") == page(found, swept)
+    assert PAGE.read_text(encoding="utf-8") == page(found)

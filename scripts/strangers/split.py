@@ -1,7 +1,8 @@
 """Which cases rules may be written on, and which are only scored: by the source, once and for all.
 
 A source goes to the half for writing where the first byte of its name's SHA-256 is below 128. All cases of a source go
-together. The split was fixed before a rule was changed for any of these cases.
+together. The split was fixed before a rule was changed for any of these cases. On the gallery rules had been written
+before.
 """
 
 from __future__ import annotations
@@ -31,4 +32,4 @@ SOURCES = {
 
 def half(source: str) -> Literal["writing", "held out"]:
     """The half of a source."""
-    return "writing" if hashlib.sha256(source.encode()).digest()[0] < 128 else "held out"
+    return "writing" if source == "gallery" or hashlib.sha256(source.encode()).digest()[0] < 128 else "held out"
