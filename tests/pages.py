@@ -1,7 +1,5 @@
 """Markdown pages as tests read them: fenced blocks, commands with what they print, and whether two outputs agree."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence

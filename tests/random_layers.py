@@ -4,8 +4,6 @@ An operation looks at where the network stands (`Site`) and gives the module tha
 fit. `Site.layout` says how the tensor at hand holds the examples: rarely as simply as "in the first dimension".
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

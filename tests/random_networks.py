@@ -5,8 +5,6 @@ A description is a list of names and some numbers, so that a network that fails 
     RandomNetwork(start="rows", operations=("linear", "tanh"), seed=3)
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -140,13 +138,9 @@ def random_networks(draw: Any, longest: int = 7) -> RandomNetwork:
     if draw(st.integers(0, 4)) == 4:
         operations.insert(draw(st.integers(0, len(operations))), draw(st.sampled_from(sorted(MIXING))))
     return RandomNetwork(
-        start=draw(st.sampled_from(STARTS)),
-        operations=tuple(operations),
-        seed=draw(st.integers(0, 99)),
-        examples=draw(st.sampled_from([2, 3, 4, 1, 7])),
-        end=draw(st.sampled_from(ENDS)),
-        data=draw(st.sampled_from(DATA)),
-        loss=draw(st.sampled_from(LOSSES)),
+        start=draw(st.sampled_from(STARTS)), operations=tuple(operations), seed=draw(st.integers(0, 99)),
+        examples=draw(st.sampled_from([2, 3, 4, 1, 7])), end=draw(st.sampled_from(ENDS)),
+        data=draw(st.sampled_from(DATA)), loss=draw(st.sampled_from(LOSSES)),
         matrix=draw(st.sampled_from(["ggn", "ggn", "hessian"])),
         per=draw(st.sampled_from(["example", "example", "batch"])),
-    )
+    )  # fmt: skip

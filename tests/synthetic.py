@@ -1,7 +1,5 @@
 """Synthetic reports of known numbers, for pages and figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

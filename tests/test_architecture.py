@@ -1,7 +1,5 @@
 """Sizes and names of modules and functions. Which package may import which is checked by `lint-imports`."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

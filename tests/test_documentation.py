@@ -4,8 +4,6 @@
 difference before it is committed. Outputs with an ellipsis are left for the author.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import json

@@ -3,8 +3,6 @@
 `python scripts/gallery_page.py` writes the outputs anew; read the difference before it is committed.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

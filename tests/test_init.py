@@ -34,12 +34,9 @@ LAYERS = {
 def by_hand(scheme: str, n: float, m: float, k_sq: float, groups: int) -> float:
     """E[W²] of a network of this one layer: a convolution's k is the typical one, so that c = 2 / k."""
     return {
-        "fan-in": 2 / (n * k_sq),
-        "fan-out": 2 / (m * k_sq),
-        "arithmetic": 2 / ((n + m) / 2 * k_sq),
-        "geometric": 2 / (k_sq * (n * m * groups) ** 0.5),
-        "fan-geo-avg": 2 / (k_sq * (n * m) ** 0.5),
-    }[scheme]
+        "fan-in": 2 / (n * k_sq), "fan-out": 2 / (m * k_sq), "arithmetic": 2 / ((n + m) / 2 * k_sq),
+        "geometric": 2 / (k_sq * (n * m * groups) ** 0.5), "fan-geo-avg": 2 / (k_sq * (n * m) ** 0.5),
+    }[scheme]  # fmt: skip
 
 
 def assert_second_moment(weight: torch.Tensor, expected: float) -> None:
@@ -83,13 +80,9 @@ def test_groups_have_the_curvature_of_the_layers_around_them() -> None:
     for seed in range(4):
         torch.manual_seed(seed)
         model = nn.Sequential(
-            nn.Conv2d(3, 16, 3, stride=2, bias=False),
-            nn.ReLU(),
-            nn.Conv2d(16, 32, 3, groups=8, stride=2, bias=False),
-            nn.ReLU(),
-            nn.Conv2d(32, 16, 3, stride=2, bias=False),
-            nn.Flatten(),
-        )
+            nn.Conv2d(3, 16, 3, stride=2, bias=False), nn.ReLU(), nn.Conv2d(16, 32, 3, groups=8, stride=2, bias=False),
+            nn.ReLU(), nn.Conv2d(32, 16, 3, stride=2, bias=False), nn.Flatten(),
+        )  # fmt: skip
         report = diagnose(init.apply(model, "geometric"), torch.randn(4, 3, 32, 32), seed=seed, **PLAIN)
         logs.append([math.log(block.avg_sq_singular_value) for block in report.blocks])
     first, grouped, last = (math.exp(sum(column) / len(column)) for column in zip(*logs, strict=True))
@@ -149,16 +142,13 @@ def test_lenet_has_two_fifths_in_every_layer() -> None:
         assert_second_moment(model.get_submodule(name).weight, 0.4 / (k * math.sqrt(n * m)))
 
 
-@pytest.mark.parametrize(
-    ("model", "typical"),
-    [
-        (lambda: StridedLeNet(), 5.0),
-        (lambda: mlp([4, 3, 2]), 1.0),
-        (lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 7)), 3.0),
-        (lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 7)), 7.0),
-        (lambda: nn.Conv2d(1, 1, (1, 9)), 3.0),
-    ],
-)
+@pytest.mark.parametrize(("model", "typical"), [
+    (lambda: StridedLeNet(), 5.0),
+    (lambda: mlp([4, 3, 2]), 1.0),
+    (lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 7)), 3.0),
+    (lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 7)), 7.0),
+    (lambda: nn.Conv2d(1, 1, (1, 9)), 3.0),
+])  # fmt: skip
 def test_the_typical_kernel_is_the_commonest_the_larger_of_two(model, typical: float) -> None:
     assert init.typical_kernel(model()) == typical
 

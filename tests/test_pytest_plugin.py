@@ -1,7 +1,5 @@
 """The plugin in real runs of pytest: what fails, what it says, and runs without it."""
 
-from __future__ import annotations
-
 from importlib.metadata import entry_points
 
 import pytest

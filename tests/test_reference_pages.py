@@ -1,7 +1,5 @@
 """Pages that are written from the code are those of the code, and docs/file-formats.md names every schema."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

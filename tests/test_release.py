@@ -1,7 +1,5 @@
 """What a release consists of agrees with itself: versions, changelog, citation, extras, pins, pages for agents."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

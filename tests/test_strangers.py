@@ -1,7 +1,5 @@
 """The page on strangers' networks is what its script writes of the numbers that are kept."""
 
-from __future__ import annotations
-
 import json
 
 from strangers import STRANGERS

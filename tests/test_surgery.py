@@ -120,15 +120,9 @@ def test_kernel_correction_keeps_the_second_moments_on_the_design() -> None:
     for seed in range(12):
         torch.manual_seed(seed)
         model = nn.Sequential(
-            nn.Conv2d(8, 16, 5, stride=5),
-            nn.ReLU(),
-            nn.Conv2d(16, 32, 3, stride=3),
-            nn.ReLU(),
-            nn.Conv2d(32, 32, 3, stride=3, groups=4),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(128, 20),
-        )
+            nn.Conv2d(8, 16, 5, stride=5), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=3), nn.ReLU(),
+            nn.Conv2d(32, 32, 3, stride=3, groups=4), nn.ReLU(), nn.Flatten(), nn.Linear(128, 20),
+        )  # fmt: skip
         init.apply(model, "geometric")
         surgery.correct_kernels(model)
         x = torch.randn(4, 8, 90, 90).relu()
@@ -155,20 +149,17 @@ def test_outputs_get_the_standard_deviation_asked_for(options: dict[str, float],
     assert float(model(fresh).detach().std()) == pytest.approx(std, rel=0.5)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda m, x: surgery.insert_scale(m, 1.0), "one of them"),
-        (lambda m, x: surgery.insert_scale(m, 1.0, before="fc1", after="fc1"), "one of them"),
-        (lambda m, x: surgery.insert_scale(m, 0.0, before="fc1"), "finite and not 0"),
-        (lambda m, x: surgery.insert_scale(m, 1.0, before="fc7"), "no module 'fc7': did you mean fc2 or fc1"),
-        (lambda m, x: surgery.scale_input(m, 0 * x), "reads nothing but zeros"),
-        (lambda m, x: surgery.scale_input(m, x, layer="relu1"), "no linear or convolutional layer of the model"),
-        (lambda m, x: surgery.normalise_output(m, x, std=0.0), "pass a positive standard deviation"),
-        (lambda m, x: surgery.normalise_output(m, torch.ones_like(x) * 0), "no factor makes it 0.05"),
-        (lambda m, x: surgery.correct_kernels(m, typical=0.0), "pass the side of a kernel"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda m, x: surgery.insert_scale(m, 1.0), "one of them"),
+    (lambda m, x: surgery.insert_scale(m, 1.0, before="fc1", after="fc1"), "one of them"),
+    (lambda m, x: surgery.insert_scale(m, 0.0, before="fc1"), "finite and not 0"),
+    (lambda m, x: surgery.insert_scale(m, 1.0, before="fc7"), "no module 'fc7': did you mean fc2 or fc1"),
+    (lambda m, x: surgery.scale_input(m, 0 * x), "reads nothing but zeros"),
+    (lambda m, x: surgery.scale_input(m, x, layer="relu1"), "no linear or convolutional layer of the model"),
+    (lambda m, x: surgery.normalise_output(m, x, std=0.0), "pass a positive standard deviation"),
+    (lambda m, x: surgery.normalise_output(m, torch.ones_like(x) * 0), "no factor makes it 0.05"),
+    (lambda m, x: surgery.correct_kernels(m, typical=0.0), "pass the side of a kernel"),
+])  # fmt: skip
 def test_what_cannot_be_is_refused_and_nothing_changes(call, message: str) -> None:
     model, x = init.apply(mlp([4, 3, 2]), "fan-in"), torch.randn(8, 4)
     before = everything(model)
@@ -230,16 +221,13 @@ def test_a_rescaled_weight_changes_its_own_numbers_by_a_power_and_nothing_else(m
         assert new.relative_curvature == pytest.approx(old.relative_curvature, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("name", "factor", "message"),
-    [
-        ("0.weight", 0.0, "factor 0.0: pass a finite number above 0"),
-        ("0.wieght", 2.0, "no weight '0.wieght': did you mean 0.weight"),
-        ("0.bias", 2.0, "no multiplier makes up for a factor on the bias of a Linear"),
-        ("1.weight", 2.0, "no multiplier makes up for a factor on the weight of a LayerNorm"),
-        ("2.out_proj.weight", 2.0, "never called"),
-    ],
-)
+@pytest.mark.parametrize(("name", "factor", "message"), [
+    ("0.weight", 0.0, "factor 0.0: pass a finite number above 0"),
+    ("0.wieght", 2.0, "no weight '0.wieght': did you mean 0.weight"),
+    ("0.bias", 2.0, "no multiplier makes up for a factor on the bias of a Linear"),
+    ("1.weight", 2.0, "no multiplier makes up for a factor on the weight of a LayerNorm"),
+    ("2.out_proj.weight", 2.0, "never called"),
+])  # fmt: skip
 def test_weights_that_cannot_be_rescaled_are_refused_and_stay(name: str, factor: float, message: str) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.MultiheadAttention(4, 2))
     before = everything(model), copy.deepcopy(model.state_dict())

@@ -1,7 +1,5 @@
 """What is compared are the same numbers: peers' products against dense matrices, references against hessdiag."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -166,13 +166,9 @@ def test_every_command_takes_a_mode(folder: Path, capsys: pytest.CaptureFixture[
     model, size = "./training.py:Two", ["--batch-size", "6"]
     check = f"check-init fan-in --model {model} --setups 1 --against fan-out"
     lines = (
-        check,
-        f"describe {model}",
-        f"lr {model} --steps 2",
-        f"predict {model}",
-        f"prescribe {model}",
+        check, f"describe {model}", f"lr {model} --steps 2", f"predict {model}", f"prescribe {model}",
         f"compare {model} {model}",
-    )
+    )  # fmt: skip
     for line in (*lines, f"predict {model} --compare --setups 2"):
         printed = []
         for asked in ([], ["--eval"]):

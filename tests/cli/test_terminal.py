@@ -1,7 +1,5 @@
 """The command line in a real terminal: its width, its colours, how much it says, and where help is."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -108,15 +106,12 @@ def test_verbose_leaves_nothing_out(run, tmp_path: Path, monkeypatch: pytest.Mon
     assert re.findall(r"^  (\d\.\w+): ", told, re.MULTILINE) == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("check-init fan-in --model mlp:6-5-3 --setups 2 --batch-size 4 --against fan-out -q", "fan-in: "),
-        ("predict mlp:6-5-3 -q", "spread over weight blocks, max/min:  γ "),
-        ("lr mlp:6-5-3 --batch-size 8 --steps 3 --optimizer adam -q", "Adam: "),
-        ("prescribe mlp:20-30-5 --batch-size 8 -q", "from hessdiag.surgery import"),
-    ],
-)
+@pytest.mark.parametrize(("line", "told"), [
+    ("check-init fan-in --model mlp:6-5-3 --setups 2 --batch-size 4 --against fan-out -q", "fan-in: "),
+    ("predict mlp:6-5-3 -q", "spread over weight blocks, max/min:  γ "),
+    ("lr mlp:6-5-3 --batch-size 8 --steps 3 --optimizer adam -q", "Adam: "),
+    ("prescribe mlp:20-30-5 --batch-size 8 -q", "from hessdiag.surgery import"),
+])  # fmt: skip
 def test_quiet_of_other_commands_is_what_one_acts_on(line: str, told: str, run) -> None:
     status, out, err = run(line)
     assert (status, err) == (0, "")
@@ -130,14 +125,11 @@ def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    ("text", "part", "style"),
-    [
-        ("1 fault: look", "1 fault", "bad"),
-        ("./mine.py:init: unbalanced, σ² spreads", "unbalanced", "bad"),
-        ("resolved: HD206 at a", "resolved", "good"),
-    ],
-)
+@pytest.mark.parametrize(("text", "part", "style"), [
+    ("1 fault: look", "1 fault", "bad"),
+    ("./mine.py:init: unbalanced, σ² spreads", "unbalanced", "bad"),
+    ("resolved: HD206 at a", "resolved", "good"),
+])  # fmt: skip
 def test_what_is_coloured(text: str, part: str, style: str) -> None:
     styled = coloured(text)
     assert isinstance(styled, Text)

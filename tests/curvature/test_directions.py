@@ -50,17 +50,14 @@ def problem_of(model: nn.Module, *, tokens: int = TOKENS, examples: int = 2, voc
     return Problem(model, batch, loss, blocks, measure_shapes(model, batch, blocks))
 
 
-@pytest.mark.parametrize(
-    ("model", "tokens", "drawn"),
-    [
-        (Language(), TOKENS, True),
-        (Language(tied=True), TOKENS, True),
-        (Language(), 15, False),
-        (Language(vocabulary=1000), TOKENS, False),
-        (Language(scaled=2.0), TOKENS, False),  # the head does not write the outputs
-        (nn.Sequential(nn.Embedding(VOCABULARY, 6), nn.LayerNorm(6), nn.Linear(6, VOCABULARY)), TOKENS, True),
-    ],
-)
+@pytest.mark.parametrize(("model", "tokens", "drawn"), [
+    (Language(), TOKENS, True),
+    (Language(tied=True), TOKENS, True),
+    (Language(), 15, False),
+    (Language(vocabulary=1000), TOKENS, False),
+    (Language(scaled=2.0), TOKENS, False),  # the head does not write the outputs
+    (nn.Sequential(nn.Embedding(VOCABULARY, 6), nn.LayerNorm(6), nn.Linear(6, VOCABULARY)), TOKENS, True),
+])  # fmt: skip
 def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: int, drawn: bool) -> None:
     vocabulary = next(model.parameters()).shape[0]
     problem = problem_of(model, tokens=tokens, vocabulary=vocabulary)

@@ -19,15 +19,12 @@ X = torch.arange(12.0).view(4, 3)
 T = torch.tensor([0, 1, 0, 1])
 
 
-@pytest.mark.parametrize(
-    ("inputs", "args", "kwargs"),
-    [
-        (X, 1, set()),
-        ([X, X], 2, set()),
-        ((X, None, 2.0), 3, set()),
-        ({"a": X, "b": X, "scale": 2.0}, 0, {"a", "b", "scale"}),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "args", "kwargs"), [
+    (X, 1, set()),
+    ([X, X], 2, set()),
+    ((X, None, 2.0), 3, set()),
+    ({"a": X, "b": X, "scale": 2.0}, 0, {"a", "b", "scale"}),
+])  # fmt: skip
 def test_inputs_become_arguments(inputs, args: int, kwargs: set[str]) -> None:
     batch = Batch.of(inputs, T)
     if isinstance(inputs, dict):
@@ -51,22 +48,19 @@ def test_every_form_gives_the_same_report(per: str, method: str) -> None:
             assert (one.gamma, one.nu) == pytest.approx((other.gamma, other.nu), rel=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "targets", "message"),
-    [
-        (3.0, None, "inputs are a float: pass a tensor, or a tuple or dict of tensors"),
-        ("text", None, "inputs are a str"),
-        ({}, None, "inputs hold no tensor"),
-        ((), T, "inputs hold no tensor"),
-        (torch.zeros(0, 3), None, "the batch is empty"),
-        (torch.tensor(1.0), None, "first dimension must be the same batch"),
-        (X, T[:3], r"shapes \(4, 3\), \(3,\): the first dimension must be the same batch"),
-        ({"a": X, "b": X[:2]}, None, "first dimension must be the same batch"),
-        (X / 0 * 0, None, "NaN or infinite"),
-        (X, torch.full((4,), float("nan")), "NaN or infinite"),
-        ({"a": X, "b": X.log()}, None, "NaN or infinite"),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "targets", "message"), [
+    (3.0, None, "inputs are a float: pass a tensor, or a tuple or dict of tensors"),
+    ("text", None, "inputs are a str"),
+    ({}, None, "inputs hold no tensor"),
+    ((), T, "inputs hold no tensor"),
+    (torch.zeros(0, 3), None, "the batch is empty"),
+    (torch.tensor(1.0), None, "first dimension must be the same batch"),
+    (X, T[:3], r"shapes \(4, 3\), \(3,\): the first dimension must be the same batch"),
+    ({"a": X, "b": X[:2]}, None, "first dimension must be the same batch"),
+    (X / 0 * 0, None, "NaN or infinite"),
+    (X, torch.full((4,), float("nan")), "NaN or infinite"),
+    ({"a": X, "b": X.log()}, None, "NaN or infinite"),
+])  # fmt: skip
 def test_what_is_no_batch_is_refused_in_one_sentence(inputs, targets: Tensor | None, message: str) -> None:
     with pytest.raises(HessdiagError, match=message) as caught:
         Batch.of(inputs, targets)
@@ -78,20 +72,17 @@ def returns(turn: Callable[[Tensor], Any]) -> nn.Module:
     return Net(lambda m, x: turn(m.layer(x)), layer=nn.Linear(3, 2))
 
 
-@pytest.mark.parametrize(
-    ("turn", "message"),
-    [
-        (lambda y: (y, y + 1), r"returned a tuple with 2 tensors over the examples \(0, 1\): wrap it so"),
-        (lambda y: {"a": y, "b": y}, r"returned a dict with 2 tensors over the examples \('a', 'b'\): wrap it so"),
-        (lambda y: {"loss": y.sum()}, "returned a dict without a tensor over the examples: wrap it so"),
-        (lambda y: ((y,),), "returned a tuple without a tensor over the examples"),
-        (lambda y: None, "returned a NoneType without a tensor over the examples"),
-        (lambda y: y.sum(), "a single number for 2 examples"),
-        (lambda y: torch.cat([y, y]), r"shape \(4, 2\) for 2 examples"),
-        (lambda y: y.argmax(1), "returned torch.int64 outputs"),
-        (lambda y: y.half(), "returned torch.float16 outputs: switch autocast off"),
-    ],
-)
+@pytest.mark.parametrize(("turn", "message"), [
+    (lambda y: (y, y + 1), r"returned a tuple with 2 tensors over the examples \(0, 1\): wrap it so"),
+    (lambda y: {"a": y, "b": y}, r"returned a dict with 2 tensors over the examples \('a', 'b'\): wrap it so"),
+    (lambda y: {"loss": y.sum()}, "returned a dict without a tensor over the examples: wrap it so"),
+    (lambda y: ((y,),), "returned a tuple without a tensor over the examples"),
+    (lambda y: None, "returned a NoneType without a tensor over the examples"),
+    (lambda y: y.sum(), "a single number for 2 examples"),
+    (lambda y: torch.cat([y, y]), r"shape \(4, 2\) for 2 examples"),
+    (lambda y: y.argmax(1), "returned torch.int64 outputs"),
+    (lambda y: y.half(), "returned torch.float16 outputs: switch autocast off"),
+])  # fmt: skip
 def test_other_outputs_are_refused_in_one_sentence(turn, message: str) -> None:
     for measure in (hessdiag.diagnose, hessdiag.describe):
         with pytest.raises(HessdiagError, match=message) as caught:
@@ -107,18 +98,15 @@ class Outputs:
     loss: Tensor
 
 
-@pytest.mark.parametrize(
-    ("turn", "output"),
-    [
-        (lambda y: (2 * y, y), 1),
-        (lambda y: [y, 2 * y], -2),
-        (lambda y: {"logits": 2 * y, "pooled": y}, "pooled"),
-        (lambda y: {7: y, 1: 2 * y}, 7),
-        (lambda y: namedtuple("Pair", ["state", "logits"])(y, 2 * y), "state"),
-        (lambda y: Outputs(y, 2 * y), "scores"),
-        (lambda y: BaseModelOutputWithPooling(2 * y, y), "pooler_output"),
-    ],
-)
+@pytest.mark.parametrize(("turn", "output"), [
+    (lambda y: (2 * y, y), 1),
+    (lambda y: [y, 2 * y], -2),
+    (lambda y: {"logits": 2 * y, "pooled": y}, "pooled"),
+    (lambda y: {7: y, 1: 2 * y}, 7),
+    (lambda y: namedtuple("Pair", ["state", "logits"])(y, 2 * y), "state"),
+    (lambda y: Outputs(y, 2 * y), "scores"),
+    (lambda y: BaseModelOutputWithPooling(2 * y, y), "pooler_output"),
+])  # fmt: skip
 def test_an_output_is_picked_by_name_or_position(turn, output: str | int) -> None:
     plain, wrapped = returns(lambda y: y), returns(turn)
     wrapped.load_state_dict(plain.state_dict())
@@ -128,17 +116,14 @@ def test_an_output_is_picked_by_name_or_position(turn, output: str | int) -> Non
     assert hessdiag.describe(wrapped, X, output=output).outputs == 2
 
 
-@pytest.mark.parametrize(
-    ("turn", "output", "message"),
-    [
-        (lambda y: (y, 2 * y), None, r"wrap it so that it returns one of them, or name one, as in output=0"),
-        (lambda y: (y, 2 * y), 2, "output 2: the model returned a tuple of 0, 1, name one of these"),
-        (lambda y: (y, 2 * y), "logits", "output 'logits': the model returned a tuple of 0, 1"),
-        (lambda y: {"a": y, "b": y}, "c", "output 'c': the model returned a dict of a, b, name one of these"),
-        (lambda y: {"a": y, "b": (y,)}, "b", "output 'b' is a tuple: name one that is a tensor"),
-        (lambda y: y, 0, "output 0: the model returned a single tensor, leave output out"),
-    ],
-)
+@pytest.mark.parametrize(("turn", "output", "message"), [
+    (lambda y: (y, 2 * y), None, r"wrap it so that it returns one of them, or name one, as in output=0"),
+    (lambda y: (y, 2 * y), 2, "output 2: the model returned a tuple of 0, 1, name one of these"),
+    (lambda y: (y, 2 * y), "logits", "output 'logits': the model returned a tuple of 0, 1"),
+    (lambda y: {"a": y, "b": y}, "c", "output 'c': the model returned a dict of a, b, name one of these"),
+    (lambda y: {"a": y, "b": (y,)}, "b", "output 'b' is a tuple: name one that is a tensor"),
+    (lambda y: y, 0, "output 0: the model returned a single tensor, leave output out"),
+])  # fmt: skip
 def test_outputs_that_cannot_be_picked_are_one_sentence(turn, output, message: str) -> None:
     for measure in (hessdiag.diagnose, hessdiag.describe):
         with pytest.raises(HessdiagError, match=message):

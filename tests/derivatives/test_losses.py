@@ -55,24 +55,18 @@ def cases():
         "mse": (MeanSquaredError(), y, t, lambda a, t: F.mse_loss(a, t)),
         "mse of one output": (MeanSquaredError(), y[:, :1], t[:, 0], lambda a, t: F.mse_loss(a[0], t)),
         "one-hot integers": (
-            CrossEntropy(),
-            y,
-            F.one_hot(labels),
-            lambda a, t: F.cross_entropy(a[None], t[None] * 1.0),
+            CrossEntropy(), y, F.one_hot(labels), lambda a, t: F.cross_entropy(a[None], t[None] * 1.0),
         ),
         "branching": (CallableLoss(branching), y, None, lambda a, t: branching(a[None], t)),
         "one-hot inside": (CallableLoss(with_one_hot), y, labels, lambda a, t: with_one_hot(a[None], t[None])),
         "no gradients inside": (
-            CallableLoss(without_gradients_inside),
-            y,
-            None,
-            lambda a, t: without_gradients_inside(a[None], t),
+            CallableLoss(without_gradients_inside), y, None, lambda a, t: without_gradients_inside(a[None], t),
         ),
         "callable": (CallableLoss(F.mse_loss), y, t, lambda a, t: F.mse_loss(a, t)),
         "callable huber": (CallableLoss(F.huber_loss), 2 * y, t, lambda a, t: F.huber_loss(a, t)),
         "callable without targets": (CallableLoss(lambda y, t: y.exp().mean()), y, None, lambda a, t: a.exp().mean()),
         "callable labels": (CallableLoss(F.cross_entropy), y, labels, lambda a, t: F.cross_entropy(a[None], t[None])),
-    }
+    }  # fmt: skip
 
 
 def held_against_autograd(loss: Loss, y: Tensor, targets: Tensor | None, one: Callable[..., Tensor]) -> None:
@@ -155,18 +149,15 @@ def test_the_options_of_torchs_cross_entropy(module: nn.CrossEntropyLoss, kind: 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # off during a measurement
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # what torch takes a text for
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (nn.MultiMarginLoss(), r"'MultiMarginLoss' cannot be differentiated twice \(derivative for"),
-        (lambda out, batch: out.loss, "has no attribute 'loss'.*pick the tensor with output="),
-        (lambda out, batch: F.mse_loss(out["logits"], batch), "not the model's output object: pick the tensor with"),
-        (lambda y: y.sum(), "takes 1 positional argument.*write a function of these two"),
-        (lambda y, t: 1.0, "gave a float: return a scalar tensor"),
-        (lambda y, t: y, "return a scalar"),
-        (nn.BCEWithLogitsLoss(), r"outputs \(1, 3\) and targets \(1,\).*Target size"),
-    ],
-)
+@pytest.mark.parametrize(("function", "message"), [
+    (nn.MultiMarginLoss(), r"'MultiMarginLoss' cannot be differentiated twice \(derivative for"),
+    (lambda out, batch: out.loss, "has no attribute 'loss'.*pick the tensor with output="),
+    (lambda out, batch: F.mse_loss(out["logits"], batch), "not the model's output object: pick the tensor with"),
+    (lambda y: y.sum(), "takes 1 positional argument.*write a function of these two"),
+    (lambda y, t: 1.0, "gave a float: return a scalar tensor"),
+    (lambda y, t: y, "return a scalar"),
+    (nn.BCEWithLogitsLoss(), r"outputs \(1, 3\) and targets \(1,\).*Target size"),
+])  # fmt: skip
 def test_callables_that_cannot_be_used_are_one_sentence(function, message: str) -> None:
     y, t = torch.randn(B, C, dtype=torch.float64), torch.tensor([0, 2, 1, 1])
     with pytest.raises(HessdiagError, match=message) as caught:
@@ -213,16 +204,13 @@ def test_two_class_dimensions_are_refused(targets: Tensor) -> None:
         resolve_loss("cross-entropy", y=SQUARE, targets=targets, seed=0)
 
 
-@pytest.mark.parametrize(
-    ("targets", "reading", "message"),
-    [
-        (torch.zeros(B), None, r"torch.float32 of shape \(4,\): class indices are integers, use .long\(\)"),
-        (torch.zeros(B, 2).long(), None, r"expected class indices of shape \(4,\), or probabilities"),
-        (torch.full((B, C), 2), None, "not one-hot: expected class indices"),
-        (torch.zeros(B).long(), Reading(class_dim=2), r"class_dim 2: the outputs are \(batch, 3\), pass 1 to 1"),
-        (torch.zeros(B).long(), Reading(class_dim=0), "class_dim 0"),
-    ],
-)
+@pytest.mark.parametrize(("targets", "reading", "message"), [
+    (torch.zeros(B), None, r"torch.float32 of shape \(4,\): class indices are integers, use .long\(\)"),
+    (torch.zeros(B, 2).long(), None, r"expected class indices of shape \(4,\), or probabilities"),
+    (torch.full((B, C), 2), None, "not one-hot: expected class indices"),
+    (torch.zeros(B).long(), Reading(class_dim=2), r"class_dim 2: the outputs are \(batch, 3\), pass 1 to 1"),
+    (torch.zeros(B).long(), Reading(class_dim=0), "class_dim 0"),
+])  # fmt: skip
 def test_targets_that_fit_no_classes_are_one_sentence(targets: Tensor, reading, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         resolve_loss("cross-entropy", y=torch.zeros(B, C), targets=targets, seed=0, reading=reading)

@@ -159,16 +159,13 @@ def test_the_farthest_from_the_middle_is_blamed() -> None:
     assert dict(both[:2]) == pytest.approx({"a": 100.0, "e": 0.01})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"setups": 0}, "setups 0: pass at least 1"),
-        ({"against": ["fan-inn"]}, "unknown initialisation 'fan-inn': did you mean fan-in"),
-        ({"against": ["geometric", lambda w: None, lambda w: None]}, "two initialisations are called '<lambda>'"),
-        ({"model": "lenett"}, "did you mean lenet"),
-        ({"model": nn.Linear(2, 2)}, "already built"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"setups": 0}, "setups 0: pass at least 1"),
+    ({"against": ["fan-inn"]}, "unknown initialisation 'fan-inn': did you mean fan-in"),
+    ({"against": ["geometric", lambda w: None, lambda w: None]}, "two initialisations are called '<lambda>'"),
+    ({"model": "lenett"}, "did you mean lenet"),
+    ({"model": nn.Linear(2, 2)}, "already built"),
+])  # fmt: skip
 def test_what_cannot_be_is_refused(options, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         check_init("fan-in", **({"model": "mlp:4-3-2", "setups": 1, "batch_size": 2, "against": []} | options))

@@ -338,56 +338,43 @@ LINEAR = nn.Linear(3, 2)
 PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
 
 
-@pytest.mark.parametrize(
-    ("model", "arguments", "options", "message"),
-    [
-        (LINEAR, (X, T), {"loss": "model"}, "loss 'model': the model returned no loss: pass labels too, or name the"),
-        (
-            network(lambda m, x, t: F.huber_loss(m.a(x), t), a=LINEAR),
-            ((X, X[:, :2]),),
-            {"loss": "model"},
-            r"has no Gauss-Newton matrix here \(it is no cross-entropy.*pass matrix='hessian' \(--matrix hessian\)",
-        ),
-        (
-            network(lambda m, x: (m.a(x), -m.a(x), m.a(x).sum()), a=LINEAR),
-            (X,),
-            {"loss": "model"},
-            r"with 2 tensors over the examples \(0, 1\).*name one, as in output=0",
-        ),
-        (PAIR, (X,), {"loss": contrastive}, r"compares the examples of a batch.*pass per='batch' \(--per batch\)"),
-        (
-            network(lambda m, x: (m.a(x) @ m.a(x).T, m.a(x)), a=LINEAR),
-            (X, T),
-            {"loss": lambda out, t: F.cross_entropy(out[0], t)},
-            "a number for each other one, as similarities have: pass per='batch'",
-        ),
-        (
-            network(lambda m, x: (m.a(x), m.a.bias.sum()), a=LINEAR),
-            (X, torch.arange(6)),
-            {"loss": lambda out, t: F.cross_entropy(out[0] @ out[0].T * out[1], t)},
-            r"cannot be called with an example alone \(IndexError.*per='batch'",
-        ),
-        (PAIR, (X,), {"loss": lambda out, t: out["a"].sum()}, r"a tuple of 0, 1, and targets \(TypeError.*output=0"),
-        (nn.Linear(3, 1), (X, T.view(-1, 1)), {"loss": HINGE}, r"is linear in the outputs.*matrix='hessian'"),
-        (LINEAR, (X, T), {"loss": F.nll_loss}, "'nll_loss' is linear in the outputs"),
-        (nn.RNN(3, 2), (torch.randn(4, 2, 3),), {"batch_dim": 3}, "batch_dim 3: pass a dimension of the inputs"),
-        (LINEAR, (X,), {"batch_dim": (0, 0)}, r"batch_dim \(0, 0\): pass a dimension of the inputs, or one for each"),
-        (LINEAR, (X, torch.zeros(3, 3)), {"batch_dim": 1}, r"targets \(3, 3\) have 3 examples in dimension 0 or 1"),
-        (LINEAR, (X,), {"examples": "two"}, "examples 'two' is not known: use one of batch, one"),
-        (
-            LINEAR,
-            ([(X,), (X,)],),
-            {"examples": "one", "per": "batch"},
-            "is one example: per='batch' needs a single one",
-        ),
-        (
-            network(lambda m, x: m.a(x), a=LINEAR),
-            ({"x": X, "label": T, "y": T},),
-            {},
-            "inputs hold label, y: leave one",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("model", "arguments", "options", "message"), [
+    (LINEAR, (X, T), {"loss": "model"}, "loss 'model': the model returned no loss: pass labels too, or name the"),
+    (
+        network(lambda m, x, t: F.huber_loss(m.a(x), t), a=LINEAR),
+        ((X, X[:, :2]),),
+        {"loss": "model"},
+        r"has no Gauss-Newton matrix here \(it is no cross-entropy.*pass matrix='hessian' \(--matrix hessian\)",
+    ),
+    (
+        network(lambda m, x: (m.a(x), -m.a(x), m.a(x).sum()), a=LINEAR),
+        (X,),
+        {"loss": "model"},
+        r"with 2 tensors over the examples \(0, 1\).*name one, as in output=0",
+    ),
+    (PAIR, (X,), {"loss": contrastive}, r"compares the examples of a batch.*pass per='batch' \(--per batch\)"),
+    (
+        network(lambda m, x: (m.a(x) @ m.a(x).T, m.a(x)), a=LINEAR),
+        (X, T),
+        {"loss": lambda out, t: F.cross_entropy(out[0], t)},
+        "a number for each other one, as similarities have: pass per='batch'",
+    ),
+    (
+        network(lambda m, x: (m.a(x), m.a.bias.sum()), a=LINEAR),
+        (X, torch.arange(6)),
+        {"loss": lambda out, t: F.cross_entropy(out[0] @ out[0].T * out[1], t)},
+        r"cannot be called with an example alone \(IndexError.*per='batch'",
+    ),
+    (PAIR, (X,), {"loss": lambda out, t: out["a"].sum()}, r"a tuple of 0, 1, and targets \(TypeError.*output=0"),
+    (nn.Linear(3, 1), (X, T.view(-1, 1)), {"loss": HINGE}, r"is linear in the outputs.*matrix='hessian'"),
+    (LINEAR, (X, T), {"loss": F.nll_loss}, "'nll_loss' is linear in the outputs"),
+    (nn.RNN(3, 2), (torch.randn(4, 2, 3),), {"batch_dim": 3}, "batch_dim 3: pass a dimension of the inputs"),
+    (LINEAR, (X,), {"batch_dim": (0, 0)}, r"batch_dim \(0, 0\): pass a dimension of the inputs, or one for each"),
+    (LINEAR, (X, torch.zeros(3, 3)), {"batch_dim": 1}, r"targets \(3, 3\) have 3 examples in dimension 0 or 1"),
+    (LINEAR, (X,), {"examples": "two"}, "examples 'two' is not known: use one of batch, one"),
+    (LINEAR, ([(X,), (X,)],), {"examples": "one", "per": "batch"}, "is one example: per='batch' needs a single one"),
+    (network(lambda m, x: m.a(x), a=LINEAR), ({"x": X, "label": T, "y": T},), {}, "inputs hold label, y: leave one"),
+])  # fmt: skip
 def test_what_cannot_be_measured_is_one_sentence(model: nn.Module, arguments, options, message: str) -> None:
     with pytest.raises(hessdiag.HessdiagError, match=message) as caught:
         hessdiag.diagnose(model, *arguments, **options)

@@ -270,22 +270,19 @@ def test_examples_along_another_dimension_of_a_layer_are_measured_without_a_rule
         assert math.isnan(one.gamma) == one.name.startswith("first")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"matrix": "fisher"}, "matrix 'fisher' is not known: use one of ggn, hessian"),
-        ({"per": "epoch"}, "per 'epoch'"),
-        ({"method": "guess"}, "method 'guess'"),
-        ({"loss": "hinge"}, "unknown loss 'hinge'"),
-        ({"rtol": 0.0}, "rtol 0.0"),
-        ({"rtol": math.nan}, "rtol nan"),
-        ({"max_products": 1}, "max_products 1"),
-        ({"loss": "cross-entropy"}, "needs targets"),
-        ({"loss": "mse", "targets": torch.zeros(5, 2, dtype=torch.float64)}, "targets have shape"),
-        ({"loss": "cross-entropy", "targets": torch.full((5,), 7)}, "class 7"),
-        ({"loss": lambda y, t: y}, "return a scalar"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"matrix": "fisher"}, "matrix 'fisher' is not known: use one of ggn, hessian"),
+    ({"per": "epoch"}, "per 'epoch'"),
+    ({"method": "guess"}, "method 'guess'"),
+    ({"loss": "hinge"}, "unknown loss 'hinge'"),
+    ({"rtol": 0.0}, "rtol 0.0"),
+    ({"rtol": math.nan}, "rtol nan"),
+    ({"max_products": 1}, "max_products 1"),
+    ({"loss": "cross-entropy"}, "needs targets"),
+    ({"loss": "mse", "targets": torch.zeros(5, 2, dtype=torch.float64)}, "targets have shape"),
+    ({"loss": "cross-entropy", "targets": torch.full((5,), 7)}, "class 7"),
+    ({"loss": lambda y, t: y}, "return a scalar"),
+])  # fmt: skip
 def test_bad_arguments_are_refused_in_one_sentence(options, message: str) -> None:
     model, x = build("mlp")
     with pytest.raises(hessdiag.HessdiagError) as refused:
@@ -301,15 +298,12 @@ def test_the_seed_draws_the_loss() -> None:
     assert reports[0].blocks[0].gamma != reports[2].blocks[0].gamma
 
 
-@pytest.mark.parametrize(
-    ("model", "size"),
-    [
-        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 1, 3), nn.Flatten()), (3, 9, 9)),
-        (nn.Sequential(nn.Conv1d(4, 1, 5, stride=2), nn.Flatten()), (4, 20)),
-        (nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ConvTranspose2d(4, 1, 3, stride=2), nn.Flatten()), (1, 7, 7)),
-        (nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1)).eval(), (3,)),
-    ],
-)
+@pytest.mark.parametrize(("model", "size"), [
+    (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 1, 3), nn.Flatten()), (3, 9, 9)),
+    (nn.Sequential(nn.Conv1d(4, 1, 5, stride=2), nn.Flatten()), (4, 20)),
+    (nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.ConvTranspose2d(4, 1, 3, stride=2), nn.Flatten()), (1, 7, 7)),
+    (nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1)).eval(), (3,)),
+])  # fmt: skip
 def test_a_bias_of_one_entry_multiplies_nothing(model: nn.Module, size: tuple[int, ...]) -> None:
     report = hessdiag.diagnose(model, torch.randn(2, *size))
     assert all(math.isfinite(block.avg_sq_singular_value) for block in report.blocks)
@@ -364,45 +358,42 @@ def images() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
 
 
-@pytest.mark.parametrize(
-    ("model", "arguments", "options", "message"),
-    [
-        (nn.Linear(4, 3), ((X, LABELS),), {}, f"Linear takes 1 argument and inputs are 2: {APART}"),
-        (nn.Linear(4, 3), (list(X),), {}, "if each is one example, use torch.stack(inputs)"),
-        (nn.Linear, (X,), {}, "model is the class Linear: pass an instance, as in Linear(...)"),
-        ("lenet", (X,), {}, "pass a torch.nn.Module, such as hessdiag.models.resolve_model('lenet').build().module"),
-        (images, (X,), {}, "model is a function: pass a torch.nn.Module; if this builds one, call it"),
-        (hessdiag.models.resolve_model("lenet"), (X,), {}, "model is a ModelSource: pass a torch.nn.Module, such as"),
-        (nn.Linear(4, 3).state_dict(), (X,), {}, "model is an OrderedDict: pass a torch.nn.Module"),
-        (images(), (torch.ones(3, 8, 8),), {}, "one example without a batch: use inputs.unsqueeze(0)"),
-        (nn.Linear(4, 3), (X[0],), {}, "inputs of shape (4,) are one example without a batch"),
-        (images(), (torch.ones(3, 8, 8, dtype=torch.uint8),), {}, "use inputs.float().unsqueeze(0)"),
-        (images(), (torch.ones(2, 3, 8, 8, dtype=torch.uint8),), {}, "such as inputs.float() / 255"),
-        (images(), (torch.ones(2, 8, 8, 3),), {}, "have their channels last: use inputs.permute(0, 3, 1, 2)"),
-        (nn.Linear(4, 3), (X.long(),), {}, "inputs are int64 and the model reads float32: use inputs.float()"),
-        (nn.Linear(4, 3), (X[:, :3],), {}, "the model cannot read inputs of shape 6×3 (RuntimeError: "),
-        (
-            Pixels(labels=True),
-            ({"pixel_values": X, "labels": LABELS},),
-            {"loss": "cross-entropy"},
-            "inputs hold 'labels': pass loss='model' (--loss model) for the model's own loss, or 'labels' as targets",
-        ),
-        (Pixels(), ({"pixel_value": X},), {}, "Pixels takes no argument 'pixel_value': did you mean pixel_values?"),
-        (OfTwo(), (X,), {}, "OfTwo also needs right: pass a dict of its arguments, {'left': …, 'right': …}"),
-        (nn.Linear(4, 3), (X.numpy(),), {}, "inputs are a ndarray: pass torch.from_numpy(inputs)"),
-        (nn.Linear(4, 3), ((X.numpy(),),), {}, "inputs hold no tensor: pass torch.from_numpy(each)"),
-        (nn.Linear(4, 3), ((4,),), {}, "inputs hold no tensor: pass a tensor, such as torch.randn(64, 4)"),
-        (nn.Linear(4, 3), (X, LABELS.numpy()), {"loss": "cross-entropy"}, "pass torch.from_numpy(targets)"),
-        (nn.Linear(4, 3), (X, [0] * 6), {"loss": "cross-entropy"}, "targets are a list: pass torch.tensor(targets)"),
-        (nn.Linear(4, 3), (X,), {"max_memory": "lots"}, "max_memory 'lots': pass a size such as '4GiB'"),
-        (nn.Linear(4, 3), (X,), {"progress": 3}, "progress 3: pass True, or a function"),
-        (nn.Linear(4, 3), (X,), {"rtol": "0.1"}, "rtol '0.1': pass a relative error above 0"),
-        (nn.Linear(4, 3), (X,), {"max_products": 4.5}, "max_products 4.5: pass at least 2, a whole number"),
-        (nn.Linear(4, 3), (X,), {"seed": None}, "seed None: pass a whole number"),
-        (nn.Linear(4, 3), (X,), {"loss": 3}, "loss 3: pass a name such as 'cross-entropy'"),
-        (nn.Linear(4, 3), (X, LABELS), {"loss": nn.CrossEntropyLoss}, "pass an instance, as in CrossEntropyLoss()"),
-    ],
-)
+@pytest.mark.parametrize(("model", "arguments", "options", "message"), [
+    (nn.Linear(4, 3), ((X, LABELS),), {}, f"Linear takes 1 argument and inputs are 2: {APART}"),
+    (nn.Linear(4, 3), (list(X),), {}, "if each is one example, use torch.stack(inputs)"),
+    (nn.Linear, (X,), {}, "model is the class Linear: pass an instance, as in Linear(...)"),
+    ("lenet", (X,), {}, "pass a torch.nn.Module, such as hessdiag.models.resolve_model('lenet').build().module"),
+    (images, (X,), {}, "model is a function: pass a torch.nn.Module; if this builds one, call it"),
+    (hessdiag.models.resolve_model("lenet"), (X,), {}, "model is a ModelSource: pass a torch.nn.Module, such as"),
+    (nn.Linear(4, 3).state_dict(), (X,), {}, "model is an OrderedDict: pass a torch.nn.Module"),
+    (images(), (torch.ones(3, 8, 8),), {}, "one example without a batch: use inputs.unsqueeze(0)"),
+    (nn.Linear(4, 3), (X[0],), {}, "inputs of shape (4,) are one example without a batch"),
+    (images(), (torch.ones(3, 8, 8, dtype=torch.uint8),), {}, "use inputs.float().unsqueeze(0)"),
+    (images(), (torch.ones(2, 3, 8, 8, dtype=torch.uint8),), {}, "such as inputs.float() / 255"),
+    (images(), (torch.ones(2, 8, 8, 3),), {}, "have their channels last: use inputs.permute(0, 3, 1, 2)"),
+    (nn.Linear(4, 3), (X.long(),), {}, "inputs are int64 and the model reads float32: use inputs.float()"),
+    (nn.Linear(4, 3), (X[:, :3],), {}, "the model cannot read inputs of shape 6×3 (RuntimeError: "),
+    (
+        Pixels(labels=True),
+        ({"pixel_values": X, "labels": LABELS},),
+        {"loss": "cross-entropy"},
+        "inputs hold 'labels': pass loss='model' (--loss model) for the model's own loss, or 'labels' as targets",
+    ),
+    (Pixels(), ({"pixel_value": X},), {}, "Pixels takes no argument 'pixel_value': did you mean pixel_values?"),
+    (OfTwo(), (X,), {}, "OfTwo also needs right: pass a dict of its arguments, {'left': …, 'right': …}"),
+    (nn.Linear(4, 3), (X.numpy(),), {}, "inputs are a ndarray: pass torch.from_numpy(inputs)"),
+    (nn.Linear(4, 3), ((X.numpy(),),), {}, "inputs hold no tensor: pass torch.from_numpy(each)"),
+    (nn.Linear(4, 3), ((4,),), {}, "inputs hold no tensor: pass a tensor, such as torch.randn(64, 4)"),
+    (nn.Linear(4, 3), (X, LABELS.numpy()), {"loss": "cross-entropy"}, "pass torch.from_numpy(targets)"),
+    (nn.Linear(4, 3), (X, [0] * 6), {"loss": "cross-entropy"}, "targets are a list: pass torch.tensor(targets)"),
+    (nn.Linear(4, 3), (X,), {"max_memory": "lots"}, "max_memory 'lots': pass a size such as '4GiB'"),
+    (nn.Linear(4, 3), (X,), {"progress": 3}, "progress 3: pass True, or a function"),
+    (nn.Linear(4, 3), (X,), {"rtol": "0.1"}, "rtol '0.1': pass a relative error above 0"),
+    (nn.Linear(4, 3), (X,), {"max_products": 4.5}, "max_products 4.5: pass at least 2, a whole number"),
+    (nn.Linear(4, 3), (X,), {"seed": None}, "seed None: pass a whole number"),
+    (nn.Linear(4, 3), (X,), {"loss": 3}, "loss 3: pass a name such as 'cross-entropy'"),
+    (nn.Linear(4, 3), (X, LABELS), {"loss": nn.CrossEntropyLoss}, "pass an instance, as in CrossEntropyLoss()"),
+])  # fmt: skip
 def test_what_is_often_passed_by_mistake_is_answered_with_what_to_write(model, arguments, options, message) -> None:
     with pytest.raises(hessdiag.HessdiagError) as refused:
         hessdiag.diagnose(model, *arguments, **options)

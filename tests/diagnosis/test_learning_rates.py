@@ -1,7 +1,5 @@
 """`hessdiag.learning_rates`: against plain autograd along virtual steps, what it leaves alone, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator
@@ -331,17 +329,14 @@ def test_the_seed_says_which_examples_are_drawn_and_it_travels_as_json() -> None
         assert words in repr(first)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"optimizers": ["lamb"]}, "optimizer 'lamb': use sgd, momentum, adam"),
-        ({"optimizers": ["Adam"]}, "did you mean adam"),
-        ({"optimizers": "adam"}, "pass a list"),
-        ({"steps": 0}, "steps 0: pass at least 1"),
-        ({"batch_size": 0}, "batch_size 0"),
-        ({"loss": "entropy"}, "unknown loss"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"optimizers": ["lamb"]}, "optimizer 'lamb': use sgd, momentum, adam"),
+    ({"optimizers": ["Adam"]}, "did you mean adam"),
+    ({"optimizers": "adam"}, "pass a list"),
+    ({"steps": 0}, "steps 0: pass at least 1"),
+    ({"batch_size": 0}, "batch_size 0"),
+    ({"loss": "entropy"}, "unknown loss"),
+])  # fmt: skip
 def test_refusals(changes: dict[str, object], words: str) -> None:
     with pytest.raises(HessdiagError, match=words):
         learning_rates(small(), *data(), **changes)

@@ -84,20 +84,17 @@ def test_sampled_blocks_of_a_stream_are_within_their_error_bars() -> None:
         assert {block.ended for block in streamed.weights} == {"rtol"}
 
 
-@pytest.mark.parametrize(
-    ("batches", "says"),
-    [
-        ([], "inputs hold no tensor"),
-        (iter([]), "inputs hold no batch"),
-        (iter([torch.ones(2, 4), torch.ones(2, 5)]), r"have inputs \(5,\), those before inputs \(4,\)"),
-        (iter([torch.ones(2, 4), torch.full((2, 4), torch.nan)]), "inputs: inputs or targets hold NaN"),
-        (iter([torch.ones(2, 4), torch.ones(2, 4).double()]), "model and inputs are in float32 and float64"),
-        (iter([torch.ones(2, 4), 3]), "inputs gave inputs of type int"),
-        (iter([(torch.ones(2, 4), torch.ones(3))]), "the first dimension must be the same batch"),
-        (3, "inputs are an int"),
-        ("data", "inputs are a str"),
-    ],
-)
+@pytest.mark.parametrize(("batches", "says"), [
+    ([], "inputs hold no tensor"),
+    (iter([]), "inputs hold no batch"),
+    (iter([torch.ones(2, 4), torch.ones(2, 5)]), r"have inputs \(5,\), those before inputs \(4,\)"),
+    (iter([torch.ones(2, 4), torch.full((2, 4), torch.nan)]), "inputs: inputs or targets hold NaN"),
+    (iter([torch.ones(2, 4), torch.ones(2, 4).double()]), "model and inputs are in float32 and float64"),
+    (iter([torch.ones(2, 4), 3]), "inputs gave inputs of type int"),
+    (iter([(torch.ones(2, 4), torch.ones(3))]), "the first dimension must be the same batch"),
+    (3, "inputs are an int"),
+    ("data", "inputs are a str"),
+])  # fmt: skip
 def test_what_is_no_stream_of_batches_is_refused(batches, says: str) -> None:
     with pytest.raises(HessdiagError, match=says):
         hessdiag.diagnose(nn.Linear(4, 3), batches)

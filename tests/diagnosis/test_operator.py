@@ -1,7 +1,5 @@
 """`hessdiag.operator`: against dense matrices, in chunks, through batch statistics, and the model as it was."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

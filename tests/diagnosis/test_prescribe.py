@@ -1,7 +1,5 @@
 """Scales found from measurements: closed forms, the same function, the same training, and what is left out."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

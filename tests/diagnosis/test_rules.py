@@ -162,14 +162,11 @@ def test_a_bias_beside_a_weight_that_cannot_learn_is_named_too_and_makes_it_no_g
     assert of("HD401", plus(network(), parameters=(vector("l4.bias", gradient="zero"),))) == []
 
 
-@pytest.mark.parametrize(
-    ("scales", "how"),
-    [
-        ([0.2] * 4, "standard deviation 0.447"),  # all follow E[W²] = 0.2
-        ([1e-4, 2e-3, 0.04, 0.8], "(Kaiming)"),  # no two agree
-        ([0.2, 0.2, 0.2, 0.04], "standard deviation 0.447"),
-    ],
-)
+@pytest.mark.parametrize(("scales", "how"), [
+    ([0.2] * 4, "standard deviation 0.447"),  # all follow E[W²] = 0.2
+    ([1e-4, 2e-3, 0.04, 0.8], "(Kaiming)"),  # no two agree
+    ([0.2, 0.2, 0.2, 0.04], "standard deviation 0.447"),
+])  # fmt: skip
 def test_what_is_drawn_anew_follows_the_scheme_of_the_others(scales: list[float], how: str) -> None:
     dead = {"weight_sq": 0.0, "kurtosis": math.nan, "gradient": "zero"}
     others = {f"l{i}": {"weight_sq": scale} for i, scale in zip((0, 1, 4, 5), scales, strict=True)}

@@ -1,7 +1,5 @@
 """`hessdiag.sharpness`: against dense eigenvalues, closed forms and its own error bars; what is rounding says so."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """One case of the gallery: a network that was repaired in public, and a healthy network to stay silent about."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

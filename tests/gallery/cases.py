@@ -1,7 +1,5 @@
 """The table of public bugs, each before and after its repair."""
 
-from __future__ import annotations
-
 from tests.gallery.case import Case
 from tests.gallery.convolutional import conv_xavier, depthwise_fan_out, zero_module
 from tests.gallery.data import images, pairs, pixels, points, text

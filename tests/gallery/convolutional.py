@@ -1,7 +1,5 @@
 """Convolutional networks of the gallery."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data without a network: the source files of Python's standard library as text, and generated images."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Networks that train well, with what looks odd about some of them on purpose."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

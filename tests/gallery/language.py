@@ -1,7 +1,5 @@
 """Language models of the gallery, from transformers' configurations and by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """docs/gallery.md as scripts and tests read it: outputs in fences, each below a comment that names it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

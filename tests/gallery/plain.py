@@ -1,7 +1,5 @@
 """Fully connected networks of the gallery."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -3,8 +3,6 @@
 They follow from the signals alone, so the curvature, which takes seconds, is left out.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 from hessdiag.data.batch import Batch

@@ -51,11 +51,8 @@ def test_outputs_shapes_and_order_come_from_one_call() -> None:
 def test_a_description_calls_the_model_with_two_examples() -> None:
     model = Crossed()
     assert [block.name for block in hessdiag.describe(model, X).blocks] == [
-        "last.weight",
-        "last.bias",
-        "first.weight",
-        "first.bias",
-    ]
+        "last.weight", "last.bias", "first.weight", "first.bias",
+    ]  # fmt: skip
     assert CALLS == [2, 2]  # one shows whether the model draws random numbers
 
 

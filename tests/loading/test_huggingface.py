@@ -117,33 +117,27 @@ def test_a_checkpoint_of_the_library_fits(config, tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), trained.parameters(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "not a readable JSON file"),
-        ('{"hidden_size": 3}', "has no 'model_type'"),
-        ('{"model_type": "brt"}', "no model type 'brt'; did you mean .*bert"),
-        ('{"model_type": "zzzzzzzz"}', "transformers may be too old"),
-        ('{"model_type": "bert", "architectures": ["BertForSequenceClasification"]}', "did you mean BertForSequenceCl"),
-        ('{"model_type": "bert", "hidden_size": 7, "num_attention_heads": 2}', "raised ValueError"),
-        (json.dumps({"model_type": "bert", "architectures": ["BertForPreTraining"]} | TEXT), "prediction_logits"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("{", "not a readable JSON file"),
+    ('{"hidden_size": 3}', "has no 'model_type'"),
+    ('{"model_type": "brt"}', "no model type 'brt'; did you mean .*bert"),
+    ('{"model_type": "zzzzzzzz"}', "transformers may be too old"),
+    ('{"model_type": "bert", "architectures": ["BertForSequenceClasification"]}', "did you mean BertForSequenceCl"),
+    ('{"model_type": "bert", "hidden_size": 7, "num_attention_heads": 2}', "raised ValueError"),
+    (json.dumps({"model_type": "bert", "architectures": ["BertForPreTraining"]} | TEXT), "prediction_logits"),
+])  # fmt: skip
 def test_wrong_configurations_are_one_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(HessdiagError, match=message):
         prepare(resolve_model(f"hf:{tmp_path}", input_size=(4,)), batch_size=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("bert", {"arguments": {"hiden_size": 4}}, "no argument 'hiden_size': did you mean .*hidden_size"),
-        ("bert", {"input_size": (3, 8, 8)}, "reads tokens, pass their number"),
-        ("gpt2", {"input_size": (9,)}, "cannot read inputs of shape 2×9"),
-        ("vit", {"input_size": (3, 9, 9)}, "cannot read inputs of shape 2×3×9×9"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("bert", {"arguments": {"hiden_size": 4}}, "no argument 'hiden_size': did you mean .*hidden_size"),
+    ("bert", {"input_size": (3, 8, 8)}, "reads tokens, pass their number"),
+    ("gpt2", {"input_size": (9,)}, "cannot read inputs of shape 2×9"),
+    ("vit", {"input_size": (3, 9, 9)}, "cannot read inputs of shape 2×3×9×9"),
+])  # fmt: skip
 def test_wrong_options_are_one_line(config, name: str, options, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         prepare(resolve_model(config(name), **options), batch_size=2)

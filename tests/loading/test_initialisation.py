@@ -53,22 +53,19 @@ class Callable:
         x.fill_(2.0)
 
 
-@pytest.mark.parametrize(
-    ("function", "kind"),
-    [
-        (by_name, "module"),
-        (by_annotation, "module"),
-        (by_string_annotation, "module"),
-        (lambda model: None, "model"),
-        (lambda m: None, "module"),
-        (in_place, "weight"),
-        (returned, "weight"),
-        (Callable(), "weight"),
-        (nn.init.orthogonal_, "weight"),
-        (lambda: None, "weight"),
-        (max, "weight"),
-    ],
-)
+@pytest.mark.parametrize(("function", "kind"), [
+    (by_name, "module"),
+    (by_annotation, "module"),
+    (by_string_annotation, "module"),
+    (lambda model: None, "model"),
+    (lambda m: None, "module"),
+    (in_place, "weight"),
+    (returned, "weight"),
+    (Callable(), "weight"),
+    (nn.init.orthogonal_, "weight"),
+    (lambda: None, "weight"),
+    (max, "weight"),
+])  # fmt: skip
 def test_the_first_parameter_decides(function, kind: str) -> None:
     assert called_with(function) == kind
 
@@ -181,46 +178,40 @@ def unguarded(module):
     module.weight.fill_(1.0)
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (raises, "raised ValueError: gain must be positive"),
-        (lambda weight: weight.fill_(float("nan")), "left NaN or infinite values in the weight of '0'"),
-        (lambda weight: torch.ones(2), r"returned a torch.float32 of shape \(2,\): return .* shape \(3, 2, 2, 2\)"),
-        (reshapes, "left '0' without a weight of shape"),
-        (unguarded, f"raised AttributeError: 'Flatten' object .*: it was called with a Flatten; {ADVICE}"),
-        (lambda weight: np.ones(weight.shape), "returned a ndarray: return a dense float tensor"),
-        (lambda weight: weight.to(torch.complex64), "returned a torch.complex64 of shape"),
-        (lambda weight: torch.ones_like(weight, dtype=torch.int64), "returned a torch.int64 of shape"),
-        (lambda weight: weight.to("meta"), "returned a Tensor: return a dense"),
-        (lambda weight: torch.ones_like(weight).to_sparse(), "returned a Tensor: return a dense"),
-        (lambda weight: (yield weight), "returned a generator: return a dense float tensor"),
-        (lambda model: (yield model), "was called once, with the whole model, and changed no weight"),
-        (lambda weight: weight.detach(), f"was {CALLED['weight']}, and changed no weight: {ADVICE}"),
-        (lambda m: None, "was called with every module, as by model.apply, and changed no weight"),
-        (lambda model: None, "was called once, with the whole model, and changed no weight"),
-        (lambda model: copy.deepcopy(model).apply(guarded), "returned another module"),
-        (only_norms, "was .*changed no weight"),
-        (makes_complex, "left torch.complex64 numbers in the weight of '0'"),
-        (lambda: None, "raised TypeError"),
-        (lambda weight, gain: None, "raised TypeError"),
-    ],
-)
+@pytest.mark.parametrize(("function", "message"), [
+    (raises, "raised ValueError: gain must be positive"),
+    (lambda weight: weight.fill_(float("nan")), "left NaN or infinite values in the weight of '0'"),
+    (lambda weight: torch.ones(2), r"returned a torch.float32 of shape \(2,\): return .* shape \(3, 2, 2, 2\)"),
+    (reshapes, "left '0' without a weight of shape"),
+    (unguarded, f"raised AttributeError: 'Flatten' object .*: it was called with a Flatten; {ADVICE}"),
+    (lambda weight: np.ones(weight.shape), "returned a ndarray: return a dense float tensor"),
+    (lambda weight: weight.to(torch.complex64), "returned a torch.complex64 of shape"),
+    (lambda weight: torch.ones_like(weight, dtype=torch.int64), "returned a torch.int64 of shape"),
+    (lambda weight: weight.to("meta"), "returned a Tensor: return a dense"),
+    (lambda weight: torch.ones_like(weight).to_sparse(), "returned a Tensor: return a dense"),
+    (lambda weight: (yield weight), "returned a generator: return a dense float tensor"),
+    (lambda model: (yield model), "was called once, with the whole model, and changed no weight"),
+    (lambda weight: weight.detach(), f"was {CALLED['weight']}, and changed no weight: {ADVICE}"),
+    (lambda m: None, "was called with every module, as by model.apply, and changed no weight"),
+    (lambda model: None, "was called once, with the whole model, and changed no weight"),
+    (lambda model: copy.deepcopy(model).apply(guarded), "returned another module"),
+    (only_norms, "was .*changed no weight"),
+    (makes_complex, "left torch.complex64 numbers in the weight of '0'"),
+    (lambda: None, "raised TypeError"),
+    (lambda weight, gain: None, "raised TypeError"),
+])  # fmt: skip
 def test_what_goes_wrong_is_one_line(function, message: str) -> None:
     with pytest.raises(HessdiagError, match=f"^--init 'i:f' {message}"):
         apply_function(network(), of(function))
 
 
-@pytest.mark.parametrize(
-    ("scheme", "message"),
-    [
-        ("fan-inn", "did you mean fan-in"),
-        ("kaiming", "it is called fan-in here"),
-        ("Xavier_normal", "it is called arithmetic here"),
-        ("zzz", "use one of fan-in, fan-out, arithmetic, geometric, fan-in-orthogonal, "),
-        ("torch.nn.init:kaiming_norml_", "did you mean kaiming_normal_"),
-    ],
-)
+@pytest.mark.parametrize(("scheme", "message"), [
+    ("fan-inn", "did you mean fan-in"),
+    ("kaiming", "it is called fan-in here"),
+    ("Xavier_normal", "it is called arithmetic here"),
+    ("zzz", "use one of fan-in, fan-out, arithmetic, geometric, fan-in-orthogonal, "),
+    ("torch.nn.init:kaiming_norml_", "did you mean kaiming_normal_"),
+])  # fmt: skip
 def test_an_unknown_scheme_offers_the_nearest(scheme: str, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         resolve(scheme)
@@ -238,15 +229,12 @@ def test_by_reference(tmp_path: Path) -> None:
         resolve(nn.init.ones_)(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))))
 
 
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [
-        (nn.ConvTranspose2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
-        (nn.ConvTranspose1d(4, 5, 3), (5, 4, 3)),
-        (Conv1D(5, 4), (5, 4)),
-        (nn.Conv2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
-    ],
-)
+@pytest.mark.parametrize(("layer", "shape"), [
+    (nn.ConvTranspose2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
+    (nn.ConvTranspose1d(4, 5, 3), (5, 4, 3)),
+    (Conv1D(5, 4), (5, 4)),
+    (nn.Conv2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
+])  # fmt: skip
 def test_functions_of_weights_see_outputs_first(layer: nn.Module, shape: tuple[int, ...]) -> None:
     seen = []
 

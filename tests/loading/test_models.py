@@ -49,18 +49,15 @@ def file(tmp_path: Path) -> str:
     return f"{tmp_path}/nets.py"
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "size"),
-    [
-        ("pair", {}, (4,)),
-        ("pair", {"arguments": {"width": 9}}, (4,)),
-        ("pair", {"input_size": (2, 4)}, (2, 4)),
-        ("Net", {}, (2, 4)),
-        ("Net", {"input_size": (8,), "arguments": {"classes": 2}}, (8,)),
-        ("silent", {"input_size": (4,)}, (4,)),
-        ("odd", {}, None),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "size"), [
+    ("pair", {}, (4,)),
+    ("pair", {"arguments": {"width": 9}}, (4,)),
+    ("pair", {"input_size": (2, 4)}, (2, 4)),
+    ("Net", {}, (2, 4)),
+    ("Net", {"input_size": (8,), "arguments": {"classes": 2}}, (8,)),
+    ("silent", {"input_size": (4,)}, (4,)),
+    ("odd", {}, None),
+])  # fmt: skip
 def test_the_input_size_is_the_one_asked_for_or_returned_or_an_attribute(file: str, name: str, options, size) -> None:
     source = resolve_model(f"{file}:{name}", **options)
     network = source.build()
@@ -79,39 +76,33 @@ def test_a_factory_runs_once_for_each_network(file: str) -> None:
     assert len(calls) == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing", "returned a NoneType: return a torch.nn.Module, or .module, input_size."),
-        ("a_class", "returned the class Net"),
-        ("bad_size", "returned the input size '4': return one such as"),
-        ("zero_size", "returned the input size .0, 4."),
-        ("lazy", "lazy parameter 'weight': run the network once"),
-        ("meta", "'weight' on the meta device"),
-        ("raises", "raised ValueError: depth must be even .nets.py, line 26"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), [
+    ("nothing", "returned a NoneType: return a torch.nn.Module, or .module, input_size."),
+    ("a_class", "returned the class Net"),
+    ("bad_size", "returned the input size '4': return one such as"),
+    ("zero_size", "returned the input size .0, 4."),
+    ("lazy", "lazy parameter 'weight': run the network once"),
+    ("meta", "'weight' on the meta device"),
+    ("raises", "raised ValueError: depth must be even .nets.py, line 26"),
+])  # fmt: skip
 def test_what_a_factory_may_not_return(file: str, name: str, message: str) -> None:
     source = resolve_model(f"{file}:{name}")
     with pytest.raises(HessdiagError, match=message):
         source.build()
 
 
-@pytest.mark.parametrize(
-    ("specification", "options", "message"),
-    [
-        ("lenett", {}, "did you mean lenet?"),
-        ("mlp", {}, "write it as in mlp:784-384-64-10"),
-        ("timm", {}, "pip install timm|timm:NAME"),
-        ("rescalenet", {}, "did you mean rescalenet50 or rescalenet14.* use lenet, mlp:784-384-64-10"),
-        ("nets.py", {}, "add the function that builds the network, as in nets.py:build"),
-        ("mlp:4-3", {"arguments": {"norm": 3}}, "no argument 'norm': it takes bias, width"),
-        ("zzz", {}, "use lenet, mlp:784-384-64-10, hf:CONFIG.json, timm:zzz, torchvision:zzz"),
-        ("google/vit", {}, "write hf:FOLDER"),
-        ("mpl:4-3", {}, "no module 'mpl'; did you mean .*mlp"),
-        ("FILE:built", {}, "already built: name a function that builds it"),
-    ],
-)
+@pytest.mark.parametrize(("specification", "options", "message"), [
+    ("lenett", {}, "did you mean lenet?"),
+    ("mlp", {}, "write it as in mlp:784-384-64-10"),
+    ("timm", {}, "pip install timm|timm:NAME"),
+    ("rescalenet", {}, "did you mean rescalenet50 or rescalenet14.* use lenet, mlp:784-384-64-10"),
+    ("nets.py", {}, "add the function that builds the network, as in nets.py:build"),
+    ("mlp:4-3", {"arguments": {"norm": 3}}, "no argument 'norm': it takes bias, width"),
+    ("zzz", {}, "use lenet, mlp:784-384-64-10, hf:CONFIG.json, timm:zzz, torchvision:zzz"),
+    ("google/vit", {}, "write hf:FOLDER"),
+    ("mpl:4-3", {}, "no module 'mpl'; did you mean .*mlp"),
+    ("FILE:built", {}, "already built: name a function that builds it"),
+])  # fmt: skip
 def test_wrong_specifications_are_answered_with_the_right_ones(
     file: str, specification: str, options, message: str
 ) -> None:
@@ -119,14 +110,11 @@ def test_wrong_specifications_are_answered_with_the_right_ones(
         resolve_model(specification.replace("FILE", file), **options)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("silent", {}, "does not say the shape of its inputs: pass input_size="),
-        ("tokens", {"input_size": (2,)}, "cannot read inputs of shape 3×2"),
-        ("silent", {"input_size": (10**9, 10**9, 10**9)}, "cannot draw 3 inputs"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("silent", {}, "does not say the shape of its inputs: pass input_size="),
+    ("tokens", {"input_size": (2,)}, "cannot read inputs of shape 3×2"),
+    ("silent", {"input_size": (10**9, 10**9, 10**9)}, "cannot draw 3 inputs"),
+])  # fmt: skip
 def test_inputs_that_do_not_fit_are_refused_before_measuring(file: str, name: str, options, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         prepare(resolve_model(f"{file}:{name}", **options), batch_size=3)
@@ -202,14 +190,11 @@ def test_torchvision_builds_without_weights_of_any_part(libraries: None) -> None
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("resnet81", {}, "has no model 'resnet81'; did you mean resnet18?"),
-        ("zzz", {}, "list_models.. lists them"),
-        ("resnet18", {"pretrained": True}, "argument 'pretrained': hessdiag downloads nothing"),
-    ],
-)
+@pytest.mark.parametrize(("name", "arguments", "message"), [
+    ("resnet81", {}, "has no model 'resnet81'; did you mean resnet18?"),
+    ("zzz", {}, "list_models.. lists them"),
+    ("resnet18", {"pretrained": True}, "argument 'pretrained': hessdiag downloads nothing"),
+])  # fmt: skip
 def test_wrong_names_and_downloads_are_refused(
     libraries: None, library: str, name: str, arguments, message: str
 ) -> None:

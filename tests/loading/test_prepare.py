@@ -19,17 +19,14 @@ def read(content, batch_size: int = 5):
     return next(read_batches(NamedFunction("--data", "d:f", lambda: content), batch_size=batch_size, most=1))
 
 
-@pytest.mark.parametrize(
-    ("content", "most", "expected"),
-    [
-        (X, 1, (1, 1)),
-        ([X, X, X], 1, (1, 3)),
-        ([X, X, X], None, (3, 3)),
-        (DataLoader(TensorDataset(X, T), batch_size=2), 1, (1, 3)),
-        (TensorDataset(X, T), 1, (1, 2)),  # of five
-        (iter([X, X, X]), 2, (2, None)),
-    ],
-)
+@pytest.mark.parametrize(("content", "most", "expected"), [
+    (X, 1, (1, 1)),
+    ([X, X, X], 1, (1, 3)),
+    ([X, X, X], None, (3, 3)),
+    (DataLoader(TensorDataset(X, T), batch_size=2), 1, (1, 3)),
+    (TensorDataset(X, T), 1, (1, 2)),  # of five
+    (iter([X, X, X]), 2, (2, None)),
+])  # fmt: skip
 def test_batches_are_counted(content: object, most: int | None, expected: tuple[int, int | None]) -> None:
     tally = Tally()
     function = NamedFunction("--data", "d:f", lambda: content)
@@ -42,21 +39,18 @@ class Stream(IterableDataset):
         return iter(X)
 
 
-@pytest.mark.parametrize(
-    ("content", "has_targets"),
-    [
-        (X, False),
-        ((X, T), True),
-        ((X, None), False),
-        ([(X, T), (X, T)], True),
-        ([[X, T]], True),
-        (DataLoader(TensorDataset(X, T), batch_size=6), True),
-        (TensorDataset(X, T), True),
-        (TensorDataset(X), False),
-        (Stream(), False),
-        ((batch for batch in [(X, T)]), True),
-    ],
-)
+@pytest.mark.parametrize(("content", "has_targets"), [
+    (X, False),
+    ((X, T), True),
+    ((X, None), False),
+    ([(X, T), (X, T)], True),
+    ([[X, T]], True),
+    (DataLoader(TensorDataset(X, T), batch_size=6), True),
+    (TensorDataset(X, T), True),
+    (TensorDataset(X), False),
+    (Stream(), False),
+    ((batch for batch in [(X, T)]), True),
+])  # fmt: skip
 def test_every_form_gives_the_first_examples(content, has_targets: bool) -> None:
     batch = read(content)
     (inputs,) = batch.args
@@ -90,19 +84,16 @@ def failing():
     raise OSError("disk unplugged")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "returned a NoneType: return a tensor"),
-        (X.numpy(), "returned a ndarray: .* made with torch.from_numpy"),
-        ([], "gives no batch"),
-        ([3], "gave inputs of type int"),
-        ((X, [1, 2]), "gave targets of type list"),
-        ((X, T.numpy()), "targets of type ndarray: .* torch.from_numpy"),
-        (X.to(torch.complex64), "not dense and real"),
-        (failing(), "raised OSError: disk unplugged"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (None, "returned a NoneType: return a tensor"),
+    (X.numpy(), "returned a ndarray: .* made with torch.from_numpy"),
+    ([], "gives no batch"),
+    ([3], "gave inputs of type int"),
+    ((X, [1, 2]), "gave targets of type list"),
+    ((X, T.numpy()), "targets of type ndarray: .* torch.from_numpy"),
+    (X.to(torch.complex64), "not dense and real"),
+    (failing(), "raised OSError: disk unplugged"),
+])  # fmt: skip
 def test_what_is_no_batch_is_refused(content, message: str) -> None:
     with pytest.raises(HessdiagError, match=f"^--data 'd:f'.*{message}"):
         read(content)

@@ -67,26 +67,20 @@ def test_a_file_runs_once_until_it_changes(folder: Path) -> None:
     assert load_function("./nets_here.py:build", what="model")() == "new"
 
 
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        ("nets_here", "name a function, as in package.module:function"),
-        ("nets_her:build", "no module 'nets_her'; did you mean nets_here?"),
-        ("package_here.network:build", "no module 'package_here.network'; did you mean networks?"),
-        ("package_here.qqq:build", "no module 'package_here.qqq'; it has networks"),
-        ("nets_here:biuld", "no 'biuld' in nets_here; did you mean build?"),
-        ("./nets_here.py:zzz", "no 'zzz' in ./nets_here.py; it has build, Holder, broken, leaves"),
-        ("./net_here.py:build", "no file 'net_here.py'; did you mean nets_here.py?"),
-        ("./absent/net.py:build", "no folder 'absent'"),
-        ("./bad_syntax.py:build", "raised SyntaxError: .* line 1"),
-        (
-            "needs_more:build",
-            "raised ModuleNotFoundError: No module named 'not_installed_anywhere' .needs_more.py, line 1",
-        ),
-        ("nets_here:NUMBER", "NUMBER is a int, name a function or a class"),
-        ("not a module:build", "not a module's name"),
-    ],
-)
+@pytest.mark.parametrize(("reference", "message"), [
+    ("nets_here", "name a function, as in package.module:function"),
+    ("nets_her:build", "no module 'nets_her'; did you mean nets_here?"),
+    ("package_here.network:build", "no module 'package_here.network'; did you mean networks?"),
+    ("package_here.qqq:build", "no module 'package_here.qqq'; it has networks"),
+    ("nets_here:biuld", "no 'biuld' in nets_here; did you mean build?"),
+    ("./nets_here.py:zzz", "no 'zzz' in ./nets_here.py; it has build, Holder, broken, leaves"),
+    ("./net_here.py:build", "no file 'net_here.py'; did you mean nets_here.py?"),
+    ("./absent/net.py:build", "no folder 'absent'"),
+    ("./bad_syntax.py:build", "raised SyntaxError: .* line 1"),
+    ("needs_more:build", "raised ModuleNotFoundError: No module named 'not_installed_anywhere' .needs_more.py, line 1"),
+    ("nets_here:NUMBER", "NUMBER is a int, name a function or a class"),
+    ("not a module:build", "not a module's name"),
+])  # fmt: skip
 def test_what_cannot_be_found_is_named_with_the_nearest(folder: Path, reference: str, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         load_function(reference, what="model")
@@ -109,14 +103,11 @@ def test_what_a_function_raises_is_one_line(folder: Path, name: str, message: st
         function()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"path": 1, "sizes": 3}, "no argument 'sizes': did you mean size?"),
-        ({"path": 1, "zzz": 3}, "it takes path, size"),
-        ({"size": 2}, r"needs arguments: pass arguments=\{'path': VALUE\}"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"path": 1, "sizes": 3}, "no argument 'sizes': did you mean size?"),
+    ({"path": 1, "zzz": 3}, "it takes path, size"),
+    ({"size": 2}, r"needs arguments: pass arguments=\{'path': VALUE\}"),
+])  # fmt: skip
 def test_arguments_are_checked_before_the_call(arguments: dict[str, int], message: str) -> None:
     def function(path, *, size=1):
         raise AssertionError

@@ -43,24 +43,21 @@ def test_both_formats_load_exactly_and_keep_the_networks_type(tmp_path: Path, su
         assert torch.equal(value, trained[key].float())
 
 
-@pytest.mark.parametrize(
-    ("wrap", "notes"),
-    [
-        (lambda state: {"state_dict": state, "epoch": 3}, ("took what is under 'state_dict'",)),
-        (lambda state: {f"module.{k}": v for k, v in state.items()}, ("took what is under 'module'",)),
-        (
-            lambda state: {"model": {f"_orig_mod.module.{k}": v for k, v in state.items()}, "optimizer": {"lr": 0.1}},
-            ("took what is under 'model._orig_mod.module'",),
-        ),
-        (
-            lambda state: {  # as Lightning saves it
-                "state_dict": {f"model.{k}": v for k, v in state.items()} | {"criterion.weight": torch.ones(2)},
-                "hyper_parameters": {"lr": 0.1},
-            },
-            ("took what is under 'state_dict.model'", "left out 1 other tensors (state_dict.criterion.weight)"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("wrap", "notes"), [
+    (lambda state: {"state_dict": state, "epoch": 3}, ("took what is under 'state_dict'",)),
+    (lambda state: {f"module.{k}": v for k, v in state.items()}, ("took what is under 'module'",)),
+    (
+        lambda state: {"model": {f"_orig_mod.module.{k}": v for k, v in state.items()}, "optimizer": {"lr": 0.1}},
+        ("took what is under 'model._orig_mod.module'",),
+    ),
+    (
+        lambda state: {  # as Lightning saves it
+            "state_dict": {f"model.{k}": v for k, v in state.items()} | {"criterion.weight": torch.ones(2)},
+            "hyper_parameters": {"lr": 0.1},
+        },
+        ("took what is under 'state_dict.model'", "left out 1 other tensors (state_dict.criterion.weight)"),
+    ),
+])  # fmt: skip
 def test_wrappings_are_taken_off_and_said(tmp_path: Path, wrap, notes: tuple[str, ...]) -> None:
     trained = network().state_dict()
     module, said = load(write(wrap(trained), tmp_path / "last.ckpt", legacy=bool(notes)))
@@ -119,17 +116,14 @@ def _save(path: Path, **changes: object) -> None:
     torch.save(state, path)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"fc1__weight": None, "fc1__bias": None}, "2 missing .fc1.weight, fc1.bias."),
-        ({"other": torch.ones(1)}, "1 unexpected .other."),
-        ({"fc1__weight": torch.ones(5, 4)}, "1 of another shape .fc1.weight is 5×4 in the file and 3×4 in the"),
-        ({"fc1__weight": torch.ones(3, 4, dtype=torch.int8)}, "1 no floats .fc1.weight holds int8"),
-        ({"fc1__weight": torch.full((3, 4), float("nan"))}, "'fc1.weight' holds NaN or infinite"),
-        ({"fc1__weight": torch.ones(3, 4, dtype=torch.complex64)}, "not a dense tensor of real numbers"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"fc1__weight": None, "fc1__bias": None}, "2 missing .fc1.weight, fc1.bias."),
+    ({"other": torch.ones(1)}, "1 unexpected .other."),
+    ({"fc1__weight": torch.ones(5, 4)}, "1 of another shape .fc1.weight is 5×4 in the file and 3×4 in the"),
+    ({"fc1__weight": torch.ones(3, 4, dtype=torch.int8)}, "1 no floats .fc1.weight holds int8"),
+    ({"fc1__weight": torch.full((3, 4), float("nan"))}, "'fc1.weight' holds NaN or infinite"),
+    ({"fc1__weight": torch.ones(3, 4, dtype=torch.complex64)}, "not a dense tensor of real numbers"),
+])  # fmt: skip
 def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path: Path, changes, message: str) -> None:
     _save(tmp_path / "w.pt", **changes)
     module = network()
@@ -139,14 +133,11 @@ def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path: Path, changes,
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"epoch": 1}, "holds no named tensors: save model.state_dict()"),
-        (torch.ones(3), "holds no named tensors: save model.state_dict()"),
-        (nn.Linear(2, 2), "could run code in it .it would call torch.nn.modules.linear.Linear"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    ({"epoch": 1}, "holds no named tensors: save model.state_dict()"),
+    (torch.ones(3), "holds no named tensors: save model.state_dict()"),
+    (nn.Linear(2, 2), "could run code in it .it would call torch.nn.modules.linear.Linear"),
+])  # fmt: skip
 def test_other_contents_are_refused(tmp_path: Path, content, message: str) -> None:
     torch.save(content, tmp_path / "w.pt")
     with pytest.raises(HessdiagError, match=message):

@@ -14,12 +14,9 @@ from hessdiag.models import StridedLeNet, mlp
 def test_weights_have_lenets_sizes_and_there_is_no_bias(channels: int, classes: int) -> None:
     shapes = {name: tuple(p.shape) for name, p in StridedLeNet(channels, classes).named_parameters()}
     assert shapes == {
-        "conv1.weight": (6, channels, 5, 5),
-        "conv2.weight": (16, 6, 5, 5),
-        "fc1.weight": (120, 400),
-        "fc2.weight": (84, 120),
-        "fc3.weight": (classes, 84),
-    }
+        "conv1.weight": (6, channels, 5, 5), "conv2.weight": (16, 6, 5, 5), "fc1.weight": (120, 400),
+        "fc2.weight": (84, 120), "fc3.weight": (classes, 84),
+    }  # fmt: skip
 
 
 def test_it_is_relu_between_five_products_and_nothing_after() -> None:

@@ -62,18 +62,15 @@ def test_a_parameter_of_one_entry_is_a_scalar(make) -> None:
     assert (block.kind, block.numel, block.fan_in, block.fan_out, block.kernel) == ("scalar", 1, 1, 1, ())
 
 
-@pytest.mark.parametrize(
-    ("layer", "reasons"),
-    [
-        (nn.LayerNorm(4), {"0.weight": "vector of 4 in LayerNorm", "0.bias": "vector of 4 in LayerNorm"}),
-        (nn.PReLU(3), {"0.weight": "vector of 3 in PReLU"}),
-        (
-            nn.InstanceNorm2d(3, affine=True),
-            {"0.weight": "vector of 3 in InstanceNorm2d", "0.bias": "vector of 3 in InstanceNorm2d"},
-        ),
-        (nn.BatchNorm2d(3, affine=False), {}),
-    ],
-)
+@pytest.mark.parametrize(("layer", "reasons"), [
+    (nn.LayerNorm(4), {"0.weight": "vector of 4 in LayerNorm", "0.bias": "vector of 4 in LayerNorm"}),
+    (nn.PReLU(3), {"0.weight": "vector of 3 in PReLU"}),
+    (
+        nn.InstanceNorm2d(3, affine=True),
+        {"0.weight": "vector of 3 in InstanceNorm2d", "0.bias": "vector of 3 in InstanceNorm2d"},
+    ),
+    (nn.BatchNorm2d(3, affine=False), {}),
+])  # fmt: skip
 def test_other_parameters_are_listed_with_their_shape_and_layer(layer: nn.Module, reasons: dict[str, str]) -> None:
     found, skipped = find_blocks(nn.Sequential(layer))
     assert not found
@@ -112,32 +109,25 @@ def doubled(m: nn.Module, numbers: torch.Tensor) -> torch.Tensor:
     return 2 * nn.Embedding.forward(m, numbers)
 
 
-@pytest.mark.parametrize(
-    ("layer", "fans"),
-    [
-        (nn.EmbeddingBag(5, 3), (3, 5, ())),
-        (nn.Embedding(5, 3, scale_grad_by_freq=True), (3, 5, ())),
-        (own_forward(nn.Embedding, doubled, 5, 3), (3, 5, ())),
-        (nn.Bilinear(2, 3, 4, bias=False), (2, 4, (3,))),
-        (nn.ConvTranspose2d(4, 6, 2, groups=2, bias=False), (2, 6, (2, 2))),
-    ],
-)
+@pytest.mark.parametrize(("layer", "fans"), [
+    (nn.EmbeddingBag(5, 3), (3, 5, ())),
+    (nn.Embedding(5, 3, scale_grad_by_freq=True), (3, 5, ())),
+    (own_forward(nn.Embedding, doubled, 5, 3), (3, 5, ())),
+    (nn.Bilinear(2, 3, 4, bias=False), (2, 4, (3,))),
+    (nn.ConvTranspose2d(4, 6, 2, groups=2, bias=False), (2, 6, (2, 2))),
+])  # fmt: skip
 def test_a_matrix_without_a_rule_is_a_block_all_the_same(layer: nn.Module, fans: tuple) -> None:
     (block,) = blocks_of(nn.Sequential(layer)).values()
     assert not block.structured
     assert (block.kind, block.fan_in, block.fan_out, block.kernel) == ("weight", *fans)
 
 
-@pytest.mark.parametrize(
-    ("other", "structured"),
-    [
-        (None, True),
-        (nn.Linear(3, 5, bias=False), True),
-        (nn.Embedding(5, 3), True),
-        (nn.Bilinear(3, 1, 5, bias=False), False),
-    ],
-    ids=["alone", "head", "embedding", "no rule"],
-)
+@pytest.mark.parametrize(("other", "structured"), [
+    (None, True),
+    (nn.Linear(3, 5, bias=False), True),
+    (nn.Embedding(5, 3), True),
+    (nn.Bilinear(3, 1, 5, bias=False), False),
+], ids=["alone", "head", "embedding", "no rule"])  # fmt: skip
 def test_an_embedding_has_no_gamma_and_is_one_block_with_what_is_tied_to_it(
     other: nn.Module | None, structured: bool
 ) -> None:

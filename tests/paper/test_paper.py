@@ -1,7 +1,5 @@
 """The scripts of the paper's figures: each at its smallest, and what they make of the committed results."""
 
-from __future__ import annotations
-
 import bz2
 import sys
 from pathlib import Path
@@ -35,18 +33,15 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("script", "name", "said"),
-    [
-        (alexnet, "alexnet", "fan-out     2^-6  1.37  1.36–1.37       0/5  0.00033"),
-        (interval_coverage, "coverage", "sketch                            LeNet-like     0.953  0.942–0.965"),
-        (learning_rates, "learning_rates", "steps 1024   0.47 95%   0.51 95%"),
-        (layers, "layers", "| skip connection | x + F(x) | relu | ✓ | 1.47 ("),
-        (libsvm, "libsvm", "fan-in                 0.86 (0.76–0.93)     1 (0–5)  12 (4–13)"),
-        (resnet, "resnet", "preconditioned                6.2       14  2.6e+03"),
-        (resnet_cifar, "resnet-cifar", "RescaleNet            2^-2  1.78  1.75–1.94       0/3  0.48"),
-    ],
-)
+@pytest.mark.parametrize(("script", "name", "said"), [
+    (alexnet, "alexnet", "fan-out     2^-6  1.37  1.36–1.37       0/5  0.00033"),
+    (interval_coverage, "coverage", "sketch                            LeNet-like     0.953  0.942–0.965"),
+    (learning_rates, "learning_rates", "steps 1024   0.47 95%   0.51 95%"),
+    (layers, "layers", "| skip connection | x + F(x) | relu | ✓ | 1.47 ("),
+    (libsvm, "libsvm", "fan-in                 0.86 (0.76–0.93)     1 (0–5)  12 (4–13)"),
+    (resnet, "resnet", "preconditioned                6.2       14  2.6e+03"),
+    (resnet_cifar, "resnet-cifar", "RescaleNet            2^-2  1.78  1.75–1.94       0/3  0.48"),
+])  # fmt: skip
 def test_committed_results_are_read(script, name: str, said: str, monkeypatch, capsys) -> None:
     run(script, monkeypatch, "--show", str(FIGURES / f"{name}.json"))
     assert said in capsys.readouterr().out

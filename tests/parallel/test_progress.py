@@ -1,7 +1,5 @@
 """Steps are shown to functions, terminals and nobody."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Iterator

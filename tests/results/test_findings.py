@@ -1,7 +1,5 @@
 """Verdict and balance of a report: right about the numbers, and never surer than the noise allows."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -45,28 +43,25 @@ def test_the_level_follows_the_factor(factor: float, level: str) -> None:
         assert balance.notes == ()
 
 
-@pytest.mark.parametrize(
-    ("sizes", "level", "sentence"),
-    [
-        ((2.0, 1.0, 40.0), "unbalanced", "Curvature differs by 6.3× between layers: most in c, least in b."),
-        ((), "undecided", "Fewer than two layers are left to compare."),
-        ((5.0,), "undecided", "Fewer than two layers are left to compare."),
-        ((0.0, 0.0), "undecided", "The curvature of a, b is zero on this batch."),
-        (
-            (1.0, 0.0, 1.21),
-            "unbalanced",
-            "The curvature of b is zero on this batch. Curvature differs by 1.1× between the other 2 layers: most in c,"
-            " least in a.",
-        ),
-        (
-            (1.0, math.nan, 64.0),
-            "undecided",
-            "The curvature of b is undefined or infinite. Curvature differs by 8.0× between the other 2 layers: most in"
-            " c, least in a.",
-        ),
-        ((1.0, math.inf), "undecided", "The curvature of b is undefined or infinite."),
-    ],
-)
+@pytest.mark.parametrize(("sizes", "level", "sentence"), [
+    ((2.0, 1.0, 40.0), "unbalanced", "Curvature differs by 6.3× between layers: most in c, least in b."),
+    ((), "undecided", "Fewer than two layers are left to compare."),
+    ((5.0,), "undecided", "Fewer than two layers are left to compare."),
+    ((0.0, 0.0), "undecided", "The curvature of a, b is zero on this batch."),
+    (
+        (1.0, 0.0, 1.21),
+        "unbalanced",
+        "The curvature of b is zero on this batch. Curvature differs by 1.1× between the other 2 layers: most in c,"
+        " least in a.",
+    ),
+    (
+        (1.0, math.nan, 64.0),
+        "undecided",
+        "The curvature of b is undefined or infinite. Curvature differs by 8.0× between the other 2 layers: most in"
+        " c, least in a.",
+    ),
+    ((1.0, math.inf), "undecided", "The curvature of b is undefined or infinite."),
+])  # fmt: skip
 def test_sentences_on_exact_numbers(sizes: tuple[float, ...], level: str, sentence: str) -> None:
     balance = of(*sizes)
     assert (balance.level, balance.sentence) == (level, sentence)
@@ -137,29 +132,21 @@ def test_what_is_invariant_is_left_out_and_said() -> None:
 
 def finding(severity: Severity, rule: str = "HD202", name: str = "fc1.weight") -> Finding:
     return Finding(
-        rule=rule,
-        severity=severity,
-        blocks=(name, "fc2.weight"),
-        message=f"A {severity} <b>here</b>.",
-        advice="Do this.",
-        value=5.0,
-        threshold=4.0,
-    )
+        rule=rule, severity=severity, blocks=(name, "fc2.weight"), message=f"A {severity} <b>here</b>.",
+        advice="Do this.", value=5.0, threshold=4.0,
+    )  # fmt: skip
 
 
 def report_with(*severities: Severity) -> Report:
     return reports.build_report(findings=tuple(map(finding, severities)), signals=network())
 
 
-@pytest.mark.parametrize(
-    ("level", "severities", "sentence"),
-    [
-        ("no-problem", (), "No problem found in 26 checks."),
-        ("no-problem", ("note",), "No problem found in 26 checks (1 note)."),
-        ("suspicious", ("warning", "note"), "1 warning, 1 note: look first at fc1 (HD202)."),
-        ("faulty", ("fault", "fault", "note"), "2 faults, 1 note: look first at fc1 (HD202)."),
-    ],
-)
+@pytest.mark.parametrize(("level", "severities", "sentence"), [
+    ("no-problem", (), "No problem found in 26 checks."),
+    ("no-problem", ("note",), "No problem found in 26 checks (1 note)."),
+    ("suspicious", ("warning", "note"), "1 warning, 1 note: look first at fc1 (HD202)."),
+    ("faulty", ("fault", "fault", "note"), "2 faults, 1 note: look first at fc1 (HD202)."),
+])  # fmt: skip
 def test_the_gravest_finding_decides(level: str, severities: tuple[Severity, ...], sentence: str) -> None:
     verdict = report_with(*severities).verdict
     assert (verdict.level, verdict.sentence) == (level, sentence)
@@ -175,12 +162,9 @@ def test_table_page_and_json_begin_with_the_verdict() -> None:
     lines = repr(report).splitlines()
     assert lines[0] == report.verdict.sentence
     found = [
-        "",
-        "HD202 fault: fc1 and 1 more",
-        "  found: A fault <b>here</b>.",
-        "  do: Do this.",
+        "", "HD202 fault: fc1 and 1 more", "  found: A fault <b>here</b>.", "  do: Do this.",
         "  why: hessdiag explain HD202",
-    ]
+    ]  # fmt: skip
     assert lines[1:6] == found
     page = hessdiag.to_html(report)
     assert 0 < page.index("1 fault") < page.index("A fault &lt;b&gt;here&lt;/b&gt;.") < page.index("<table")

@@ -1,7 +1,5 @@
 """Numbers as tables and sentences show them, and spreads of them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -29,18 +27,15 @@ def test_percents_have_a_tenth(share: float, text: str) -> None:
     assert percent(share) == text
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([2.0, 8.0, 4.0], 4.0),
-        ([3.0], 1.0),
-        ([0.0, 2.0], math.inf),
-        ([0.0, 0.0], math.nan),
-        ([], math.nan),
-        ([1.0, math.nan], math.nan),
-        ([math.nan, 1.0], math.nan),
-        ([1.0, math.inf], math.inf),
-    ],
-)
+@pytest.mark.parametrize(("values", "expected"), [
+    ([2.0, 8.0, 4.0], 4.0),
+    ([3.0], 1.0),
+    ([0.0, 2.0], math.inf),
+    ([0.0, 0.0], math.nan),
+    ([], math.nan),
+    ([1.0, math.nan], math.nan),
+    ([math.nan, 1.0], math.nan),
+    ([1.0, math.inf], math.inf),
+])  # fmt: skip
 def test_spread_is_largest_over_smallest(values: list[float], expected: float) -> None:
     assert spread(values) == pytest.approx(expected, nan_ok=True)

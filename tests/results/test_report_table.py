@@ -28,18 +28,9 @@ NUMBERS = ("activation_scaling", "gamma", "gamma_curvature", "nu", "avg_sq_singu
 def mixed_report() -> Report:
     """A block of every kind, numbers of every size, one skipped parameter, one block that the budget ended."""
     conv = build_block(
-        name="conv1.weight",
-        layer="Conv2d",
-        shape=(6, 3, 5, 5),
-        numel=450,
-        activation_scaling=7.3e-5,
-        gamma=0.00779,
-        avg_sq_singular_value=0.00278,
-        stderr=0.0001,
-        ratio=2.8021,
-        products=400,
-        ended="budget",
-    )
+        name="conv1.weight", layer="Conv2d", shape=(6, 3, 5, 5), numel=450, activation_scaling=7.3e-5, gamma=0.00779,
+        avg_sq_singular_value=0.00278, stderr=0.0001, ratio=2.8021, products=400, ended="budget",
+    )  # fmt: skip
     bias = build_block(name="fc1.bias", kind="bias", shape=(3,), numel=3, gamma=123456.0, nu=math.nan)
     scalar = build_block(name="u", kind="scalar", shape=(), numel=1, avg_sq_singular_value=0.0, ratio=math.nan)
     return build_report(
@@ -121,15 +112,12 @@ def test_names_are_shown_as_they_are(name: str) -> None:
     assert report.text("whole").count(name) == 4
 
 
-@pytest.mark.parametrize(
-    ("names", "width", "fitted"),
-    [
-        (["short", "names"], 5, ["short", "names"]),
-        (["encoder.q.weight", "decoder.q.weight"], 12, ["e…r.q.weight", "d…r.q.weight"]),
-        (["a" * 9, "b"], 4, ["…aaa", "b"]),
-        ([], 10, []),
-    ],
-)
+@pytest.mark.parametrize(("names", "width", "fitted"), [
+    (["short", "names"], 5, ["short", "names"]),
+    (["encoder.q.weight", "decoder.q.weight"], 12, ["e…r.q.weight", "d…r.q.weight"]),
+    (["a" * 9, "b"], 4, ["…aaa", "b"]),
+    ([], 10, []),
+])  # fmt: skip
 def test_long_names_lose_what_they_have_in_common(names: list[str], width: int, fitted: list[str]) -> None:
     assert fit_names(names, width) == fitted
 
@@ -187,19 +175,8 @@ def test_of_many_layers_those_near_the_typical_one_are_counted() -> None:
     sizes = [2.0 ** (i - 10) for i in range(21)]
     rows = rows_of(build_report(*curved(*sizes, name="l{}")), "layer", "table")[1:]
     assert [row.split()[0] for row in rows] == [
-        "l20",
-        "l19",
-        "l18",
-        "l17",
-        "l16",
-        "and",
-        "l5",
-        "l4",
-        "l3",
-        "l2",
-        "l1",
-        "l0",
-    ]
+        "l20", "l19", "l18", "l17", "l16", "and", "l5", "l4", "l3", "l2", "l1", "l0",
+    ]  # fmt: skip
     assert rows[5].split() == ["and", "10", "more", "layers", "1.41×", "0.062–32", "│"]
 
 
@@ -232,14 +209,11 @@ def test_a_report_fits_a_screen(kind: str, rows: int, monkeypatch: pytest.Monkey
     weights = [name for name, tensor in parameters.items() if tensor.dim() > 1]
     blocks = [
         build_block(
-            name=name,
-            shape=tuple(parameters[name].shape),
-            avg_sq_singular_value=size,
-            stderr=size / 9,
+            name=name, shape=tuple(parameters[name].shape), avg_sq_singular_value=size, stderr=size / 9,
             ended="sampled",
         )
         for name, size in zip(weights, draw, strict=False)
-    ]
+    ]  # fmt: skip
     message, advice = "The measured number is 5.7× (usual: below 3×). " * 3, "Multiply it by 0.5. " * 6
     finding = Finding("HD203", "fault", tuple(weights[-9:]), message, advice, 5.7, 3.0)
     skipped = tuple((name, "vector in a normalisation") for name in parameters if name not in weights)

@@ -14,18 +14,10 @@ from hessdiag.results.setups import COLUMNS, Setups, Study
 from tests.reports import build_block, build_report
 
 SETTINGS = {
-    "model": "other",
-    "init": "fan-out",
-    "loss": "random-quadratic",
-    "matrix": "hessian",
-    "per": "batch",
-    "method": "probe",
-    "batch_size": 17,
-    "device": "cuda",
-    "dtype": "float32",
-    "data": "random normal",
+    "model": "other", "init": "fan-out", "loss": "random-quadratic", "matrix": "hessian", "per": "batch",
+    "method": "probe", "batch_size": 17, "device": "cuda", "dtype": "float32", "data": "random normal",
     "versions": {"hessdiag": "0.0.0"},
-}
+}  # fmt: skip
 
 
 def random_reports(count: int) -> list[Report]:

@@ -1,7 +1,5 @@
 """Tables in terminals of any width: fewer columns, never wrapped rows or cut numbers, and nothing left out silently."""
 
-from __future__ import annotations
-
 import pytest
 
 from hessdiag.results.text_table import WIDTH, TextTable, grouped, plain_text, text_width

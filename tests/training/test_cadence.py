@@ -1,7 +1,5 @@
 """Measurements take their share of the time, on a clock of our own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The monitor in the Trainers of Lightning and transformers, and the recipes of docs/how-to.md as they are printed."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

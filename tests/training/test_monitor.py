@@ -1,7 +1,5 @@
 """The monitor in a training loop: what it measures, when it stops, what it refuses, and what its logs hold."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training with a monitor is training without one, bit for bit."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path

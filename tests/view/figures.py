@@ -1,7 +1,5 @@
 """Synthetic measurements of known numbers, and what a reader would notice on a finished figure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,17 +36,9 @@ def build_setups(
     root = np.sqrt(np.asarray(numel, dtype=float))
     frobenius_sq = (build_map(blocks) if normalized is None else normalized) * np.outer(root, root)
     known = {
-        "model": "lenet",
-        "init": "geometric",
-        "loss": "random-quadratic",
-        "matrix": "ggn",
-        "per": "example",
-        "method": "exact",
-        "batch_size": 1024,
-        "seed": 0,
-        "device": "cpu",
-        "dtype": "float32",
-    }
+        "model": "lenet", "init": "geometric", "loss": "random-quadratic", "matrix": "ggn", "per": "example",
+        "method": "exact", "batch_size": 1024, "seed": 0, "device": "cpu", "dtype": "float32",
+    }  # fmt: skip
     return Setups(
         names=tuple(names),
         numel=numel,

@@ -1,7 +1,5 @@
 """Pages: whole, self-contained, and safe whatever the model calls its parts."""
 
-from __future__ import annotations
-
 import base64
 import math
 import re
@@ -99,12 +97,9 @@ def odd() -> Report:
 
 
 REPORTS = {
-    "several": several(),
-    "hostile": hostile(),
-    "none": build_report([]),
-    "biases alone": build_report([build_block("a.bias")]),
-    "odd": odd(),
-}
+    "several": several(), "hostile": hostile(), "none": build_report([]),
+    "biases alone": build_report([build_block("a.bias")]), "odd": odd(),
+}  # fmt: skip
 
 
 @cache
