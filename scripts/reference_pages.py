@@ -1,8 +1,10 @@
-"""Write docs/rules.md, which `hessdiag explain` reads, and docs/commands.md, which follows from the command line.
+"""Write docs/rules.md, which `hessdiag explain` reads, docs/commands.md, and the tutorial as a notebook.
 
 `python scripts/reference_pages.py` writes them anew; tests/test_reference_pages.py fails where they are not the code's.
 """
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill
@@ -50,8 +52,36 @@ def listed(name: str, command: Any) -> Iterator[str]:
         yield ""
 
 
-PAGES = {"rules.md": rules_page, "commands.md": commands_page}
+def notebook() -> str:
+    """The tutorial, its Python as cells with what they print."""
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    page = page.replace("The same as a notebook: [tutorial.ipynb](../examples/tutorial.ipynb).\n\n", "")
+    page = re.sub(r"\]\((?!http)([^)]+)\)", r"](../docs/\1)", re.sub(r"<!--.*?-->\n", "", page))
+    cells: list[dict[str, Any]] = []
+    for text, code, printed in re.findall(CELLS, page, re.MULTILINE | re.DOTALL):
+        if text.strip():
+            cells.append({"cell_type": "markdown", "metadata": {}, "source": lines(text.strip())})
+        if code:
+            stream = {"name": "stdout", "output_type": "stream", "text": lines(printed)}
+            outputs = [stream] if printed else []
+            source = {"source": lines(code.strip()), "outputs": outputs, "execution_count": None}
+            cells.append({"cell_type": "code", "metadata": {}, **source})
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    whole = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 4}
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+CELLS = r"(.*?)(?:^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?|\Z)"
+PAGES = {
+    "docs/rules.md": rules_page,
+    "docs/commands.md": commands_page,
+    "examples/tutorial.ipynb": notebook,
+}
 
 if __name__ == "__main__":
     for page, text in PAGES.items():
-        (ROOT / "docs" / page).write_text(text(), encoding="utf-8")
+        (ROOT / page).write_text(text(), encoding="utf-8")

@@ -21,7 +21,7 @@ RECORDS = (Report, Comparison, Prediction, Prescription, InitCheck, LearningRate
 
 @pytest.mark.parametrize("name", reference_pages.PAGES)
 def test_the_page_is_that_of_the_code(name: str) -> None:
-    written = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    written = (ROOT / name).read_text(encoding="utf-8")
     assert written == reference_pages.PAGES[name](), "run python scripts/reference_pages.py"
 
 

@@ -13,7 +13,8 @@ from hessdiag.cli.options import Blocks, Csv, Matrix, Model, Plots, Subject, che
 from hessdiag.cli.printing import Printing
 
 Split = Annotated[
-    Literal["qkv", "heads", "experts"] | None, typer.Option(help="take packed parameters apart, where that is certain")
+    Literal["auto", "none", "qkv", "heads", "experts"],
+    typer.Option(help="take packed parameters apart, where that is certain; auto: queries, keys and values"),
 ]
 Density = Annotated[bool, typer.Option("--density", help="also measure how the eigenvalues are distributed")]
 
@@ -25,7 +26,7 @@ def sharpness(
     printing: Printing,
     matrix: Matrix = "ggn",
     blocks: Blocks = None,
-    split: Split = None,
+    split: Split = "auto",
     density: Density = False,
     csv: Csv = "",
     plots: Plots = "",
@@ -48,7 +49,7 @@ def sharpness(
             matrix=matrix,
             mode=subject.mode,
             blocks=blocks,
-            split=split,
+            split=None if split == "none" else split,
             density=density or bool(plots),
             seed=subject.seed,
             progress=printing.progress,

@@ -63,10 +63,10 @@ def parts_of(model: nn.Module, blocks: Sequence[Block], split: str | None) -> li
     """Blocks as parts of their own, and those that pack what `split` names in pieces, where that is certain.
 
     Raises:
-        HessdiagError: no block does.
+        HessdiagError: no block does, and `split` asks for one kind.
     """
     parts = [part for block in blocks for part in _pieces(model, block, split) or [Part(block.name, block)]]
-    if split is not None and len(parts) == len(blocks):
+    if split not in (None, "auto") and len(parts) == len(blocks):
         known = "nn.MultiheadAttention, GPT-2 and experts of transformers, qkv of timm"
         raise HessdiagError(f"split {split!r}: no block is packed in a way that is known ({known}); leave it out")
     return parts
@@ -76,6 +76,8 @@ def _pieces(model: nn.Module, block: Block, split: str | None) -> list[Part]:
     (above, _, leaf), module = block.owners[0].rpartition("."), model.get_submodule(block.owners[0])
     parent, dim, letters, heads = model.get_submodule(above), 0, "qkv", 1
     library = type(parent).__module__.partition(".")[0]
+    if split is None:
+        return []
     if split == "experts":
         known = len(block.shape) == 3 and getattr(module, "num_experts", None) == block.shape[0]
         return [Part(f"{block.name}[{n}]", block, 0, n, n + 1) for n in range(block.shape[0])] if known else []
@@ -92,7 +94,7 @@ def _pieces(model: nn.Module, block: Block, split: str | None) -> list[Part]:
     names = [f"{x}.{n}" for x in letters for n in range(heads)] if split == "heads" else list(letters)
     size = block.shape[dim] // len(names)
     ranges = [(name, n * size, (n + 1) * size) for n, name in enumerate(names)]
-    return [Part(f"{block.name}[{name}]", block, dim, *ends) for name, *ends in ranges] if split else []
+    return [Part(f"{block.name}[{name}]", block, dim, *ends) for name, *ends in ranges] if len(names) > 1 else []
 
 
 class CurvatureOperator(LinearOperator):  # type: ignore[misc]

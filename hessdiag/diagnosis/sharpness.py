@@ -46,7 +46,7 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
     matrix: str = "ggn",
     mode: str = "train",
     blocks: str | Sequence[str] | None = None,
-    split: str | None = None,
+    split: str | None = "auto",
     density: bool = False,
     rtol: float = 1e-3,
     max_memory: int | str | None = None,
@@ -63,7 +63,7 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
             `hessdiag.diagnose`; of an iterable, all batches together are the one batch.
         blocks: patterns of the names of parameters or modules: measure these alone; the whole is these together.
         split: `"qkv"`, `"heads"` or `"experts"`: blocks that pack these become a block for each, where the layer is one
-            whose packing is known.
+            whose packing is known; `"auto"`: queries, keys and values do, if any layer packs them; `None`: none does.
         density: also measure how the eigenvalues are distributed.
         rtol: residual of a sampled extreme eigenvalue, relative to the largest in size; its own error is far smaller.
         seed: of a random quadratic loss and of all random vectors.
@@ -80,7 +80,7 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
     """
     settings = Settings(matrix=matrix, per="batch", mode=mode, seed=seed, class_dim=class_dim, output=output)
     if split is not None:
-        check_choice("split", split, ("qkv", "heads", "experts"))
+        check_choice("split", split, ("auto", "qkv", "heads", "experts"))
     check_number("rtol", rtol, "pass a relative error above 0, such as 0.001", above=0)
     how: dict[str, Any] = {"loss": loss, "batch_dim": batch_dim, "examples": examples, "blocks": blocks}
     with (

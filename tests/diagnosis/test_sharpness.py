@@ -232,5 +232,8 @@ def test_packed_parameters_come_apart(matrix: str) -> None:
             own = dense.detach()[place.flatten()][:, place.flatten()]
             assert_same(block, own, float(dense.abs().max()))
     assert [block.name for block in found] == ["weight[0]", "weight[1]"]
+    whole, apart = (hessdiag.sharpness(attention, x, split=split, blocks="attend.in_proj*") for split in (None, "auto"))
+    assert len(whole) == 2
+    assert [block.name[-3:] for block in apart] == ["[q]", "[k]", "[v]"] * 2
     with pytest.raises(HessdiagError, match="no block is packed"):
         hessdiag.sharpness(attention, x, split="experts")
