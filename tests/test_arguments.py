@@ -109,9 +109,6 @@ def test_names_functions_and_types_stand_for_what_they_mean() -> None:
     assert measure(lambda: (nn.Linear(4, 2), 4))().names == ("weight",)
     assert measure(dtype="float64")().dtype == "float64"
     assert [scheme.init for scheme in check(against="fan-in")().schemes] == ["fan-in"]
-
-
-def test_a_name_that_is_not_there_is_given_to_python_which_suggests_another() -> None:
     with pytest.raises(AttributeError, match="module 'hessdiag' has no attribute 'diagnos'") as caught:
         hessdiag.diagnos  # noqa: B018
     assert (caught.value.name, caught.value.obj) == ("diagnos", hessdiag)

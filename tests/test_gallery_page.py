@@ -36,12 +36,13 @@ def section(name: str) -> str:
     return found[1]
 
 
-def test_every_case_has_a_section_and_every_section_is_a_case() -> None:
+def test_sections_rules_and_summary_of_the_page_are_those_of_the_gallery() -> None:
     assert re.findall(r"^## (.+)$", TEXT, re.MULTILINE) == [case.name for case in CASES]
-
-
-def test_rules_that_the_page_names_exist() -> None:
     assert set(re.findall(r"HD\d{3}", TEXT)) <= CATALOGUE.keys()
+    assert shown(TEXT, "summary") == summary(runs())
+    sources = {case.name: case.source for case in CASES}
+    for rule, names in GALLERY.items():
+        assert all(sources[name] in CATALOGUE[rule].parts["A real case"] for name in names)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -70,13 +71,3 @@ def test_a_section_says_what_hessdiag_says_and_how_the_case_trained(case: Case) 
 def words(lines: list[str]) -> str:
     """An output without its numbers and its line breaks, which move with them."""
     return NUMBER.sub("0", " ".join(" ".join(lines).split()))
-
-
-def test_the_summary_is_that_of_the_trainings() -> None:
-    assert shown(TEXT, "summary") == summary(runs())
-
-
-def test_what_a_rule_calls_a_real_case_is_in_the_gallery() -> None:
-    sources = {case.name: case.source for case in CASES}
-    for rule, names in GALLERY.items():
-        assert all(sources[name] in CATALOGUE[rule].parts["A real case"] for name in names)

@@ -25,24 +25,18 @@ def text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_one_version_everywhere() -> None:
+def test_one_version_everywhere_and_all_that_tests_need_is_pinned() -> None:
     version = PROJECT["version"]
     assert hessdiag.__version__ == version
     assert re.findall(r"^version: (.+)$", text("CITATION.cff"), re.MULTILINE) == [version]
     headings = re.findall(r"^## (.+)$", text("CHANGELOG.md"), re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert re.fullmatch(rf"{re.escape(version)} - \d{{4}}-\d\d-\d\d", headings[1])
-
-
-def test_what_is_installed_for_the_tests_is_pinned() -> None:
     listed = PROJECT["dependencies"] + [
         each for extra in ("test", "dev", "docs", "hf") for each in PROJECT["optional-dependencies"][extra]
     ]
     names = {re.split(r"[>=<\[]", each)[0] for each in listed} - {"hessdiag"}
     assert names - PINS.keys() - {"pillow"} == set()
-
-
-def test_the_oldest_torch_is_found_by_the_workflow() -> None:
     assert re.findall(r'^  "torch>=(.*)",$', text("pyproject.toml"), re.MULTILINE) == ["2.6"]
 
 
@@ -55,24 +49,11 @@ def test_workflows_call_what_is_there(path: Path) -> None:
         assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
 
 
-def test_pages_for_agents_are_short_and_lead_to_pages() -> None:
-    for name in ("AGENTS.md", "llms.txt"):
-        assert len(text(name).splitlines()) < 60
-    links = re.findall(r"\]\(([^)]+)\)", text("llms.txt"))
-    assert len(links) > 8
-    assert [link for link in links if not (ROOT / link).exists()] == []
-    named = re.findall(r"`([\w./-]+\.(?:md|py))`", text("AGENTS.md"))
-    assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-def test_every_page_is_in_the_contents() -> None:
+def test_every_page_and_public_name_is_listed() -> None:
     index = text("docs/index.md")
     listed = {name for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL) for name in block.split("\n")}
     pages = {path.stem for path in (ROOT / "docs").iterdir() if path.suffix in {".md", ".rst"}} - {"index"}
     assert pages - listed == set()
-
-
-def test_every_public_name_is_in_the_api_pages() -> None:
     named = set(re.findall(r"^\.\. auto\w+:: (\S+)$", text("docs/api.rst"), re.MULTILINE))
     modules = {name: getattr(hessdiag, name) for name in ("calculus", "plots", "models")}
     wanted = {f"hessdiag.{name}" for name in hessdiag.__all__}
@@ -80,3 +61,10 @@ def test_every_public_name_is_in_the_api_pages() -> None:
     of_modules = {name for name in wanted if any(each.startswith(f"{name}.") for each in named)}
     also = {"hessdiag.calculus.Prediction", "hessdiag.calculus.predict"}  # of hessdiag itself
     assert wanted - named - of_modules - also == set()
+    for name in ("AGENTS.md", "llms.txt"):
+        assert len(text(name).splitlines()) < 60
+    links = re.findall(r"\]\(([^)]+)\)", text("llms.txt"))
+    assert len(links) > 8
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    named = re.findall(r"`([\w./-]+\.(?:md|py))`", text("AGENTS.md"))
+    assert [name for name in named if not (ROOT / name).exists()] == []

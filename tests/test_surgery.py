@@ -59,12 +59,17 @@ def test_before_and_after_multiply_what_they_say(make, before: str) -> None:
     torch.testing.assert_close(model(x), expected)
 
 
-def test_twice_in_one_place_multiplies() -> None:
+def test_multipliers_multiply_in_one_place_and_those_of_the_network_stay() -> None:
     model = mlp([3, 2])
     first = surgery.insert_scale(model, 2.0, before="fc1")
     assert surgery.insert_scale(model, 0.25, before="fc1") is first
     assert float(first.factor) == 0.5
     assert surgery.undo(model) == 1
+    model = nn.Sequential()
+    model.add_module("fc", nn.Linear(3, 2))
+    model.add_module("output_scale", Scale(0.5))
+    assert surgery.undo(model) == 0
+    assert len(model) == 2
 
 
 @pytest.mark.parametrize("carry", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
@@ -175,14 +180,6 @@ def test_layers_that_are_never_called_and_names_that_are_taken_are_refused() -> 
     model.fc.input_scale = nn.Parameter(torch.ones(3))
     with pytest.raises(HessdiagError, match="a Parameter"):
         surgery.insert_scale(model, 2.0, before="fc")
-
-
-def test_multipliers_of_the_networks_own_stay() -> None:
-    model = nn.Sequential()
-    model.add_module("fc", nn.Linear(3, 2))
-    model.add_module("output_scale", Scale(0.5))
-    assert surgery.undo(model) == 0
-    assert len(model) == 2
 
 
 def tied_embedding() -> nn.Module:

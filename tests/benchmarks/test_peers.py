@@ -56,18 +56,15 @@ def test_the_diagonal_alone_is_that_of_the_map(task: Task, counts: list[int]) ->
     torch.testing.assert_close(torch_func_diagonal(task, counts, 1, 2), whole.diagonal(), rtol=1e-10, atol=0)
 
 
-def test_the_reference_is_what_hessdiag_finds() -> None:
+def test_the_reference_is_what_hessdiag_finds_and_a_missing_peer_is_skipped_with_a_word() -> None:
     _, own = lenet(3, CPU)
     assert error_of([norms(own, method="exact") / reference(own)])["most"] < 1e-4
-
-
-def test_a_peer_that_is_not_there_is_skipped_with_a_word() -> None:
     said = peers.skipped("a_package_that_nobody_has")
     assert said.startswith("skipped: a_package_that_nobody_has is not installed (pip install --no-deps ")
     assert peers.skipped(None) == peers.skipped("torch") == ""
 
 
-def test_products_for_the_median_follow_from_the_spread_of_single_ones() -> None:
+def test_costs_follow_from_the_spread_of_single_products_and_exponents_from_least_squares() -> None:
     torch.manual_seed(0)
     pool = 1 + 0.3 * torch.randn(4000, 2, 2)
     expected = (0.6745 * 0.3 / 0.05) ** 2  # median of |N(0, σ²/M)| is 0.05
@@ -75,9 +72,6 @@ def test_products_for_the_median_follow_from_the_spread_of_single_ones() -> None
     assert abs(found - expected) <= 0.2 * expected
     assert products_needed(3 * pool.flatten(1)) == found  # noise, no bias
     assert products_needed(torch.ones(10, 4)) == 2
-
-
-def test_an_exponent_and_its_error_are_those_of_least_squares() -> None:
     sizes, values = [2.0, 4.0, 8.0, 16.0, 32.0], [1.0, 2.3, 3.9, 8.8, 15.0]
     x, y = (torch.tensor(each, dtype=torch.float64).log() for each in (sizes, values))
     A = torch.stack([x, torch.ones(5, dtype=torch.float64)], dim=1)

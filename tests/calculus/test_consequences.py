@@ -61,11 +61,18 @@ def test_the_input_scale_balances_first_weight_and_bias(image):
         assert weight.avg_sq_singular_value / bias.avg_sq_singular_value == pytest.approx(1, rel=0.15)
 
 
-def test_biases_are_equally_scaled_under_geometric_initialisation():
+def test_biases_are_equally_scaled_and_both_forms_of_gamma_agree_under_geometric_initialisation() -> None:
     reports = _reports(lambda: mlp([40, 80, 20, 60]), lambda: torch.randn(8, 40, dtype=torch.float64))
     biases = [[b for b in report.blocks if b.kind == "bias"][:2] for report in reports]  # the last has no ReLU behind
     ratio = _geometric_mean([first.gamma / second.gamma for first, second in biases])
     assert ratio == pytest.approx(1, rel=0.25)
+    reports = _reports(lambda: mlp([60, 200, 40, 10], bias=False), lambda: torch.randn(16, 60, dtype=torch.float64))
+    for number, block in enumerate(reports[0].weights):
+        ratios = [report.weights[number].gamma / report.weights[number].gamma_intrinsic for report in reports]
+        assert _geometric_mean(ratios) == pytest.approx(1, rel=0.12), block.name
+        first = [r.weights[number].activation_scaling / 2.0**2 for r in reports]  # γ = ς / c² (Eq. 3)
+        second = [r.weights[number].gamma_intrinsic for r in reports]
+        assert _geometric_mean([a / b for a, b in zip(first, second, strict=True)]) == pytest.approx(1, rel=0.05)
 
 
 def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
@@ -86,13 +93,3 @@ def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
         )
         ratios.append(scalar.gamma / _geometric_mean([b.gamma for b in report.weights]))
     assert _geometric_mean(ratios) == pytest.approx(1, rel=0.15)
-
-
-def test_intrinsic_and_extrinsic_gamma_agree():
-    reports = _reports(lambda: mlp([60, 200, 40, 10], bias=False), lambda: torch.randn(16, 60, dtype=torch.float64))
-    for number, block in enumerate(reports[0].weights):
-        ratios = [report.weights[number].gamma / report.weights[number].gamma_intrinsic for report in reports]
-        assert _geometric_mean(ratios) == pytest.approx(1, rel=0.12), block.name
-        first = [r.weights[number].activation_scaling / 2.0**2 for r in reports]  # γ = ς / c² (Eq. 3)
-        second = [r.weights[number].gamma_intrinsic for r in reports]
-        assert _geometric_mean([a / b for a, b in zip(first, second, strict=True)]) == pytest.approx(1, rel=0.05)

@@ -28,15 +28,20 @@ def test_operations_know_their_place():
     ]
 
 
-def test_a_model_that_looks_at_its_numbers_is_refused_in_one_line():
+def test_what_cannot_be_traced_is_refused_in_one_line_and_a_slice_written_in_place_named() -> None:
     with pytest.raises(HessdiagError, match=r"cannot trace Net with torch\.export") as caught:
         trace_graph(Net(lambda m, x: x if x.sum() > 0 else -x), (torch.ones(2, 3),))
     assert "\n" not in str(caught.value)
-
-
-def test_a_model_that_returns_no_tensor_is_refused():
     with pytest.raises(HessdiagError):
         trace_graph(writes(lambda y: {"text": "no tensor"}), (torch.ones(2, 4),))
+
+    def write(y):
+        out = y.clone()
+        out[:, :2] = 0
+        return out
+
+    ((place, _),) = predict(writes(write), (4,)).unsupported
+    assert "aten.fill" in place
 
 
 def writes(write):
@@ -62,16 +67,6 @@ def test_what_is_written_in_place_is_read_afterwards(write, where):
     graph = trace_graph(model, (torch.zeros(2, 4, device=where),))
     assert not any(operation.target.endswith("_") for operation in graph.operations)
     assert {operation.place for operation in graph.operations} == {"0.layer", "0", "1"}
-
-
-def test_a_slice_written_in_place_is_refused():
-    def write(y):
-        out = y.clone()
-        out[:, :2] = 0
-        return out
-
-    ((place, _),) = predict(writes(write), (4,)).unsupported
-    assert "aten.fill" in place
 
 
 def test_a_model_that_writes_to_its_inputs_and_buffers():

@@ -27,18 +27,12 @@ def test_gradient_and_curvature_against_the_losses_themselves(loss, q):
     assert found.curvature * mean == pytest.approx(curvature, rel=0.1)
 
 
-def test_the_random_quadratic_by_hand():
+def test_closed_forms() -> None:
     sq = torch.tensor([[1.0, 3.0]], dtype=torch.float64)
     found = output_gradient("random-quadratic", Activation(sq), 1)
     assert found.gradient.sq.tolist() == [[2 * 4 + 2 * 1, 2 * 4 + 2 * 3]]  # 2 Σ E[y²] + 2 E[y_i²]
-
-
-def test_positions_of_a_sequence_share_the_weight_of_the_loss():
     one = output_gradient("cross-entropy", Activation(torch.ones(2, 7, dtype=torch.float64)), 2)
     four = output_gradient("cross-entropy", Activation(torch.ones(2, 7, 4, dtype=torch.float64)), 2)
     assert float(four.gradient.second_moment) == pytest.approx(float(one.gradient.second_moment) / 16)
-
-
-def test_many_classes_take_the_formula():
     sampled, formula = softmax_moments(0.5, 2048), softmax_moments(0.5, 2049)
     assert sampled == pytest.approx(formula, rel=0.01)

@@ -118,7 +118,7 @@ def unruly():
     return Net(lambda m, x: m.last(m.inner(m.first(x))), first=nn.Linear(4, 5), inner=inner, last=nn.Linear(5, 3))
 
 
-def test_an_operation_without_a_rule_is_named_and_the_rest_predicted():
+def test_an_operation_without_a_rule_is_named_and_the_rest_predicted() -> None:
     prediction = predict(unruly(), (4,), init="fan-in")
     ((place, reason),) = prediction.unsupported
     assert "aten.cumsum" in place
@@ -129,9 +129,15 @@ def test_an_operation_without_a_rule_is_named_and_the_rest_predicted():
     assert math.isnan(first.gamma)
     assert math.isnan(last.gamma)
     assert "without a rule" in repr(prediction)
+    own = {"x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq"}
+    assert {f.name for f in fields(BlockPrediction)} - own <= {f.name for f in fields(BlockReport)}
+    record = json.loads(predict(unruly(), (4,)).to_json())
+    assert record["schema"] == "hessdiag.prediction/2"
+    assert (record["blocks"][0]["name"], record["blocks"][0]["gamma"]) == ("first.weight", None)
+    assert record["spread"]["gamma"] is None
 
 
-def test_the_model_is_left_alone_and_the_meta_device_predicts_alike():
+def test_the_model_is_left_alone_the_meta_device_predicts_alike_and_inputs_bring_their_moment() -> None:
     with torch.device("meta"):
         meta, large = StridedLeNet(), mlp([8192] * 9 + [10], bias=False)
     model = StridedLeNet()
@@ -144,23 +150,11 @@ def test_the_model_is_left_alone_and_the_meta_device_predicts_alike():
     prediction = predict(large, (8192,), init="geometric")
     assert all(math.isfinite(block.gamma) for block in prediction.blocks)
     assert prediction.spread["gamma"] < 1.5
-
-
-def test_given_inputs_bring_their_second_moment():
     model = mlp([8, 6, 3], bias=False)
     x = 2 * torch.randn(4000, 8)
     scaled, usual = predict(model, x), predict(model, (8,))
     assert scaled.blocks[0].x_sq == pytest.approx(4, rel=0.03)
     assert scaled.output_sq == pytest.approx(4 * usual.output_sq, rel=0.03)
-
-
-def test_json_and_the_attributes_of_a_report():
-    own = {"x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq"}
-    assert {f.name for f in fields(BlockPrediction)} - own <= {f.name for f in fields(BlockReport)}
-    record = json.loads(predict(unruly(), (4,)).to_json())
-    assert record["schema"] == "hessdiag.prediction/2"
-    assert (record["blocks"][0]["name"], record["blocks"][0]["gamma"]) == ("first.weight", None)
-    assert record["spread"]["gamma"] is None
 
 
 def test_beside_takes_the_mean_of_set_ups(tmp_path):

@@ -124,11 +124,8 @@ def test_nonlinearities(operation):
     _check(_vector(operation, 2.0), (100,))
 
 
-def test_layer_norm_of_relu_outputs():
+def test_normalisations() -> None:
     _check(_vector(lambda: nn.Sequential(nn.ReLU(), nn.LayerNorm(128)), 3.0), (100,))
-
-
-def test_group_norm():
     _check(_image(lambda: nn.GroupNorm(4, 32)), (3, 10, 10), rel=0.15)  # normalises over positions too
 
 
@@ -164,7 +161,7 @@ def test_the_papers_own_rules(operation, forward, backward):
     assert first.x_gradient_sq / second.x_gradient_sq == pytest.approx(backward)
 
 
-def test_moments_are_not_rounded_to_the_precision_of_the_tensor():
+def test_precision_and_detached_gradients() -> None:
     def build(function):
         return nn.Sequential(nn.Linear(7, 5), cut(function), nn.Linear(5, 3))
 
@@ -172,10 +169,6 @@ def test_moments_are_not_rounded_to_the_precision_of_the_tensor():
     assert (
         predict(rounded, (7,), init="fan-out").blocks[-1].gamma == predict(plain, (7,), init="fan-out").blocks[-1].gamma
     )
-
-
-def test_what_is_detached_sends_no_gradient_back():
-    # y = x + 3 x.detach(): E[y²] = (1 + 9) E[x²] as independent, E[Δx²] = E[Δy²]
     model = nn.Sequential(nn.Linear(4, 5, bias=False), cut(lambda x: x + 3 * x.detach()), nn.Linear(5, 3, bias=False))
     first, last = predict(model, (4,), init="fan-in").blocks
     assert last.x_sq == pytest.approx(10 * first.out_sq)

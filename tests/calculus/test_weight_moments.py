@@ -21,7 +21,7 @@ def test_formulas_are_what_the_initialisations_draw(scheme):
     assert expected["3.bias"] == 0.0
 
 
-def test_defaults_of_pytorch_on_the_meta_device():
+def test_defaults_of_pytorch_on_the_meta_device_and_two_names_of_one_weight() -> None:
     torch.manual_seed(0)
     real, known = _model(), weight_moments(_model())
     with torch.device("meta"):
@@ -30,8 +30,5 @@ def test_defaults_of_pytorch_on_the_meta_device():
     assert known.source == "the weights as they are"
     for name, parameter in real.named_parameters():
         assert formula.sq[name] == pytest.approx(float(parameter.detach().square().mean()), rel=0.25), name
-
-
-def test_a_weight_with_two_names_is_one():
     moments = weight_moments(TwoPaths())
     assert moments.names["alias.weight"] == "layer.weight"

@@ -31,13 +31,17 @@ def test_help_is_on_stdout(command: str, run) -> None:
     assert run(f"{command}-h").out == out
 
 
-def test_nothing_asked_for_prints_the_help_and_versions_agree(run) -> None:
+def test_nothing_asked_for_prints_the_help_versions_agree_and_options_are_few(run) -> None:
     assert run("") == run("--help")
     assert run("--version") == (0, f"hessdiag {hessdiag.__version__}\n", "")
     assert hessdiag.__version__ == metadata.version("hessdiag")
     out = run("reproduce --help").out
     assert "  ratios    Figure 1: " in out
     assert "  heatmaps  Figure 2: " in out
+    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", run("diagnose --help").out, re.MULTILINE)
+    asked = "init weights arg input-size batch-size data loss matrix per method rtol eval device dtype seed json csv"
+    asked += " html plots max-spread fail-on quiet verbose class-dim output blocks quick"
+    assert set(options) == {f"--{name}" for name in asked.split()} | {"--help"}
 
 
 def test_help_rules_reports_and_pages_need_no_torch(tmp_path: Path) -> None:
@@ -61,23 +65,13 @@ assert "torch" not in sys.modules
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "r.json")], check=True, capture_output=True)
 
 
-def test_diagnose_has_few_options(run) -> None:
-    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", run("diagnose --help").out, re.MULTILINE)
-    asked = "init weights arg input-size batch-size data loss matrix per method rtol eval device dtype seed json csv"
-    asked += " html plots max-spread fail-on quiet verbose class-dim output blocks quick"
-    assert set(options) == {f"--{name}" for name in asked.split()} | {"--help"}
-
-
-def test_options_reach_the_measurement(run) -> None:
+def test_options_and_the_seed_reach_the_measurement(run) -> None:
     line = "diagnose mlp:6-5-3 --init geometric --batch-size 7 --loss mse --matrix hessian --per batch"
     line += " --method probe --rtol 0.3 --device cpu --dtype float64 --seed 11 --json -"
     report = Report.from_json(run(line).out)
     assert (report.init, report.batch_size, report.loss, report.matrix) == ("geometric", 7, "mse", "hessian")
     assert (report.per, report.method, report.rtol) == ("batch", "probe", 0.3)
     assert (report.device, report.dtype, report.seed) == ("cpu", "float64", 11)
-
-
-def test_the_same_seed_gives_the_same_numbers_as_the_library(run) -> None:
     line = "diagnose mlp:6-5-3 --seed 4 --batch-size 8 --init fan-in --json -"
     first, again, other = run(line), run(line), run(line.replace("4", "5", 1))
     assert first.out == again.out != other.out
@@ -85,9 +79,14 @@ def test_the_same_seed_gives_the_same_numbers_as_the_library(run) -> None:
     setups = hessdiag.measure_setups(source, setups=1, batch_size=8, init="fan-in", seed=4)
     gammas = [block.gamma for block in Report.from_json(first.out).weights]
     assert setups.columns["gamma"][0].tolist() == gammas
+    report = Report.from_json(
+        run("diagnose lenet --arg in_channels=1 --input-size 1,31,32 --batch-size 2 --json -").out
+    )
+    assert (report.blocks[0].shape, report.blocks[0].sites_in) == ((6, 1, 5, 5), 31 * 32)
+    assert Report.from_json(run("diagnose mlp:12-3 --input-size 3x2x2 --json -").out).blocks[0].shape == (3, 12)
 
 
-def test_files_hold_what_the_table_shows(run, tmp_path: Path) -> None:
+def test_files_hold_what_the_table_shows_and_plots_and_a_page_go_with_json_on_stdout(run, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("old")
     status, out, err = run("diagnose mlp:6-5-3 --json a.json --csv a.csv")
     assert (status, err) == (0, "wrote a.json\nwrote a.csv\n")
@@ -98,15 +97,6 @@ def test_files_hold_what_the_table_shows(run, tmp_path: Path) -> None:
     assert out == repr(report) + "\n"
     assert (tmp_path / "a.csv").read_text() == report.to_csv()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.json"]
-
-
-def assert_figures(folder: Path, *names: str) -> None:
-    for name in names:
-        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n")
-        assert "<svg" in (folder / f"{name}.svg").read_text()
-
-
-def test_plots_and_a_page_go_with_json_on_stdout(run, tmp_path: Path) -> None:
     status, out, err = run("diagnose mlp:6-5-3 --json - --plots figures/new --html page.html")
     assert status == 0
     assert Report.from_json(out).blocks
@@ -114,6 +104,12 @@ def test_plots_and_a_page_go_with_json_on_stdout(run, tmp_path: Path) -> None:
     assert_figures(tmp_path / "figures" / "new", "heatmap", "layers")
     drawn = {f"drew figures/new/{name}.{kind}" for name in ("heatmap", "layers") for kind in ("png", "svg")}
     assert set(err.splitlines()) == drawn | {"wrote page.html"}
+
+
+def assert_figures(folder: Path, *names: str) -> None:
+    for name in names:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n")
+        assert "<svg" in (folder / f"{name}.svg").read_text()
 
 
 def test_max_spread_is_a_gate_that_the_spread_itself_passes(run, tmp_path: Path, monkeypatch) -> None:
@@ -130,14 +126,6 @@ def test_max_spread_is_a_gate_that_the_spread_itself_passes(run, tmp_path: Path,
     assert run("diagnose mlp:6-5-3 --quiet --max-spread 1").err.startswith("hessdiag: spread of σ² is ")
     monkeypatch.setattr("hessdiag.results.report.spread", lambda values: float("nan"))
     assert run("diagnose mlp:6-5-3 --max-spread 1e9").status == 1  # an undefined one
-
-
-def test_input_size_reaches_the_layers(run) -> None:
-    report = Report.from_json(
-        run("diagnose lenet --arg in_channels=1 --input-size 1,31,32 --batch-size 2 --json -").out
-    )
-    assert (report.blocks[0].shape, report.blocks[0].sites_in) == ((6, 1, 5, 5), 31 * 32)
-    assert Report.from_json(run("diagnose mlp:12-3 --input-size 3x2x2 --json -").out).blocks[0].shape == (3, 12)
 
 
 def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.MonkeyPatch) -> None:

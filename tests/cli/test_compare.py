@@ -55,14 +55,11 @@ def test_two_models(run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_two_reports_give_the_same_comparison(run) -> None:
+def test_reports_give_the_same_comparison_as_models_and_both_models_see_the_same_data(run) -> None:
     status, out, err = run("compare before.json after.json --json -")
     assert (status, err) == (0, "")
     of_models = run("compare ./nets.py:net ./nets.py:louder --batch-size 8 --json -").out
     assert json.loads(out) == json.loads(of_models)
-
-
-def test_both_models_see_the_same_random_data(run) -> None:
     status, out, _ = run("compare ./nets.py:net ./nets.py:net --data ./nets.py:noise --batch-size 8")
     assert status == 0
     assert "The two agree in all 6 parameters." in out

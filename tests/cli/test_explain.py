@@ -44,14 +44,11 @@ def diagnose(model: str, *options: str) -> int:
     return main(["diagnose", model, "--input-size", "4", "--batch-size", "16", *options])
 
 
-def test_a_fault_fails(sunk: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_fails_and_a_healthy_network_does_not(sunk: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert diagnose(sunk, "--fail-on", "warning") == 1
     out, err = capsys.readouterr()
     assert out.startswith("1 fault")
     assert err == "hessdiag: fault HD402 at 0.bias, for --fail-on warning\n"
-
-
-def test_a_healthy_network_does_not_fail(sunk: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert diagnose(sunk, "--arg", "fill=0.0", "--fail-on", "warning", "--json", "-") == 0
     record = json.loads(capsys.readouterr().out)
     assert list(record)[:4] == ["schema", "verdict", "spread", "findings"]

@@ -28,7 +28,7 @@ def own_file(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
 
 
-def test_random_data_are_said_to_be_random(run) -> None:
+def test_random_data_are_said_to_be_random_and_ones_own_are_not(run) -> None:
     status, out, err = run("lr mlp:6-8-3 --batch-size 16 --steps 4")
     assert (status, err) == (0, "")
     assert out.startswith("mlp:6-8-3: learning rates before training, weights as built, loss cross-entropy\n")
@@ -36,9 +36,6 @@ def test_random_data_are_said_to_be_random(run) -> None:
     assert "! These rates are for random data (random normal, random targets): measure them on yours." in out
     for name in ("SGD ", "SGD, momentum 0.9", "Adam"):
         assert f"\n{name}" in out
-
-
-def test_ones_own_data(run) -> None:
     status, out, _ = run("lr mlp:6-8-3 --data ./own.py:classes --steps 3 --batch-size 6")
     assert status == 0
     assert (

@@ -68,11 +68,12 @@ def test_models_initialisations_and_data_by_reference(capsys: pytest.CaptureFixt
     found = report("nets_cli:build", *options, capsys=capsys)
     assert (found["init"], found["data"], found["batch_size"]) == ("nets_cli:ones", "./nets_cli.py:batches", 3)
     assert found["blocks"][0]["weight_sq"] == 1
-
-
-def test_how_many_batches_of_a_loader_were_read_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "nets_cli:build", "--data", "nets_cli:loader"]) == 0
     assert "\n1 of 2 batches of the data read: diagnose(model, batches) reads more" in capsys.readouterr().out
+    assert main(["diagnose", "nets_cli:Noisy", "--json", "-", "--batch-size", "2"]) == 0
+    out, err = capsys.readouterr()
+    json.loads(out)
+    assert set(err.splitlines()) == {"forward"}
 
 
 def test_weights_are_loaded_and_unwrapping_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,13 +86,6 @@ def test_weights_are_loaded_and_unwrapping_is_said(folder: Path, capsys: pytest.
     assert found["blocks"][0]["weight_sq"] == pytest.approx(float(weight.square().mean()), rel=1e-12)
     assert found["init"] == "loaded from last.pt"
     assert err.splitlines() == ["hessdiag: --weights last.pt: took what is under 'state_dict.module'"]
-
-
-def test_what_a_model_prints_or_warns_does_not_reach_the_results(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", "nets_cli:Noisy", "--json", "-", "--batch-size", "2"]) == 0
-    out, err = capsys.readouterr()
-    json.loads(out)
-    assert set(err.splitlines()) == {"forward"}
 
 
 @pytest.mark.parametrize(("dim", "shape"), [("1", (2, 5)), ("-1", (2, 4))])

@@ -70,16 +70,15 @@ def test_lines_fit_and_the_verdict_is_first_and_coloured(tmp_path: Path) -> None
     assert screen.startswith("wrote r.json\r\n\x1b[1;32mNo problem found\x1b[0m ")
 
 
-def test_quiet_is_the_verdict_and_the_balance_alone(run, tmp_path: Path) -> None:
+def test_quiet_is_the_verdict_and_the_balance_alone_and_pipes_get_the_whole_table_without_colour(
+    run, tmp_path, monkeypatch
+) -> None:
     status, out, err = run(" ".join(COMMAND) + " --quiet --json report.json")
     assert (status, err) == (0, "")
     said = [line.partition(" ")[0] for line in out.splitlines() if re.match(r"[A-Z]", line)]
     assert said == ["No", "Curvature"]
     assert "moments" not in out
     assert (tmp_path / "report.json").exists()
-
-
-def test_pipes_get_no_colour_and_the_whole_table_unless_columns_are_set(run, monkeypatch) -> None:
     status, out, err = run(" ".join(COMMAND))
     assert (status, err) == (0, "")
     assert not CONTROL.search(out)
@@ -88,6 +87,9 @@ def test_pipes_get_no_colour_and_the_whole_table_unless_columns_are_set(run, mon
     out = run(" ".join(COMMAND)).out
     assert "not shown in 30 columns:\nflat│steep" in out
     assert max(map(len, out.splitlines())) <= 30
+    out = run("-h").out
+    assert "..." not in out.partition("Commands:")[2]
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_verbose_leaves_nothing_out(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,12 +119,6 @@ def test_quiet_of_other_commands_is_what_one_acts_on(line: str, told: str, run) 
     assert (status, err) == (0, "")
     assert out.startswith(told)
     assert len(out.splitlines()) <= 6
-
-
-def test_no_line_of_the_list_of_commands_is_cut(run) -> None:
-    out = run("-h").out
-    assert "..." not in out.partition("Commands:")[2]
-    assert max(map(len, out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(("text", "part", "style"), [

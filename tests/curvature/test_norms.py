@@ -13,19 +13,14 @@ def test_the_printed_table_of_student(dof: float, quantile: float) -> None:
     assert float(widening(np.array([dof]))[0]) * 1.959964 == pytest.approx(quantile, abs=6e-4)
 
 
-def test_a_sum_of_equal_variances_has_as_many_parts() -> None:
+def test_parts_of_a_variance_samples_for_an_error_and_means_over_batches() -> None:
     variances = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]])
     assert equal_parts(variances.sum(axis=1), (variances**2).sum(axis=1)).tolist() == [4.0, 1.0]
-
-
-def test_four_times_the_samples_halve_the_error() -> None:
     value, stderr = np.array([1.0, 2.0]), np.array([0.1, 0.1])
     assert times_wanted(value, stderr, 0.05) == pytest.approx(4 * 1.2**2)
     assert times_wanted(-value, 10 * stderr, 0.5) == pytest.approx(4 * 1.2**2)  # no more than noise
     assert times_wanted(value, 0 * stderr, 0.05) == 0
 
-
-def test_batches_are_averaged_by_their_examples() -> None:
     def of(value: float, stderr: float) -> Curvature:
         ended = "sampled" if stderr else "exact"
         square = np.full((1, 1), value), np.full((1, 1), stderr)

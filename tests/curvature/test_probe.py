@@ -23,20 +23,19 @@ def wide(batch: int):
     return model, torch.randn(batch, 20, dtype=torch.float64)
 
 
-def test_the_budget_ends_the_sampling_and_is_reported() -> None:
+def test_the_budget_ends_the_sampling_one_example_is_a_batch_and_their_spread_is_no_error() -> None:
     model, x = wide(2)
     report = hessdiag.diagnose(model, x, matrix="hessian", rtol=1e-3, max_products=50)
     weight = report.weights[0]
     assert (weight.ended, weight.products) == ("budget", 50)
     assert weight.stderr > 1e-3 * weight.avg_sq_singular_value
     assert "rtol 0.001 missed with at most 50 products a block" in report.text("whole")
-
-
-def test_one_example_is_a_batch_of_one() -> None:
     model, x = wide(1)
     options = {"matrix": "hessian", **PLAIN}
     own, mean = (hessdiag.diagnose(model, x, per=per, **options).heatmap for per in ("example", "batch"))
     np.testing.assert_allclose(own.frobenius_sq, mean.frobenius_sq, rtol=1e-10)
+    value, stderr = hutchinson(np.array([[1.0, 1.0], [100.0, 100.0]])[..., None])
+    assert (value[0], stderr[0]) == (50.5, 0.0)
 
 
 @pytest.mark.parametrize("dense", [hessian_blocks, ggn_blocks])
@@ -80,8 +79,3 @@ def test_probes_do_not_depend_on_the_chunks(per: str, memory: int) -> None:
     settings = Settings(matrix="hessian", per=per)
     whole, pieces = (measure_curvature(problem, settings, MemoryBudget(2**30, chunk)) for chunk in (2**26, memory))
     np.testing.assert_allclose(pieces.frobenius_sq, whole.frobenius_sq, rtol=1e-12)
-
-
-def test_the_spread_between_examples_is_no_error() -> None:
-    value, stderr = hutchinson(np.array([[1.0, 1.0], [100.0, 100.0]])[..., None])
-    assert (value[0], stderr[0]) == (50.5, 0.0)

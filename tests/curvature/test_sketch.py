@@ -93,16 +93,13 @@ def two_stages() -> tuple[Curvature, Curvature, list[tuple[Directions, tuple[Arr
     return measure_curvature(problem, Settings(method="exact"), PLENTY), found, stages
 
 
-def test_a_second_stage_reaches_the_error_that_is_asked_for(two_stages) -> None:
+def test_a_second_stage_of_its_own_reaches_the_error_that_is_asked_for(two_stages) -> None:
     exact, found, _ = two_stages
     assert {each.ended for each in found.diagonal.values()} == {"rtol"}
     errors = np.diagonal(found.stderr)
     assert (errors <= 0.05 * np.diagonal(found.frobenius_sq)).all()
     assert (np.abs(np.diagonal(found.frobenius_sq - exact.frobenius_sq)) <= 4 * errors).all()
-
-
-def test_the_first_stage_is_no_part_of_the_estimate(two_stages) -> None:
-    """Stopping at samples that look precise left a bias of 0.9 %."""
+    # Stopping at samples that look precise left a bias of 0.9 %.
     _, found, ((first, _), (second, (value, _))) = two_stages
     assert first.name != second.name
     assert found.diagonal["0.weight"].frobenius_sq == value[0, 0]
@@ -135,11 +132,16 @@ def test_sketches_of_a_hessian_are_refused(per: str) -> None:
         hessdiag.diagnose(model, x, method="sketch", matrix="hessian", per=per)
 
 
-def test_many_outputs_are_sketched_without_being_asked_for() -> None:
+def test_many_outputs_are_sketched_without_being_asked_for_and_zeros_without_a_warning() -> None:
     model, x = linear(outputs=200)
     report = hessdiag.diagnose(model, x)
     assert report.method == "sketch"
     assert "standard errors up to" in report.text("whole")
+    model = nn.Sequential(nn.Linear(4, 5, bias=False), nn.Linear(5, 30, bias=False))
+    for layer in model:
+        nn.init.zeros_(layer.weight)  # type: ignore[arg-type]
+    report = hessdiag.diagnose(model, torch.randn(6, 4), loss="mse", targets=torch.randn(6, 30), method="sketch")
+    assert [block.avg_sq_singular_value for block in report.blocks] == [0.0, 0.0]
 
 
 def test_negative_estimates_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,14 +174,6 @@ def test_float32_errors_of_low_rank_are_within_the_rounding_that_is_reported(see
     assert (single.stderr >= 15 * torch.finfo(torch.float32).eps * np.abs(single.frobenius_sq)).all()
     assert (single.stderr < 1e-5 * exact.frobenius_sq).all()
     assert (np.abs(single.frobenius_sq - exact.frobenius_sq) <= 4 * single.stderr).all()
-
-
-def test_blocks_without_any_curvature_are_zero_without_a_warning() -> None:
-    model = nn.Sequential(nn.Linear(4, 5, bias=False), nn.Linear(5, 30, bias=False))
-    for layer in model:
-        nn.init.zeros_(layer.weight)  # type: ignore[arg-type]
-    report = hessdiag.diagnose(model, torch.randn(6, 4), loss="mse", targets=torch.randn(6, 30), method="sketch")
-    assert [block.avg_sq_singular_value for block in report.blocks] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("size", [1e-20, 1.0, 1e8])

@@ -130,7 +130,7 @@ def test_outputs_that_cannot_be_picked_are_one_sentence(turn, output, message: s
             measure(returns(turn), X, output=output)
 
 
-def test_pieces_have_all_examples_in_order() -> None:
+def test_pieces_have_all_examples_in_order_and_moving_a_batch_changes_floats_only() -> None:
     batch = Batch.of({"a": X, "scale": 2.0}, T)
     pieces = list(batch.chunks(3))
     assert [piece.size for piece in pieces] == [3, 1]
@@ -140,9 +140,6 @@ def test_pieces_have_all_examples_in_order() -> None:
     assert [piece.size for piece in batch.chunks(100)] == [4]
     assert batch.narrow(1, 99).size == 3
     assert Batch.of((X, 1.0), None).narrow(0, 2).targets is None
-
-
-def test_moving_a_batch_changes_floats_only() -> None:
     moved = Batch.of({"a": X, "index": T, "scale": 2.0}, T).to(torch.device("cpu"), torch.float64)
     assert moved.kwargs["a"].dtype == torch.float64
     assert moved.kwargs["index"].dtype == torch.int64

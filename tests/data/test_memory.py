@@ -14,16 +14,17 @@ from hessdiag.errors import HessdiagError
 CPU = torch.device("cpu")
 
 
-def test_half_of_the_free_memory_by_default() -> None:
+def test_half_of_the_free_memory_by_default_and_what_is_asked_for_bounds_the_chunks() -> None:
     total = MemoryBudget.of(None, CPU).total
     assert 0.3 * free_memory(CPU) < total < 0.7 * free_memory(CPU)
-
-
-def test_the_memory_asked_for_bounds_the_chunks() -> None:
     assert MemoryBudget.of(2**40, CPU).chunk == CHUNK
     assert MemoryBudget.of(8 * 2**20, CPU).chunk < 8 * 2**20
     with pytest.raises(HessdiagError, match="pass a number of bytes, at least"):
         MemoryBudget.of(MIN_MEMORY - 1, CPU)
+    with pytest.raises(RuntimeError) as failure:
+        torch.empty(2**62, dtype=torch.uint8)
+    assert is_out_of_memory(failure.value)
+    assert not is_out_of_memory(RuntimeError("size mismatch"))
 
 
 @pytest.mark.parametrize(("text", "size"), [("4GiB", 2**32), ("500 mb", 500 * 2**20), ("2000000", 2000000)])
@@ -35,13 +36,6 @@ def test_sizes_in_words(text: str, size: int) -> None:
 def test_what_is_no_size_is_refused(asked: object) -> None:
     with pytest.raises(HessdiagError, match="pass a size such as '4GiB'"):
         as_bytes(asked)
-
-
-def test_an_allocation_that_fails_is_recognised() -> None:
-    with pytest.raises(RuntimeError) as failure:
-        torch.empty(2**62, dtype=torch.uint8)
-    assert is_out_of_memory(failure.value)
-    assert not is_out_of_memory(RuntimeError("size mismatch"))
 
 
 def test_numbers_do_not_depend_on_the_memory() -> None:
@@ -119,19 +113,11 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="limits a process, an
 
 
 @linux
-def test_a_measurement_stays_within_a_fifth_of_what_it_may_take(measured: list[list[float]]) -> None:
+def test_memory_stays_within_what_it_may_take_and_chunks_are_halved_where_it_runs_out(measured) -> None:
     assert measured[0][0] < 1.2 * as_bytes("100MiB")
-
-
-@linux
-def test_a_sketch_of_the_batch_keeps_the_memory(measured: list[list[float]]) -> None:
     (small, value, error), (large, other, other_error) = measured[1:3]
     assert small <= as_bytes("48MiB") < large
     assert abs(value - other) <= 4 * (error**2 + other_error**2) ** 0.5
-
-
-@linux
-def test_chunks_are_halved_where_memory_really_runs_out(measured: list[list[float]]) -> None:
     (halved, limited), (whole, free) = measured[3:]
     assert halved > whole == 0
     assert free == pytest.approx(limited, rel=1e-5)

@@ -14,16 +14,20 @@ def numbers(seed: int, purpose: str) -> tuple[float, ...]:
     return tuple(torch.randn(8, generator=stream(seed, purpose), dtype=torch.float64).tolist())
 
 
-def test_streams_are_those_of_earlier_versions() -> None:
+def test_streams_are_those_of_earlier_versions_apart_and_uncorrelated() -> None:
     """A saved result names its seed: drawing other numbers from it would make every file irreproducible."""
     assert stream(0, "loss").initial_seed() == 1242056742
     assert stream(1, "weights").initial_seed() == 3457768447
-
-
-def test_streams_differ_by_seed_and_by_purpose() -> None:
     seeds = [*range(20), 2**32, 2**32 + 1, 2**63 - 1]
     drawn = {numbers(seed, purpose) for seed, purpose in product(seeds, PURPOSES)}
     assert len(drawn) == len(seeds) * len(PURPOSES)
+    assert numbers(1, "1/a") != numbers(11, "/a")
+    draws = torch.stack([torch.randn(4000, generator=stream(0, purpose), dtype=torch.float64) for purpose in PURPOSES])
+    correlation = torch.corrcoef(draws) - torch.eye(len(PURPOSES))
+    assert correlation.abs().max() < 4 / 4000**0.5
+    before = torch.get_rng_state()
+    assert numbers(3, "loss") == numbers(3, "loss")
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("high", [1, 5, 2**20])
@@ -34,19 +38,6 @@ def test_torch_ignores_high_bits_and_streams_do_not(high: int) -> None:
     assert torch.equal(low, also), "torch has changed: the hash to 32 bits can go"
     assert numbers(7, "loss") != numbers(7 + (high << 32), "loss")
     assert stream(7, "loss").initial_seed() < 2**32
-
-
-def test_streams_of_one_seed_are_uncorrelated() -> None:
-    assert numbers(1, "1/a") != numbers(11, "/a")
-    draws = torch.stack([torch.randn(4000, generator=stream(0, purpose), dtype=torch.float64) for purpose in PURPOSES])
-    correlation = torch.corrcoef(draws) - torch.eye(len(PURPOSES))
-    assert correlation.abs().max() < 4 / 4000**0.5
-
-
-def test_the_global_stream_is_left_alone() -> None:
-    before = torch.get_rng_state()
-    assert numbers(3, "loss") == numbers(3, "loss")
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (4, 7, 9), (3, 2000)])

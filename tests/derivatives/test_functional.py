@@ -25,12 +25,9 @@ def test_shared_parameters_are_replaced_everywhere_and_the_model_is_untouched(ne
         assert torch.equal(parameter, before[key])
 
 
-def test_constants_carry_no_graph() -> None:
+def test_constants_carry_no_graph_and_an_output_tangent_is_the_derivative_in_the_scalar() -> None:
     model, x = build("mlp")
     assert not FunctionalModel(model)({}, Batch.of(x, None)).requires_grad
-
-
-def test_output_tangent_is_the_derivative_in_the_scalar() -> None:
     model = nn.Sequential(nn.Linear(4, 3), Multiplier(0.5)).double()
     x = torch.randn(5, 4, dtype=torch.float64)
     (scalar,) = [block for block in find_blocks(model)[0] if block.kind == "scalar"]

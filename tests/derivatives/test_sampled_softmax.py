@@ -52,14 +52,11 @@ def test_a_certain_network_has_gradients_as_large_as_its_hessian(logit: float) -
     assert float(lengths.max()) <= DRAWS * trace * (1 + 1e-6)
 
 
-def test_products_take_no_gradient_formed() -> None:
+def test_products_take_no_gradient_formed_and_draws_belong_to_the_example() -> None:
     torch.manual_seed(0)
     drawn = draw(torch.randn(B, T, V).double(), torch.rand(B, T).double())
     weight = torch.randn(V, d).double()
     torch.testing.assert_close(drawn.through(weight), formed(drawn) @ weight, rtol=1e-12, atol=1e-12)
-
-
-def test_an_example_is_given_the_same_whatever_is_measured_with_it() -> None:
     torch.manual_seed(0)
     y, weights = torch.randn(B, T, V), torch.rand(B, T)
     both, one = draw(y, weights, examples=(4, 9)), draw(y[1:], weights[1:], examples=(9,))
@@ -99,7 +96,7 @@ def test_everything_is_that_of_formed_gradients(peaked: float, monkeypatch: pyte
     torch.testing.assert_close(J.cross(formed), formed.cross(formed), **same)
 
 
-def test_a_tied_embedding_adds_up() -> None:
+def test_a_tied_embedding_adds_up_and_no_gradient_is_formed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weight of an embedding and of the head: the rows that its tokens read are all that the two share."""
     J = drawn_sites()
     read = LookupJacobian.of(torch.randint(30, (B, 6)), torch.randn(B, 5, 6, d).double(), 30)
@@ -107,10 +104,7 @@ def test_a_tied_embedding_adds_up() -> None:
     assert isinstance(tied, JacobianSum)
     torch.testing.assert_close(tied.gram(), formed.gram(), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(tied.cross(tied), formed.cross(formed), rtol=1e-11, atol=1e-11)
-
-
-def test_no_gradient_is_formed_for_a_tied_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a language model each takes T × V numbers."""
+    # Of a language model each takes T × V numbers.
     J = drawn_sites()
     tied = merge([J, LookupJacobian.of(torch.randint(30, (B, 6)), torch.randn(B, 5, 6, d).double(), 30)])
     monkeypatch.delattr(SampledSoftmaxFactor, "low_rank")

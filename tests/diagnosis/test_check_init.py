@@ -46,16 +46,10 @@ def test_the_ranking_of_lenet(lenet: InitCheck) -> None:
     assert (lenet.rank, lenet.level) == (1, "balanced")
     gamma = next(scheme for scheme in lenet.schemes if scheme.init == "fan-geo-avg").means("gamma")
     assert gamma[:2].mean() / gamma[2:].mean() == pytest.approx(25, rel=0.2)  # convolutions apart from linear layers
-
-
-def test_each_is_what_measure_setups_finds_and_sees_the_same_inputs(lenet: InitCheck) -> None:
     alone = measure_setups(resolve_model("lenet"), setups=10, batch_size=16, init="fan-out")
     mine = next(scheme for scheme in lenet.schemes if scheme.init == "fan-out").setups
     assert mine.to_json() == alone.to_json()
-
-
-def test_outputs_are_those_of_the_formulas(lenet: InitCheck) -> None:
-    """Fan-in initialisation keeps E[x²] from layer to layer, apart from E[y²] = 2 E[x²] behind the last ReLU's half."""
+    # Fan-in initialisation keeps E[x²] from layer to layer, apart from E[y²] = 2 E[x²] behind the last ReLU's half.
     fan_in = next(scheme for scheme in lenet.schemes if scheme.init == "fan-in")
     assert fan_in.output_sq_mean == pytest.approx(2, rel=0.4)
     assert fan_in.saturates

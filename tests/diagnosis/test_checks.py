@@ -74,17 +74,14 @@ def test_layers_are_read_alike_whatever_fits_into_memory(name: str, monkeypatch:
         assert singular_values(hessdiag.diagnose(model, inputs)) == pytest.approx(expected, rel=1e-10)
 
 
-def test_rows_of_pairs_that_happen_to_be_alike_are_not_taken_for_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_chunks_pairs_that_are_alike_are_no_examples_and_a_later_chunk_that_mixes_is_found(monkeypatch) -> None:
     """Lengths 2, 2 and 4, 4: within each pair every example has as many rows, but not in the batch."""
     in_chunks(monkeypatch, 2)
     model, (x, _) = made("without padding")
     mask = torch.arange(5) < torch.tensor([2, 2, 4, 4]).view(4, 1)
     (block,) = [b for b in hessdiag.diagnose(model, (x, mask)).blocks if b.name == "first.weight"]
     assert block.gamma != block.gamma  # NaN: there is no theory without a rule
-
-
-def test_a_later_chunk_that_mixes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Examples are kept apart but for those that are marked: these are summed up."""
+    # Examples are kept apart but for those that are marked: these are summed up.
 
     def forward(m: Any, x: Tensor) -> Tensor:
         h, marked = m.first(x).tanh(), (x[:, :1] > 10).to(x)
@@ -99,7 +96,7 @@ def test_a_later_chunk_that_mixes_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         hessdiag.diagnose(model, x)
 
 
-def test_outputs_that_are_zero_hide_no_mixing() -> None:
+def test_zero_outputs_hide_no_mixing_and_a_relu_that_rounding_turns_neither_is_nor_hides_any() -> None:
     """The gradient of the default loss is zero there."""
     torch.manual_seed(0)
     model = sum_over_first().double()
@@ -110,6 +107,11 @@ def test_outputs_that_are_zero_hide_no_mixing() -> None:
     model.last.weight.data.fill_(1e-9)
     with pytest.raises(hessdiag.HessdiagError, match=ALONE):
         hessdiag.diagnose(model, of(4)())
+    model, x = kinked(0.0)
+    with unchanged(model, x):
+        hessdiag.diagnose(model, x)
+    with NOT_APART:
+        hessdiag.diagnose(*kinked(1e-3))
 
 
 # The check of the gradients.
@@ -155,7 +157,7 @@ def test_a_weight_that_is_read_through_a_view_is_skipped_for_the_true_reason(sca
     assert set(singular_values(report)) == {"first.bias", "last.weight", "last.bias"}
 
 
-def test_a_gradient_that_is_zero_by_symmetry_is_kept() -> None:
+def test_a_gradient_that_is_zero_by_symmetry_and_a_model_in_float32_inside_are_kept() -> None:
     """A weight that a softmax does not feel, in a layer without a rule."""
     torch.manual_seed(0)
     rule = lambda m, x: m.last((x + (x @ m.shift.T).tanh()).softmax(1))  # noqa: E731
@@ -163,6 +165,12 @@ def test_a_gradient_that_is_zero_by_symmetry_is_kept() -> None:
     found = singular_values(report)
     assert found["shift"] < 1e-12 * found["last.weight"]
     assert not report.skipped
+    # A parameter that the model itself reads in float32, as Mamba's step size is.
+    torch.manual_seed(0)
+    rule = lambda m, x: m.last((x.float() @ m.scale.float().T).tanh().to(x))  # noqa: E731
+    report = hessdiag.diagnose(Net(rule, scale=parameter(3, 4), last=nn.Linear(3, 2)).double(), of(4)())
+    assert not report.skipped
+    assert "scale" in singular_values(report)
 
 
 # Sketches, and models that need gradients in their forward pass.
@@ -205,15 +213,6 @@ def test_sparse_gradients_are_those_of_the_dense_kind_and_on_again_afterwards() 
     assert values[0] == pytest.approx(values[1], rel=1e-10)
 
 
-def test_a_model_that_computes_in_float32_itself_is_measured_in_float64() -> None:
-    """A parameter that the model itself reads in float32, as Mamba's step size is."""
-    torch.manual_seed(0)
-    rule = lambda m, x: m.last((x.float() @ m.scale.float().T).tanh().to(x))  # noqa: E731
-    report = hessdiag.diagnose(Net(rule, scale=parameter(3, 4), last=nn.Linear(3, 2)).double(), of(4)())
-    assert not report.skipped
-    assert "scale" in singular_values(report)
-
-
 @pytest.mark.parametrize("matrix", ["ggn", "hessian"])
 def test_a_model_that_cannot_run_one_example_is_refused_in_a_sentence(matrix: str) -> None:
     """It reshapes the batch to pairs of examples."""
@@ -252,14 +251,6 @@ def kinked(mixes: float) -> tuple[nn.Module, Tensor]:
         model.first.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -2.0]]))
         model.last.weight.fill_(1.0)
     return model, torch.tensor([[1.0, 0.5], [2.0, 1.0], [0.5, 0.25]])
-
-
-def test_a_relu_that_rounding_turns_is_no_mixing_and_hides_none() -> None:
-    model, x = kinked(0.0)
-    with unchanged(model, x):
-        hessdiag.diagnose(model, x)
-    with NOT_APART:
-        hessdiag.diagnose(*kinked(1e-3))
 
 
 def test_one_pair_that_mixes_is_found_where_it_is_in_different_halves() -> None:
@@ -319,7 +310,7 @@ def test_mixing_behind_zeros_is_refused(matrix: str) -> None:
         hessdiag.diagnose(model, x, matrix=matrix)
 
 
-def test_a_model_that_runs_at_its_own_weights_alone_is_measured() -> None:
+def test_weights_that_nothing_may_replace_or_that_two_names_hold_are_back_afterwards() -> None:
     """Its outputs are NaN at other weights."""
     torch.manual_seed(0)
     layer = nn.Linear(3, 2).double()
@@ -327,10 +318,7 @@ def test_a_model_that_runs_at_its_own_weights_alone_is_measured() -> None:
     model = Net(lambda m, x: m.layer(x) + (1 - 1e6 * (m.layer.weight - here).square().sum()).sqrt() - 1, layer=layer)
     report = hessdiag.diagnose(model, torch.randn(3, 3, dtype=torch.float64))
     assert [block.name for block in report.blocks] == ["layer.weight", "layer.bias"]
-
-
-def test_weights_held_by_two_names_and_by_recurrent_layers_are_back_afterwards() -> None:
-    """Recurrent layers hold them by a list of their own, which follows."""
+    # Recurrent layers hold them by a list of their own, which follows.
     first = nn.Linear(3, 3)
     two_names = Net(lambda m, x: m.first(x).tanh() @ m.turned, first=first, turned=first.weight)
     last = lambda m, x: m.last(m.cell(x.unsqueeze(2))[0][:, -1])  # noqa: E731

@@ -54,10 +54,23 @@ def test_parameters_in_unusual_places(make: Callable[[], nn.Module], per: str) -
     assert measured_right(make().double(), rows(), matrix="ggn", per=per).signals is not None
 
 
-def test_what_has_no_second_derivative_is_refused_for_a_hessian() -> None:
+def test_what_has_no_second_derivative_or_another_default_device_is_refused_and_a_mask_named() -> None:
     for model, x in ((centres(), torch.randn(3, 4)), (nn.EmbeddingBag(5, 4), torch.randint(5, (3, 2)))):
         with pytest.raises(HessdiagError, match=r"no way to a right hessian product.*try matrix='ggn'"):
             hessdiag.diagnose(model, x, matrix="hessian")
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    model[0].weight.register_hook(lambda gradient: gradient * torch.eye(3, 4))
+    report = hessdiag.diagnose(model, torch.randn(3, 4))
+    assert "0.weight" not in [block.name for block in report.blocks]
+    assert "a hook of its own changes its gradient" in dict(report.skipped)["0.weight"]
+    model, x = nn.Linear(4, 3), torch.randn(3, 4)
+    with torch.device("meta"):
+        with pytest.raises(
+            HessdiagError, match=r"default device is meta: measure inside `with torch\.device\('cpu'\):`"
+        ):
+            hessdiag.diagnose(model, x)
+        with torch.device("cpu"):
+            assert hessdiag.diagnose(model, x).blocks
 
 
 @pytest.mark.parametrize("matrix", ["ggn", "hessian"])
@@ -70,14 +83,6 @@ def test_gradients_that_an_embedding_scales_are_measured_as_the_loss_has_them(ma
     assert model.rows.scale_grad_by_freq
     for mine, theirs in zip(scaled.blocks, plain.blocks, strict=True):
         assert mine.avg_sq_singular_value == pytest.approx(theirs.avg_sq_singular_value, rel=1e-10)
-
-
-def test_a_mask_on_a_gradient_is_the_reason_that_is_given() -> None:
-    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
-    model[0].weight.register_hook(lambda gradient: gradient * torch.eye(3, 4))
-    report = hessdiag.diagnose(model, torch.randn(3, 4))
-    assert "0.weight" not in [block.name for block in report.blocks]
-    assert "a hook of its own changes its gradient" in dict(report.skipped)["0.weight"]
 
 
 class Unwilling(torch.autograd.Function):
@@ -109,17 +114,6 @@ def made_in_inference_mode() -> nn.Module:
 def test_networks_without_derivatives_are_refused(model: nn.Module, message: str, matrix: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         hessdiag.diagnose(model, torch.randn(3, 4), matrix=matrix)
-
-
-def test_another_default_device_is_refused_with_the_way_around_it() -> None:
-    model, x = nn.Linear(4, 3), torch.randn(3, 4)
-    with torch.device("meta"):
-        with pytest.raises(
-            HessdiagError, match=r"default device is meta: measure inside `with torch\.device\('cpu'\):`"
-        ):
-            hessdiag.diagnose(model, x)
-        with torch.device("cpu"):
-            assert hessdiag.diagnose(model, x).blocks
 
 
 def test_names_that_spreadsheets_compute_and_files_cannot_hold(tmp_path: Path) -> None:

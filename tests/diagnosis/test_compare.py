@@ -28,7 +28,7 @@ def scaled(model: nn.Module, name: str, factor: float) -> nn.Module:
     return model
 
 
-def test_ratios_of_one_layer_ten_times_as_large() -> None:
+def test_ratios_of_one_layer_ten_times_as_large_and_the_other_way_round() -> None:
     """y is homogeneous in W_2, so with L = yᵀRy: Δ_2 ~ s, Δ_others ~ s², G_2 fixed, G_others ~ s² (σ² ~ s⁴)."""
     model = relu_net()
     comparison = hessdiag.compare(model, scaled(model, "2.weight", 10.0), X)
@@ -44,9 +44,6 @@ def test_ratios_of_one_layer_ten_times_as_large() -> None:
     assert middle["nu"].relative == pytest.approx(1e-4)
     assert comparison.findings[0].blocks == ("2.weight",)
     assert "weights 10.0× larger" in comparison.findings[0].message
-
-
-def test_the_other_way_round_is_the_inverse() -> None:
     model = relu_net()
     other = scaled(model, "4.weight", 0.2)
     there, back = hessdiag.compare(model, other, X), hessdiag.compare(other, model, X)
@@ -64,10 +61,15 @@ class FreshNoise:
         return iter([torch.randn(4, 4, dtype=torch.float64) for _ in range(2)])
 
 
-def test_both_models_see_the_same_examples_of_a_loader() -> None:
+def test_both_models_see_the_same_examples_and_two_seeds_of_one_network_give_no_warning() -> None:
     comparison = hessdiag.compare(relu_net(), relu_net(), FreshNoise())
     assert comparison.findings == ()
     assert {change.score for change in comparison} == {0.0}
+    case = CASE["linear-default"]
+    inputs, targets = case.batch(seed=0)
+    models = [case.build("after", seed=seed, width=64) for seed in (0, 1)]
+    comparison = hessdiag.compare(*models, inputs[:16], targets[:16], loss=case.loss)
+    assert [finding.severity for finding in comparison.findings] == ["note"]
 
 
 def test_reports_files_and_models_compare_alike(tmp_path: Path) -> None:
@@ -114,11 +116,3 @@ def test_public_bugs_are_named_first(name: str, seeds: tuple[int, int]) -> None:
     assert found.severity == ("note" if set(found.blocks) <= mended else "warning")
     broken = hessdiag.compare(after, before, inputs[:16], targets[:16], **options).findings[0]
     assert (broken.rule, broken.severity) == ("HD601", "warning")
-
-
-def test_two_seeds_of_one_network_give_no_warning() -> None:
-    case = CASE["linear-default"]
-    inputs, targets = case.batch(seed=0)
-    models = [case.build("after", seed=seed, width=64) for seed in (0, 1)]
-    comparison = hessdiag.compare(*models, inputs[:16], targets[:16], loss=case.loss)
-    assert [finding.severity for finding in comparison.findings] == ["note"]

@@ -72,7 +72,7 @@ def test_gammas_follow_their_definitions(network: str) -> None:
             assert blocks[f"{name}.bias"].gamma == pytest.approx(sites * dz_sq / z_sq, rel=1e-10)
 
 
-def test_a_learnable_scalar_has_the_gamma_of_its_definition() -> None:
+def test_scalars_have_the_gamma_of_their_definition_or_none() -> None:
     model = nn.Sequential(nn.Linear(4, 5, bias=False), Multiplier(0.7), nn.Linear(5, 3, bias=False)).double()
     report = hessdiag.diagnose(model, torch.randn(6, 4, dtype=torch.float64))
     scalar = by_name(report)["1.u"]
@@ -80,9 +80,6 @@ def test_a_learnable_scalar_has_the_gamma_of_its_definition() -> None:
     assert scalar.gamma_intrinsic == pytest.approx(scalar.activation_scaling / 0.7**4, rel=1e-6)
     # x_{l+1} = u x_l makes forward and backward relations exact, hence the two forms of γ equal.
     assert scalar.gamma == pytest.approx(scalar.gamma_intrinsic, rel=1e-6)
-
-
-def test_gamma_of_a_scalar_that_does_not_multiply_is_undefined() -> None:
     model = nn.Sequential(nn.Linear(4, 5), nn.PReLU(), nn.Linear(5, 3)).double()
     scalar = by_name(hessdiag.diagnose(model, torch.randn(6, 4, dtype=torch.float64)))["1.weight"]
     assert math.isnan(scalar.gamma)
@@ -192,7 +189,7 @@ class Doubled(nn.Module):
         return 2 * y
 
 
-def test_ratio_is_one_where_the_theory_is_exact() -> None:
+def test_closed_forms_and_the_batch_view() -> None:
     """A bias-free linear layer under ½‖y‖² with x orthogonal and n' outputs: G = I ⊗ x x^T, and γ/σ² = 1."""
     n, m = 400, 300
     model = nn.Linear(n, m, bias=False).double()
@@ -201,17 +198,11 @@ def test_ratio_is_one_where_the_theory_is_exact() -> None:
     # σ² = ‖x‖⁴ n' / (n n') = n, γ = n E[x²]² E[Δ²]/E[y²] = n.
     assert report.blocks[0].avg_sq_singular_value == pytest.approx(n, rel=1e-9)
     assert report.blocks[0].ratio == pytest.approx(1.0, rel=1e-9)
-
-
-def test_batch_view_divides_gamma_by_the_batch() -> None:
     model, x = build("mlp")
     example, batch = (hessdiag.diagnose(model, x, per=per) for per in ("example", "batch"))
     for a, b in zip(example.blocks, batch.blocks, strict=True):
         for key in ("gamma", "gamma_intrinsic", "gamma_curvature"):
             assert getattr(b, key) == pytest.approx(getattr(a, key) / len(x), rel=1e-12, nan_ok=True)
-
-
-def test_blocks_come_in_execution_order_and_unused_ones_are_zero() -> None:
     model, x = build("two paths")
     assert [b.name for b in hessdiag.diagnose(model, x).weights] == ["layer.weight", "last.weight"]
     model, x = build("unused")
@@ -219,6 +210,13 @@ def test_blocks_come_in_execution_order_and_unused_ones_are_zero() -> None:
     assert (unused.avg_sq_singular_value, unused.nu) == (0.0, 0.0)
     assert math.isnan(unused.gamma)
     assert math.isnan(unused.ratio)
+    model, x = build("mlp")
+    reports = [hessdiag.diagnose(model, x, seed=seed) for seed in (0, 0, 1)]
+    assert reports[0] == reports[1]
+    assert reports[0].blocks[0].gamma != reports[2].blocks[0].gamma
+    model, x = nn.Linear(4, 3), torch.randn(5, 4)
+    losses = [hessdiag.diagnose(model, x, t).loss for t in (None, torch.randint(3, (5,)), torch.randn(5, 3))]
+    assert losses == ["random-quadratic", "cross-entropy", "mse"]
 
 
 def read_elsewhere(m: Any, x: Tensor) -> Tensor:
@@ -289,13 +287,6 @@ def test_bad_arguments_are_refused_in_one_sentence(options, message: str) -> Non
         hessdiag.diagnose(model, x, **options)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_the_seed_draws_the_loss() -> None:
-    model, x = build("mlp")
-    reports = [hessdiag.diagnose(model, x, seed=seed) for seed in (0, 0, 1)]
-    assert reports[0] == reports[1]
-    assert reports[0].blocks[0].gamma != reports[2].blocks[0].gamma
 
 
 @pytest.mark.parametrize(("model", "size"), [
@@ -401,7 +392,7 @@ def test_what_is_often_passed_by_mistake_is_answered_with_what_to_write(model, a
     assert "\n" not in str(refused.value)
 
 
-def test_memory_may_be_a_text_and_progress_true(capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_dry_runs_dicts_and_batches(capsys: pytest.CaptureFixture[str]) -> None:
     model = nn.Linear(4, 3)
     bytes_, text = (hessdiag.diagnose(model, X, max_memory=m, progress=True) for m in (2**30, "1GiB"))
     assert text == bytes_
@@ -410,16 +401,10 @@ def test_memory_may_be_a_text_and_progress_true(capsys: pytest.CaptureFixture[st
     assert "hessdiag: measuring Linear, moments 1/1 (" in err
     assert hessdiag.diagnose(model, X, progress=False) == bytes_
     assert capsys.readouterr().err == ""
-
-
-def test_the_dry_run_refuses_alike() -> None:
     with pytest.raises(hessdiag.HessdiagError, match="one example without a batch"):
         hessdiag.describe(images(), torch.ones(3, 8, 8))
     with pytest.raises(hessdiag.HessdiagError, match="model is the class Linear"):
         hessdiag.describe(nn.Linear, X)
-
-
-def test_so_many_batches_of_a_loader_are_read() -> None:
     model, x = build("mlp")
     loader = [(part, None) for part in torch.cat([x, x + 1, x + 2]).chunk(3)]
     some, two = hessdiag.diagnose(model, iter(loader), batches=2), hessdiag.diagnose(model, loader[:2])
@@ -427,6 +412,9 @@ def test_so_many_batches_of_a_loader_are_read() -> None:
     assert some.batches == 2
     with pytest.raises(HessdiagError, match="batches"):
         hessdiag.diagnose(model, loader, batches=0)
+    report = hessdiag.diagnose(OfTwo(), (X, X + 1))
+    assert report.batch_size == 6
+    assert report.to_dict() == json.loads(report.to_json())
 
 
 @pytest.mark.parametrize("per", ["example", "batch"])
@@ -443,12 +431,6 @@ def test_a_report_says_how_many_batches_of_how_many_were_read(per: str) -> None:
     assert "\nfirst batch of the data read: diagnose(model, batches)" in repr(stream)
     assert "\nall 3 batches of the data read\n" in repr(hessdiag.diagnose(model, iter(loader), **quick))
     assert "of the data read" not in repr(hessdiag.diagnose(model, x, **quick))
-
-
-def test_a_report_as_plain_dicts_of_a_model_of_two_arguments() -> None:
-    report = hessdiag.diagnose(OfTwo(), (X, X + 1))
-    assert report.batch_size == 6
-    assert report.to_dict() == json.loads(report.to_json())
 
 
 def test_a_quick_diagnosis_finds_the_same_without_curvature() -> None:
@@ -479,9 +461,3 @@ def test_some_blocks_are_measured_as_among_all() -> None:
     assert ("2.weight", "not asked for") in some.skipped
     with pytest.raises(hessdiag.HessdiagError, match="matches no block: did you mean"):
         hessdiag.diagnose(model, x, blocks="4.wieght")
-
-
-def test_the_loss_follows_the_targets() -> None:
-    model, x = nn.Linear(4, 3), torch.randn(5, 4)
-    losses = [hessdiag.diagnose(model, x, t).loss for t in (None, torch.randint(3, (5,)), torch.randn(5, 3))]
-    assert losses == ["random-quadratic", "cross-entropy", "mse"]

@@ -124,7 +124,4 @@ def test_a_function_that_differentiates_once_has_a_gauss_newton_matrix_and_no_he
     with unchanged(once, x), pytest.raises(hessdiag.HessdiagError, match="no way to a right hessian product") as caught:
         hessdiag.diagnose(once, x, matrix="hessian")
     assert "\n" not in str(caught.value)
-
-
-def test_there_are_enough_kinds() -> None:
     assert len(KINDS) + len(REFUSED) >= 80

@@ -46,23 +46,17 @@ def drawn(batches: list[Batch], batch_size: int, count: int) -> list[tuple[list[
     return [(numbers(a), numbers(b)) for a, b in islice(pairs_of(batches, batch_size, seed=0), count)]
 
 
-def test_a_single_batch_is_drawn_from_without_repeats_until_it_ends() -> None:
+def test_which_examples_are_drawn() -> None:
     assert are_fresh([numbered(20)], 2)
     pairs = [first + second for first, second in drawn([numbered(23)], 2, 10)]
     assert all(len(pair) == len(set(pair)) == 4 for pair in pairs)
     for turn in (pairs[:5], pairs[5:]):
         assert len({number for pair in turn for number in pair}) == 20
     assert pairs[:5] != pairs[5:]
-
-
-def test_several_batches_take_turns() -> None:
     batches = [numbered(2, 10 * i) for i in range(MIN_BATCHES + 1)]
     assert are_fresh(batches, 128)
     firsts = [(a[0], b[0]) for a, b in drawn(batches, 128, 6)]
     assert firsts == [(0, 10), (20, 30), (40, 50), (60, 70), (80, 0), (10, 20)]
-
-
-def test_few_examples_are_all_taken_for_both() -> None:
     for batches, size in (([numbered(15)], 15), ([numbered(2, 2 * i) for i in range(MIN_BATCHES - 1)], 14)):
         assert not are_fresh(batches, 2)
         assert drawn(batches, 2, 2) == [(list(range(size)),) * 2] * 2
@@ -146,7 +140,7 @@ def test_every_step_by_hand(kind: str) -> None:
             at = {name: value - SHARE * found[1].rate * u[name] for name, value in at.items()}
 
 
-def test_a_shared_parameter_moves_once() -> None:
+def test_a_shared_parameter_moves_once_and_what_is_drawn_is_the_same_for_slope_and_curvature() -> None:
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Tanh(), nn.Linear(3, 3, bias=False), nn.Linear(3, 4)).double()
     model[2].weight = model[0].weight
     walk = Walk(model, loss_for(model, batch_of(0)), batch_of(0), seed=0)
@@ -156,6 +150,12 @@ def test_a_shared_parameter_moves_once() -> None:
     u = gradient_at(model, at, batch_of(1))
     expected = along_by_hand(model, at, u, batch_of(2))
     assert (along.slope, along.curvature) == pytest.approx(expected, rel=1e-10)
+    # With another draw the curvature along the drawn entry's gradient would be 0.
+    batch = Batch.of(torch.ones(2, 1, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64))
+    loss = resolve_loss("mse", y=batch.targets, targets=batch.targets, seed=0, reading=Reading(per="batch"))
+    for seed in range(6):
+        ((along, _),) = Walk(Coin(), loss, batch, seed=seed).steps([(batch, batch)])
+        assert (along.slope > 0) == (along.curvature > 0)
 
 
 class Coin(nn.Module):
@@ -169,16 +169,7 @@ class Coin(nn.Module):
         return x * self.pair[int(torch.rand(()) < 0.5)]
 
 
-def test_what_is_drawn_is_the_same_for_slope_and_curvature() -> None:
-    """With another draw the curvature along the drawn entry's gradient would be 0."""
-    batch = Batch.of(torch.ones(2, 1, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64))
-    loss = resolve_loss("mse", y=batch.targets, targets=batch.targets, seed=0, reading=Reading(per="batch"))
-    for seed in range(6):
-        ((along, _),) = Walk(Coin(), loss, batch, seed=seed).steps([(batch, batch)])
-        assert (along.slope > 0) == (along.curvature > 0)
-
-
-def test_a_step_led_astray_does_not_outweigh_the_others() -> None:
+def test_one_step_led_astray_does_not_outweigh_the_others_and_the_error_bar_holds() -> None:
     steps = [Along(2.0, 1.0)] * 11
     astray = Along(-50.0, 1e5)
     assert best_constant_rate([*steps, astray])[0] == pytest.approx((22 - 50e-4) / 21)
@@ -186,10 +177,7 @@ def test_a_step_led_astray_does_not_outweigh_the_others() -> None:
     assert math.isnan(Along(1.0, 0.0).rate)
     assert all(map(math.isnan, best_constant_rate([Along(1.0, 0.0)])))
     assert all(map(math.isnan, best_constant_rate([Along(1.0, -2.0), Along(1.0, 1.0)])))
-
-
-def test_the_error_bar_holds_the_ratio_of_means() -> None:
-    """Of 400 draws of 12 steps, 95 % intervals hold the truth about as often as they should with 12 steps."""
+    # Of 400 draws of 12 steps, 95 % intervals hold the truth about as often as they should with 12 steps.
     generator = torch.Generator().manual_seed(0)
     held = 0
     for _ in range(400):
@@ -286,38 +274,13 @@ def test_a_loss_times_ten_and_single_precision() -> None:
     assert plain["momentum"].value == pytest.approx(plain["sgd"].value * FACTORS["momentum"] / FACTORS["sgd"])
 
 
-def test_batches_of_a_loader_take_turns() -> None:
+def test_batches_of_a_loader_take_turns_and_the_seed_says_which_examples_are_drawn() -> None:
     x, t = data()
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, t), batch_size=10)
     rates = learning_rates(small(), loader, steps=4)
     listed = learning_rates(small(), [(x[10 * i : 10 * i + 10], t[10 * i : 10 * i + 10]) for i in range(8)], steps=4)
     assert rates == listed
     assert (rates.batch_size, rates.fresh) == (10, True)
-
-
-def test_frozen_parameters_are_not_moved() -> None:
-    """A frozen first layer is the same as features that it has made."""
-    x, t = data()
-    model = small()
-    for parameter in model[0].parameters():
-        parameter.requires_grad_(False)
-    features = model[:2](x).detach()
-    whole, head = learning_rates(model, x, t, steps=3), learning_rates(model[2:], features, t, steps=3)
-    assert whole["sgd"].value == pytest.approx(head["sgd"].value, rel=1e-10)
-    assert whole["adam"].value == pytest.approx(head["adam"].value, rel=1e-10)
-
-
-def test_no_gradient_is_no_rate_and_said() -> None:
-    model = small()
-    model[2].weight.data.zero_()
-    model[2].weight.requires_grad_(False)
-    model[2].bias.requires_grad_(False)
-    rates = learning_rates(model, *data(), steps=2)
-    assert all(math.isnan(rate.value) for rate in rates.values())
-    assert "! No rate for SGD and Adam" in repr(rates)
-
-
-def test_the_seed_says_which_examples_are_drawn_and_it_travels_as_json() -> None:
     names = ["sgd", "momentum", "adam"]
     first, again, other = (
         learning_rates(small(), *data(), steps=2, batch_size=8, seed=seed, optimizers=names) for seed in (0, 0, 1)
@@ -327,6 +290,30 @@ def test_the_seed_says_which_examples_are_drawn_and_it_travels_as_json() -> None
     assert hessdiag.LearningRates.from_json(first.to_json()) == first
     for words in (f"{len(first['adam'].steps)} virtual steps on batches of 8 examples", "SGD, momentum 0.9", "Adam"):
         assert words in repr(first)
+
+
+def test_frozen_parameters_are_not_moved_and_no_gradient_is_no_rate() -> None:
+    """A frozen first layer is the same as features that it has made."""
+    x, t = data()
+    model = small()
+    for parameter in model[0].parameters():
+        parameter.requires_grad_(False)
+    features = model[:2](x).detach()
+    whole, head = learning_rates(model, x, t, steps=3), learning_rates(model[2:], features, t, steps=3)
+    assert whole["sgd"].value == pytest.approx(head["sgd"].value, rel=1e-10)
+    assert whole["adam"].value == pytest.approx(head["adam"].value, rel=1e-10)
+    model = small()
+    model[2].weight.data.zero_()
+    model[2].weight.requires_grad_(False)
+    model[2].bias.requires_grad_(False)
+    rates = learning_rates(model, *data(), steps=2)
+    assert all(math.isnan(rate.value) for rate in rates.values())
+    assert "! No rate for SGD and Adam" in repr(rates)
+    x, t = data()
+    with pytest.raises(HessdiagError, match="all parameters are frozen"):
+        learning_rates(small().requires_grad_(False), x, t)
+    with pytest.raises(HessdiagError, match="targets"):
+        learning_rates(small(), [(x, t), (x, None)])
 
 
 @pytest.mark.parametrize(("changes", "words"), [
@@ -340,14 +327,6 @@ def test_the_seed_says_which_examples_are_drawn_and_it_travels_as_json() -> None
 def test_refusals(changes: dict[str, object], words: str) -> None:
     with pytest.raises(HessdiagError, match=words):
         learning_rates(small(), *data(), **changes)
-
-
-def test_nothing_to_train_and_later_batches_that_do_not_fit_are_refused() -> None:
-    x, t = data()
-    with pytest.raises(HessdiagError, match="all parameters are frozen"):
-        learning_rates(small().requires_grad_(False), x, t)
-    with pytest.raises(HessdiagError, match="targets"):
-        learning_rates(small(), [(x, t), (x, None)])
 
 
 def test_the_factors_are_those_of_the_study() -> None:

@@ -57,7 +57,7 @@ def test_targets_stream_with_the_inputs(loss: str) -> None:
     assert_alike(hessdiag.diagnose(model, as_arguments), hessdiag.diagnose(model, x))
 
 
-def test_a_stream_is_read_once_and_batch_by_batch() -> None:
+def test_a_stream_is_read_once_and_its_sampled_blocks_are_within_their_error_bars() -> None:
     model, x = build("mlp", batch=6)
     alive = []
 
@@ -70,9 +70,6 @@ def test_a_stream_is_read_once_and_batch_by_batch() -> None:
     hessdiag.diagnose(model, stream(), progress=lambda step: steps.append((step, len(alive))))
     assert len(alive) == 3
     assert [read for step, read in steps if step == "moments"] == [1, 2, 3]
-
-
-def test_sampled_blocks_of_a_stream_are_within_their_error_bars() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 40)).double()
     x = torch.randn(9, 20, dtype=torch.float64)
@@ -100,16 +97,13 @@ def test_what_is_no_stream_of_batches_is_refused(batches, says: str) -> None:
         hessdiag.diagnose(nn.Linear(4, 3), batches)
 
 
-def test_targets_of_later_batches_are_checked() -> None:
+def test_later_batches_are_checked_for_targets_and_for_another_path() -> None:
     later = [(torch.ones(2, 4), torch.tensor([0, 1])), (torch.ones(2, 4), torch.tensor([0, 7]))]
     with pytest.raises(HessdiagError, match="targets hold class 7"):
         hessdiag.diagnose(nn.Linear(4, 3), iter(later), loss="cross-entropy")
     with pytest.raises(HessdiagError, match="let every batch be"):
         hessdiag.diagnose(nn.Linear(4, 3), iter(later), torch.tensor([0, 1]))
-
-
-def test_a_model_that_changes_its_path_between_batches_is_refused() -> None:
-    """It uses a layer's weight in another way once the inputs are large."""
+    # It uses a layer's weight in another way once the inputs are large.
 
     def forward(m: Any, x: Tensor) -> Tensor:
         h = m.first(x)
@@ -150,15 +144,12 @@ def test_a_path_that_one_example_takes_is_found(options: dict[str, object]) -> N
 # A measurement takes no more than it may, or says how much it takes.
 
 
-def test_too_little_is_refused_with_what_would_do() -> None:
+def test_too_little_memory_is_refused_with_what_would_do_and_no_bound_is_no_refusal(monkeypatch) -> None:
     model, x = nn.Sequential(nn.Linear(400, 500), nn.ReLU(), nn.Linear(500, 5)), torch.randn(20, 400)
     with pytest.raises(hessdiag.HessdiagError, match="max_memory 1MiB: gradients of") as refused:
         hessdiag.diagnose(model, x, max_memory="1MiB")
     told = re.search(r"take about (\d+MiB)", str(refused.value))
     assert told is not None
     assert hessdiag.diagnose(model, x, max_memory=told[1]).blocks
-
-
-def test_no_bound_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hessdiag.data.memory.free_memory", lambda device: 2**20)
     assert hessdiag.diagnose(nn.Linear(400, 500), torch.randn(3, 400), method="sketch").blocks

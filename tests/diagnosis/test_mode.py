@@ -121,7 +121,7 @@ def check_view(model: nn.Module, x: Tensor, t: Tensor, matrix: str, per: str, fo
     assert same.blocks == report.blocks
 
 
-def test_the_batch_view_by_sketch_is_exact_within_its_error() -> None:
+def test_the_batch_view_by_sketch_is_within_its_error_and_batches_are_normalised_one_by_one() -> None:
     model, x, t = given("2d", examples=8)
     exact, sketch = (
         hessdiag.diagnose(model, x, t, loss="cross-entropy", per="batch", method=method, signals=False)
@@ -130,6 +130,13 @@ def test_the_batch_view_by_sketch_is_exact_within_its_error() -> None:
     for want, found in zip(exact.blocks, sketch.blocks, strict=True):
         error = abs(found.avg_sq_singular_value - want.avg_sq_singular_value)
         assert error <= 5 * found.stderr + 1e-12 * want.avg_sq_singular_value
+    model, x, t = given("1d", examples=10)
+    options = {"loss": "cross-entropy", "method": "exact", "signals": False}
+    whole = hessdiag.diagnose(model, [(x[:4], t[:4]), (x[4:], t[4:])], **options)
+    parts = [hessdiag.diagnose(model, x[a:b], t[a:b], **options) for a, b in ((0, 4), (4, 10))]
+    for block, first, second in zip(whole.blocks, *(part.blocks for part in parts), strict=True):
+        mean = 0.4 * first.avg_sq_singular_value + 0.6 * second.avg_sq_singular_value
+        assert block.avg_sq_singular_value == pytest.approx(mean, rel=1e-10)
 
 
 def test_some_examples_stand_for_the_batch_within_their_error() -> None:
@@ -159,16 +166,6 @@ def test_some_examples_stand_for_the_batch_within_their_error() -> None:
         assert {b.name for b in report.blocks if b.ended == "exact"} >= {"6.weight", "6.bias"}
     assert asked == 16
     assert misses <= 0.15 * asked, (misses, asked)
-
-
-def test_batches_are_normalised_one_by_one() -> None:
-    model, x, t = given("1d", examples=10)
-    options = {"loss": "cross-entropy", "method": "exact", "signals": False}
-    whole = hessdiag.diagnose(model, [(x[:4], t[:4]), (x[4:], t[4:])], **options)
-    parts = [hessdiag.diagnose(model, x[a:b], t[a:b], **options) for a, b in ((0, 4), (4, 10))]
-    for block, first, second in zip(whole.blocks, *(part.blocks for part in parts), strict=True):
-        mean = 0.4 * first.avg_sq_singular_value + 0.6 * second.avg_sq_singular_value
-        assert block.avg_sq_singular_value == pytest.approx(mean, rel=1e-10)
 
 
 class DropPath(nn.Module):
@@ -219,14 +216,11 @@ def test_nothing_is_dropped(name: str) -> None:
     np.testing.assert_allclose(dropped.heatmap.frobenius_sq, plain.heatmap.frobenius_sq, rtol=1e-10)
 
 
-def test_examples_may_meet_in_normalisations_alone() -> None:
+def test_examples_may_meet_in_normalisations_alone_and_frozen_ones_are_as_they_are() -> None:
     model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), Net(lambda m, x: x - x.mean(0)), nn.Linear(6, 3)).double()
     x = torch.randn(5, 4).double()
     with unchanged(model), pytest.raises(hessdiag.HessdiagError, match="other than those of torch's batch norm"):
         hessdiag.diagnose(model, x)
-
-
-def test_layers_frozen_in_training_and_spectral_norms_are_measured_as_they_are() -> None:
     model, x, t = given("2d")
     options = {"loss": "cross-entropy", "method": "exact", "signals": False}
     evaluated = hessdiag.diagnose(model, x, t, mode="eval", **options)
@@ -240,7 +234,7 @@ def test_layers_frozen_in_training_and_spectral_norms_are_measured_as_they_are()
         assert hessdiag.diagnose(spectral, x).blocks == hessdiag.diagnose(spectral, x, mode="eval").blocks
 
 
-def test_a_fresh_normalisation_in_evaluation_mode_is_said() -> None:
+def test_a_fresh_normalisation_in_evaluation_mode_is_said_and_learning_rates_follow_the_mode() -> None:
     model, x, t = given("2d")
     report = hessdiag.diagnose(model, x, t, loss="cross-entropy", mode="eval")
     assert "2 batch normalisations have never seen data" in str(report)
@@ -248,9 +242,6 @@ def test_a_fresh_normalisation_in_evaluation_mode_is_said() -> None:
     report = hessdiag.diagnose(model, x, t, loss="cross-entropy")
     assert "never seen" not in str(report)
     assert "as it trains" in str(report)
-
-
-def test_learning_rates_are_those_of_the_mode() -> None:
     model, x, t = given("1d", examples=40)
     model.eval()
     with unchanged(model):

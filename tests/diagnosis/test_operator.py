@@ -78,7 +78,7 @@ def test_chosen_blocks_chunks_and_scipy() -> None:
     np.testing.assert_allclose(again @ np.ones(H.shape[0]), H @ np.ones(H.shape[0]), rtol=1e-12, atol=1e-15)
 
 
-def test_losses_of_whole_batches_and_inference() -> None:
+def test_losses_of_whole_batches_inference_and_refusals() -> None:
     model, x = subject("batchnorm")
     model.train()
 
@@ -90,9 +90,6 @@ def test_losses_of_whole_batches_and_inference() -> None:
         model.train(kind == "train")
         expected = dense(model, x, None, spread, list(H.names), "hessian")
         np.testing.assert_allclose(H @ np.eye(H.shape[0]), expected, rtol=0, atol=1e-10 * float(expected.abs().max()))
-
-
-def test_refusals() -> None:
     model, x = build("linear")
     with pytest.raises(HessdiagError, match="blocks 'conv'"):
         hessdiag.operator(model, x, blocks="conv")

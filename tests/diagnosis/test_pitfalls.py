@@ -68,14 +68,11 @@ two_views = pytest.mark.parametrize(("matrix", "per"), [("ggn", "batch"), ("hess
 # Silently wrong numbers. TF32 is switched off: network/test_preserve.py.
 
 
-def test_networks_that_are_traps_are_measured() -> None:
+def test_traps_are_among_the_networks_and_jacrev_is_not_used_nor_what_is_made_of_it() -> None:
     """Both of their matrices in both views, and their weights are as before: curvature/test_exact.py."""
     wrong_jacrev = {"layernorm", "instancenorm", "batchnorm eval", "groupnorm"}
     overwritten_by_functional_call, without_second_derivatives = {"two paths", "tied"}, {"dot product", "attention"}
     assert BUILDERS.keys() >= wrong_jacrev | overwritten_by_functional_call | without_second_derivatives
-
-
-def test_jacrev_is_not_used_nor_what_is_made_of_it() -> None:
     banned = re.compile(r"\b(jacrev|jacfwd)\b|\bfunc(\.| import .*)\b(hessian|linearize)\b")
     for file in Path(hessdiag.__file__).parent.rglob("*.py"):
         code = re.sub(r"`.*?`", "", file.read_text(encoding="utf-8"))

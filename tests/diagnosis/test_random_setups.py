@@ -11,19 +11,19 @@ from hessdiag.loading.prepare import prepare, random_network
 SOURCE = resolve_model("mlp:6-5-4")
 
 
-def test_set_ups_differ_and_repeat() -> None:
+def test_set_ups_differ_and_repeat_by_their_own_seeds_and_leave_the_random_state_alone() -> None:
     first, again = (measure_setups(SOURCE, setups=3, batch_size=4, init="fan-in") for _ in range(2))
     assert len(first) == 3
     assert first.to_json() == again.to_json()
     for column in first.columns.values():
         if column.any():  # standard errors of exact values are all zero
             assert len(np.unique(column[:, 0])) == 3
-
-
-def test_a_later_set_up_is_the_first_of_a_later_seed() -> None:
     three = measure_setups(SOURCE, setups=3, batch_size=4, init="fan-in", seed=5)
     last = measure_setups(SOURCE, setups=1, batch_size=4, init="fan-in", seed=7)
     np.testing.assert_array_equal(three.columns["gamma"][2], last.columns["gamma"][0])
+    before = torch.get_rng_state()
+    random_network(SOURCE, init="geometric", seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_weights_inputs_and_loss_are_drawn_apart() -> None:
@@ -43,9 +43,3 @@ def test_random_targets_fit_the_outputs(loss: str, shape: tuple[int, ...]) -> No
     targets = prepare(SOURCE, batch_size=4, loss=loss, seed=0).batch.targets
     assert targets is not None
     assert targets.shape == shape
-
-
-def test_building_a_network_leaves_the_random_state_alone() -> None:
-    before = torch.get_rng_state()
-    random_network(SOURCE, init="geometric", seed=0)
-    assert torch.equal(torch.get_rng_state(), before)

@@ -90,7 +90,7 @@ def test_moments_and_gradients_are_those_of_autograd() -> None:
     assert weight.weight_sq == pytest.approx(number(model[0].weight.square().mean()), rel=1e-12)
 
 
-def test_each_label_is_guessed_from_the_others() -> None:
+def test_chance_is_each_label_guessed_from_the_others_and_zero_outputs_get_noise() -> None:
     targets = torch.tensor([0] * 9 + [1])
     found = signals_of(nn.Linear(3, 4), torch.randn(10, 3), targets, "cross-entropy")
     expected = -(9 * math.log(9 / 13) + math.log(1 / 13)) / 10
@@ -98,9 +98,6 @@ def test_each_label_is_guessed_from_the_others() -> None:
     one_hot = F.one_hot(targets, 4).float()
     again = signals_of(nn.Linear(3, 4), torch.randn(10, 3), one_hot, "cross-entropy")
     assert again.chance_loss == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_quadratic_loss_has_no_chance_and_zero_outputs_get_noise() -> None:
     head = nn.Linear(3, 2)
     found = signals_of(head, torch.randn(4, 3))
     assert math.isnan(found.chance_loss)
@@ -167,9 +164,6 @@ def test_what_a_matrix_is_for_is_read_off_the_graph() -> None:
     model = Net(forward, **{name: nn.Parameter(torch.randn(shape)) for name, (shape, _) in USES.items()})
     signals = signals_of(model, torch.randint(7, (4, 5)))
     assert {p.name: p.uses for p in signals.parameters} == {name: uses for name, (_, uses) in USES.items()}
-
-
-def test_what_a_recurrent_or_attention_layer_multiplies_by_is_a_weight() -> None:
     layers = {"rnn": nn.LSTM(4, 4), "attention": nn.MultiheadAttention(4, 2)}
     model = Net(lambda m, x: m.attention(*[m.rnn(x)[0]] * 3)[0], **layers)
     uses = {p.name: p.uses for p in signals_of(model, torch.randn(5, 3, 4)).parameters if len(p.shape) > 1}
@@ -216,17 +210,6 @@ def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_b
     assert report.spread["avg_sq_singular_value"] > 10 * before
 
 
-def test_curvature_of_relative_changes_ignores_where_a_scale_sits() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)).double()
-    x = torch.randn(8, 5, dtype=torch.float64)
-    first = hessdiag.diagnose(model, x)["0.weight"].relative_curvature
-    with torch.no_grad():
-        for tensor, factor in ((model[0].weight, 3.0), (model[0].bias, 3.0), (model[2].weight, 1 / 3)):
-            tensor.mul_(factor)
-    assert hessdiag.diagnose(model, x)["0.weight"].relative_curvature == pytest.approx(first)
-
-
 @pytest.mark.parametrize("name", [*WITHOUT_RULES, "attention", "lstm", "gru", "checkpointed"])
 def test_unusual_networks_have_signals_and_nothing_is_said_against_them(name: str) -> None:
     torch.manual_seed(0)
@@ -236,13 +219,21 @@ def test_unusual_networks_have_signals_and_nothing_is_said_against_them(name: st
     assert report.verdict.level == "no-problem", report.findings
 
 
-def test_hardly_anything_that_varies_is_told_from_nothing() -> None:
+def test_tiny_variation_is_told_from_none_and_a_scale_changes_no_relative_curvature() -> None:
     """Deviations of 1e-5 from a mean of 1000: the squares of sums would lose them in float64."""
     torch.manual_seed(0)
     x = 1000 + 1e-5 * torch.randn(6, 50, dtype=torch.float64)
     _, varies = second_moment(x, 6)
     assert varies == pytest.approx(float(x.var(0).mean() / x.square().mean()), rel=1e-6)
     assert second_moment(x[:1].expand(6, -1).float(), 6)[1] == 0
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    x = torch.randn(8, 5, dtype=torch.float64)
+    first = hessdiag.diagnose(model, x)["0.weight"].relative_curvature
+    with torch.no_grad():
+        for tensor, factor in ((model[0].weight, 3.0), (model[0].bias, 3.0), (model[2].weight, 1 / 3)):
+            tensor.mul_(factor)
+    assert hessdiag.diagnose(model, x)["0.weight"].relative_curvature == pytest.approx(first)
 
 
 def test_findings_do_not_depend_on_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ class Crossed(nn.Module):
 X = torch.randn(6, 4)
 
 
-def test_outputs_shapes_and_order_come_from_one_call() -> None:
+def test_outputs_shapes_and_order_come_from_one_call_and_a_description_from_two() -> None:
     model = Crossed()
     dry = try_model(model, Batch.of(X, None), find_blocks(model)[0])
     assert CALLS == [2]
@@ -46,9 +46,6 @@ def test_outputs_shapes_and_order_come_from_one_call() -> None:
     assert (dry.shape.layers["first"].inputs, dry.shape.layers["first"].outputs) == (4, 5)
     assert not model._forward_hooks
     assert len(try_model(model, Batch.of(X, None), examples=5).outputs.y) == 5
-
-
-def test_a_description_calls_the_model_with_two_examples() -> None:
     model = Crossed()
     assert [block.name for block in hessdiag.describe(model, X).blocks] == [
         "last.weight", "last.bias", "first.weight", "first.bias",
@@ -56,12 +53,10 @@ def test_a_description_calls_the_model_with_two_examples() -> None:
     assert CALLS == [2, 2]  # one shows whether the model draws random numbers
 
 
-def test_a_model_that_cannot_read_its_inputs_says_so_under_its_name() -> None:
+def test_errors_are_put_down_to_the_inputs_only_where_these_are_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HessdiagError, match=r"^model 'x' cannot read inputs of shape 6×3 \(RuntimeError: mat1"):
         try_model(nn.Linear(4, 2), Batch.of(X[:, :3], None), name="model 'x'")
 
-
-def test_what_watching_alone_raises_is_not_put_down_to_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a hook")
 

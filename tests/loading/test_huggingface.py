@@ -73,14 +73,20 @@ def test_they_are_measured(config, name: str, matrix: str) -> None:
     assert last.gamma > 0
 
 
-def test_logits_are_the_librarys_own(config) -> None:
+def test_logits_are_the_librarys_own_and_its_checkpoints_fit(config, tmp_path: Path) -> None:
     module = resolve_model(config("gpt2")).build().module.eval()
     ids = torch.tensor([[1, 2, 3]])
     hooked = module(input_ids=ids)
     assert torch.equal(hooked, module.forward(input_ids=ids).logits.movedim(-1, 1))
+    source = resolve_model(config("gpt2"))
+    trained = source.build().module
+    trained.save_pretrained(tmp_path / "saved")  # leaves the tied head out
+    module = source.build().module
+    load_checkpoint(module, read_checkpoint(str(tmp_path / "saved" / "model.safetensors")))
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), trained.parameters(), strict=True))
 
 
-def test_seeds_repeat_and_differ(config) -> None:
+def test_seeds_repeat_and_differ_and_tokens_stay_in_range_and_off_the_padding(config) -> None:
     source = resolve_model(config("bert"))
     first, again, other = (prepare(source, batch_size=2, seed=seed) for seed in (0, 0, 1))
     for a, b, c in zip(*(p.module.state_dict().values() for p in (first, again, other)), strict=True):
@@ -88,9 +94,6 @@ def test_seeds_repeat_and_differ(config) -> None:
         assert a.unique().numel() < 3 or not a.is_floating_point() or not torch.equal(a, c)
     assert torch.equal(first.batch.kwargs["input_ids"], again.batch.kwargs["input_ids"])
     assert not torch.equal(first.batch.kwargs["input_ids"], other.batch.kwargs["input_ids"])
-
-
-def test_tokens_stay_in_range_and_off_the_padding(config) -> None:
     inputs = resolve_model(config("bert", pad_token_id=4)).build().inputs
     assert inputs == TokenInputs(20, 64, padding=4)
     ids = inputs(50, torch.Generator().manual_seed(0))["input_ids"]
@@ -106,15 +109,6 @@ def test_sizes_come_from_the_configuration_or_the_user(config) -> None:
     assert resolve_model(config("vit", image_size=[8, 12])).build().input_size == (3, 8, 12)
     assert resolve_model(config("resnet")).build().input_size == (1, 224, 224)
     assert resolve_model(config("t5")).build().inputs.keywords == ("input_ids", "decoder_input_ids")
-
-
-def test_a_checkpoint_of_the_library_fits(config, tmp_path: Path) -> None:
-    source = resolve_model(config("gpt2"))
-    trained = source.build().module
-    trained.save_pretrained(tmp_path / "saved")  # leaves the tied head out
-    module = source.build().module
-    load_checkpoint(module, read_checkpoint(str(tmp_path / "saved" / "model.safetensors")))
-    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), trained.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -143,15 +137,12 @@ def test_wrong_options_are_one_line(config, name: str, options, message: str) ->
         prepare(resolve_model(config(name), **options), batch_size=2)
 
 
-def test_a_hub_name_is_not_downloaded() -> None:
+def test_hub_names_are_not_downloaded_and_the_library_is_asked_for(config, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bert-base-uncased", "google/vit-base"):
         with pytest.raises(HessdiagError, match="hessdiag downloads nothing"):
             resolve_model(f"hf:{name}")
     with pytest.raises(HessdiagError, match="name a configuration file"):
         resolve_model("hf:")
-
-
-def test_without_the_library(config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(HessdiagError, match=r"which is not installed: pip install transformers$"):
         resolve_model(config("bert"))

@@ -122,7 +122,7 @@ def test_without_a_generator_the_numbers_are_those_of_plain_calls(function, each
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
 
 
-def test_layers_left_alone_are_named() -> None:
+def test_layers_left_alone_are_named_and_a_generator_makes_it_repeat() -> None:
     def only_linear(m: nn.Module) -> None:
         if isinstance(m, nn.Linear):
             m.weight.data.fill_(2.0)  # which counts no versions
@@ -131,19 +131,6 @@ def test_layers_left_alone_are_named() -> None:
     model = apply_function(network(), of(only_linear), say=told.append)
     assert told == [f"{CALLED['module']}; it left the weights of '0' as they were"]
     assert bool((model[2].weight == 2).all())
-
-
-@pytest.mark.parametrize(("function", "bias"), [(by_name, 3.0), (by_annotation, 3.0), (in_place, 0.0), (returned, 0.0)])
-def test_every_layer_is_initialised_and_nothing_else(function, bias: float) -> None:
-    model = apply_function(network(), of(function))
-    apply_function(model, of(function))  # the same values again are no reason to refuse
-    assert all(bool((model[i].weight == 2).all()) for i in (0, 2, 4))
-    assert all(bool((model[i].bias == bias).all()) for i in (0, 2))
-    assert bool((model[3].weight == 1).all())
-    assert all(p.requires_grad and p.grad_fn is None for p in model.parameters())
-
-
-def test_a_generator_makes_it_repeat_and_leaves_the_random_state_alone() -> None:
     before = torch.get_rng_state()
     first, again, other = (
         apply_function(network(), of(nn.init.normal_), generator=torch.Generator().manual_seed(seed))[2].weight
@@ -155,6 +142,16 @@ def test_a_generator_makes_it_repeat_and_leaves_the_random_state_alone() -> None
     network_state = torch.get_rng_state()
     apply_function(nn.Sequential(), of(nn.init.normal_), generator=torch.Generator())
     assert torch.equal(torch.get_rng_state(), network_state)
+
+
+@pytest.mark.parametrize(("function", "bias"), [(by_name, 3.0), (by_annotation, 3.0), (in_place, 0.0), (returned, 0.0)])
+def test_every_layer_is_initialised_and_nothing_else(function, bias: float) -> None:
+    model = apply_function(network(), of(function))
+    apply_function(model, of(function))  # the same values again are no reason to refuse
+    assert all(bool((model[i].weight == 2).all()) for i in (0, 2, 4))
+    assert all(bool((model[i].bias == bias).all()) for i in (0, 2))
+    assert bool((model[3].weight == 1).all())
+    assert all(p.requires_grad and p.grad_fn is None for p in model.parameters())
 
 
 def raises(weight):

@@ -67,13 +67,20 @@ def test_the_input_size_is_the_one_asked_for_or_returned_or_an_attribute(file: s
         assert value in {extent for p in network.module.parameters() for extent in p.shape}
 
 
-def test_a_factory_runs_once_for_each_network(file: str) -> None:
+def test_a_factory_runs_once_for_each_network_and_names_take_arguments(file: str) -> None:
     source = resolve_model(f"{file}:pair")
     calls = next(m for n, m in sys.modules.items() if n.startswith("nets_") and m.__file__ == file).CALLS
     assert calls == []
     for loss in ("random-quadratic", "cross-entropy", "mse"):
         prepare(source, batch_size=3, loss=loss)
     assert len(calls) == 3
+    for options, size, classes in (({}, (3, 32, 32), 10), ({"in_channels": 1, "classes": 4}, (1, 32, 32), 4)):
+        lenet = resolve_model("lenet", arguments=options).build()
+        assert isinstance(lenet.module, StridedLeNet)
+        assert (lenet.input_size, lenet.module(torch.ones(2, *size)).shape) == (size, (2, classes))
+    network = resolve_model("mlp:784-384-64-10", arguments={"bias": False, "width": 0.5}).build()
+    assert network.input_size == (784,)
+    assert [tuple(p.shape) for p in network.module.parameters()] == [(192, 784), (32, 192), (10, 32)]
 
 
 @pytest.mark.parametrize(("name", "message"), [
@@ -118,16 +125,6 @@ def test_wrong_specifications_are_answered_with_the_right_ones(
 def test_inputs_that_do_not_fit_are_refused_before_measuring(file: str, name: str, options, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         prepare(resolve_model(f"{file}:{name}", **options), batch_size=3)
-
-
-def test_names_with_arguments() -> None:
-    for options, size, classes in (({}, (3, 32, 32), 10), ({"in_channels": 1, "classes": 4}, (1, 32, 32), 4)):
-        lenet = resolve_model("lenet", arguments=options).build()
-        assert isinstance(lenet.module, StridedLeNet)
-        assert (lenet.input_size, lenet.module(torch.ones(2, *size)).shape) == (size, (2, classes))
-    network = resolve_model("mlp:784-384-64-10", arguments={"bias": False, "width": 0.5}).build()
-    assert network.input_size == (784,)
-    assert [tuple(p.shape) for p in network.module.parameters()] == [(192, 784), (32, 192), (10, 32)]
 
 
 @pytest.mark.parametrize("text", ["", "3", "3--2", "3-0", "3-2.5", "²-2", "4-" + "9" * 5000])
@@ -175,14 +172,11 @@ def test_a_missing_library_is_named_with_its_installation(library: str, monkeypa
         resolve_model(f"{library}:resnet18")
 
 
-def test_timm_builds_without_weights(libraries: None) -> None:
+def test_libraries_build_without_weights_of_any_part(libraries: None) -> None:
     built = resolve_model("timm:resnet18", arguments={"num_classes": 5}).build()
     assert CALLS == [{"name": "resnet18", "pretrained": False, "num_classes": 5}]
     assert built.input_size == (3, 2, 2)
     assert resolve_model("timm:resnet18", input_size=(3, 4, 4)).build().input_size == (3, 4, 4)
-
-
-def test_torchvision_builds_without_weights_of_any_part(libraries: None) -> None:
     built = resolve_model("torchvision:resnet18").build()
     assert built.input_size == (3, 224, 224)
     resolve_model("torchvision:fcn", arguments={"num_classes": 2}).build()

@@ -62,14 +62,12 @@ def test_every_form_gives_the_first_examples(content, has_targets: bool) -> None
         assert batch.targets is None
 
 
-def test_keyword_and_positional_inputs() -> None:
+def test_keyword_and_positional_inputs_and_no_later_batch() -> None:
     assert read(({"a": X, "scale": 2}, T)).kwargs.keys() == {"a", "scale"}
     assert read({"a": X}).targets is None
     assert len(read(((X, X), T)).args) == 2
     assert len(read((X, X, X)).args) == 3
 
-
-def test_later_batches_are_never_asked_for_and_a_graph_behind_the_data_is_cut() -> None:
     def endless():
         yield X.clone().requires_grad_() * 2
         raise AssertionError
@@ -77,6 +75,8 @@ def test_later_batches_are_never_asked_for_and_a_graph_behind_the_data_is_cut() 
     batch = read(endless())
     assert batch.size == 5
     assert not batch.args[0].requires_grad
+    with pytest.raises(HessdiagError, match=r"--data .* is called without arguments: give path a default value"):
+        next(read_batches(NamedFunction("--data", "d:f", lambda path: X), batch_size=2, most=1))
 
 
 def failing():
@@ -97,11 +97,6 @@ def failing():
 def test_what_is_no_batch_is_refused(content, message: str) -> None:
     with pytest.raises(HessdiagError, match=f"^--data 'd:f'.*{message}"):
         read(content)
-
-
-def test_a_function_with_arguments_is_refused() -> None:
-    with pytest.raises(HessdiagError, match=r"--data .* is called without arguments: give path a default value"):
-        next(read_batches(NamedFunction("--data", "d:f", lambda path: X), batch_size=2, most=1))
 
 
 def test_what_a_shuffling_loader_gives_follows_from_the_seed() -> None:

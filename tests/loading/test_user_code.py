@@ -53,18 +53,19 @@ def test_modules_beside_it_are_found_and_prints_go_to_stderr(
     assert capsys.readouterr() == ("", "chatter\n")
 
 
-def test_files_elsewhere_packages_and_dotted_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_elsewhere_packages_and_dotted_names_each_run_once_until_it_changes(folder, monkeypatch) -> None:
     assert load_function("package_here.networks:build", what="model")() == 5
     assert load_function("nets_here:Holder.make", what="model")() == 7
     monkeypatch.chdir("/")
     assert load_function(f"{folder}/nets_here.py:build", what="model")() == 114
-
-
-def test_a_file_runs_once_until_it_changes(folder: Path) -> None:
     first, second = (load_function("./nets_here.py:build", what=what).function for what in ("model", "--init"))
     assert first is second
     (folder / "nets_here.py").write_text("def build(): return 'new'\n")
     assert load_function("./nets_here.py:build", what="model")() == "new"
+    for _ in range(2):
+        with pytest.raises(HessdiagError, match="SyntaxError"):
+            load_function("./bad_syntax.py:build", what="model")
+    assert not [name for name in sys.modules if name.startswith("bad_syntax")]
 
 
 @pytest.mark.parametrize(("reference", "message"), [
@@ -84,13 +85,6 @@ def test_a_file_runs_once_until_it_changes(folder: Path) -> None:
 def test_what_cannot_be_found_is_named_with_the_nearest(folder: Path, reference: str, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         load_function(reference, what="model")
-
-
-def test_a_file_that_failed_is_not_remembered(folder: Path) -> None:
-    for _ in range(2):
-        with pytest.raises(HessdiagError, match="SyntaxError"):
-            load_function("./bad_syntax.py:build", what="model")
-    assert not [name for name in sys.modules if name.startswith("bad_syntax")]
 
 
 @pytest.mark.parametrize(
@@ -116,13 +110,10 @@ def test_arguments_are_checked_before_the_call(arguments: dict[str, int], messag
         NamedFunction("model", "m:f", function).check_arguments(arguments)
 
 
-def test_hessdiag_errors_and_interrupts_pass_through() -> None:
+def test_errors_pass_through_and_a_missing_file_lists_what_there_is(tmp_path: Path) -> None:
     for error in (HessdiagError("mine"), KeyboardInterrupt()):
         with pytest.raises(type(error)), foreign_code("model"):
             raise error
-
-
-def test_missing_file_lists_what_there_is(tmp_path: Path) -> None:
     assert missing_file(tmp_path / "a.pt") == f"there is no file '{tmp_path}/a.pt'"
     (tmp_path / "best.pt").touch()
     assert missing_file(tmp_path / "bets.pt").endswith("did you mean best.pt?")

@@ -65,14 +65,11 @@ def test_wrappings_are_taken_off_and_said(tmp_path: Path, wrap, notes: tuple[str
     assert all(torch.equal(value, trained[key]) for key, value in module.state_dict().items())
 
 
-def test_a_prefix_of_the_network_itself_stays(tmp_path: Path) -> None:
+def test_a_prefix_of_the_network_itself_stays_and_a_tied_weight_is_needed_once(tmp_path: Path) -> None:
     wrapped = nn.Module()
     wrapped.module = nn.Linear(2, 2)
     torch.save(wrapped.state_dict(), tmp_path / "own.pt")
     assert load_checkpoint(wrapped, read_checkpoint(str(tmp_path / "own.pt"))) == ()
-
-
-def test_a_tied_weight_is_needed_once(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight
     save_file({"0.weight": torch.ones(3, 3)}, tmp_path / "tied.safetensors")

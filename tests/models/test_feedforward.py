@@ -19,7 +19,7 @@ def test_weights_have_lenets_sizes_and_there_is_no_bias(channels: int, classes: 
     }  # fmt: skip
 
 
-def test_it_is_relu_between_five_products_and_nothing_after() -> None:
+def test_lenet_is_relu_between_five_products_and_perceptrons_flatten_images() -> None:
     model = StridedLeNet().double()
     x = torch.randn(3, 3, 32, 32, dtype=torch.float64)
     W = list(model.parameters())
@@ -28,6 +28,9 @@ def test_it_is_relu_between_five_products_and_nothing_after() -> None:
         h = (h @ weight.T).clamp(min=0)
     torch.testing.assert_close(model(x), h @ W[4].T, rtol=1e-12, atol=1e-12)
     assert bool((model(x) < 0).any())
+    model = mlp([12, 2])
+    x = torch.randn(5, 3, 2, 2)
+    assert torch.equal(model(x), model(x.reshape(5, 12)))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -51,9 +54,3 @@ def test_relu_stands_between_layers_and_not_after_the_last(widths: list[int]) ->
     for layer in layers[1:]:
         h = h.clamp(min=0) @ layer.weight.T + layer.bias
     torch.testing.assert_close(model(x), h, rtol=1e-12, atol=1e-12)
-
-
-def test_images_are_flattened() -> None:
-    model = mlp([12, 2])
-    x = torch.randn(5, 3, 2, 2)
-    assert torch.equal(model(x), model(x.reshape(5, 12)))

@@ -39,12 +39,9 @@ def test_depth_counts_the_weight_layers_of_the_longest_path(network) -> None:
             assert len(convolutions(network(depth, side=side, width=0.25))) == depth - 1 + 4  # with the shortcuts
 
 
-def test_resnet50_has_the_number_of_parameters_of_the_libraries() -> None:
+def test_plans_have_the_sizes_and_weights_of_the_libraries_and_of_rescalenet() -> None:
     with torch.device("meta"):
         assert sum(p.numel() for p in ResNet(50).parameters()) == 25_557_032
-
-
-def test_the_branches_are_weighted_as_in_rescalenet() -> None:
     plan = bottlenecks(50, base=64)
     assert len(plan) == 16
     assert plan[0].alpha == pytest.approx(math.sqrt(15 / 16))
@@ -53,15 +50,9 @@ def test_the_branches_are_weighted_as_in_rescalenet() -> None:
     assert [b.fan_out for b in plan] == [256] * 3 + [512] * 4 + [1024] * 6 + [2048] * 3
     assert [b.stride for b in plan].count(2) == 3
     assert [b.projects for b in plan].count(True) == 4
-
-
-def test_there_is_no_resnet_of_any_depth() -> None:
     with pytest.raises(HessdiagError, match="depth 18: there are residual networks of depth 14, 26, 50"):
         ResNet(18)
-
-
-def test_rescalenet_has_the_second_moments_of_its_authors() -> None:
-    """Fan-in initialisation times ((k + 1) / L)^(−1/6) for k = L − 1, ..., 2L − 2."""
+    # Fan-in initialisation times ((k + 1) / L)^(−1/6) for k = L − 1, ..., 2L − 2.
     model = RescaleNet(14, side=224)
     for number, block in enumerate(model.blocks):
         factor = ((4 + number) / 4) ** (-1 / 6)
@@ -84,7 +75,7 @@ def test_both_branches_of_a_preconditioned_block_keep_the_second_moment(number: 
     assert sums.tolist() == pytest.approx([1, 1, 1], rel=0.25)
 
 
-def test_the_constants_of_a_block() -> None:
+def test_constants_and_printed_multipliers_of_a_block_are_those_of_the_paper() -> None:
     plan = bottlenecks(14, base=32)[1]
     for printed, pooled, curvature, power in ((False, 1, False, 1), (True, 4, False, 1), (False, 1, True, 2)):
         block = PreconditionedBlock(plan, printed=printed, curvature=curvature)
@@ -92,9 +83,6 @@ def test_the_constants_of_a_block() -> None:
         for conv, c in zip(convolutions(block), constants, strict=True):
             n, m, k = conv.in_channels, conv.out_channels, conv.kernel_size[0]
             assert float(conv.weight.detach().square().mean()) == pytest.approx(c / (k * math.sqrt(n * m)), rel=0.1)
-
-
-def test_printed_multipliers_are_those_of_the_paper() -> None:
     plan = bottlenecks(14, base=32)[1]
     n, m, alpha, beta = plan.fan_in, plan.fan_out, plan.alpha, plan.beta
     block = PreconditionedBlock(plan, printed=True)
@@ -117,7 +105,7 @@ def test_signals_keep_their_size_from_block_to_block() -> None:
         assert design / 2 < moment < 2 * design
 
 
-def test_centring_makes_every_channel_centred() -> None:
+def test_centring_and_calibration_standardise_the_batch_that_they_saw() -> None:
     network, x = PreconditionedResNet(14, side=32).eval(), torch.randn(8, 3, 32, 32)
     centre(network, x)
     means: list[Tensor] = []
@@ -128,9 +116,6 @@ def test_centring_makes_every_channel_centred() -> None:
         network(x)
     assert len(means) == 4 * 4 + 1
     assert all(float(mean) < 1e-4 for mean in means)
-
-
-def test_calibrated_batch_normalisation_standardises_the_batch_that_it_saw() -> None:
     network, x = ResNet(14, side=32), torch.randn(8, 3, 32, 32)
     calibrate(network, x)
     assert not network.training

@@ -49,11 +49,29 @@ def test_weight_and_bias_of_a_layer(name: str) -> None:
     assert (found["0.weight"].attribute, found["0.bias"].attribute) == ("weight", "bias")
 
 
-def test_a_layer_on_its_own_is_a_model() -> None:
+def test_a_layer_on_its_own_a_lazy_one_a_tied_weight_and_a_subclass() -> None:
     found = blocks_of(nn.Linear(3, 2))
     assert list(found) == ["weight", "bias"]
     assert found["weight"].owners == ("",)
     assert list(blocks_of(nn.Linear(3, 2, bias=False))) == ["weight"]
+    model = nn.Sequential(nn.Linear(3, 2), nn.LazyLinear(4), nn.LazyConv2d(3, 2, bias=False))
+    assert list(blocks_of(model)) == ["0.weight", "0.bias"]
+    assert set(reasons_of(model)) == {"1.weight", "1.bias", "2.weight"}
+    assert all("run the model once before measuring it" in reason for reason in reasons_of(model).values())
+    model, _ = build("tied")
+    found = blocks_of(model)
+    assert list(found) == ["first.weight", "first.bias", "second.bias", "last.weight", "last.bias"]
+    assert found["first.weight"].owners == ("first", "second")
+    assert found["second.bias"].owners == ("second",)
+    assert owners_of(found.values()) == ["first", "second", "last"]
+    block = blocks_of(nn.Sequential(own_forward(nn.Conv2d, nn.Conv2d.forward, 2, 3, 3)))["0.weight"]
+    assert (block.kind, block.layer) == ("weight", "Own")
+    # As in the head of BERT's masked language models.
+    model = nn.Module()
+    model.last = nn.Linear(3, 5)
+    model.bias = model.last.bias
+    block = blocks_of(model)["bias"]
+    assert (block.layer, block.owners, block.fan_in, block.structured) == ("Linear", ("last",), 3, True)
 
 
 @pytest.mark.parametrize("make", [Multiplier, lambda: Multiplier(1.0), nn.PReLU])
@@ -86,22 +104,6 @@ def test_a_frozen_parameter_is_no_block(name: str) -> None:
     assert reasons_of(model) == {f"0.{name}": "frozen (requires_grad=False) in Linear"}
     assert f"0.{name}" not in blocks_of(model)
     assert len(blocks_of(model)) == 3
-
-
-def test_a_lazy_layer_asks_to_be_run_once() -> None:
-    model = nn.Sequential(nn.Linear(3, 2), nn.LazyLinear(4), nn.LazyConv2d(3, 2, bias=False))
-    assert list(blocks_of(model)) == ["0.weight", "0.bias"]
-    assert set(reasons_of(model)) == {"1.weight", "1.bias", "2.weight"}
-    assert all("run the model once before measuring it" in reason for reason in reasons_of(model).values())
-
-
-def test_a_tied_weight_is_one_block_with_two_owners() -> None:
-    model, _ = build("tied")
-    found = blocks_of(model)
-    assert list(found) == ["first.weight", "first.bias", "second.bias", "last.weight", "last.bias"]
-    assert found["first.weight"].owners == ("first", "second")
-    assert found["second.bias"].owners == ("second",)
-    assert owners_of(found.values()) == ["first", "second", "last"]
 
 
 def doubled(m: nn.Module, numbers: torch.Tensor) -> torch.Tensor:
@@ -173,18 +175,10 @@ def test_every_parameter_is_a_block_or_listed() -> None:
         assert_each_parameter_once(model)
         for block in find_blocks(model)[0]:
             assert block_parameter(model, block) is model.get_parameter(block.name)
-
-
-def test_every_parameter_of_a_mixed_model_is_a_block_or_listed() -> None:
     assert_each_parameter_once(every_kind())
     assert {"layers.conv.weight", "scales.0", "head.weight", "attention.out_proj.weight"} <= set(
         blocks_of(every_kind())
     )
-
-
-def test_a_subclass_is_its_base() -> None:
-    block = blocks_of(nn.Sequential(own_forward(nn.Conv2d, nn.Conv2d.forward, 2, 3, 3)))["0.weight"]
-    assert (block.kind, block.layer) == ("weight", "Own")
 
 
 @pytest.mark.parametrize("how", [parametrizations.weight_norm, parametrizations.spectral_norm])
@@ -194,12 +188,3 @@ def test_the_fans_of_a_parametrized_layers_bias_are_read_without_computing_its_w
     found = blocks_of(model)
     assert (found["bias"].fan_in, found["bias"].fan_out) == (4, 30)
     assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())
-
-
-def test_a_bias_that_a_container_holds_too_is_that_of_the_layer_that_adds_it() -> None:
-    """As in the head of BERT's masked language models."""
-    model = nn.Module()
-    model.last = nn.Linear(3, 5)
-    model.bias = model.last.bias
-    block = blocks_of(model)["bias"]
-    assert (block.layer, block.owners, block.fan_in, block.structured) == ("Linear", ("last",), 3, True)

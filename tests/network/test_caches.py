@@ -57,7 +57,7 @@ def test_weights_behind_a_cache_are_measured(matrix: str, called_before: bool) -
     assert values[0] == pytest.approx(values[1], rel=1e-10)
 
 
-def test_a_function_of_the_weights_reads_no_cache_and_leaves_none() -> None:
+def test_functions_of_the_weights_read_no_cache_and_other_dicts_stay_as_they_are() -> None:
     model = of()
     expected = model(X)
     held: Any = model.cache["cubed"]
@@ -67,9 +67,6 @@ def test_a_function_of_the_weights_reads_no_cache_and_leaves_none() -> None:
     assert gradient["layer.weight"].norm() > 0
     assert model.cache["cubed"] is held
     assert torch.equal(model(X), expected)
-
-
-def test_dicts_that_hold_something_else_stay_as_they_are() -> None:
     model = of()
     model.cache["table"] = torch.ones(2)
     model(X)

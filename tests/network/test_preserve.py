@@ -198,13 +198,10 @@ def test_tf32_is_off_inside_and_as_it_was_outside(outside: tuple[bool, bool], mo
     assert seen == {(False, False)}
 
 
-def test_buffers_that_a_forward_pass_left_alone_keep_their_version(model: nn.Module) -> None:
+def test_buffers_left_alone_keep_their_version_and_a_gradient_made_inside_is_taken_away(model: nn.Module) -> None:
     before = {name: b._version for name, b in model.named_buffers() if not b.isnan().any()}
     hessdiag.diagnose(model, X, mode="eval")
     assert {name: b._version for name, b in model.named_buffers() if not b.isnan().any()} == before
-
-
-def test_a_gradient_made_inside_is_taken_away() -> None:
     model = nn.Linear(2, 2)
     model.weight.grad = old = torch.ones(2, 2)
     with unchanged(model), preserve_state(model, seed=0):
@@ -228,11 +225,24 @@ def test_buffers_that_are_rebound_are_put_back(options: dict[str, str]) -> None:
         hessdiag.diagnose(model, x, max_products=4, **options)
 
 
-def test_inference_mode_is_left_and_entered_again() -> None:
+def test_inference_mode_and_autocast_are_left_and_entered_again() -> None:
     model, x = build("mlp")
     expected = hessdiag.diagnose(model, x)
     with torch.inference_mode(), unchanged(model):
         assert hessdiag.diagnose(model, x) == expected
+    model, x = nn.Linear(4, 3), torch.randn(2, 4)
+    expected = hessdiag.diagnose(model, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(x).dtype == torch.bfloat16
+        assert hessdiag.diagnose(model, x) == expected
+        assert torch.is_autocast_enabled("cpu")
+    # As `accelerate.Accelerator.prepare` leaves a model that is trained in mixed precision.
+    model, x = nn.Linear(3, 2), torch.ones(1, 3)
+    model._original_forward = model.forward  # type: ignore[assignment]
+    model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)  # type: ignore[method-assign]
+    with unchanged(model), preserve_state(model, seed=0):
+        assert model(x).dtype == torch.float32
+    assert model(x).dtype == torch.bfloat16
 
 
 MKLDNN = [getattr(torch.backends.mkldnn, kind, None) for kind in ("matmul", "conv", "rnn")]
@@ -267,15 +277,6 @@ def test_nothing_is_in_bfloat16_or_tf32_inside_and_the_newer_settings_are_as_the
         for holder, value in zip(PRECISIONS, saved, strict=True):
             holder.fp32_precision = value
     assert seen <= {"ieee"}
-
-
-def test_autocast_around_the_call_is_switched_off() -> None:
-    model, x = nn.Linear(4, 3), torch.randn(2, 4)
-    expected = hessdiag.diagnose(model, x)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert model(x).dtype == torch.bfloat16
-        assert hessdiag.diagnose(model, x) == expected
-        assert torch.is_autocast_enabled("cpu")
 
 
 @pytest.mark.parametrize("how", ["copy", "in place"])
@@ -377,13 +378,3 @@ def test_an_embedding_that_renormalises_itself_is_refused(by_module: bool, matri
     with pytest.raises(hessdiag.HessdiagError, match="forward pass changes its own parameter"):
         hessdiag.diagnose(model, tokens, matrix=matrix)
     assert not by_module or torch.equal(model.table.weight, before)
-
-
-def test_a_forward_function_under_autocast_is_called_without() -> None:
-    """As `accelerate.Accelerator.prepare` leaves a model that is trained in mixed precision."""
-    model, x = nn.Linear(3, 2), torch.ones(1, 3)
-    model._original_forward = model.forward  # type: ignore[assignment]
-    model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)  # type: ignore[method-assign]
-    with unchanged(model), preserve_state(model, seed=0):
-        assert model(x).dtype == torch.float32
-    assert model(x).dtype == torch.bfloat16

@@ -195,16 +195,13 @@ def test_a_call_that_would_draw_is_told_and_draws_nothing(call: Callable[[], obj
     assert not draws_random_numbers(lambda: torch.rand(2, generator=own) + nn.Dropout(0.5).eval()(torch.ones(2)))
 
 
-def test_what_is_drawn_is_what_torch_draws(device: str) -> None:
+def test_what_is_drawn_is_what_torch_draws_and_the_users_state_is_put_back_also_after_an_error(device: str) -> None:
     torch.manual_seed(7)
     theirs = torch.rand(3, device=device)
     seed_torch(7)
     assert torch.equal(torch.rand(3, device=device), theirs)
     with seeded_rng(7):
         assert torch.equal(torch.rand(3, device=device), theirs)
-
-
-def test_the_users_state_is_put_back_also_after_an_error(device: str) -> None:
     torch.manual_seed(1)
     torch.rand(2, device=device)
     torch.manual_seed(1)
@@ -215,10 +212,7 @@ def test_the_users_state_is_put_back_also_after_an_error(device: str) -> None:
     after = torch.rand(3, device=device)
     torch.manual_seed(1)
     assert torch.equal(torch.rand(3, device=device), after)
-
-
-def test_nothing_is_kept_for_devices_that_are_not_in_use() -> None:
-    """`torch.manual_seed` keeps a stack trace a call, which a long training with measurements would gather."""
+    # `torch.manual_seed` keeps a stack trace a call, which a long training with measurements would gather.
     kept = len(torch.cuda._queued_calls)
     for seed in range(3):
         with seeded_rng(seed):

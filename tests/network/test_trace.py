@@ -17,7 +17,7 @@ def traced(name: str, owners: list[str]):
     return model, x, trace(model, Batch.of(x, None), owners)
 
 
-def test_gradients_are_those_before_an_in_place_relu() -> None:
+def test_gradients_are_those_before_an_in_place_relu_and_through_the_layer_alone() -> None:
     model, x, seen = traced("inplace relu", ["0", "2"])
     (call, _) = seen.calls
     ones = torch.ones(1, *seen.y.shape).to(x)
@@ -25,36 +25,37 @@ def test_gradients_are_those_before_an_in_place_relu() -> None:
     z = model[0](x).detach().requires_grad_()
     (want,) = torch.autograd.grad(model[2](torch.relu(z)).sum(), z)
     torch.testing.assert_close(got[0], want)
-
-
-def test_the_gradient_of_an_input_flows_through_its_layer_alone() -> None:
     model, x, seen = traced("residual", ["second"])
     ones = torch.ones(1, *seen.y.shape).to(x)
     (got,) = backpropagate(seen.y, [seen.calls[0].input_edge], ones)
     h = torch.relu(model.first(x)).detach().requires_grad_()
     (want,) = torch.autograd.grad(model.last(h.detach() + torch.relu(model.second(h))).sum(), h)
     torch.testing.assert_close(got[0], want)
-
-
-def test_a_layer_called_twice_is_seen_twice() -> None:
     _, _, seen = traced("called twice", ["shared", "last"])
     assert [call.owner for call in seen.calls] == ["shared", "shared", "last"]
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 3))
+    with pytest.raises(RuntimeError):
+        trace(model, Batch.of(torch.zeros(2, 4), None), ["0", "1"])
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_operations_without_a_batching_rule_are_back_propagated_one_by_one() -> None:
+def test_cotangents_sent_back_together_some_at_a_time_or_from_before_the_outputs_are_alike() -> None:
     _, x, seen = traced("groupnorm", ["0"])
     cotangents = torch.randn(4, *seen.y.shape).to(x)
     (together,) = backpropagate(seen.y, [seen.calls[0].output_edge], cotangents)
     for cotangent, got in zip(cotangents, together, strict=True):
         (alone,) = backpropagate(seen.y, [seen.calls[0].output_edge], cotangent[None])
         torch.testing.assert_close(got, alone[0])
-
-
-def test_hooks_are_removed_after_an_error() -> None:
-    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 3))
-    with pytest.raises(RuntimeError):
-        trace(model, Batch.of(torch.zeros(2, 4), None), ["0", "1"])
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double(), torch.randn(5, 3).double()
+    seen = trace(model, Batch.of(x, None), ["0", "2"])
+    edges, v = [call.output_edge for call in seen.calls], torch.randn(3, 5, 2).double()
+    whole, found = backpropagate(seen.y, edges, v), backpropagate(seen.y, edges, v, at_once=2)
+    torch.testing.assert_close(found, whole)
+    assert found[1] is v  # at the outputs themselves
+    start = seen.calls[1].input_edge
+    assert start is not None
+    (before,) = backpropagate(start, edges[:1], v @ model[2].weight.detach(), at_once=2)
+    torch.testing.assert_close(before, whole[0])
 
 
 def test_a_layer_is_seen_without_what_a_hook_makes_of_its_output() -> None:
@@ -70,16 +71,3 @@ def test_a_layer_is_seen_without_what_a_hook_makes_of_its_output() -> None:
         assert math.isfinite(after.gamma)
     model[2].output_scale.factor.fill_(1.0)
     assert hessdiag.diagnose(model, x).blocks == bare
-
-
-def test_cotangents_sent_back_some_at_a_time_or_from_before_the_outputs_are_those_of_one_pass() -> None:
-    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double(), torch.randn(5, 3).double()
-    seen = trace(model, Batch.of(x, None), ["0", "2"])
-    edges, v = [call.output_edge for call in seen.calls], torch.randn(3, 5, 2).double()
-    whole, found = backpropagate(seen.y, edges, v), backpropagate(seen.y, edges, v, at_once=2)
-    torch.testing.assert_close(found, whole)
-    assert found[1] is v  # at the outputs themselves
-    start = seen.calls[1].input_edge
-    assert start is not None
-    (before,) = backpropagate(start, edges[:1], v @ model[2].weight.detach(), at_once=2)
-    torch.testing.assert_close(before, whole[0])

@@ -142,7 +142,7 @@ def test_two_processes_find_what_one_does_and_errors_reach_both(
     assert second[-2:] == ["[[0, 1, 2], [3, 4]]", "ValueError: one too many"]
 
 
-def test_alone_without_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alone_without_a_launcher_or_where_it_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
     with launched("cpu") as processes:
@@ -150,18 +150,12 @@ def test_alone_without_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ALONE.gather(lambda: 3) == [3]
     with pytest.raises(HessdiagError, match="distributed=True needs"):
         default_group()
-
-
-def test_every_example_has_one_process() -> None:
-    for count in (0, 1, 7, 8):
-        shares = [range(count)[Processes(rank, 3).share(count)] for rank in range(3)]
-        assert [number for share in shares for number in share] == list(range(count))
-        assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-def test_a_launcher_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(HessdiagError, match="cannot join the other processes"), launched("cpu"):
         pass
+    for count in (0, 1, 7, 8):
+        shares = [range(count)[Processes(rank, 3).share(count)] for rank in range(3)]
+        assert [number for share in shares for number in share] == list(range(count))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1

@@ -36,7 +36,7 @@ def two_steps() -> None:
     advance("moments")
 
 
-def test_a_function_is_called_with_each_finished_step() -> None:
+def test_functions_see_each_finished_step_and_what_cannot_show_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     with showing(told.append, title="outer"):
         two_steps()
@@ -44,6 +44,12 @@ def test_a_function_is_called_with_each_finished_step() -> None:
             advance("unheard")
     advance("after")
     assert told == ["moments", "moments"]
+    with pytest.raises(HessdiagError, match="progress 'loud': pass True"), showing("loud", title="x"):  # type: ignore[arg-type]
+        pass
+    monkeypatch.setenv("RANK", "1")
+    with a_terminal() as screen, showing(True, title="measuring"):
+        two_steps()
+    assert screen.getvalue() == ""
 
 
 @pytest.mark.parametrize(("total", "seen"), [(None, "measuring, moments [x] 0/2"), (5, "measuring, moments 2/5")])
@@ -55,13 +61,22 @@ def test_a_line_in_a_terminal_has_title_step_and_count_and_goes(total: int | Non
     assert screen.getvalue().endswith("\r\x1b[2K")
 
 
-def test_a_line_appears_when_it_takes_longer_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_appears_where_it_takes_long_or_is_asked_for(monkeypatch, capsys) -> None:
     with a_terminal() as screen, showing(None, title="measuring"):
         two_steps()
         assert screen.getvalue() == ""
         monkeypatch.setattr(progress.time, "monotonic", lambda: 1e9)
         two_steps()
     assert "2/2" in screen.getvalue()
+    for asked in (None, False):
+        with showing(asked, title="measuring"):
+            two_steps()
+    assert capsys.readouterr() == ("", "")
+    with showing(True, title="measuring"):
+        two_steps()
+    assert [line[:30] for line in capsys.readouterr().err.splitlines()] == [
+        f"hessdiag: measuring, moments {step}"[:30] for step in ("[x]", "1/2", "2/2")
+    ]
 
 
 def test_elsewhere_long_measurements_tell_their_cost_beforehand_and_a_line_each_half_minute(
@@ -79,27 +94,3 @@ def test_elsewhere_long_measurements_tell_their_cost_beforehand_and_a_line_each_
             advance("sketches")
     said = "hessdiag: measuring, sketches {}/20: about 25 gradients, 50 s ({} s so far)"
     assert capsys.readouterr() == ("", "\n".join([said.format(0, 8), said.format(12, 38), ""]))
-
-
-def test_what_is_short_is_silent_elsewhere_unless_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    for asked in (None, False):
-        with showing(asked, title="measuring"):
-            two_steps()
-    assert capsys.readouterr() == ("", "")
-    with showing(True, title="measuring"):
-        two_steps()
-    assert [line[:30] for line in capsys.readouterr().err.splitlines()] == [
-        f"hessdiag: measuring, moments {step}"[:30] for step in ("[x]", "1/2", "2/2")
-    ]
-
-
-def test_of_several_processes_the_first_one_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    with a_terminal() as screen, showing(True, title="measuring"):
-        two_steps()
-    assert screen.getvalue() == ""
-
-
-def test_what_cannot_show_is_refused() -> None:
-    with pytest.raises(HessdiagError, match="progress 'loud': pass True"), showing("loud", title="x"):  # type: ignore[arg-type]
-        pass

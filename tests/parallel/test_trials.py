@@ -36,7 +36,7 @@ def test_finished_trials_are_not_measured_again(tmp_path: Path) -> None:
     assert steps == ["thirds"] * 3
 
 
-def test_a_line_torn_anywhere_is_dropped(tmp_path: Path) -> None:
+def test_a_line_torn_anywhere_is_dropped_and_a_missing_folder_refused(tmp_path: Path) -> None:
     """Whatever part of the file was written when a run was killed, it ends with the same bytes."""
     path, cut = tmp_path / "whole", tmp_path / "cut"
     measure_trials("thirds", range(2), third, file=TrialFile(path, OF))
@@ -45,6 +45,8 @@ def test_a_line_torn_anywhere_is_dropped(tmp_path: Path) -> None:
         cut.write_bytes(whole[:length])
         assert measure_trials("thirds", range(2), third, file=TrialFile(cut, OF)) == [third(0), third(1)]
         assert cut.read_bytes() == whole
+    with pytest.raises(HessdiagError, match="name a new file in a writable folder"):
+        TrialFile(tmp_path / "no" / "run", OF)
 
 
 def test_processes_measure_each_their_share(tmp_path: Path) -> None:
@@ -69,8 +71,3 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, cont
     with pytest.raises(HessdiagError, match=told):
         TrialFile(tmp_path / "run", OF)
     assert (tmp_path / "run").read_text() == content
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(HessdiagError, match="name a new file in a writable folder"):
-        TrialFile(tmp_path / "no" / "run", OF)

@@ -38,11 +38,18 @@ def test_ratios_are_after_over_before_and_relative_to_the_median_block() -> None
         comparison["nothing"]
 
 
-def test_weights_that_differ_come_before_larger_changes_of_gradients() -> None:
+def test_weights_come_before_gradients_whose_changes_are_their_consequences() -> None:
     comparison = compare_reports(five(), five(b={"weight_sq": 1.0}, d={"nu": 1e6}))
     assert comparison.blocks[:2] == ("b", "d")
     assert [comparison[name].cause for name in "bda"] == ["weights", "gradients", "nothing"]
     assert comparison["b"].score == pytest.approx(math.log(2))
+    comparison = compare_reports(five(), five(b={"weight_sq": 1.0}, d={"nu": 1e3}))
+    assert [(f.rule, f.severity, f.blocks) for f in comparison.findings] == [
+        ("HD601", "warning", ("b",)),
+        ("HD602", "note", ("d",)),
+    ]
+    alone = compare_reports(five(), five(d={"nu": 1e3}))
+    assert [(f.rule, f.severity) for f in alone.findings] == [("HD602", "warning")]
 
 
 def test_a_new_draw_of_the_weights_is_no_change_of_weights() -> None:
@@ -62,7 +69,7 @@ def test_a_new_draw_of_the_weights_is_no_change_of_weights() -> None:
     assert of_many["a"].cause == "weights"
 
 
-def test_sampled_values_have_log_normal_intervals() -> None:
+def test_sampled_values_have_log_normal_intervals_and_noise_is_no_finding() -> None:
     before = five(a={"avg_sq_singular_value": 2.0, "stderr": 0.2, "ended": "rtol"})
     after = five(a={"avg_sq_singular_value": 6.0, "stderr": 0.6, "ended": "rtol"})
     sigma = compare_reports(before, after)["a"].ratios["avg_sq_singular_value"]
@@ -71,9 +78,6 @@ def test_sampled_values_have_log_normal_intervals() -> None:
     assert sigma.decided
     scaling = compare_reports(before, after)["a"].ratios["curvature_scaling"]
     assert scaling.high / scaling.value == pytest.approx(room)
-
-
-def test_noise_is_no_finding() -> None:
     noisy = {"avg_sq_singular_value": 60.0, "stderr": 59.0, "ended": "budget"}
     assert compare_reports(five(), five(a=noisy))["a"].cause == "nothing"
     unbounded = compare_reports(five(), five(a=noisy))["a"].ratios["avg_sq_singular_value"]
@@ -84,9 +88,6 @@ def test_noise_is_no_finding() -> None:
     (finding,) = compare_reports(five(), five(a=precise)).findings
     assert (finding.rule, finding.severity, finding.blocks) == ("HD603", "warning", ("a",))
     assert finding.value == pytest.approx(30.0)
-
-
-def test_what_is_lost_in_noise_has_no_ratio_and_equal_reports_no_findings() -> None:
     for sigma in (-1.0, 0.5):
         lost = build_block(name="a", **MANY, avg_sq_singular_value=sigma, stderr=1.0, ended="budget")
         comparison = compare_reports(five(), replace(five(), blocks=(lost, *five().blocks[1:])))
@@ -123,19 +124,6 @@ def test_findings_group_blocks_by_role() -> None:
     assert finding.message.startswith("h.*.c_proj.weight (all 4): weights 4.90× larger, ")
     assert "ν 24.0× smaller" in finding.message
     assert finding.value == pytest.approx(24.0)
-
-
-def test_consequences_of_other_weights_are_notes() -> None:
-    comparison = compare_reports(five(), five(b={"weight_sq": 1.0}, d={"nu": 1e3}))
-    assert [(f.rule, f.severity, f.blocks) for f in comparison.findings] == [
-        ("HD601", "warning", ("b",)),
-        ("HD602", "note", ("d",)),
-    ]
-    alone = compare_reports(five(), five(d={"nu": 1e3}))
-    assert [(f.rule, f.severity) for f in alone.findings] == [("HD602", "warning")]
-
-
-def test_many_roles_share_a_finding() -> None:
     names = [f"{letter}.weight" for letter in "abcdefghij"]
     before = build_report(*(build_block(name=name, **MANY) for name in names))
     after = build_report(*(replace(b, weight_sq=0.5 * 2 ** (i + 1)) for i, b in enumerate(before.blocks)))
@@ -143,9 +131,6 @@ def test_many_roles_share_a_finding() -> None:
     assert comparison.blocks == tuple(reversed(names))
     assert len(comparison.findings) == 6
     assert comparison.findings[-1].blocks == tuple(reversed(names[:5]))
-
-
-def test_a_change_that_all_blocks_share_is_found_by_its_median() -> None:
     after = five(**{name: {"nu": 12.0 * 100, "avg_sq_singular_value": 2.0 * 1e4} for name in "abcde"})
     comparison = compare_reports(five(), after)
     assert [(f.rule, f.severity, f.blocks) for f in comparison.findings] == [
@@ -155,7 +140,7 @@ def test_a_change_that_all_blocks_share_is_found_by_its_median() -> None:
     assert "100× larger" in comparison.findings[0].message
 
 
-def test_blocks_of_one_network_alone_are_listed() -> None:
+def test_what_is_in_one_alone_or_set_otherwise_is_listed_or_refused() -> None:
     shared = build_block(name="a")
     reshaped = build_block(name="head", shape=(5, 4), numel=20)
     before = build_report(shared, build_block(name="old"), build_block(name="head"))
@@ -166,9 +151,6 @@ def test_blocks_of_one_network_alone_are_listed() -> None:
     (finding,) = comparison.findings
     assert (finding.rule, finding.severity) == ("HD604", "note")
     assert "2 only before (old, head) and 2 only after (new, head)" in finding.message
-
-
-def test_other_settings_and_networks_are_refused_and_other_data_told() -> None:
     for key, other in (("loss", "cross-entropy"), ("matrix", "hessian"), ("per", "batch")):
         with pytest.raises(HessdiagError, match=rf"differ in {key}, .* before and '{other}' after: measure both"):
             compare_reports(five(), replace(five(), **{key: other}))
@@ -179,7 +161,7 @@ def test_other_settings_and_networks_are_refused_and_other_data_told() -> None:
     assert "measured otherwise: batch size: 16 before, 32 after" in repr(comparison)
 
 
-def test_reports_without_later_fields_still_compare_and_travel_as_json() -> None:
+def test_earlier_files_compare_and_biases_do_not_count_in_the_median() -> None:
     """Files of earlier versions have no moments around the layer: those ratios are undefined, the others stand."""
     record = json.loads(five().to_json())
     for block in record["blocks"]:
@@ -191,9 +173,6 @@ def test_reports_without_later_fields_still_compare_and_travel_as_json() -> None
     assert Comparison.from_json(comparison.to_json()).to_json() == comparison.to_json()
     assert comparison["a"].ratios["nu"].value == 2.0
     assert math.isnan(comparison["a"].ratios["x_sq"].value)
-
-
-def test_biases_neither_count_in_the_median_nor_are_lost() -> None:
     bias = {"kind": "bias", "shape": (100,), "numel": 100, "weight_sq": 0.0, "nu": math.nan}
     blocks = [build_block(name="a", **MANY), *(build_block(name=f"bias{i}", **bias) for i in range(3))]
     after = [replace(blocks[0], nu=24.0), *(replace(b, avg_sq_singular_value=200.0) for b in blocks[1:])]
@@ -221,7 +200,7 @@ def with_findings(report: Report, *findings: Finding) -> Report:
     return replace(report, findings=findings, signals=network())
 
 
-def test_what_is_gone_is_said_first_and_its_change_is_no_warning() -> None:
+def test_what_is_gone_is_said_first_and_only_where_signals_are_known() -> None:
     before = with_findings(five(), found("HD206", "a", "c"), found("HD110", "e", severity="note"))
     after = with_findings(five(a={"weight_sq": 0.02}, b={"weight_sq": 0.02}), found("HD206", "c"), found("HD208", "d"))
     comparison = compare_reports(before, after)
@@ -239,6 +218,10 @@ def test_what_is_gone_is_said_first_and_its_change_is_no_warning() -> None:
         "new: HD208 warning: HD208 said. Do this.",
     ]
     assert Comparison.from_json(comparison.to_json()).to_json() == comparison.to_json()
+    known, unknown = with_findings(five(), found("HD206", "a")), five()
+    assert compare_reports(known, unknown).resolved == compare_reports(unknown, known).new == ()
+    comparison = compare_reports(with_findings(five(), found("HD101")), with_findings(five()))
+    assert repr(comparison).splitlines()[0] == "resolved: HD101 (warning)"
 
 
 @pytest.mark.parametrize(
@@ -265,10 +248,3 @@ def test_gradients_after_the_repair_of_inputs_are_no_warning(severity: Severity,
     for changed in ({"a": {"nu": 1e4}}, {name: {"nu": 1e4} for name in "abcde"}):
         comparison = compare_reports(before, with_findings(five(**changed)))
         assert [(f.rule, f.severity) for f in comparison.findings] == [("HD602", expected)]
-
-
-def test_what_is_gone_without_a_block_and_where_signals_are_not_known() -> None:
-    known, unknown = with_findings(five(), found("HD206", "a")), five()
-    assert compare_reports(known, unknown).resolved == compare_reports(unknown, known).new == ()
-    comparison = compare_reports(with_findings(five(), found("HD101")), with_findings(five()))
-    assert repr(comparison).splitlines()[0] == "resolved: HD101 (warning)"

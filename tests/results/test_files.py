@@ -10,14 +10,11 @@ from hessdiag.errors import HessdiagError
 from hessdiag.results.files import make_folder, write_bytes, write_text
 
 
-def test_text_is_written_as_utf_8(tmp_path: Path) -> None:
+def test_text_is_written_as_utf_8_and_replaces_what_was_there(tmp_path: Path) -> None:
     assert write_text(tmp_path / "a.txt", "γ/σ²\n") == tmp_path / "a.txt"
     assert (tmp_path / "a.txt").read_bytes() == "γ/σ²\n".encode()
     assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o644  # others can read it
     assert os.listdir(tmp_path) == ["a.txt"]
-
-
-def test_an_old_file_is_replaced_even_by_a_shorter_one(tmp_path: Path) -> None:
     for content in (b"long and old", b"new", b""):
         write_bytes(str(tmp_path / "a"), content)
         assert (tmp_path / "a").read_bytes() == content
@@ -57,17 +54,14 @@ def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(path: str, tm
     assert not list((tmp_path / "folder").iterdir())
 
 
-def test_a_link_stays_one(tmp_path: Path) -> None:
+def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "real")
     write_text(tmp_path / "link", "text")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "elsewhere" / "real").read_text() == "text"
     assert sorted(os.listdir(tmp_path)) == ["elsewhere", "link"]
-
-
-def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
-    """So is /dev/null, which a replacement by a file would break for the whole machine."""
+    # So is /dev/null, which a replacement by a file would break for the whole machine.
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

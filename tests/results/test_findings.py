@@ -69,7 +69,7 @@ def test_sentences_on_exact_numbers(sizes: tuple[float, ...], level: str, senten
     assert balance.factor == pytest.approx(spread["avg_sq_singular_value"], nan_ok=True)
 
 
-def test_noise_is_said() -> None:
+def test_noise_is_said_in_closed_form_and_exact_weights_stay_apart_beside_it() -> None:
     for factor, error in ((15.0, 1.0), (2.2, 0.6)):
         hidden = of(1.0, factor, error=error)
         assert (hidden.level, hidden.low) == ("undecided", 1.0)
@@ -80,13 +80,13 @@ def test_noise_is_said() -> None:
     assert of(1.0, 1.1, error=0.05).level == "balanced"
     noisy, exact = of(1.0, 40.0, error=0.05), of(1.0, 40.0)
     assert noisy.low < exact.factor < noisy.high
-
-
-def test_interval_of_two_weights_in_closed_form() -> None:
     balance = of(1.0, 5.0, error=0.1)
     room = 1.959964 * math.hypot(0.1, 0.1)
     assert math.log(balance.factor / balance.low) == pytest.approx(room, rel=1e-6)
     assert math.log(balance.high / balance.factor) == pytest.approx(room, rel=1e-6)
+    *exact, last = weights(1.0, 40.0, 2.0)
+    balance = weigh([*exact, replace(last, stderr=20.0, ended="budget")])
+    assert (balance.level, balance.low) == ("unbalanced", pytest.approx(40.0))
 
 
 @pytest.mark.parametrize("error", [math.nan, math.inf, 0.9])
@@ -106,12 +106,6 @@ def test_equal_weights_rarely_look_different(count: int) -> None:
     assert false_alarms <= 0.05 * trials + 3 * math.sqrt(0.05 * 0.95 * trials)
 
 
-def test_exact_weights_stay_apart_beside_noisy_ones() -> None:
-    *exact, last = weights(1.0, 40.0, 2.0)
-    balance = weigh([*exact, replace(last, stderr=20.0, ended="budget")])
-    assert (balance.level, balance.low) == ("unbalanced", pytest.approx(40.0))
-
-
 @pytest.mark.parametrize(
     ("value", "last", "level"), [(-0.5, 3.0, "undecided"), (0.0, 3.0, "undecided"), (-1.0, 300.0, "unbalanced")]
 )
@@ -121,13 +115,6 @@ def test_a_sampled_value_below_zero_is_no_missing_curvature(value: float, last: 
     assert balance.level == level
     assert balance.sentence.startswith("The curvature of b is lost in sampling noise. Curvature differs by")
     assert "between the other 2 layers" in balance.sentence
-
-
-def test_what_is_invariant_is_left_out_and_said() -> None:
-    balance = weigh(weights(1.0, 1e-9, 1.5), invariant=["b.weight"])
-    assert balance.factor == 1.5
-    assert balance.sentence.endswith("Not compared: 1 layer before a normalisation, which takes their scale out.")
-    assert balance.notes == ("Before a normalisation: b.",)
 
 
 def finding(severity: Severity, rule: str = "HD202", name: str = "fc1.weight") -> Finding:
@@ -152,12 +139,16 @@ def test_the_gravest_finding_decides(level: str, severities: tuple[Severity, ...
     assert (verdict.level, verdict.sentence) == (level, sentence)
 
 
-def test_without_signals_it_is_undecided() -> None:
+def test_without_signals_it_is_undecided_and_what_is_invariant_is_left_out() -> None:
     assert reports.build_report().verdict.level == "undecided"
     assert "(ValueError: no)" in reports.build_report(signals_missing="ValueError: no").verdict.sentence
+    balance = weigh(weights(1.0, 1e-9, 1.5), invariant=["b.weight"])
+    assert balance.factor == 1.5
+    assert balance.sentence.endswith("Not compared: 1 layer before a normalisation, which takes their scale out.")
+    assert balance.notes == ("Before a normalisation: b.",)
 
 
-def test_table_page_and_json_begin_with_the_verdict() -> None:
+def test_table_page_and_json_begin_with_the_verdict_and_many_findings_are_summed_up() -> None:
     report = report_with("fault", "note")
     lines = repr(report).splitlines()
     assert lines[0] == report.verdict.sentence
@@ -170,9 +161,6 @@ def test_table_page_and_json_begin_with_the_verdict() -> None:
     assert 0 < page.index("1 fault") < page.index("A fault &lt;b&gt;here&lt;/b&gt;.") < page.index("<table")
     assert list(json.loads(report.to_json()))[:4] == ["schema", "verdict", "spread", "findings"]
     assert Report.from_json(report.to_json()) == report
-
-
-def test_many_findings_are_summed_up() -> None:
     report = report_with(*["fault"] * 3, *["warning"] * 3, *["note"] * 2)
     text = " ".join(repr(report).split())
     assert text.count("Do this.") == 2

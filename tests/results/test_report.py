@@ -66,20 +66,7 @@ def test_a_measured_report_survives_a_file(network: str, tmp_path: Path) -> None
         assert repr(again) == repr(report)
 
 
-def test_blocks_and_maps_that_differ_in_one_field_are_unequal() -> None:
-    block, heatmap = build_block(nu=math.nan), build_report().heatmap
-    assert block == build_block(nu=float("nan"))
-    for field in dataclasses.fields(BlockReport):
-        value = "x" if isinstance(getattr(block, field.name), str) else 77
-        other = dataclasses.replace(block, **{field.name: value})
-        assert build_report(block, heatmap=heatmap) != build_report(other, heatmap=heatmap)
-    changes = {"names": ("other",), "numel": (13,)} | dict.fromkeys(("frobenius_sq", "stderr"), np.full((1, 1), 99.0))
-    assert all(heatmap != dataclasses.replace(heatmap, **{key: value}) for key, value in changes.items())
-    assert heatmap == dataclasses.replace(heatmap)
-    assert heatmap != "a map"
-
-
-def test_json_has_the_keys_of_the_contract() -> None:
+def test_json_and_data_frame_have_the_keys_of_the_contract() -> None:
     model, x = build("conv groups")
     record = strict(hessdiag.diagnose(model, x).to_json())
     assert set(record) >= set(KEYS.split())
@@ -89,6 +76,14 @@ def test_json_has_the_keys_of_the_contract() -> None:
     assert set(record["spread"]) == {"gamma", "nu", "avg_sq_singular_value"}
     assert record["blocks"][0]["shape"] == [6, 2, 3, 3]
     assert {"hessdiag", "torch"} <= set(record["versions"])
+    report = hessdiag.diagnose(*build("conv groups"))
+    frame = report.to_dataframe()
+    assert list(frame.columns) == [f.name for f in dataclasses.fields(BlockReport)]
+    assert list(frame["name"]) == [block.name for block in report.blocks]
+    for key in ("gamma", "nu", "avg_sq_singular_value", "ratio"):
+        assert list(frame[key]) == [getattr(block, key) for block in report.blocks]
+    assert frame["shape"][0] == (6, 2, 3, 3)
+    assert list(dataclasses.replace(report, blocks=()).to_dataframe().columns) == list(frame.columns)
 
 
 @pytest.mark.parametrize(("source", "message"), [
@@ -110,17 +105,6 @@ def test_what_is_no_report_is_refused_in_one_sentence(source: str, message: str)
     with pytest.raises(hessdiag.HessdiagError, match=message) as caught:
         Report.from_json(source)
     assert "\n" not in str(caught.value)
-
-
-def test_a_data_frame_has_a_row_a_block_and_a_column_an_attribute() -> None:
-    report = hessdiag.diagnose(*build("conv groups"))
-    frame = report.to_dataframe()
-    assert list(frame.columns) == [f.name for f in dataclasses.fields(BlockReport)]
-    assert list(frame["name"]) == [block.name for block in report.blocks]
-    for key in ("gamma", "nu", "avg_sq_singular_value", "ratio"):
-        assert list(frame[key]) == [getattr(block, key) for block in report.blocks]
-    assert frame["shape"][0] == (6, 2, 3, 3)
-    assert list(dataclasses.replace(report, blocks=()).to_dataframe().columns) == list(frame.columns)
 
 
 def test_csv_keeps_every_digit(tmp_path: Path) -> None:
@@ -160,16 +144,13 @@ def test_the_normalized_map_is_symmetric_with_sigma_sq_on_its_diagonal(network: 
     assert cells[i, j] == pytest.approx(report.heatmap.frobenius_sq[i, j] / math.sqrt(P[i] * P[j]))
 
 
-def test_a_report_cannot_be_changed() -> None:
+def test_a_report_knows_its_blocks_and_cannot_be_changed() -> None:
     report = build_report()
     for record, key in ((report, "loss"), (report.blocks[0], "gamma"), (report.heatmap, "names")):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(record, key, "other")
     with pytest.raises(ValueError, match="read-only"):
         Report.from_json(report.to_json()).heatmap.frobenius_sq[0, 0] = 1.0
-
-
-def test_blocks_by_name_and_in_turn() -> None:
     second = build_block(name="fc2.weight")
     report = build_report(build_block(), second, skipped=(("norm.weight", "vector of 6"),))
     assert report["fc2.weight"] is second
@@ -181,3 +162,13 @@ def test_blocks_by_name_and_in_turn() -> None:
     ):
         with pytest.raises(hessdiag.HessdiagError, match=message):
             report[name]
+    block, heatmap = build_block(nu=math.nan), build_report().heatmap
+    assert block == build_block(nu=float("nan"))
+    for field in dataclasses.fields(BlockReport):
+        value = "x" if isinstance(getattr(block, field.name), str) else 77
+        other = dataclasses.replace(block, **{field.name: value})
+        assert build_report(block, heatmap=heatmap) != build_report(other, heatmap=heatmap)
+    changes = {"names": ("other",), "numel": (13,)} | dict.fromkeys(("frobenius_sq", "stderr"), np.full((1, 1), 99.0))
+    assert all(heatmap != dataclasses.replace(heatmap, **{key: value}) for key, value in changes.items())
+    assert heatmap == dataclasses.replace(heatmap)
+    assert heatmap != "a map"

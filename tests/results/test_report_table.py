@@ -153,7 +153,7 @@ def curved(*sizes: float, name: str = "h.{}.fc.weight", shape: tuple[int, ...] =
     return [build_block(name=name.format(i), shape=shape, avg_sq_singular_value=size**2) for i, size in blocks]
 
 
-def test_layers_stand_by_their_curvature_and_siblings_together() -> None:
+def test_layers_stand_by_their_curvature_and_those_near_the_typical_one_are_counted() -> None:
     """Closed form: curvatures over their geometric mean, which is 1 here."""
     blocks = [
         *curved(0.5, 1.0, 2.0),
@@ -169,9 +169,6 @@ def test_layers_stand_by_their_curvature_and_siblings_together() -> None:
     ]
     flat = build_report(*blocks, *curved(0.0, math.nan, name="{}.flat.weight"))
     assert [row.split()[2] for row in rows_of(flat, "layer", "table")[-2:]] == ["0×", "–"]
-
-
-def test_of_many_layers_those_near_the_typical_one_are_counted() -> None:
     sizes = [2.0 ** (i - 10) for i in range(21)]
     rows = rows_of(build_report(*curved(*sizes, name="l{}")), "layer", "table")[1:]
     assert [row.split()[0] for row in rows] == [

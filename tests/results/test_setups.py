@@ -40,7 +40,7 @@ def reports() -> list[Report]:
     return random_reports(7)
 
 
-def test_columns_map_and_settings_are_those_of_the_reports(reports: list[Report]) -> None:
+def test_columns_map_and_settings_are_those_of_the_reports_and_others_are_refused(reports: list[Report]) -> None:
     setups = Setups.collect(iter(reports))
     for key in COLUMNS:
         expected = [[getattr(report.blocks[place], key) for place in (0, 2)] for report in reports]
@@ -60,16 +60,10 @@ def test_columns_map_and_settings_are_those_of_the_reports(reports: list[Report]
     assert all(getattr(setups, key) == getattr(reports[0], key) for key in SETTINGS)
     with pytest.raises(hessdiag.HessdiagError, match="no set-ups were measured"):
         Setups.collect([])
-
-
-def test_a_single_set_up_has_no_standard_error() -> None:
     setups = Setups.collect(random_reports(1))
     assert np.isnan(setups.frobenius_sq_stderr).all()
     np.testing.assert_array_equal(setups.estimator_stderr, random_reports(1)[0].heatmap.stderr)
     assert Setups.from_json(setups.to_json()).to_json() == setups.to_json()
-
-
-def test_reports_of_other_settings_or_blocks_are_refused(reports: list[Report]) -> None:
     for key, value in SETTINGS.items():
         with pytest.raises(hessdiag.HessdiagError, match=f"differ in {key}: .* collect one experiment at a time"):
             Setups.collect([*reports, replace(reports[0], **{key: value})])

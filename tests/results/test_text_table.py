@@ -28,20 +28,14 @@ def test_the_last_columns_go_first_and_are_named(width: int, monkeypatch: pytest
     assert len({row[0] for row in cells}) == len(ROWS)
 
 
-def test_the_whole_is_as_wide_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_width_is_that_of_columns_and_sentences_hang_below_their_indent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     text = "\n".join(lines_of(whole=True))
     assert all(word in text for word in (*NAMES, *TITLES))
     assert "not shown" not in text
-
-
-def test_the_width_is_that_of_columns_or_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     for columns, width in (("55", 55), ("0", WIDTH), ("wide", WIDTH)):
         monkeypatch.setenv("COLUMNS", columns)
         assert text_width() == width
-
-
-def test_sentences_wrap_and_hang_below_their_indent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     prose = plain_text(["word " * 20, "  fault HD101: " + "word " * 20]).splitlines()
     assert max(map(len, prose)) <= 40
@@ -50,12 +44,9 @@ def test_sentences_wrap_and_hang_below_their_indent(monkeypatch: pytest.MonkeyPa
     assert all(line.startswith("    word") for line in hanging)
 
 
-def test_a_name_with_control_characters_takes_one_line() -> None:
+def test_names_take_one_line_and_what_is_left_out_for_one_reason_is_told_once() -> None:
     table = TextTable(("block", "γ"), [["a\nb\x1b[31m", "1"]])
     assert plain_text([table]).splitlines() == ["block     γ", "a�b�[31m  1"]
-
-
-def test_what_is_left_out_for_one_reason_is_told_once() -> None:
     norms = [(f"h.{i}.norm.weight", f"vector of {size} in LayerNorm: no block") for i, size in enumerate((8, 8, 32))]
     lines = grouped("not measured:", [*norms, ("emb.weight", "frozen in Embedding")])
     assert lines == [

@@ -51,14 +51,11 @@ def test_measurements_keep_to_their_share_from_the_second_on(overhead: float, ea
     assert measured > 1 or each / overhead > 100
 
 
-def test_what_is_earned_is_spent_where_a_measurement_is_dear() -> None:
+def test_what_is_earned_is_spent_and_a_pause_earns_nothing() -> None:
     run = Training(each=3.0, every=1)
     assert run.cadence.share == float("inf")
     run.run(5000)
     assert run.cadence.share == pytest.approx(0.05, rel=0.03)
-
-
-def test_a_pause_earns_nothing_and_one_that_is_not_announced_earns_two_measurements_at_most() -> None:
     run = Training(each=1.0, every=1)
     assert run.run(3) == [0]
     run.cadence.pause()

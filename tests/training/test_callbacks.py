@@ -215,8 +215,17 @@ def watched(recipe: str) -> dict[str, Any]:
     return names
 
 
-def test_all_recipes_are_run() -> None:
+def test_the_recipes_with_trainers(make_module: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(RECIPES) == ["accelerate", "lightning", "tensorboard", "wandb"]
+    names = run("lightning", module=make_module(), loader=DataLoader(TensorDataset(*data()), 4))
+    assert names["callback"].monitor.stopped == ""
+    assert [record["step"] for record in names["callback"].monitor.history] == [0]
+    assert "no-problem" in capsys.readouterr().out
+    arguments = TrainingArguments("out", max_steps=3, per_device_train_batch_size=4, **QUIET)
+    rows = [{"input_ids": row, "labels": row} for row in tokens(24)]
+    names = run("accelerate", model=gpt(), arguments=arguments, rows=rows)
+    assert names["callback"].monitor.stopped == ""
+    assert "sigma2/transformer.wte.weight" in Path("balance.csv").read_text(encoding="utf-8")
 
 
 def test_the_recipe_with_tensorboard_logs_numbers_and_words() -> None:
@@ -251,18 +260,3 @@ def test_the_recipe_with_weights_and_biases_logs_numbers_and_words(
         time.sleep(0.01)
     verdict = f'"{names["monitor"].history[0]["verdict"]}"'.encode()
     assert all(entry in path.read_bytes() for entry in (b"sigma2/weight", verdict, b'"faulty"', b"0.25"))
-
-
-def test_the_recipe_with_lightning(make_module: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    names = run("lightning", module=make_module(), loader=DataLoader(TensorDataset(*data()), 4))
-    assert names["callback"].monitor.stopped == ""
-    assert [record["step"] for record in names["callback"].monitor.history] == [0]
-    assert "no-problem" in capsys.readouterr().out
-
-
-def test_the_recipe_with_the_trainer_of_transformers() -> None:
-    arguments = TrainingArguments("out", max_steps=3, per_device_train_batch_size=4, **QUIET)
-    rows = [{"input_ids": row, "labels": row} for row in tokens(24)]
-    names = run("accelerate", model=gpt(), arguments=arguments, rows=rows)
-    assert names["callback"].monitor.stopped == ""
-    assert "sigma2/transformer.wte.weight" in Path("balance.csv").read_text(encoding="utf-8")

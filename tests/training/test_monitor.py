@@ -171,28 +171,26 @@ def test_sharpness_of_the_whole_batch_and_along_the_last_step() -> None:
     assert list(first) == list(record)
 
 
-def test_the_kept_figure_of_the_edge_of_stability() -> None:
+def test_kept_figures_are_drawn() -> None:
     history = json.loads((FIGURES / "edge_of_stability.json").read_text(encoding="utf-8"))
     late = [record["sharpness/largest"] for record in history if record["step"] >= 250]
     assert all(170 <= largest <= 230 for largest in late)
     assert history[0]["sharpness/largest"] < 100
     assert len(edge_of_stability.draw(history).axes[0].get_lines()) == 3
+    measured = json.loads((FIGURES / "monitor.json").read_text(encoding="utf-8"))
+    figure = monitor_figure.draw(measured)
+    assert [len(axes.get_lines()) for axes in figure.axes] == [4, 4]
+    assert "3× (geometric) to 1,200× (fan-out)" in monitor_figure.title_of(measured)
 
 
-def test_a_single_example_in_another_precision_is_measured() -> None:
+def test_other_precisions_are_measured_wrappers_come_off_and_other_ranks_do_nothing(monkeypatch) -> None:
     x, t = data(1)
     record = Monitor(network(), "cross-entropy").step(x.half(), t)
     assert record
     assert record["monitor/examples"] == 1
-
-
-def test_wrappers_come_off() -> None:
     model = network()
     assert unwrapped(torch.compile(nn.DataParallel(model), backend="eager")) is model
     assert unwrapped(model) is model
-
-
-def test_other_ranks_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     assert Monitor(network(), "cross-entropy").step(*data()) is None
@@ -209,10 +207,3 @@ def test_a_csv_file_has_a_row_a_measurement_and_is_continued(tmp_path: Path) -> 
     assert path.read_text() == rows.replace("weight\n", "weight,c\n").replace("4\n", "4,\n").replace(
         "HD101,\n", "HD101,,\n7,,,3.0,4.0\n8,,,3.0,4.0\n"
     )
-
-
-def test_the_kept_figure_of_balance_in_training_is_drawn() -> None:
-    measured = json.loads((FIGURES / "monitor.json").read_text(encoding="utf-8"))
-    figure = monitor_figure.draw(measured)
-    assert [len(axes.get_lines()) for axes in figure.axes] == [4, 4]
-    assert "3× (geometric) to 1,200× (fan-out)" in monitor_figure.title_of(measured)

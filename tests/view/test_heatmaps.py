@@ -105,23 +105,17 @@ def test_numbers_are_printed_up_to_8_blocks(blocks: int, printed: int) -> None:
     readable(figure)
 
 
-def test_a_map_without_any_value_is_drawn_and_a_flat_one_looks_flat() -> None:
+def test_flat_empty_and_missing_maps_are_drawn(study) -> None:
     readable(draw_heatmaps([build_setups(normalized=np.full((5, 5), np.nan))]))
     (axes,) = maps(draw_heatmaps([build_setups(normalized=build_map(5, decades=0.05))]))
     norm = mesh(axes).norm
     assert norm.vmax / norm.vmin == pytest.approx(10)
     assert np.ptp(norm(mesh(axes).get_array())) < 0.06
-
-
-def test_a_missing_combination_leaves_a_gap(study) -> None:
     figure = draw_heatmaps([s for s in study if (s.matrix, s.init) != ("ggn", "fan-in")])
     assert len(maps(figure)) == 7
     readable(figure)
     first = next(axes for axes in maps(figure) if title(axes) == "fan-in")
     assert [label.get_text() for label in first.get_xticklabels()] == ["conv1", "conv2", "fc1", "fc2", "fc3"]
-
-
-def test_what_cannot_share_a_figure_is_refused() -> None:
     with pytest.raises(HessdiagError, match="at least one"):
         draw_heatmaps([])
     with pytest.raises(HessdiagError, match=r"two panels show matrix 'ggn' with init 'geometric'"):
@@ -158,9 +152,6 @@ def test_relative_maps_are_over_the_geometric_mean_of_their_diagonal(study) -> N
     assert low * high == pytest.approx(1, rel=1e-12)
     assert high == pytest.approx(max(drawn.max(), 1 / drawn.min()), rel=1e-12)
     assert min(matplotlib.colormaps[cmap](0.5)[:3]) > 0.9  # as the page
-
-
-def test_a_relative_map_that_is_balanced_looks_so_and_one_without_a_level_is_grey() -> None:
     balanced = build_setups(normalized=1e6 * build_map(5, decades=0.02))
     drawn = mesh(maps(draw_heatmaps([balanced], relative=True))[0])
     assert drawn.norm.vmax == pytest.approx(10**0.5)

@@ -60,12 +60,7 @@ def test_every_number_is_drawn_at_its_value_on_the_row_of_its_layer() -> None:
     readable(figure)
 
 
-def test_a_bias_among_several_weights_has_its_own_row() -> None:
-    names = ("rnn.weight_ih", "rnn.weight_hh", "rnn.bias")
-    assert rows(draw_layers(build_report([build_block(name) for name in names]))) == list(names)
-
-
-def test_sampled_values_have_bars_that_may_reach_0() -> None:
+def test_sampled_values_have_bars_that_may_reach_0_and_any_depth_is_readable() -> None:
     sizes = {"a": (1.0, 0.0), "b": (2.0, 0.1), "c": (2.0, 5.0)}
     blocks = [build_block(f"{n}.weight", avg_sq_singular_value=v, stderr=e) for n, (v, e) in sizes.items()]
     figure = draw_layers(build_report(blocks))
@@ -74,6 +69,10 @@ def test_sampled_values_have_bars_that_may_reach_0() -> None:
     assert 0 < low < 1 < 2 + Z95 * 5 < high
     assert any("± 1.96 stderr" in text for text in texts_of(figure))
     assert not any("stderr" in text for text in texts_of(draw_layers(build_report(blocks[:1]))))
+    names = ("rnn.weight_ih", "rnn.weight_hh", "rnn.bias")
+    assert rows(draw_layers(build_report([build_block(name) for name in names]))) == list(names)
+    rng = np.random.default_rng(0)
+    readable(draw_layers(build_report([build_block(name, nu=rng.lognormal()) for name in LONG])))
 
 
 def test_what_is_not_drawn_is_counted_in_the_caption() -> None:
@@ -90,8 +89,3 @@ def test_what_is_not_drawn_is_counted_in_the_caption() -> None:
     readable(figure)
     undefined = dict.fromkeys(("gamma", "nu", "avg_sq_singular_value", "stderr"), math.nan)
     readable(draw_layers(build_report([build_block("a.weight", **undefined)])))
-
-
-def test_any_depth_is_readable() -> None:
-    rng = np.random.default_rng(0)
-    readable(draw_layers(build_report([build_block(name, nu=rng.lognormal()) for name in LONG])))

@@ -41,16 +41,13 @@ def test_reference_median_and_range_are_where_they_should_be() -> None:
         assert (band.get_x(), band.get_x() + band.get_width()) == pytest.approx((low, high), rel=1e-12)
         assert panel_texts(axes) == [f"median {median:.3f}", f"5–95 %: {low:.3f}–{high:.2f}"]
         assert sum(heights(axes)) == 100
-
-
-def test_a_single_set_up_has_no_range() -> None:
     figure = draw_ratios(build_setups(count=1, ratio=np.array([[0.5, 0.81, 1.0, 2.0, 4.0]])))
     assert panel_texts(figure.axes[1]) == ["one value: 0.810"]
     assert not by_gid(figure.axes[1], "range")
     assert [sum(heights(axes)) for axes in figure.axes] == [1] * 5
 
 
-def test_values_without_a_place_are_counted() -> None:
+def test_values_without_a_place_are_counted_and_panels_share_an_axis() -> None:
     ratio = np.full((100, 3), 0.9)
     ratio[:2, 0] = np.nan
     ratio[2, 0] = np.inf
@@ -64,9 +61,6 @@ def test_values_without_a_place_are_counted() -> None:
     assert by_gid(zero, "range")[0].get_x() == zero.get_xlim()[0]
     assert [sum(heights(axes)) for axes in figure.axes] == [97, 0, 93]
     readable(figure)
-
-
-def test_panels_share_a_readable_axis_that_holds_all_values_and_1() -> None:
     figure = draw_ratios(build_setups(names=["a"] * 5, ratio=np.geomspace(8.0, 6.4e6, 500).reshape(100, 5)))
     assert len({axes.get_xlim() for axes in figure.axes}) == len({axes.get_ylim() for axes in figure.axes}) == 1
     low, high = figure.axes[0].get_xlim()
