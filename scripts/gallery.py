@@ -20,10 +20,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
+from strangers.gallery.case import match  # noqa: E402
+
 from hessdiag.diagnosis import rules as causes  # noqa: E402
 from hessdiag.results.findings import Finding  # noqa: E402
 from hessdiag.results.signals import Signals  # noqa: E402
-from tests.gallery.case import match  # noqa: E402
 
 KINDS = ("cases", "extra", "unseen", "variants", "healthy", "apart")
 
@@ -63,7 +64,7 @@ def _silenced(rule: Any, name: str) -> Any:
 
 def networks(kinds: Sequence[str], seeds: int, only: str = "") -> Iterator[tuple[dict[str, Any], Any, Any, Any, str]]:
     """Every network: what it is, the model, its inputs and targets, and the loss."""
-    from gallery_apart import TABLES
+    from strangers.gallery.apart import TABLES
 
     for kind in kinds:
         for case in TABLES[kind]:

@@ -18,11 +18,11 @@ import numpy as np  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter  # noqa: E402
+from strangers.gallery import CASES  # noqa: E402
 
 from hessdiag.view import plots  # noqa: E402
 from hessdiag.view.plots import style  # noqa: E402
 from hessdiag.view.plots.style import frame  # noqa: E402
-from tests.gallery import CASES  # noqa: E402
 
 STEM = ROOT / "figures" / "gallery"
 COLUMNS = 3

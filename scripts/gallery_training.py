@@ -105,7 +105,7 @@ def best_rate(score: Callable[[float], float], start: int) -> float:
 
 def train(task: Any, key: tuple[Any, ...]) -> Run:
     """Train one network, from scratch or from what was pretrained."""
-    from gallery_tasks import mean_loss
+    from strangers.gallery.tasks import mean_loss
 
     case, variant, name, rate, seed = key
     start = time.process_time()
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--letter", type=Path, default=Path("letter.scale.bz2"))
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    from gallery_tasks import Files, tasks
+    from strangers.gallery.tasks import Files, tasks
 
     torch.set_num_threads(1)
     every = dict(tasks(Files(options.cifar, options.letter)))

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from strangers.gallery import CASES, HEALTHY, Case, Healthy, match
 from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
-from tests.gallery import CASES, HEALTHY, Case, Healthy, match
 
 UNTRAINED = [healthy for healthy in HEALTHY[len(CASES) :] if not healthy.name.endswith("-trained")]  # which takes long
 

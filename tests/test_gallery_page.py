@@ -8,11 +8,10 @@ import re
 from typing import Any
 
 import pytest
+from gallery_page import PAGE, TRAINED, findings_of, said, shown, summary, told_of_training
+from strangers.gallery import CASES, Case, match
 
 from hessdiag.diagnosis.rules import CATALOGUE
-from tests.gallery import CASES, Case, match
-from tests.gallery.page import PAGE, TRAINED, shown, summary, told_of_training
-from tests.gallery.said import findings_of, said
 from tests.pages import NUMBER, difference
 
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from gallery_apart import TABLES  # noqa: E402
+from strangers.gallery.apart import TABLES  # noqa: E402
 
 LANGUAGE = (128, 192, 256)  # smaller than the gallery's own: a language model's outputs are what takes time
 WITHOUT_REPAIR = ("healthy", "apart")
@@ -96,8 +96,9 @@ def score(folder: Path) -> dict[str, Any]:
 
 def recall(reports: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     """How often each ranking puts a guilty block first, and among the first three, in each case and in all."""
+    from strangers.gallery.case import match
+
     from hessdiag.results.comparison import compare_reports
-    from tests.gallery.case import match
 
     guilty = {(kind, c.name): c.guilty for kind, cs in TABLES.items() for c in cs if kind not in WITHOUT_REPAIR}
     hits: dict[str, dict[str, dict[str, list[tuple[bool, bool]]]]] = {}

@@ -117,7 +117,7 @@ def page(found: Mapping[str, Any]) -> str:
         "and the gallery: each healthy and, mostly, once more with one fault. Each is measured with one",
         "call of `hessdiag.diagnose(…, quick=True)`, just built, in training mode. `scripts/strangers.py`",
         "scores the rules on all of them and writes this page; the networks are in `scripts/strangers/` and",
-        "`tests/gallery/`.",
+        "`scripts/strangers/gallery/`.",
         "",
         "Rules may be written on one *half* of the sources; the other is *held out*, only scored. The hash",
         "of a source's name says which it belongs to (`scripts/strangers/split.py`). The gallery is of the",

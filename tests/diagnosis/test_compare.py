@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from strangers.gallery import CASES, match
 from torch import nn
 
 import hessdiag
 from hessdiag.errors import HessdiagError
-from tests.gallery import CASES, match
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 CASE = {case.name: case for case in CASES}

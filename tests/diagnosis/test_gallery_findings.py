@@ -4,11 +4,11 @@ Of two cases, as small as still show the bug: `tests/test_gallery_page.py` has w
 """
 
 import pytest
+from strangers.gallery import CASES, HEALTHY, Healthy, match
+from strangers.gallery.case import MODE
 
 import hessdiag
 from hessdiag.results.comparison import compare_reports
-from tests.gallery import CASES, HEALTHY, Healthy, match
-from tests.gallery.case import MODE
 
 BY_NAME = {case.name: case for case in CASES}
 OPTIONS = {"mode": MODE, "rtol": 0.5, "max_products": 2}

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from strangers.gallery.case import Variant
+from strangers.gallery.data import text
+from strangers.gallery.language import mamba
 from torch import Tensor, nn
 
 import hessdiag
@@ -16,9 +19,6 @@ from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import network_signals, second_moment
 from hessdiag.results.signals import LayerSignals, Signals
-from tests.gallery.case import Variant
-from tests.gallery.data import text
-from tests.gallery.language import mamba
 from tests.kinds import KINDS
 from tests.layouts import WITHOUT_RULES
 from tests.networks import Net

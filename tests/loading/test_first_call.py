@@ -46,7 +46,7 @@ def test_outputs_shapes_and_order_come_from_one_call_and_a_description_from_two(
     assert (dry.shape.layers["first"].inputs, dry.shape.layers["first"].outputs) == (4, 5)
     assert not model._forward_hooks
     assert len(try_model(model, Batch.of(X, None), examples=5).outputs.y) == 5
-    model = Crossed()
+    CALLS.clear()
     assert [block.name for block in hessdiag.describe(model, X).blocks] == [
         "last.weight", "last.bias", "first.weight", "first.bias",
     ]  # fmt: skip

@@ -177,6 +177,7 @@ def test_libraries_build_without_weights_of_any_part(libraries: None) -> None:
     assert CALLS == [{"name": "resnet18", "pretrained": False, "num_classes": 5}]
     assert built.input_size == (3, 2, 2)
     assert resolve_model("timm:resnet18", input_size=(3, 4, 4)).build().input_size == (3, 4, 4)
+    CALLS.clear()
     built = resolve_model("torchvision:resnet18").build()
     assert built.input_size == (3, 224, 224)
     resolve_model("torchvision:fcn", arguments={"num_classes": 2}).build()

@@ -58,6 +58,7 @@ def test_files_elsewhere_packages_and_dotted_names_each_run_once_until_it_change
     assert load_function("nets_here:Holder.make", what="model")() == 7
     monkeypatch.chdir("/")
     assert load_function(f"{folder}/nets_here.py:build", what="model")() == 114
+    monkeypatch.chdir(folder)
     first, second = (load_function("./nets_here.py:build", what=what).function for what in ("model", "--init"))
     assert first is second
     (folder / "nets_here.py").write_text("def build(): return 'new'\n")

@@ -14,11 +14,10 @@ def test_text_is_written_as_utf_8_and_replaces_what_was_there(tmp_path: Path) ->
     assert write_text(tmp_path / "a.txt", "γ/σ²\n") == tmp_path / "a.txt"
     assert (tmp_path / "a.txt").read_bytes() == "γ/σ²\n".encode()
     assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o644  # others can read it
-    assert os.listdir(tmp_path) == ["a.txt"]
     for content in (b"long and old", b"new", b""):
-        write_bytes(str(tmp_path / "a"), content)
-        assert (tmp_path / "a").read_bytes() == content
-    assert os.listdir(tmp_path) == ["a"]
+        write_bytes(str(tmp_path / "a.txt"), content)
+        assert (tmp_path / "a.txt").read_bytes() == content
+    assert os.listdir(tmp_path) == ["a.txt"]
 
 
 @pytest.mark.parametrize("step", ["os.fdopen", "os.fsync", "os.chmod", "os.replace"])

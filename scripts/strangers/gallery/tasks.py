@@ -21,11 +21,11 @@ import torch.nn.functional as F
 from matplotlib import cbook, image
 from torch import Tensor, nn
 
-from tests.gallery.case import Variant
-from tests.gallery.convolutional import conv_xavier, depthwise_fan_out, zero_module
-from tests.gallery.data import VOCABULARY, number_words, text
-from tests.gallery.language import gpt2_cproj, lora_model, lora_zero, t5_head, trunc_normal
-from tests.gallery.plain import linear_default, selu_gain, siren_first
+from strangers.gallery.case import Variant
+from strangers.gallery.convolutional import conv_xavier, depthwise_fan_out, zero_module
+from strangers.gallery.data import VOCABULARY, number_words, text
+from strangers.gallery.language import gpt2_cproj, lora_model, lora_zero, t5_head, trunc_normal
+from strangers.gallery.plain import linear_default, selu_gain, siren_first
 
 LENGTH = 64  # tokens of a sequence
 SIDE = 128  # pixels of the photograph's side

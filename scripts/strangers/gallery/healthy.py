@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.gallery.case import Batch, Case, Draw, Healthy
-from tests.gallery.cases import CASES
-from tests.gallery.convolutional import calibrate, chain, conv3, he, mobile, normalised
-from tests.gallery.data import VOCABULARY, images, masked_text, noise, pairs, points, rare, regression, text, topics
-from tests.gallery.language import configured, heads, t5
-from tests.gallery.plain import dense
+from strangers.gallery.case import Batch, Case, Draw, Healthy
+from strangers.gallery.cases import CASES
+from strangers.gallery.convolutional import calibrate, chain, conv3, he, mobile, normalised
+from strangers.gallery.data import VOCABULARY, images, masked_text, noise, pairs, points, rare, regression, text, topics
+from strangers.gallery.language import configured, heads, t5
+from strangers.gallery.plain import dense
 from tests.networks import Net
 
 TEXT = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": VOCABULARY}

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.gallery.case import Variant
-from tests.gallery.data import images
+from strangers.gallery.case import Variant
+from strangers.gallery.data import images
 from tests.networks import Net
 
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
-from tests.gallery.case import Variant
-from tests.gallery.data import VOCABULARY
+from strangers.gallery.case import Variant
+from strangers.gallery.data import VOCABULARY
 from tests.networks import Net
 
 

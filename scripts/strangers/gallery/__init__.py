@@ -1,6 +1,7 @@
-"""The gallery's cases and healthy networks as strangers: rules were written on them."""
+"""Networks with a known verdict: public bugs before and after their fix, and healthy ones that must stay unnamed.
 
-from __future__ import annotations
+They are cases of the corpus too (`enter`), on which rules were written.
+"""
 
 import sys
 from fnmatch import translate
@@ -8,17 +9,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch.nn.functional import cross_entropy, mse_loss
+sys.path[:0] = [str(Path(__file__).resolve().parents[3])]
 
-from strangers.case import STRANGERS, Stranger, Task
+from torch.nn.functional import cross_entropy, mse_loss  # noqa: E402
 
+from strangers.case import STRANGERS, Stranger, Task  # noqa: E402
+from strangers.gallery.case import Batch, Case, Healthy, match  # noqa: E402
+from strangers.gallery.cases import CASES  # noqa: E402
+from strangers.gallery.healthy import HEALTHY  # noqa: E402
+
+__all__ = ["CASES", "HEALTHY", "Batch", "Case", "Healthy", "enter", "match"]
 WRITTEN = "gallery"
 
 
 def enter() -> None:
     """Enter all of them among `STRANGERS`."""
-    sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
-    from gallery_apart import TABLES
+    from strangers.gallery.apart import TABLES
 
     for kind, cases in TABLES.items():
         for case in cases:

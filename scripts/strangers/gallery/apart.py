@@ -16,13 +16,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from tests.gallery import CASES, HEALTHY
-from tests.gallery.case import Batch, Build, Case, Draw, Healthy, Variant
-from tests.gallery.convolutional import calibrate, he, tower
-from tests.gallery.data import VOCABULARY, images, masked_text, noise, pixels, points, rare, regression, text, topics
-from tests.gallery.healthy import denoiser, detector, lenet, nanogpt, plain, recurrent, resnet18, trained
-from tests.gallery.language import configured, draw_normal, gpt2, heads
-from tests.gallery.plain import Sine, dense
+from strangers.gallery import CASES, HEALTHY
+from strangers.gallery.case import Batch, Build, Case, Draw, Healthy, Variant
+from strangers.gallery.convolutional import calibrate, he, tower
+from strangers.gallery.data import (
+    VOCABULARY,
+    images,
+    masked_text,
+    noise,
+    pixels,
+    points,
+    rare,
+    regression,
+    text,
+    topics,
+)
+from strangers.gallery.healthy import denoiser, detector, lenet, nanogpt, plain, recurrent, resnet18, trained
+from strangers.gallery.language import configured, draw_normal, gpt2, heads
+from strangers.gallery.plain import Sine, dense
 from tests.networks import Net
 
 Damage = Callable[[nn.Module], object]

@@ -1,10 +1,10 @@
 """The table of public bugs, each before and after its repair."""
 
-from tests.gallery.case import Case
-from tests.gallery.convolutional import conv_xavier, depthwise_fan_out, zero_module
-from tests.gallery.data import images, pairs, pixels, points, text
-from tests.gallery.language import gpt2_cproj, lora_zero, t5_head, trunc_normal
-from tests.gallery.plain import linear_default, selu_gain, siren_first
+from strangers.gallery.case import Case
+from strangers.gallery.convolutional import conv_xavier, depthwise_fan_out, zero_module
+from strangers.gallery.data import images, pairs, pixels, points, text
+from strangers.gallery.language import gpt2_cproj, lora_zero, t5_head, trunc_normal
+from strangers.gallery.plain import linear_default, selu_gain, siren_first
 
 GITHUB, CONV, DEPTHWISE = "https://github.com", (32, 48, 64), (32, 40, 48)
 CASES: tuple[Case, ...] = (

@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tests.gallery.case import Variant
+from strangers.gallery.case import Variant
 
 
 def dense(sizes: list[int], activation: type[nn.Module], *, variance: float) -> nn.Sequential:
