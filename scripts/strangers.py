@@ -2,7 +2,8 @@
 
     python scripts/strangers.py                     # all without curvature, a few minutes on one core
     python scripts/strangers.py "nanoGPT" "U-Net"   # some, beside what figures/strangers.json holds of the others
-    python scripts/strangers.py --train             # what each fault costs in training, and what is said of the trained
+    python scripts/strangers.py --cost              # what each fault costs in training
+    python scripts/strangers.py --trained           # what is said of healthy networks after training
     python scripts/strangers.py --pairs             # whether findings depend on seed and number of examples
     python scripts/strangers.py --full              # with curvature: the time of a call in training steps
 
@@ -24,15 +25,16 @@ from statistics import median
 from typing import Any
 
 import torch
-from strangers import STRANGERS, Stranger, Task
+from strangers import STRANGERS, Stranger, Task, data
 from strangers.gallery import enter
-from strangers.page import PAGE, PAIRS, RESULTS, TRAINING, counts, grave, page, told
+from strangers.page import AFTER, COSTS, PAGE, PAIRS, RESULTS, counts, grave, page, told
 
 import hessdiag
 
 GUILTY = 3  # of the names of a finding, the most suspicious first
 STEPS = 5  # timed
-TRAINED, TRIED = 60, (1e-3, 1e-2)  # steps and rates of Adam
+TRIED, RATE = (1e-3, 1e-2), 1e-3  # of Adam
+SHORT, TRAINED = 60, 200  # steps
 
 
 def measure(stranger: Stranger, *, planted: bool, full: bool = False) -> dict[str, Any]:
@@ -91,35 +93,41 @@ def named(stranger: Stranger, found: Mapping[str, Any]) -> str:
     return "first" if any(hits[:1]) else "three" if any(hits) else "no"
 
 
-def train(stranger: Stranger) -> dict[str, Any]:
-    """What the fault costs: the share of the healthy twin's progress that is lost, each at its better rate."""
-    ends: dict[bool, list[float]] = {False: [], True: []}
-    starts: dict[bool, float] = {}
-    after: dict[str, Any] = {}
-    for planted in (False, True) if stranger.fault else (False,):
-        for rate in TRIED:
-            torch.manual_seed(0)
-            task = stranger.task(planted)
-            optimizer = torch.optim.Adam([p for p in task.model.parameters() if p.requires_grad], lr=rate)
-            losses = []
-            for _ in range(TRAINED):
-                optimizer.zero_grad()
-                try:
-                    (loss := task.loss()).backward()
-                except RuntimeError:  # the loss takes no such outputs
-                    losses += [float("inf")] * 5
-                    break
-                optimizer.step()
-                losses.append(float(loss.detach()))
-            starts[planted] = losses[0]
-            last = sum(losses[-5:]) / 5
-            ends[planted].append(last if last == last else float("inf"))
-            if not planted and last == min(ends[False]):
-                after = said(task)
-    found: dict[str, Any] = {"trained": after}
-    if stranger.fault:
-        found |= {"starts": [starts[False], starts[True]], "ends": [min(ends[False]), min(ends[True])]}
-    return found
+def cost(stranger: Stranger) -> dict[str, Any]:
+    """What the fault costs: losses at the start and the end of the healthy twin and the other, at the better rate."""
+    runs = {(planted, rate): losses(stranger, planted, rate)[1] for planted in (False, True) for rate in TRIED}
+    ends = [min(runs[planted, rate][-1] for rate in TRIED) for planted in (False, True)]
+    return {"starts": [runs[planted, TRIED[0]][0] for planted in (False, True)], "ends": ends} if stranger.fault else {}
+
+
+def losses(stranger: Stranger, planted: bool, rate: float, steps: int = SHORT) -> tuple[Task, tuple[float, float]]:
+    """Train on the one batch: the first loss, and the mean of the last five."""
+    torch.manual_seed(0)
+    task, found = stranger.task(planted), []
+    optimizer = torch.optim.Adam([p for p in task.model.parameters() if p.requires_grad], lr=rate)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        try:
+            (loss := task.loss()).backward()
+        except RuntimeError:  # the loss takes no such outputs
+            found += [float("inf")] * 5
+            break
+        optimizer.step()
+        found.append(float(loss.detach()))
+    last = sum(found[-5:]) / 5
+    return task, (found[0], last if last == last else float("inf"))
+
+
+def trained(stranger: Stranger) -> dict[str, Any]:
+    """What is said of the healthy network once it is fitted to its batch: on that, and on other examples."""
+    task, (start, end) = losses(stranger, False, RATE, TRAINED)
+    data.other = 1
+    others = stranger.task(False).arguments
+    data.other = 0
+    return {"start": start, "end": end} | {
+        label: said(Task(task.model, given, task.loss, task.options))
+        for label, given in (("fitted", task.arguments), ("held out", others))
+    }
 
 
 def pairs(stranger: Stranger) -> dict[str, Any]:
@@ -146,7 +154,7 @@ def main() -> None:
     hessdiag.diagnose(torch.nn.Linear(2, 2), torch.randn(4, 2))  # what is imported at the first call
     flags = [each for each in sys.argv[1:] if each.startswith("--")]
     asked = [each for each in sys.argv[1:] if each not in flags] or list(STRANGERS)
-    beside = {"--train": (TRAINING, train), "--pairs": (PAIRS, pairs)}
+    beside = {"--cost": (COSTS, cost), "--trained": (AFTER, trained), "--pairs": (PAIRS, pairs)}
     for flag in [each for each in flags if each in beside]:
         path, run = beside[flag]
         kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

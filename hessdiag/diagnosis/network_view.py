@@ -40,7 +40,7 @@ class Net:
         self.families = Counter(_pattern(key) for key in self.siblings.values())
         self.layers = {layer.path: layer for layer in signals.layers}
         self.order = {path: place for place, path in enumerate(self.layers)}
-        self.matrices = [p for p in self.parameters if p.uses]
+        self.matrices = [p for p in self.parameters if {"product", "lookup"} & set(p.uses)]
         self.weights = [p for p in self.matrices if "lookup" not in p.uses]
         self.weight_of = {o: p for p in self.matrices for o in p.owners if o in self.layers}
         self.backbone = [
@@ -131,11 +131,6 @@ def log_ratio(a: float, b: float) -> float:
 def mode(values: Sequence[float]) -> float:
     """The value with most others within 0.2."""
     return max(values, key=lambda v: sum(abs(v - o) < 0.2 for o in values))
-
-
-def exp(logarithm: float) -> float:
-    """e to the power, as large as numbers go."""
-    return math.exp(min(logarithm, 700.0))
 
 
 def worst_first(numbers: dict[str, float]) -> tuple[str, ...]:

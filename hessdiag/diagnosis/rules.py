@@ -88,6 +88,7 @@ EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD112", "HD401"}
 DEPTH = {"HD103", "HD104"}  # themselves the cause of these:
 OF_DEPTH = {"HD101", "HD102", "HD110"}
 LEARNT = 0.5  # of the loss of a constant guess
+NOT_LEARNING = {"HD113", "HD401", "HD403", "HD404", "HD405"}  # whatever the loss is: what cannot learn, or fall
 RULES = (*signal_rules.RULES, *weight_rules.RULES)
 
 
@@ -96,7 +97,7 @@ def find(signals: Signals) -> tuple[Finding, ...]:
     net = Net(signals)
     found = [finding for rule in RULES if (finding := rule(net))]
     if net.loss_ratio < LEARNT:  # whatever it looks like, it got there
-        found = [f if f.rule[:3] == "HD4" or f.rule == "HD113" else replace(f, severity="note") for f in found]
+        found = [f if f.rule in NOT_LEARNING else replace(f, severity="note") for f in found]
     return tuple(sorted(without_effects(net, found), key=_place))
 
 
@@ -166,7 +167,9 @@ def _parts(net: Net, effect: Finding) -> dict[str, float]:
     parts = {}
     for path, layer in net.layers.items():
         p, (read, wrote) = net.weight_of.get(path) or net.gain_of(path), layer.varying
-        if p and read > 0 and wrote > 0:  # a normalisation writes 1 whatever it reads
+        if p and read > 0 == wrote and effect.rule == "HD102":
+            parts[p.name] = -700.0
+        elif p and read > 0 and wrote > 0:  # a normalisation writes 1 whatever it reads
             need = CRITICAL.get(next((label for label in layer.labels if label in CRITICAL), ""), 1.0)
             parts[p.name] = log_ratio(wrote, 1.0 if layer.normalises else need * read)
     grows = effect.rule == "HD104" or (effect.rule == "HD103" and sum(parts.values()) > 0)

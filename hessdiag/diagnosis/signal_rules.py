@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, exp, graded, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
-from hessdiag.results.signals import RANGES, ParameterSignals
+from hessdiag.results.signals import RANGES
 
-LOSS = {"cross-entropy": (2.0, 3.0, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
+LOSS = {"cross-entropy": (2.0, 2.0, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 SILENT = 1e-7  # varying E[x²] at the head
 INPUT_SQ, TARGET_SQ = 100.0, 1000.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
@@ -85,20 +85,22 @@ def nothing_arrives(net: Net) -> Finding | None:
     if not head or head.path not in net.weight_of or net.scale(head.path) == 0:
         return None
     varying = head.x_sq * head.x_varies
-    if not head.x_sq > 0 or not varying <= SILENT:
+    if not varying <= SILENT:
         return None
+    cut = [net.name_of(o) for o in net.hidden if net.layers[o].varying[0] > 0 == net.layers[o].varying[1]]
     steps = {
         net.name_of(path): log_ratio(layer.x_sq, layer.out_sq)
         for path in net.hidden
         if (layer := net.layers[path]).x_sq > 0 and layer.out_sq > 0
     }
-    blocks = worst_first(steps)[: max(3, len(steps) // 3)]
+    blocks = tuple(cut) or worst_first(steps)[: max(3, len(steps) // 3)]
     message = (
         f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
         f" {short(math.sqrt(SILENT))}). {net.listed(blocks)} shrink it most."
     )
     advice = "Initialise these layers with `hessdiag.init.apply(model, 'fan-in')`, or put normalisations between them."
-    lost = varying == 0 and not net.signals.fixed_norms  # in rounding: no optimiser brings it back
+    opens = any(net.named[name].weight_sq == 0 and net.named[name].gradient == "some" for name in cut)
+    lost = varying == 0 and not net.signals.fixed_norms and not opens  # in rounding: no optimiser brings it back
     return Finding("HD102", "fault" if lost else "warning", blocks, message, advice, varying, SILENT)
 
 
@@ -128,9 +130,9 @@ def depth_scale(net: Net) -> Finding | None:
     sign = 1 if (product or max(forward, backward, key=abs)) > 0 else -1
     blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
-    value = exp(max(measured, abs(product)))
+    value = math.exp(min(max(measured, abs(product)), 700.0))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed})
-    what = f"Signals {'grow' if sign > 0 else 'decay'} {short(exp(math.log(value) / 2))}× over {len(chain)} layers"
+    what = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers"
     message = f"{what} (usual: within {short(math.sqrt(CHAIN))}×), in {net.listed(blocks)}."
     if value < CHAIN:  # what is constant runs through
         part = f"Only {short(100 * math.sqrt(varies))} % of the signal behind {len(chain)} layers"
@@ -288,7 +290,7 @@ def astray(net: Net) -> Finding | None:
 
 SATURATED, SATURATED_FAULT = 0.5, 0.9
 PEAKED, PEAKED_WARNING = 0.1, 0.2
-PHASE = math.pi / 2
+PHASE, WIDE = math.pi / 2, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
 BELOW_EPS = 0.3
 GROWN, LARGE = 10.0, 30.0
@@ -328,25 +330,25 @@ def peaked_attention(net: Net) -> Finding | None:
     return Finding("HD112", graded(hit[blocks[0]], PEAKED_WARNING), blocks, message, advice, hit[blocks[0]], PEAKED)
 
 
-def first_phase(net: Net) -> tuple[ParameterSignals, float] | None:
-    """Weight of the first layer of sines, and the rms of ω W x there, biases aside; None for other networks."""
+def narrow_phase(net: Net) -> Finding | None:
+    """HD107: the first sines of a coordinate network span less than half a period, so that they are nearly linear.
+
+    Or later ones span several, so that they hash what they read.
+    """
+    behind = [o for o in net.hidden if any("sin" in net.layers[source].labels for source in net.layers[o].sources)]
+    if wide := {net.name_of(o): net.layers[o].phase_rms for o in behind if net.layers[o].phase_rms > WIDE}:
+        blocks = worst_first(wide)
+        worst = wide[blocks[0]]
+        message = f"Sines behind sines are noise: {net.listed(blocks)} give them up to {short(worst)} rad (usual: 1)."
+        advice = f"Draw them from U(±√(6/n)/ω): multiply {blocks[0]} by {short(1.5 / worst)}."
+        return Finding("HD107", "warning", blocks, message, advice, worst, WIDE)
     sines = [path for path in net.hidden if not math.isnan(net.layers[path].phase_rms)]
-    if len(sines) < 2 or sines[0] != net.backbone[0] or net.weight_of[sines[0]].fan_in > MAX_COORDINATES:
+    if len(sines) < 2 or sines[0] != net.backbone[0] or (n := net.weight_of[sines[0]].fan_in) > MAX_COORDINATES:
         return None
     first, layer = net.weight_of[sines[0]], net.layers[sines[0]]
-    if not layer.out_sq > 0:
+    spread = layer.phase_rms * math.sqrt(n * first.weight_sq * layer.x_sq / (layer.out_sq or math.inf))  # no biases
+    if not 0 < spread < PHASE:
         return None
-    omega = layer.phase_rms / math.sqrt(layer.out_sq)
-    return first, omega * math.sqrt(first.fan_in * first.weight_sq * layer.x_sq)
-
-
-def narrow_phase(net: Net) -> Finding | None:
-    """HD107: the first sines of a coordinate network span less than half a period, so that they are nearly linear."""
-    found = first_phase(net)
-    if not found or not 0 < found[1] < PHASE:
-        return None
-    first, spread = found
-    n = first.fan_in
     message = f"The first sines are nearly linear: {first.name} gives them {short(spread)} rad (usual: above π/2)."
     how = f"`nn.init.uniform_(weight, -1 / {n}, 1 / {n})`"
     advice = f"Draw {first.name} from U(±1/n): {how}; the sines' own ω multiplies it."

@@ -102,7 +102,7 @@ class _Noted:
     def send_back(self, gradient: Tensor | None, x_gradient: Tensor | None, examples: int) -> None:
         """Note the gradients where it writes and where it reads; None where there is no way to it."""
         sq = 0.0 if gradient is None else mean_sq(gradient)
-        dead = 1.0 if gradient is None else _share(_top(gradient.abs(), self.channel) < TINY)
+        dead = 1.0 if gradient is None else float((_top(gradient.abs(), self.channel) < TINY).double().mean())
         total = 0.0 if gradient is None else sq * gradient.numel() / examples
         self.numbers |= {"out_gradient_sq": sq, "out_gradient_total": total, "dead_share": dead}
         if self.x_edge is not None:
@@ -113,10 +113,6 @@ def _top(values: Tensor, channel: int) -> Tensor:
     """The largest value of each unit."""
     others = [dim for dim in range(values.dim()) if dim != channel]
     return values.amax(others) if others else values
-
-
-def _share(which: Tensor) -> float:
-    return float(which.double().mean())
 
 
 class SignalPass:
@@ -206,8 +202,8 @@ class SignalPass:
             "samples": out.numel() // max(out.shape[noted.channel], 1),
             "out_sq": sq,
             "out_varies": varies,
-            "off_share": _share(_top(out.detach(), noted.channel) <= 0),
-            "on_share": _share(out.detach() > 0),
+            "off_share": float((_top(out.detach(), noted.channel) <= 0).double().mean()),
+            "on_share": float((out.detach() > 0).double().mean()),
         }
         if x is not None and x.is_floating_point():
             noted.numbers["x_sq"], noted.numbers["x_varies"] = second_moment(x.detach(), self.part.size)
@@ -234,7 +230,8 @@ class SignalPass:
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] = (*numbers.get("labels", ()), *("astray",) * astray)
-        uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items() if self.parameters[name].dim() > 1}
+        uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
+        uses = {name: each if self.parameters[name].dim() > 1 else each & {"branch"} for name, each in uses.items()}
         strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
         return uses, {
@@ -435,17 +432,17 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
 def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
     """The loss of the mean output for all examples, or of the mean probabilities where outputs are their logarithms.
 
-    NaN for a loss that only scales with the outputs, and for one that has nothing to gain above 0.
+    NaN for a loss that only scales with the outputs, however small, and for one that has nothing to gain above 0.
     """
-    rows = y.flatten(0, -2).double()
+    rows, small = y.flatten(0, -2).double(), y / max(1e3 * float(y.abs().max()), 1e-30)
     mean = (rows.logsumexp(0) - math.log(len(rows))).to(y) if last == "LogSoftmax" else y.mean(0, keepdim=True)
     try:
-        guesses = (y, y / 2, mean.expand_as(y).contiguous())
-        now, half, found = (float(loss.of_all(each, targets)) for each in guesses)
+        guesses = (y, small, small / 2, mean.expand_as(y).contiguous())
+        now, whole, half, found = (float(loss.of_all(each, targets)) for each in guesses)
     except Exception:  # a loss of the user's, of outputs that it was not made for
         return math.nan
-    scales = math.isclose(half, now / 2, rel_tol=1e-4) or math.isclose(half, now / 4, rel_tol=1e-4)
-    return math.nan if scales or not found > 1e-3 * now else found
+    scales = last != "LogSoftmax" and abs(whole) > 1.9 * abs(half)
+    return math.nan if scales or not found > 1e-6 * now else found
 
 
 LARGEST = 30.0  # output that a free network is taken to reach at least

@@ -152,7 +152,7 @@ def summed_fans(net: Net) -> Finding | None:
         p
         for p in net.weights
         if "convolution" in p.uses and p.kernel > 1 and p.groups == 1
-        and _near(p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out), 2.0, p.numel)
+        and abs(p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out) / 2 - 1) < 4 * math.sqrt(2 / p.numel) + 0.01
     ]  # fmt: skip
     if len(summed) < 2:
         return None
@@ -163,10 +163,6 @@ def summed_fans(net: Net) -> Finding | None:
     advice = f"Use `nn.init.xavier_normal_`, or multiply {blocks[0]} by {short(scales[blocks[0]])}."
     severity: Severity = "note" if net.normalised else "warning"
     return Finding("HD204", severity, blocks, message, advice, float(summed[0].kernel), 1.0)
-
-
-def _near(value: float, expected: float, numel: int) -> bool:
-    return abs(value / expected - 1) < 4 * math.sqrt(2 / numel) + 0.01
 
 
 def large_bias(net: Net) -> Finding | None:
@@ -211,8 +207,8 @@ def above_scheme(net: Net) -> Finding | None:
 
 
 def norm_gain(net: Net) -> Finding | None:
-    """HD207: a normalisation's gain is far from one, without being zero or ending a residual branch."""
-    hit: dict[str, float] = {}
+    """HD207: a gain is far from one, without being zero or ending a residual branch, or enlarges such a branch."""
+    hit = {p.name: p.weight_sq for p in net.parameters if "branch" in p.uses and p.weight_sq > GAIN}
     ends: dict[str, float] = {}  # of branches: small on purpose, unless others are, too
     for path, layer in net.layers.items():
         own, bias = net.gain_of(path), net.bias_of(path)
@@ -382,16 +378,19 @@ def unregistered(net: Net) -> Finding | None:
 
 
 def frozen(net: Net) -> Finding | None:
-    """HD403: frozen, unlike siblings."""
+    """HD403: frozen, unlike siblings, or unlike most layers, before it and after it."""
     learning = {net.siblings[p.name] for p in net.parameters if p.trainable}
-    found = tuple(p.name for p in net.matrices if not p.trainable and net.siblings[p.name] in learning)
-    if not found:
+    alike = tuple(p.name for p in net.matrices if not p.trainable and net.siblings[p.name] in learning)
+    places = {p.name: net.order[o] for p in net.weights for o in p.owners[:1] if o in net.order}
+    learn = [place for name, place in places.items() if net.named[name].trainable] or [0]
+    amid = tuple(o for o, at in places.items() if not net.named[o].trainable and min(learn) < at < max(learn))
+    few = 0 < len(amid) <= len(places) / 4  # of adapters the rest is frozen, of a fine-tuned network the beginning
+    if not (found := amid if few else alike):
         return None
-    message = (
-        f"{net.listed(found)} {'is' if len(found) == 1 else 'are'} frozen, while the same layers at other depths learn."
-    )
+    which = "most layers learn, before and after it" if few else "the same layers at other depths learn"
+    message = f"{net.listed(found)} {'is' if len(found) == 1 else 'are'} frozen, while {which}."
     advice = f"If that is not meant: `model.get_parameter({found[0]!r}).requires_grad_()`."
-    return Finding("HD403", "note", found, message, advice, float(len(found)), 0.0)
+    return Finding("HD403", "warning" if few else "note", found, message, advice, float(len(found)), 0.0)
 
 
 def detached(net: Net) -> Finding | None:
@@ -416,8 +415,7 @@ def unused(net: Net) -> Finding | None:
         return None
     used = {net.siblings[p.name] for p in net.parameters if p.gradient != "none"}
     forgotten = [p.name for p in names if net.siblings[p.name] in used and len(p.shape) > 1]
-    forgotten = [name for name in forgotten if "expert" not in name.lower()]  # this batch may not need them all
-    forgotten = [name for name in forgotten if not _is_last(net, name)]
+    forgotten = [o for o in forgotten if "expert" not in o.lower() and not _is_last(net, o)]  # some experts may rest
     blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])
     message = f"The outputs do not depend on {net.listed(blocks)}" + (
         ", while they do on the same layers at other depths." if forgotten else "."

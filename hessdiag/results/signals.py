@@ -93,9 +93,10 @@ class ParameterSignals(Record):
         radial: the largest of P ⟨W, g⟩² / (‖W‖² ‖g‖²) over a few random vectors sent back from the outputs as g: about
             1 in general, 0 where the network does not change with the scale of W. NaN where it was not measured: no
             normalisation follows.
-        uses: what the network does with a matrix, read off the autograd graph: `"product"` (a matrix product or
+        uses: what the network does with a parameter, read off the autograd graph: `"product"` (a matrix product or
             convolution with it), `"convolution"` (for the latter, too), `"output"` (one that writes the outputs),
-            `"lookup"` (of its rows); empty for a free parameter, such as a class token, positions, or a scale.
+            `"lookup"` (of its rows), `"branch"` (a gain of a residual branch); empty for another free parameter, such
+            as a class token or positions.
     """
 
     name: str

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+other = 0  # 1 draws other examples: held-out data
+
 
 @cache
 def _digits() -> tuple[Tensor, Tensor]:
@@ -27,8 +29,8 @@ def digits(size: int, channels: int = 1, *, count: int = 32, bytes_: bool = Fals
 
     Pixels are standardised, or as a file has them, 0 to 255.
     """
-    images, classes = (each[:count] for each in _digits())
-    generator = torch.Generator().manual_seed(1)
+    images, classes = (each[other * count : (other + 1) * count] for each in _digits())
+    generator = torch.Generator().manual_seed(1 + other)
     ink = torch.rand(count, channels, 1, 1, generator=generator) if channels > 1 else torch.ones(count, 1, 1, 1)
     paper = torch.rand(count, channels, 1, 1, generator=generator) if channels > 1 else torch.zeros(count, 1, 1, 1)
     large = F.interpolate(images, size=(size, size), mode="bilinear")
@@ -53,6 +55,6 @@ def _tokens(vocabulary: int) -> Tensor:
 def text(count: int, length: int, vocabulary: int = 256, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Draw token sequences (count, length) and the tokens that follow each of them; rare words are token 0."""
     tokens = _tokens(vocabulary)
-    starts = torch.randint(len(tokens) - length - 1, (count,), generator=torch.Generator().manual_seed(seed))
+    starts = torch.randint(len(tokens) - length - 1, (count,), generator=torch.Generator().manual_seed(seed + other))
     rows = torch.stack([tokens[start : start + length + 1] for start in starts])
     return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()

@@ -170,6 +170,34 @@ def test_what_a_matrix_is_for_is_read_off_the_graph() -> None:
     assert set(uses.values()) == {("product",), ("output", "product")}
 
 
+def test_a_gain_of_a_residual_branch_is_told_from_other_factors() -> None:
+    def forward(m: Any, x: Tensor) -> Tensor:
+        h = m.stem(x)
+        return m.head(h + m.gamma * torch.tanh(m.first(h) * m.scale) * m.rate.exp())
+
+    free = {name: nn.Parameter(torch.randn(4)) for name in ("gamma", "scale", "rate")}
+    signals = signals_of(
+        Net(forward, **{name: nn.Linear(4, 4) for name in ("stem", "first", "head")}, **free), torch.randn(5, 4)
+    )
+    assert {p.name for p in signals.parameters if "branch" in p.uses} == {"gamma"}
+
+
+@pytest.mark.parametrize("size", [1.0, 300.0])
+def test_other_losses_are_compared_with_that_of_the_mean_output_however_large(size: float) -> None:
+    """Of log-probabilities, too; one that only scales with the outputs has none."""
+    torch.manual_seed(0)
+    model, x, t = nn.Linear(6, 8), torch.randn(12, 6), torch.randint(8, (12,))
+    nn.init.normal_(model.weight, std=size)
+    y = model(x).detach()
+    mean = float(F.cross_entropy(y.mean(0).expand_as(y), t))
+    signals = signals_of(model, x, t, loss=lambda y, t: F.cross_entropy(y, t, reduction="none").mean())
+    assert signals.chance_loss == pytest.approx(mean, rel=1e-5)
+    probabilities = y.double().log_softmax(1).exp().mean(0)
+    signals = signals_of(nn.Sequential(model, nn.LogSoftmax(1)), x, t, loss=lambda y, t: -y[range(len(y)), t].mean())
+    assert signals.chance_loss == pytest.approx(float(-probabilities[t].log().mean()), rel=1e-5)
+    assert math.isnan(signals_of(model, x, loss=lambda y, t: y.square().sum()).chance_loss)
+
+
 @pytest.mark.parametrize(("variant", "said"), [("before", [("HD101", "fault", "embedding.weight")]), ("after", [])])
 def test_of_mamba_only_the_tied_embedding_is_named(variant: Variant, said: list[tuple[str, str, str]]) -> None:
     """Neither the decay rates, which are alike in all channels, nor the biases of the steps, which are far below 0."""
