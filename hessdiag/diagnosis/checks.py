@@ -37,7 +37,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import Block, looked_up_in_common, measured_layers, parameter_at, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
-from hessdiag.network.trace import LayerCall, Trace, backpropagate, trace
+from hessdiag.network.trace import BackwardError, LayerCall, Trace, backpropagate, trace
 
 FEW = 4  # examples of which all pairs are told apart
 SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
@@ -121,7 +121,13 @@ def finite(y: Tensor) -> None:
 
 
 def examples_apart(
-    model: nn.Module, few: Batch, owners: Sequence[str] = (), *, seed: int, in_common: Collection[str] = ()
+    model: nn.Module,
+    few: Batch,
+    owners: Sequence[str] = (),
+    *,
+    seed: int,
+    in_common: Collection[str] = (),
+    to_inputs: bool = True,
 ) -> set[str]:
     """Check all pairs of a few examples, and return the layers whose rows are not those of one example after the other.
 
@@ -132,26 +138,32 @@ def examples_apart(
         model, few: the model, and examples.
         owners, in_common: as in `hessdiag.network.trace.trace`.
         seed: of random cotangents.
+        to_inputs: whether gradients are sent back to the inputs, unless the model writes to what these need.
 
     Raises:
         HessdiagError: the outputs of one example, or their gradient, depend on another one.
     """
     if few.size == 1:
         return set()
-    watched, inputs = differentiable(few)
+    watched, inputs = differentiable(few) if to_inputs else (replace(few, targets=None), [])
     seen = trace(model, watched, owners, in_common=in_common)
     y = seen.y.detach()
     halves_agree(model, few, y, list(torch.eye(few.size, dtype=torch.bool)))
     ends = [call.output_edge for call in seen.calls]
     # No gradient flows to tokens: it is compared with the example's own where it arrives, in the parameters.
-    exact = all(tensor.is_floating_point() for tensor in few.tensors)
+    exact = len(inputs) == len(few.tensors)
     parameters = [] if exact else [p for p in model.parameters() if p.requires_grad]
     arrivals = [get_gradient_edge(p) for p in parameters]
     mixed: set[str] = set()
     z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
     for number in range(few.size):
         side = torch.arange(few.size) == number
-        found = backpropagate(seen.y, [*inputs, *ends, *arrivals], only(z, side))
+        try:
+            found = backpropagate(seen.y, [*inputs, *ends, *arrivals], only(z, side))
+        except BackwardError:
+            if not inputs:
+                raise
+            return examples_apart(model, few, owners, seed=seed, in_common=in_common, to_inputs=False)
         if any(reaches_others(gradient, side) for gradient in found[: len(inputs)]):
             raise mixing()
         if parameters:

@@ -24,6 +24,10 @@ from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import looks_up
 
 
+class BackwardError(HessdiagError):
+    """The model's own backward pass fails."""
+
+
 @dataclass(frozen=True)
 class LayerCall:
     """One call of one layer on one batch.
@@ -112,7 +116,7 @@ def _sent_back(y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangen
     except Exception as error:
         if is_out_of_memory(error) or "heckpoint" in str(error):  # of which `preserve` knows more
             raise
-        raise HessdiagError(
+        raise BackwardError(
             f"the model's backward pass fails ({one_line(error)}): make model(inputs).sum().backward() run"
         ) from error
 

@@ -46,7 +46,18 @@ def empty_beside() -> nn.Module:
         return Net(lambda m, x: torch.cat([m.none(x), m.some(x)], 1), none=nn.Linear(4, 0), some=nn.Linear(4, 3))
 
 
-@pytest.mark.parametrize("make", [clip, diagonal, centres, empty_beside, empty_before])
+def scaled_in_place() -> nn.Module:
+    """Inputs have no gradient in training, and none here: their standard deviation would need what is written to."""
+
+    def forward(m: Any, x: Tensor) -> Tensor:
+        x = x - x.mean(1, keepdim=True)
+        x /= x.std(1, keepdim=True)
+        return m.l(x)
+
+    return Net(forward, l=nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize("make", [clip, diagonal, centres, empty_beside, empty_before, scaled_in_place])
 @pytest.mark.parametrize("per", ["example", "batch"])
 def test_parameters_in_unusual_places(make: Callable[[], nn.Module], per: str) -> None:
     """In the root module, which rules look at, in distances, and of no entries."""
