@@ -38,30 +38,15 @@ if TYPE_CHECKING:
     from hessdiag.view.html import to_html as to_html
 
 _HOMES = {
-    "BlockReport": "results.report",
-    "Heatmap": "results.report",
-    "Comparison": "results.comparison",
-    "HessdiagError": "errors",
-    "Prediction": "results.prediction",
-    "InitCheck": "results.init_check",
-    "LearningRates": "results.learning_rates",
-    "Monitor": "training.monitor",
-    "Report": "results.report",
-    "Setups": "results.setups",
-    "check_init": "diagnosis.random_setups",
-    "compare": "diagnosis.compare",
-    "describe": "diagnosis.describe",
-    "diagnose": "diagnosis.diagnose",
-    "learning_rates": "diagnosis.learning_rates",
-    "operator": "diagnosis.operator",
-    "sharpness": "diagnosis.sharpness",
-    "Sharpness": "results.sharpness",
-    "measure_setups": "diagnosis.random_setups",
-    "to_html": "view.html",
-    "predict": "calculus.prediction",
-    "prescribe": "diagnosis.prescribe",
-    "Prescription": "diagnosis.prescribe",
-}
+    "BlockReport": "results.report", "Heatmap": "results.report", "Comparison": "results.comparison",
+    "HessdiagError": "errors", "Prediction": "results.prediction", "InitCheck": "results.init_check",
+    "LearningRates": "results.learning_rates", "Monitor": "training.monitor", "Report": "results.report",
+    "Setups": "results.setups", "check_init": "diagnosis.random_setups", "compare": "diagnosis.compare",
+    "describe": "diagnosis.describe", "diagnose": "diagnosis.diagnose", "learning_rates": "diagnosis.learning_rates",
+    "operator": "diagnosis.operator", "sharpness": "diagnosis.sharpness", "Sharpness": "results.sharpness",
+    "measure_setups": "diagnosis.random_setups", "to_html": "view.html", "predict": "calculus.prediction",
+    "prescribe": "diagnosis.prescribe", "Prescription": "diagnosis.prescribe",
+}  # fmt: skip
 
 _MODULES = {"calculus": "calculus", "init": "init", "models": "models", "plots": "view.plots", "surgery": "surgery"}
 __all__ = [*_HOMES, *_MODULES]

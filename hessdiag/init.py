@@ -40,13 +40,9 @@ ELSEWHERE = {"kaiming": "fan-in", "he": "fan-in", "xavier": "arithmetic", "gloro
 
 
 def geometric_mean_(
-    weight: Tensor,
-    *,
-    c: float = 2.0,
-    groups: int = 1,
-    transposed: bool = False,
+    weight: Tensor, *, c: float = 2.0, groups: int = 1, transposed: bool = False,
     generator: torch.Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Normal with E[W²] = c / (k √(n n')) (Eq. 3), in place; with groups c / √(entries of the weight).
 
     A constant c = 2 / (typical k) for the whole network keeps the signal's size, see `typical_kernel`.

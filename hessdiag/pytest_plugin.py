@@ -35,16 +35,10 @@ class ModelCheck:
     """The fixture `hessdiag` of a test. All names of the package are its attributes too."""
 
     def assert_healthy(
-        self,
-        model: nn.Module,
-        inputs: Inputs | Iterable[Any],
-        targets: Tensor | None = None,
-        *,
-        loss: str | LossFunction | None = None,
-        fail_on: Severity = "warning",
-        ignore: Iterable[str] = (),
+        self, model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
+        loss: str | LossFunction | None = None, fail_on: Severity = "warning", ignore: Iterable[str] = (),
         **options: Any,
-    ) -> Report:
+    ) -> Report:  # fmt: skip
         """Measure a model, and fail where it has findings; return the report.
 
         Args:

@@ -41,7 +41,7 @@ def listed(name: str, command: Any) -> Iterator[str]:
     yield fill(" ".join((command.help or "").split()), 100, break_on_hyphens=False) + "\n"
     options = [each for each in command.params if each.opts[0].startswith("-") and not each.hidden]
     rows = [
-        (", ".join(f"`{opt}`" for opt in each.opts), each.default, " ".join((each.help or "").split()))
+        (", ".join(f"`{opt}`" for opt in each.opts + each.secondary_opts), each.default, " ".join(each.help.split()))
         for each in options
     ]
     if rows:

@@ -181,7 +181,8 @@ def table_rows(page: str, header: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
 def test_options_named_in_the_text_exist(page: str) -> None:
-    known = {opt for command in cli_commands().values() for param in command.params for opt in param.opts}
+    given = [param for command in cli_commands().values() for param in command.params]
+    known = {opt for param in given for opt in param.opts + param.secondary_opts}
     named = {o for code in INLINE_CODE.findall(prose(page)) for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", code)}
     assert named - known - OPTIONS_OF_OTHERS == set()
 

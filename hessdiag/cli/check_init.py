@@ -20,7 +20,6 @@ from hessdiag.cli.options import (
     check_folder,
     grouped,
     parse_arguments,
-    parse_output,
 )
 from hessdiag.cli.printing import Printing, gate_spread
 from hessdiag.errors import HessdiagError
@@ -39,22 +38,15 @@ Trials = Annotated[int, typer.Option("--setups", help="random networks under eac
 
 @grouped
 def check_init(
-    init: Init,
-    model: Model,
-    measured: Measured,
-    printing: Printing,
-    against: Against = "fan-in,fan-out,arithmetic,geometric",
-    setups: Trials = 20,
-    method: Method = "auto",
-    html: Html = "",
-    plots: Plots = "",
-    resume: Resume = "",
-    max_spread: MaxSpread = None,
-) -> None:
+    init: Init, model: Model, measured: Measured, printing: Printing,
+    against: Against = "fan-in,fan-out,arithmetic,geometric", setups: Trials = 20, method: Method = "auto",
+    html: Html = "", plots: Plots = "", resume: Resume = "", max_spread: MaxSpread = None,
+) -> None:  # fmt: skip
     """Rank an initialisation by how equally curved it makes the layers of MODEL, and say what to change."""
     others = [name.strip() for name in against.split(",") if name.strip()]
     if against and not others:
         raise HessdiagError(f"--against {against!r}: name initialisations, as in fan-in,geometric")
+    output, class_dim = measured.which
     check_files(html, resume)
     check_folder(plots)
     from hessdiag.diagnosis.random_setups import check_init as measure
@@ -62,25 +54,12 @@ def check_init(
 
     with launched(measured.torch_device) as processes, redirect_stdout(sys.stderr):
         check = measure(
-            init,
-            model=model,
-            against=others,
-            setups=setups,
-            mode=measured.mode,
-            arguments=parse_arguments(measured.arg or []),
-            input_size=measured.shape,
-            batch_size=measured.batch_size,
-            output=parse_output(measured.output),
-            loss=measured.objective or "random-quadratic",
-            class_dim=measured.class_dim,
-            method=method,
-            device=measured.torch_device,
-            dtype=measured.torch_dtype,
-            seed=measured.seed,
-            resume=resume or None,
-            distributed=processes.size > 1,
-            progress=printing.progress,
-        )
+            init, model=model, against=others, setups=setups, mode=measured.mode,
+            arguments=parse_arguments(measured.arg or []), input_size=measured.shape, batch_size=measured.batch_size,
+            output=output, loss=measured.objective or "random-quadratic", class_dim=class_dim, method=method,
+            device=measured.torch_device, dtype=measured.torch_dtype, seed=measured.seed, resume=resume or None,
+            distributed=processes.size > 1, progress=printing.progress,
+        )  # fmt: skip
     if processes.rank > 0:
         return
     printing.draw(lambda: _figures(check), plots)

@@ -10,13 +10,9 @@ from hessdiag.cli.printing import Printing
 
 @grouped
 def describe(
-    model: Model,
-    subject: Subject,
-    printing: Printing,
-    matrix: Matrix = "ggn",
-    per: Per = "example",
+    model: Model, subject: Subject, printing: Printing, matrix: Matrix = "ggn", per: Per = "example",
     method: Method = "auto",
-) -> None:
+) -> None:  # fmt: skip
     """List the layers of MODEL, what is left out and why, and what measuring them would cost."""
     source, prepared = subject.prepare(model, say=printing.say)
     import hessdiag

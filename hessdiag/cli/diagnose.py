@@ -34,17 +34,9 @@ Quick = Annotated[bool, typer.Option("--quick", help="signals and findings alone
 
 @grouped
 def diagnose(
-    model: Model,
-    subject: Subject,
-    curvature: Curvature,
-    printing: Printing,
-    quick: Quick = False,
-    csv: Csv = "",
-    html: Html = "",
-    plots: Plots = "",
-    max_spread: MaxSpread = None,
-    fail_on: FailOn = None,
-) -> None:
+    model: Model, subject: Subject, curvature: Curvature, printing: Printing, quick: Quick = False, csv: Csv = "",
+    html: Html = "", plots: Plots = "", max_spread: MaxSpread = None, fail_on: FailOn = None,
+) -> None:  # fmt: skip
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
     check_files(csv, html)
     check_folder(plots)
@@ -54,16 +46,9 @@ def diagnose(
 
     with launched(subject.torch_device) as processes, redirect_stdout(sys.stderr):
         report = diagnose_prepared(
-            prepared,
-            source,
-            loss=subject.objective,
-            mode=subject.mode,
-            seed=subject.seed,
-            distributed=processes.size > 1,
-            progress=printing.progress,
-            quick=quick,
-            **asdict(curvature),
-        )
+            prepared, source, loss=subject.objective, mode=subject.mode, seed=subject.seed,
+            distributed=processes.size > 1, progress=printing.progress, quick=quick, **asdict(curvature),
+        )  # fmt: skip
     if processes.rank > 0:
         return
     printing.draw(lambda: _figures(report), plots)

@@ -15,14 +15,12 @@ from hessdiag.cli.printing import Printing
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
-    from hessdiag.loading.models import ModelSource
     from hessdiag.loading.prepare import Prepared
 
 Optimizer = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="sgd, momentum or adam; repeatable  [default: all]")
 ]
 Steps = Annotated[int, typer.Option(help="virtual steps on a copy of the weights, and more where a rate rises")]
-Trained = tuple["ModelSource", "Prepared", Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,58 +33,42 @@ class TrainingSubject(Subject):
         typer.Option(help="cross-entropy, mse, model or ./file.py:function  [default: cross-entropy where it fits]"),
     ] = ""
 
-    def prepare_training(self, model: str, steps: int, say: Callable[[str], None]) -> Trained:
+    def prepare_training(self, model: str, steps: int, say: Callable[[str], None]) -> tuple[Prepared, Any]:
         """Network, data and a loss that networks are trained with: the one asked for, else what fits the targets."""
         if self.loss == "random-quadratic":
             raise HessdiagError("--loss random-quadratic: no network is trained with it; use cross-entropy or mse")
         size = self.batch_size if self.data else 2 * self.batch_size  # random examples are all alike: few are drawn
         drawn: dict[str, Any] = {"say": say, "batches": 2 * steps, "batch_size": size}
         if self.loss:
-            return *self.prepare(model, **drawn), self.objective
+            return self.prepare(model, **drawn)[1], self.objective
         if self.data:
-            source, prepared = self.prepare(model, loss="cross-entropy", **drawn)
+            _, prepared = self.prepare(model, loss="cross-entropy", **drawn)
             targets = prepared.batch.targets
-            return source, prepared, "mse" if targets is not None and targets.is_floating_point() else "cross-entropy"
+            return prepared, "mse" if targets is not None and targets.is_floating_point() else "cross-entropy"
         with suppress(HessdiagError):  # no telling which dimension the classes are
-            source, prepared = self.prepare(model, loss="cross-entropy", **drawn)
+            _, prepared = self.prepare(model, loss="cross-entropy", **drawn)
             labels = prepared.batch.targets
             if labels is not None and bool(labels.any()):  # more than one class
-                return source, prepared, "cross-entropy"
-        return *self.prepare(model, loss="mse", **drawn), "mse"
+                return prepared, "cross-entropy"
+        return self.prepare(model, loss="mse", **drawn)[1], "mse"
 
 
 @grouped
 def lr(
-    model: Model,
-    subject: TrainingSubject,
-    printing: Printing,
-    optimizer: Optimizer = None,
-    steps: Steps = 12,
-    blocks: Blocks = None,
-    plots: Plots = "",
-) -> None:
+    model: Model, subject: TrainingSubject, printing: Printing, optimizer: Optimizer = None, steps: Steps = 12,
+    blocks: Blocks = None, plots: Plots = "",
+) -> None:  # fmt: skip
     """Estimate the learning rates that MODEL is best trained with, before training it."""
     check_folder(plots)
-    source, prepared, loss = subject.prepare_training(model, steps, printing.say)
+    prepared, loss = subject.prepare_training(model, steps, printing.say)
     import hessdiag
 
     with redirect_stdout(sys.stderr):
         measured = hessdiag.learning_rates(
-            prepared.module,
-            list(prepared.batches()),
-            loss=loss,
-            batch_dim=prepared.batch_dim,
-            examples=prepared.examples,
-            class_dim=prepared.class_dim,
-            output=source.output,
-            mode=subject.mode,
-            optimizers=optimizer or ["sgd", "momentum", "adam"],
-            steps=steps,
-            batch_size=subject.batch_size,
-            blocks=blocks,
-            seed=subject.seed,
-            progress=printing.progress,
-        )
+            prepared.module, list(prepared.batches()), loss=loss, mode=subject.mode,
+            optimizers=optimizer or ["sgd", "momentum", "adam"], steps=steps, batch_size=subject.batch_size,
+            blocks=blocks, seed=subject.seed, progress=printing.progress, **prepared.how,
+        )  # fmt: skip
     rates = replace(measured, model=model, init=prepared.init, data=prepared.data)
 
     def figures() -> dict[str, Any]:

@@ -157,13 +157,18 @@ class Measured(Network):
             help="random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function  [default: by targets]"
         ),
     ] = ""
-    class_dim: Annotated[
-        int | None,
-        typer.Option(metavar="DIM", help="dimension of the classes: 1, or -1 for (batch, positions, classes)"),
-    ] = None
-    output: Annotated[str, typer.Option(metavar="NAME|INDEX", help="which output, of a model that returns several")] = (
-        ""
-    )
+    output: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[:DIM]",
+            help="which of several outputs, by name or position, and the dimension of its classes, as in 0:1 or :-1",
+        ),
+    ] = ""
+
+    @property
+    def which(self) -> tuple[str | int | None, int | None]:
+        """`output=` and `class_dim=` of what measures."""
+        return parse_output(self.output)
 
     @property
     def objective(self) -> Any:
@@ -202,13 +207,14 @@ class Subject(Measured):
         """
         if self.init and self.weights:
             raise HessdiagError("--init and --weights both say what the weights are: pass one of them")
-        source = self.source(model, output=parse_output(self.output))
+        output, class_dim = self.which
+        source = self.source(model, output=output)
         from hessdiag.loading import prepare as preparation
         from hessdiag.loading.initialisation import AS_BUILT
         from hessdiag.loading.user_code import load_function
         from hessdiag.loading.weights import read_checkpoint
 
-        settings: dict[str, Any] = {"batch_size": self.batch_size, "loss": self.loss, "class_dim": self.class_dim}
+        settings: dict[str, Any] = {"batch_size": self.batch_size, "loss": self.loss, "class_dim": class_dim}
         settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.torch_dtype, "mode": self.mode}
         path, _, key = (self.weights, "", "") if Path(self.weights).exists() else self.weights.partition(":")
         with redirect_stdout(sys.stderr):
@@ -234,15 +240,17 @@ class Curvature:
     blocks: Blocks = None
 
 
-def parse_output(text: str) -> str | int | None:
-    """A name, a position, or `None` for the empty text.
+def parse_output(text: str) -> tuple[str | int | None, int | None]:
+    """Name or position of an output, and the dimension of its classes, each `None` where it is left out.
 
-    >>> parse_output("pooler_output"), parse_output("-1"), parse_output("")
-    ('pooler_output', -1, None)
+    >>> parse_output("pooler_output"), parse_output("0:1"), parse_output(":-1")
+    (('pooler_output', None), (0, 1), (None, -1))
     """
-    if len(text) < MAX_DIGITS and re.fullmatch(r"-?[0-9]+", text):
-        return int(text)
-    return text or None
+    name, colon, dim = text.partition(":")
+    if colon and not re.fullmatch(r"-?[0-9]", dim):
+        raise HessdiagError(f"--output {text!r}: write the dimension of the classes behind the colon, as in :1 or :-1")
+    position = len(name) < MAX_DIGITS and re.fullmatch(r"-?[0-9]+", name)
+    return int(name) if position else name or None, int(dim) if dim else None
 
 
 def parse_arguments(texts: list[str]) -> dict[str, Any]:

@@ -32,18 +32,10 @@ Trials = Annotated[int, typer.Option("--setups", min=1, help="random trials that
 
 @grouped
 def predict(
-    model: Model,
-    network: Network,
-    printing: Printing,
-    init: Init = "",
-    batch_size: BatchSize = 64,
-    loss: Loss = "random-quadratic",
-    moments: Moments = "kernel",
-    compare: Compare = False,
-    setups: Trials = 20,
-    blocks: Blocks = None,
-    resume: Resume = "",
-) -> None:
+    model: Model, network: Network, printing: Printing, init: Init = "", batch_size: BatchSize = 64,
+    loss: Loss = "random-quadratic", moments: Moments = "kernel", compare: Compare = False, setups: Trials = 20,
+    blocks: Blocks = None, resume: Resume = "",
+) -> None:  # fmt: skip
     """Predict ς, γ and ν of every layer of MODEL from shapes and E[W²] alone: no data, no weights, no training."""
     if resume and not compare:
         raise HessdiagError("--resume keeps the trials of --compare: pass that too")

@@ -18,18 +18,8 @@ def prescribe(model: Model, subject: Subject, printing: Printing, method: Method
 
     with redirect_stdout(sys.stderr):
         found = find(
-            prepared.module,
-            prepared.batches(),
-            loss=subject.objective,
-            mode=subject.mode,
-            seed=subject.seed,
-            class_dim=prepared.class_dim,
-            batch_dim=prepared.batch_dim,
-            examples=prepared.examples,
-            output=source.output,
-            method=method,
-            rtol=rtol,
-            progress=printing.progress,
-        )
+            prepared.module, prepared.batches(), loss=subject.objective, mode=subject.mode, seed=subject.seed,
+            method=method, rtol=rtol, progress=printing.progress, **prepared.how,
+        )  # fmt: skip
     found = replace(found, model=source.name, init=prepared.init, data=prepared.data)
     printing.show(found, text=(found.code if printing.quiet else repr(found)).rstrip("\n"))

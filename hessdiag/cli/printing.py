@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from hessdiag.cli.options import check_files
-from hessdiag.errors import HessdiagError
 from hessdiag.results.files import make_folder
 
 if TYPE_CHECKING:
@@ -49,17 +48,18 @@ class Printing:
     """How much of a result is printed, and whether as JSON. Files are written before anything is printed."""
 
     json: Annotated[str, typer.Option(metavar="FILE", help="also save everything; - prints it in place of text")] = ""
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="print the conclusion alone, and nothing on stderr but errors")
-    ] = False
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="leave nothing out: all columns, findings and omissions, by name")
-    ] = False
+        bool | None,
+        typer.Option("--verbose/--quiet", "-v/-q", help="leave nothing out / print the conclusion and errors alone"),
+    ] = None
 
     def __post_init__(self) -> None:
-        if self.quiet and self.verbose:
-            raise HessdiagError("--quiet and --verbose ask for opposites: pass one of them")
         check_files(self.json if self.json != "-" else "")
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the conclusion alone is printed."""
+        return self.verbose is False
 
     @property
     def progress(self) -> bool | None:

@@ -46,22 +46,16 @@ def reproduce(
         raise HessdiagError(f"unknown figure {name!r}: {did_you_mean(name, SHOWS, otherwise=ELSEWHERE)}")
     check_files(resume)
     check_folder(out, "--out")
-    printing = Printing(quiet=quiet)
+    printing = Printing(verbose=False if quiet else None)
     from hessdiag.parallel.processes import launched
 
     with launched(place.torch_device) as processes, redirect_stdout(sys.stderr):
         make_folder(out, f"--out {out!r}: cannot make that folder")
         setups, batch_size = (QUICK if quick else SIZES)[name]
         panels = _measure(
-            name,
-            setups=setups,
-            batch_size=batch_size,
-            seed=place.seed,
-            device=place.torch_device,
-            resume=resume or None,
-            distributed=processes.size > 1,
-            progress=printing.progress,
-        )
+            name, setups=setups, batch_size=batch_size, seed=place.seed, device=place.torch_device,
+            resume=resume or None, distributed=processes.size > 1, progress=printing.progress,
+        )  # fmt: skip
     if processes.rank > 0:
         return
     for path in _save(name, panels, Path(out)):

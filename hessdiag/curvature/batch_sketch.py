@@ -63,13 +63,8 @@ def directions_for(examples: int, *, sides: int = 1) -> int:
 
 
 def sketch_per_batch(
-    problem: Problem,
-    memory: MemoryBudget,
-    *,
-    rtol: float | None = None,
-    max_products: int = 400,
-    seed: int = 0,
-) -> Curvature:
+    problem: Problem, memory: MemoryBudget, *, rtol: float | None = None, max_products: int = 400, seed: int = 0,
+) -> Curvature:  # fmt: skip
     """‖G_ij‖_F² of the batch-mean loss for all blocks.
 
     Args:

@@ -167,15 +167,9 @@ def _measure(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curv
         found = exactly(problem, chunk=problem.shape.chunk(problem.shape.outputs, memory=memory.chunk))
     else:
         found = probe(
-            problem,
-            memory,
-            matrix=cast(Matrix, settings.matrix),
-            per=settings.per,
-            exhaustive=plan.method == "exact",
-            rtol=rtol,
-            max_products=most,
-            seed=seed,
-        )
+            problem, memory, matrix=cast(Matrix, settings.matrix), per=settings.per, exhaustive=plan.method == "exact",
+            rtol=rtol, max_products=most, seed=seed,
+        )  # fmt: skip
     return replace(found, method=plan.method, reason="; ".join(filter(None, (plan.reason, found.reason))))
 
 

@@ -56,15 +56,9 @@ class Curvature:
 
     @classmethod
     def of(
-        cls,
-        blocks: Sequence[Block],
-        value: Array,
-        stderr: Array,
-        *,
-        products: Sequence[int],
-        rtol: float | None,
+        cls, blocks: Sequence[Block], value: Array, stderr: Array, *, products: Sequence[int], rtol: float | None,
         reason: str,
-    ) -> Curvature:
+    ) -> Curvature:  # fmt: skip
         """From (L, L) arrays over blocks of all kinds, and the products spent on each."""
         diagonal = {}
         for i, (block, spent) in enumerate(zip(blocks, products, strict=True)):
@@ -109,14 +103,9 @@ def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float | Non
 
 
 def mean_of_some(
-    some: Sequence[Curvature],
-    *,
-    of: int,
-    like: Sequence[Curvature] = (),
-    known: Curvature | None = None,
-    shares: Array | float = 1.0,
-    rounding: float = 0.0,
-) -> Curvature:
+    some: Sequence[Curvature], *, of: int, like: Sequence[Curvature] = (), known: Curvature | None = None,
+    shares: Array | float = 1.0, rounding: float = 0.0,
+) -> Curvature:  # fmt: skip
     """The mean over `of` examples from n of them, and its standard error.
 
     Where norms `like` these are known of the same examples and, as a mean, of all, the ratio of the two is what is
@@ -177,14 +166,9 @@ def rounding_of(problem: Problem) -> float:
 
 
 def two_stages(
-    measure: Callable[[int, str], tuple[Array, Array, int]],
-    first: int,
-    *,
-    least: int,
-    most: int,
-    own: Any,
+    measure: Callable[[int, str], tuple[Array, Array, int]], first: int, *, least: int, most: int, own: Any,
     rtol: float | None,
-) -> tuple[Array, Array, list[int]]:
+) -> tuple[Array, Array, list[int]]:  # fmt: skip
     """Measure with a `first` number of samples, and anew with as many as that says are needed for `rtol`.
 
     The second stage alone makes the estimate (C. Stein, Annals of Mathematical Statistics 16 (1945) 243-258): stopping

@@ -49,16 +49,9 @@ def probes_for(examples: int) -> int:
 
 
 def probe(
-    problem: Problem,
-    memory: MemoryBudget,
-    *,
-    matrix: Matrix,
-    per: str = "example",
-    exhaustive: bool = False,
-    rtol: float | None = None,
-    max_products: int = 400,
-    seed: int = 0,
-) -> Curvature:
+    problem: Problem, memory: MemoryBudget, *, matrix: Matrix, per: str = "example", exhaustive: bool = False,
+    rtol: float | None = None, max_products: int = 400, seed: int = 0,
+) -> Curvature:  # fmt: skip
     """All blocks by products in weight space; the two estimates of a pair (i, j) and (j, i) are averaged.
 
     Args:

@@ -56,13 +56,8 @@ def directions_for(examples: int) -> int:
 
 
 def sketch_per_example(
-    problem: Problem,
-    memory: MemoryBudget,
-    *,
-    rtol: float | None = None,
-    max_products: int = 400,
-    seed: int = 0,
-) -> Curvature:
+    problem: Problem, memory: MemoryBudget, *, rtol: float | None = None, max_products: int = 400, seed: int = 0,
+) -> Curvature:  # fmt: skip
     """Mean over examples of ‖G_ij^(b)‖_F² for all blocks.
 
     Args:

@@ -39,14 +39,9 @@ def unit_cotangents(y: Tensor) -> Tensor:
 
 
 def block_vjps(
-    model: nn.Module,
-    part: Batch,
-    blocks: Sequence[Block],
-    traced: Trace,
-    cotangents: Tensor | SampledSoftmax,
-    *,
+    model: nn.Module, part: Batch, blocks: Sequence[Block], traced: Trace, cotangents: Tensor | SampledSoftmax, *,
     at_once: int | None = None,
-) -> Iterator[Jacobian | None]:
+) -> Iterator[Jacobian | None]:  # fmt: skip
     """For each block, cotangent^T ∂y/∂W of C cotangents (C, B, *out) for B examples; None where y does not depend on W.
 
     Layers with a structural rule share the backward passes, `at_once` cotangents at a time. So do other blocks of a
@@ -88,14 +83,10 @@ def logits_call(model: nn.Module, traced: Trace) -> LayerCall | None:
 
 
 def jacobians_of(
-    model: nn.Module,
-    part: Batch,
-    blocks: Sequence[Block],
-    calls: Sequence[LayerCall],
-    phis: Sequence[Tensor | SampledSoftmax | None],
-    cotangents: Tensor | SampledSoftmax,
+    model: nn.Module, part: Batch, blocks: Sequence[Block], calls: Sequence[LayerCall],
+    phis: Sequence[Tensor | SampledSoftmax | None], cotangents: Tensor | SampledSoftmax,
     own: Mapping[str, Tensor | None] | None = None,
-) -> Iterator[Jacobian | None]:
+) -> Iterator[Jacobian | None]:  # fmt: skip
     """As `block_vjps`, with gradients at hand: `phis` in the outputs of the traced `calls`, `own` in parameters."""
     dense = dict(own or {})
     others = [block for block in blocks if _has_no_rule(block) and block.name not in dense]
@@ -120,13 +111,9 @@ def _has_no_rule(block: Block) -> bool:
 
 
 def block_jacobian(
-    model: nn.Module,
-    block: Block,
-    calls: Sequence[LayerCall],
-    phis: Sequence[Tensor | SampledSoftmax | None],
-    *,
+    model: nn.Module, block: Block, calls: Sequence[LayerCall], phis: Sequence[Tensor | SampledSoftmax | None], *,
     examples: int,
-) -> Jacobian | None:
+) -> Jacobian | None:  # fmt: skip
     """Jacobian of a weight or bias block from the calls of its layers; None where nothing depends on it.
 
     `phis` are for each call the (C, *output shape) gradients of C outputs in its output, the sampled classes that they

@@ -203,16 +203,9 @@ class CrossEntropy(Loss):
     has_root = True
 
     def __init__(
-        self,
-        class_dim: int = 1,
-        *,
-        weight: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        ignore_index: int = IGNORED,
-        reduction: str = "mean",
-        joint: bool = False,
-        name: str = "cross-entropy",
-    ) -> None:
+        self, class_dim: int = 1, *, weight: Tensor | None = None, label_smoothing: float = 0.0,
+        ignore_index: int = IGNORED, reduction: str = "mean", joint: bool = False, name: str = "cross-entropy",
+    ) -> None:  # fmt: skip
         self.class_dim, self.weight, self.label_smoothing = class_dim, weight, label_smoothing
         self.ignore_index, self.reduction, self.joint, self.name = ignore_index, reduction, joint, name
         self.divisor = None if reduction == "mean" else 1.0

@@ -71,7 +71,7 @@ def check_class_dim(y: Tensor, asked: int | None) -> int:
 
 def _two_dimensions(y: Tensor, what: str) -> str:
     either = f"{what} in dimension 1, as in torch, or {y.dim() - 1}, as in sequences"
-    return f"{either}: pass class_dim=1 or class_dim=-1 (--class-dim)"
+    return f"{either}: pass class_dim=1 or class_dim=-1 (--output :1 or --output :-1)"
 
 
 def is_like_outputs(y: Tensor, targets: Tensor) -> bool:

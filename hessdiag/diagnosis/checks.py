@@ -370,14 +370,9 @@ class Sent:
 
 
 def gradients_agree(
-    problem: Problem,
-    part: Batch,
-    seen: Trace,
-    sent: Sent,
-    mixed: Collection[str],
-    *,
+    problem: Problem, part: Batch, seen: Trace, sent: Sent, mixed: Collection[str], *,
     squares: Callable[[Tensor], float],
-) -> list[list[float]]:
+) -> list[list[float]]:  # fmt: skip
     """Compare gradients that are assembled from what the hooks saw with autograd's: a `GradientColumn` row a block.
 
     Args:

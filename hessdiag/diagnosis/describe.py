@@ -65,15 +65,9 @@ class Description(Printed):
 
 
 def describe(
-    model: nn.Module,
-    inputs: Inputs,
-    *,
-    matrix: str = "ggn",
-    per: str = "example",
-    mode: str = "train",
-    method: str = "auto",
-    output: str | int | None = None,
-) -> Description:
+    model: nn.Module, inputs: Inputs, *, matrix: str = "ggn", per: str = "example", mode: str = "train",
+    method: str = "auto", output: str | int | None = None,
+) -> Description:  # fmt: skip
     """List the blocks of a model and estimate the cost of `hessdiag.diagnose` with the same arguments.
 
     Two examples are run forward; nothing is measured and the model is left as it was.

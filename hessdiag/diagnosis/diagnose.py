@@ -50,30 +50,13 @@ CHECKED, LARGEST, MEASURED, COPIES, COTANGENTS, WORKING = 5, 2, 3, 2, 4, 2
 
 
 def diagnose(
-    model: nn.Module,
-    inputs: Inputs | Iterable[Any],
-    targets: Tensor | None = None,
-    *,
-    loss: str | LossFunction | None = None,
-    class_dim: int | None = None,
-    output: str | int | None = None,
-    batch_dim: BatchDim = 0,
-    examples: str = "batch",
-    matrix: str = "ggn",
-    per: str = "example",
-    mode: str = "train",
-    method: str = "auto",
-    rtol: float | None = None,
-    seed: int = 0,
-    max_products: int = 400,
-    max_memory: int | str | None = None,
-    batches: int | None = None,
-    blocks: str | Sequence[str] | None = None,
-    quick: bool = False,
-    signals: bool = True,
-    distributed: bool = False,
-    progress: Progress = None,
-) -> Report:
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
+    loss: str | LossFunction | None = None, class_dim: int | None = None, output: str | int | None = None,
+    batch_dim: BatchDim = 0, examples: str = "batch", matrix: str = "ggn", per: str = "example", mode: str = "train",
+    method: str = "auto", rtol: float | None = None, seed: int = 0, max_products: int = 400,
+    max_memory: int | str | None = None, batches: int | None = None, blocks: str | Sequence[str] | None = None,
+    quick: bool = False, signals: bool = True, distributed: bool = False, progress: Progress = None,
+) -> Report:  # fmt: skip
     """Measure curvature, scaling factor and weight-gradient ratio of every block of a model on its data.
 
     The model is left exactly as it was: weights, buffers, `.grad`, modes, hooks and random state, also after an error.
@@ -132,17 +115,9 @@ def diagnose(
     check_model(model)
     check_loss(loss)
     settings = Settings(
-        matrix=matrix,
-        per=per,
-        mode=mode,
-        method=method,
-        rtol=rtol,
-        max_products=max_products,
-        seed=seed,
-        class_dim=class_dim,
-        output=output,
-        quick=quick,
-    )
+        matrix=matrix, per=per, mode=mode, method=method, rtol=rtol, max_products=max_products, seed=seed,
+        class_dim=class_dim, output=output, quick=quick,
+    )  # fmt: skip
     tally, group = Tally(), default_group() if distributed else ALONE
     given = batches_of(inputs, targets, tally, read=reader(model, batch_dim, examples, loss))
     first = next(stream := stream_of(given, settings, most=batches))
@@ -168,16 +143,11 @@ def diagnose(
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
     """Diagnose what `prepare` made of a source; the report says where weights and data came from."""
-    how = {key: getattr(prepared, key) for key in ("class_dim", "batch_dim", "examples")}
-    report = diagnose(prepared.module, prepared.batches(), output=source.output, **how, **options)
+    report = diagnose(prepared.module, prepared.batches(), **prepared.how, **options)
     return replace(
-        report,
-        model=source.name,
-        init=prepared.init,
-        data=prepared.data,
-        batches_read=prepared.tally.read,
+        report, model=source.name, init=prepared.init, data=prepared.data, batches_read=prepared.tally.read,
         batches_given=prepared.tally.given,
-    )
+    )  # fmt: skip
 
 
 def stream_of(batches: Iterator[Batch], settings: Settings, *, most: int | None) -> Iterator[Batch]:

@@ -50,23 +50,12 @@ Values = Mapping[str, Tensor]  # by name of the parameter
 
 
 def learning_rates(
-    model: nn.Module,
-    inputs: Inputs | Iterable[Any],
-    targets: Tensor | None = None,
-    *,
-    loss: str | LossFunction = "cross-entropy",
-    class_dim: int | None = None,
-    output: str | int | None = None,
-    batch_dim: BatchDim = 0,
-    examples: str = "batch",
-    optimizers: Sequence[str] = ("sgd", "adam"),
-    steps: int = 12,
-    batch_size: int = 128,
-    blocks: str | Sequence[str] | None = None,
-    seed: int = 0,
-    mode: str = "train",
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
+    loss: str | LossFunction = "cross-entropy", class_dim: int | None = None, output: str | int | None = None,
+    batch_dim: BatchDim = 0, examples: str = "batch", optimizers: Sequence[str] = ("sgd", "adam"), steps: int = 12,
+    batch_size: int = 128, blocks: str | Sequence[str] | None = None, seed: int = 0, mode: str = "train",
     progress: Progress = None,
-) -> LearningRates:
+) -> LearningRates:  # fmt: skip
     """Estimate the constant learning rates that a model is best trained with, before training it.
 
     A copy of the trainable parameters takes a few virtual steps of Adam. Before each, a batch gives the direction u of

@@ -188,14 +188,9 @@ def _mean(total: float, count: float) -> float:
 
 
 def _sums(
-    problem: Problem,
-    part: Batch,
-    settings: Settings,
-    mixed: Collection[str],
-    watched: SignalPass | None,
-    *,
+    problem: Problem, part: Batch, settings: Settings, mixed: Collection[str], watched: SignalPass | None, *,
     checked: bool,
-) -> Sums:
+) -> Sums:  # fmt: skip
     """Sums over the examples of one chunk; where it is `checked`, also with a random cotangent of half of them."""
     model, loss, blocks, seed = problem.model, problem.loss, problem.blocks, settings.seed
     owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
@@ -247,13 +242,9 @@ def _sums(
 
 
 def _layer_sums(
-    problem: Problem,
-    part: Batch,
-    seen: Trace,
-    around: Sequence[tuple[Tensor | None, Tensor | None]],
-    curved: Tensor | None,
-    squares: SquaresOnce,
-) -> dict[str, Array]:
+    problem: Problem, part: Batch, seen: Trace, around: Sequence[tuple[Tensor | None, Tensor | None]],
+    curved: Tensor | None, squares: SquaresOnce,
+) -> dict[str, Array]:  # fmt: skip
     """Sums over calls of the layers, with the gradients in their inputs and outputs at hand, and over outputs.
 
     Cotangents that tell the curvature of the loss are sent back, where there are any.

@@ -93,13 +93,9 @@ class RandomTrials:
 
 
 def measure_setups(
-    source: Model,
-    *,
-    resume: str | os.PathLike[str] | None = None,
-    distributed: bool = False,
-    progress: Progress = None,
-    **settings: Any,
-) -> Setups:
+    source: Model, *, resume: str | os.PathLike[str] | None = None, distributed: bool = False,
+    progress: Progress = None, **settings: Any,
+) -> Setups:  # fmt: skip
     """Diagnose random networks, each on its own random batch and with its own random loss.
 
     Args:
@@ -143,16 +139,10 @@ def trial_file(
 
 
 def check_init(
-    init: Scheme,
-    *,
-    model: Model,
-    against: Sequence[Scheme] = tuple(SCHEMES),
-    arguments: Mapping[str, Any] | None = None,
-    resume: str | os.PathLike[str] | None = None,
-    distributed: bool = False,
-    progress: Progress = None,
-    **settings: Any,
-) -> InitCheck:
+    init: Scheme, *, model: Model, against: Sequence[Scheme] = tuple(SCHEMES),
+    arguments: Mapping[str, Any] | None = None, resume: str | os.PathLike[str] | None = None, distributed: bool = False,
+    progress: Progress = None, **settings: Any,
+) -> InitCheck:  # fmt: skip
     """Rank an initialisation among others by how equally curved it makes the layers of a network.
 
     Set-up s of every initialisation has the seed `seed + s`, hence the same inputs and the same loss.

@@ -56,28 +56,23 @@ class Prepared:
     convention: str = ""
     tally: Tally = field(default_factory=lambda: Tally(1, 1))
 
+    @property
+    def how(self) -> dict[str, Any]:
+        """Options of what measures: how it reads inputs and outputs."""
+        return {"class_dim": self.class_dim, "batch_dim": self.batch_dim, "examples": self.examples,
+                "output": self.batch.output}  # fmt: skip
+
     def batches(self) -> Iterator[tuple[Any, Tensor | None]]:
         """All batches as `hessdiag.diagnose` takes them."""
         return ((batch.inputs, batch.targets) for batch in chain([self.batch], self.more))
 
 
 def prepare(
-    source: ModelSource,
-    *,
-    batch_size: int,
-    init: Scheme = AS_BUILT,
-    checkpoint: Checkpoint | None = None,
-    data: NamedFunction | None = None,
-    batches: int | None = 1,
-    loss: str | None = None,
-    class_dim: int | None = None,
-    batch_dim: BatchDim = 0,
-    mode: str = "train",
-    seed: int = 0,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
-    say: Callable[[str], None] = lambda message: None,
-) -> Prepared:
+    source: ModelSource, *, batch_size: int, init: Scheme = AS_BUILT, checkpoint: Checkpoint | None = None,
+    data: NamedFunction | None = None, batches: int | None = 1, loss: str | None = None, class_dim: int | None = None,
+    batch_dim: BatchDim = 0, mode: str = "train", seed: int = 0, device: str = "cpu",
+    dtype: torch.dtype = torch.float32, say: Callable[[str], None] = lambda message: None,
+) -> Prepared:  # fmt: skip
     """Build a network once and a batch for it; everything random follows from the seed, on every device alike.
 
     Args:

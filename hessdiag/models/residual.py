@@ -175,23 +175,11 @@ class PreconditionedBlock(nn.Module):
             self.shortcut = _shortcut(block, c=block.alpha**power, printed=printed)
         growth = math.sqrt(m / n) if printed else (m / n) ** 0.25
         self.main = nn.Sequential(
-            Scale(math.sqrt(c)),
-            nn.ReLU(),
-            Scale(math.sqrt(2 / c)),
-            ChannelBias(n),
-            convolution(n, w, 1, c=c),
-            nn.ReLU(),
-            Scale(math.sqrt(2 / (3 * c))),
-            ChannelBias(w),
-            convolution(w, w, 3, c=c, stride=block.stride),
-            nn.ReLU(),
-            Scale(math.sqrt(2 / c)),
-            ChannelBias(w),
-            convolution(w, m, 1, c=c),
-            Scale(1 / math.sqrt(c)),
-            LearnableScale(math.sqrt(c)),
-            Scale(growth / math.sqrt(c)),
-        )
+            Scale(math.sqrt(c)), nn.ReLU(), Scale(math.sqrt(2 / c)), ChannelBias(n), convolution(n, w, 1, c=c),
+            nn.ReLU(), Scale(math.sqrt(2 / (3 * c))), ChannelBias(w), convolution(w, w, 3, c=c, stride=block.stride),
+            nn.ReLU(), Scale(math.sqrt(2 / c)), ChannelBias(w), convolution(w, m, 1, c=c), Scale(1 / math.sqrt(c)),
+            LearnableScale(math.sqrt(c)), Scale(growth / math.sqrt(c)),
+        )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, n, h, w) to (B, m, h / stride, w / stride)."""
@@ -215,15 +203,9 @@ class PreconditionedResNet(nn.Module):
     """
 
     def __init__(
-        self,
-        depth: int = 50,
-        classes: int = 1000,
-        side: int = 224,
-        width: float = 1.0,
-        dropout: float = 0.25,
-        printed: bool = False,
-        curvature: bool = False,
-    ) -> None:
+        self, depth: int = 50, classes: int = 1000, side: int = 224, width: float = 1.0, dropout: float = 0.25,
+        printed: bool = False, curvature: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.input_size = (3, side, side)
         base = channels(width, side)

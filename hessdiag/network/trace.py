@@ -64,13 +64,9 @@ class Trace:
 
 
 def trace(
-    model: nn.Module,
-    batch: Batch,
-    owners: Collection[str],
-    *,
-    keep_outputs: bool = False,
+    model: nn.Module, batch: Batch, owners: Collection[str], *, keep_outputs: bool = False,
     in_common: Collection[str] = (),
-) -> Trace:
+) -> Trace:  # fmt: skip
     """Run the model forward on a batch, with hooks on the modules at the paths `owners`.
 
     Those `in_common` are embeddings that look (T,) rows up for all examples together.

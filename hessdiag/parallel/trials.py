@@ -72,13 +72,9 @@ class TrialFile:
 
 
 def measure_trials(
-    name: str,
-    seeds: Sequence[int],
-    measure: Callable[[int], Any],
-    *,
-    file: TrialFile | None = None,
+    name: str, seeds: Sequence[int], measure: Callable[[int], Any], *, file: TrialFile | None = None,
     processes: Processes = ALONE,
-) -> list[Any]:
+) -> list[Any]:  # fmt: skip
     """`measure(seed)` of every trial, in order, on all processes alike; finished trials of the file are skipped."""
     mine = seeds[processes.rank :: processes.size]  # in turn, so that a killed run has shared evenly
     announce(name, len(mine))

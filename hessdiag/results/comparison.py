@@ -430,14 +430,9 @@ def _within(changes: Sequence[BlockChange]) -> list[Finding]:
 
 
 def _finding(
-    rule: str,
-    group: Sequence[BlockChange | str],
-    message: str,
-    explained: str,
-    value: float,
-    threshold: float,
+    rule: str, group: Sequence[BlockChange | str], message: str, explained: str, value: float, threshold: float,
     advice: str = "",
-) -> Finding:
+) -> Finding:  # fmt: skip
     """Make a finding: a warning with advice, or a note where `explained` says why nothing follows."""
     return Finding(
         rule=rule,

@@ -257,17 +257,12 @@ def cells(block: BlockReport) -> list[str]:
     """Texts of one row, in the order of `COLUMNS`."""
     lost = block.lost_in_noise
     return [
-        block.name,
-        size(block.shape),
-        short(block.gamma),
-        short(block.nu),
+        block.name, size(block.shape), short(block.gamma), short(block.nu),
         "undecided" if lost else short(block.avg_sq_singular_value),
-        percent(math.nan if lost else block.relative_stderr),
-        short(math.nan if lost else block.ratio),
-        short(math.nan if lost else block.relative_ratio),
-        short(block.activation_scaling),
+        percent(math.nan if lost else block.relative_stderr), short(math.nan if lost else block.ratio),
+        short(math.nan if lost else block.relative_ratio), short(block.activation_scaling),
         short(block.gamma_curvature),
-    ]
+    ]  # fmt: skip
 
 
 def scale_invariant(report: Report) -> tuple[str, ...]:

@@ -80,20 +80,10 @@ class Monitor:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        loss: str | LossFunction,
-        *,
-        every: int = 100,
-        overhead: float = 0.05,
-        examples: int = 4,
-        log: Any = (),
-        class_dim: int | None = None,
-        output: str | int | None = None,
-        batch_dim: BatchDim = 0,
-        seed: int = 0,
-        optimizer: torch.optim.Optimizer | None = None,
-    ) -> None:
+        self, model: nn.Module, loss: str | LossFunction, *, every: int = 100, overhead: float = 0.05,
+        examples: int = 4, log: Any = (), class_dim: int | None = None, output: str | int | None = None,
+        batch_dim: BatchDim = 0, seed: int = 0, optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:  # fmt: skip
         check_model(model)
         check_loss(loss)
         check_whole("every", every, least=1)

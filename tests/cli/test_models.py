@@ -91,7 +91,7 @@ def test_weights_are_loaded_and_unwrapping_is_said(folder: Path, capsys: pytest.
 @pytest.mark.parametrize(("dim", "shape"), [("1", (2, 5)), ("-1", (2, 4))])
 def test_the_class_dimension_of_random_targets(dim: str, shape: tuple[int, ...], folder: Path, capsys) -> None:
     """Labels of 4 or 5 classes, as `hessdiag.diagnose` takes them."""
-    options = ["--loss", "cross-entropy", "--class-dim", dim, "--batch-size", "2", "--dtype", "float64"]
+    options = ["--loss", "cross-entropy", "--output", f":{dim}", "--batch-size", "2", "--dtype", "float64"]
     assert main(["diagnose", "nets_cli:Positions", *options, "--json", "-"]) == 0
     found = json.loads(capsys.readouterr().out)
     source = resolve_model("nets_cli:Positions")

@@ -108,7 +108,7 @@ OTHERS = [  # lines of every command, and part of what is said
     ("diagnose mlp:4-3 --rtol 0", "pass a relative error above 0"),
     ("diagnose mlp:4-3 --max-spread 0", "'--max-spread': Input should be greater than or equal to 1"),
     ("diagnose mlp:4-3 --fail-on note", "'note' is not one of 'fault', 'warning'"),
-    ("diagnose mlp:4-3 -q -v", "--quiet and --verbose ask for opposites: pass one of them"),
+    ("diagnose mlp:4-3 --output logits:last", "write the dimension of the classes behind the colon, as in :1 or :-1"),
     ("explain nonsense", "there is no rule 'nonsense': hessdiag explain lists all"),
     ("reproduce ratio", "unknown figure 'ratio': did you mean ratios?"),
     ("reproduce libsvm", "use ratios or heatmaps; all other figures of the paper are in scripts/paper/"),

@@ -199,7 +199,7 @@ def test_probabilities_say_themselves_along_what_they_sum_to_one() -> None:
 
 @pytest.mark.parametrize("targets", [INDEX, SQUARE, torch.eye(T).expand(B, T, T)], ids=["indices", "any", "both"])
 def test_two_class_dimensions_are_refused(targets: Tensor) -> None:
-    with pytest.raises(HessdiagError, match=r"pass class_dim=1 or class_dim=-1 \(--class-dim\)"):
+    with pytest.raises(HessdiagError, match=r"pass class_dim=1 or class_dim=-1 \(--output :1 or --output :-1\)"):
         resolve_loss("cross-entropy", y=SQUARE, targets=targets, seed=0)
 
 

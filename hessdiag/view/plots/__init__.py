@@ -12,13 +12,6 @@ from hessdiag.view.plots.ratios import draw_ratios
 from hessdiag.view.plots.style import caption, save
 
 __all__ = [
-    "caption",
-    "draw_density",
-    "draw_heatmap",
-    "draw_heatmaps",
-    "draw_init_check",
-    "draw_layers",
-    "draw_learning_rates",
-    "draw_ratios",
-    "save",
-]
+    "caption", "draw_density", "draw_heatmap", "draw_heatmaps", "draw_init_check", "draw_layers", "draw_learning_rates",
+    "draw_ratios", "save",
+]  # fmt: skip
