@@ -194,7 +194,10 @@ def raw_inputs(net: Net) -> Finding | None:
 
 
 def operations(net: Net) -> Finding | None:
-    """HD115: what happens between two layers enlarges the signal, whatever their weights are."""
+    """HD115: what happens between two layers enlarges the signal up to the head, whatever their weights are."""
+    ends = [net.layers[path].x_sq for path in net.signals.sources if path in net.layers]
+    if not max(ends, default=0.0) > LARGE:  # a normalisation on the way puts it right
+        return None
     hit: dict[str, float] = {}
     for path in net.backbone:
         layer, name = net.layers[path], net.name_of(path)

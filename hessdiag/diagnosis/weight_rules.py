@@ -274,7 +274,7 @@ def cannot_learn(net: Net) -> Finding | None:
 def _advise(net: Net, opened: tuple[str, ...]) -> str:
     """Say what opens the way: of weights that are zero side by side, the first drawn at random."""
     if not opened:
-        return "Look for what multiplies them by zero: a dead ReLU, a zero gate, a detached branch."
+        return "Look for what multiplies by zero: a dead ReLU, a zero gate, a detached branch, a norm of one number."
     matrix = next((name for name in opened if len(net.named[name].shape) > 1), "")
     how = f" ({how_drawn(net, matrix)})" if matrix else ""
     return f"Draw {net.listed(opened)} at random{how}; only the last factor of a product may start at zero."

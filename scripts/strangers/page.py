@@ -84,8 +84,8 @@ def repeated() -> Iterator[str]:
     told_ = [pair for pair in pairs if any(pair)]
     same, both = (sum(one == other for one, other in each) for each in (pairs, told_))
     yield (
-        f"- another seed, or a quarter of the examples: {same} of {len(pairs)} pairs with the same rules and layers,"
-        f" {both} of the {len(told_)} with a warning or fault"
+        f"- another seed, or a quarter of the batch: {same} of {len(pairs)} pairs alike, and"
+        f" {both} of {len(told_)} with findings"
     )
 
 

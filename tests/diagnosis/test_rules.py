@@ -103,7 +103,9 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD113", lambda v: network(bounded="softmax", floor=v, sources=("head",)), 0.24, 0.26),
     (
         "HD115",
-        lambda v: network(layers={"l2": {"x_sq": 40.0, "sources": ("l1",)}, "l1": {"out_sq": 40.0 / v}}),
+        lambda v: network(
+            layers={"l2": {"x_sq": 40.0, "sources": ("l1",)}, "l1": {"out_sq": 40.0 / v}}, sources=("l2",)
+        ),
         9.8,
         10.2,
     ),
