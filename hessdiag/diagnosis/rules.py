@@ -87,7 +87,6 @@ CAUSES = {
 EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD112", "HD401"}
 DEPTH = {"HD103", "HD104"}  # themselves the cause of these:
 OF_DEPTH = {"HD101", "HD102", "HD110"}
-LEARNT = 0.5  # of the loss of a constant guess
 NOT_LEARNING = {"HD113", "HD401", "HD403", "HD404", "HD405"}  # whatever the loss is: what cannot learn, or fall
 RULES = (*signal_rules.RULES, *weight_rules.RULES)
 
@@ -96,7 +95,7 @@ def find(signals: Signals) -> tuple[Finding, ...]:
     """Apply every rule, and order what it found, gravest first."""
     net = Net(signals)
     found = [finding for rule in RULES if (finding := rule(net))]
-    if net.loss_ratio < LEARNT:  # whatever it looks like, it got there
+    if net.learnt:  # whatever it looks like, it got there
         found = [f if f.rule in NOT_LEARNING else replace(f, severity="note") for f in found]
     return tuple(sorted(without_effects(net, found), key=_place))
 

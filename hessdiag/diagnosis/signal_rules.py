@@ -37,16 +37,11 @@ def initial_loss(net: Net) -> Finding | None:
     blocks, scales = loudest(net)
     size = short(math.sqrt(signals.output_sq))
     message = f"{what}. Outputs are of size {size}, through {net.listed(blocks)}."
-    advice = _scaling_advice(blocks, scales)
-    return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
-
-
-def _scaling_advice(blocks: tuple[str, ...], scales: dict[str, float]) -> str:
     name = blocks[0] if blocks else "the last layer"
-    factor = scales.get(name, 1.0)
-    if not 0 < factor < 1:
-        return f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
-    return f"Multiply {name} by {short(factor)}, so that its output is no larger than its input."
+    advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
+    if 0 < (factor := scales.get(name, 1.0)) < 1:
+        advice = f"Multiply {name} by {short(factor)}, so that its output is no larger than its input."
+    return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
 
 
 def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
@@ -276,8 +271,7 @@ def out_of_reach(net: Net) -> Finding | None:
     else:
         advice = f"Take the {signals.bounded} away, or scale the targets into its range."
     grade = graded(signals.floor if math.isfinite(signals.floor) else 0.5, 0.0, OUT_OF_REACH_FAULT)
-    return Finding("HD113", grade, blocks, message, advice, signals.floor,
-                   OUT_OF_REACH)  # fmt: skip
+    return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
 
 
 def astray(net: Net) -> Finding | None:
@@ -326,10 +320,7 @@ def peaked_attention(net: Net) -> Finding | None:
         f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {net.listed(blocks)} has most weight on one"
         f" key (usual: below {100 * PEAKED:.0f} %)."
     )
-    advice = (
-        "Draw the weights of queries and keys smaller, divide the logits by the root of the width of a head, or"
-        " normalise queries and keys."
-    )
+    advice = "Draw queries and keys smaller, normalise them, or divide the logits by the root of the width of a head."
     return Finding("HD112", graded(hit[blocks[0]], PEAKED_WARNING), blocks, message, advice, hit[blocks[0]], PEAKED)
 
 

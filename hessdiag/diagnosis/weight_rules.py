@@ -420,11 +420,8 @@ def unused(net: Net) -> Finding | None:
     message = f"The outputs do not depend on {net.listed(blocks)}" + (
         ", while they do on the same layers at other depths." if forgotten else "."
     )
-    advice = (
-        "Call the layer in the forward pass, or leave it out."
-        if forgotten
-        else "Nothing to do where another mode of the model uses it."
-    )
+    advice = "Call the layer in the forward pass, or leave it out."
+    advice = advice if forgotten else "Nothing to do where another mode of the model uses it."
     return Finding("HD403", "warning" if forgotten else "note", blocks, message, advice, float(len(blocks)), 0.0)
 
 
