@@ -35,8 +35,7 @@ def initial_loss(net: Net) -> Finding | None:
         advice = f"Set {name} to the logarithm of the label frequencies, or to the mean of the targets."
         return Finding("HD101", graded(ratio, 4), (name,), message, advice, ratio, note)
     blocks, scales = loudest(net)
-    size = short(math.sqrt(signals.output_sq))
-    message = f"{what}. Outputs are of size {size}, through {net.listed(blocks)}."
+    message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {net.listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
     advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
     if 0 < (factor := scales.get(name, 1.0)) < 1:
@@ -154,17 +153,16 @@ def residual_growth(net: Net) -> Finding | None:
     limit = RESIDUAL_FAULT if net.signals.fixed_norms else RESIDUAL
     if not growth >= limit:
         return None
-    branches = [path for path in net.hidden if "add" in net.layers[path].labels and net.scale(path) > 0]
-    if not branches:
+    tips = [path for path in net.hidden if "add" in net.layers[path].labels and net.scale(path) > 0]
+    if not tips:
         return None
-    blocks = tuple(net.name_of(path) for path in branches)
+    blocks = tuple(net.name_of(path) for path in tips)
     severity: Severity = "fault" if growth > RESIDUAL_FAULT or net.loss_ratio > 4 else "warning"
-    factor = len(branches) ** -0.5
     message = (
-        f"{len(branches)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
+        f"{len(tips)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
         f" (usual: below {short(math.sqrt(limit))}×). They end in {net.listed(blocks)}."
     )
-    advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(branches)} = {short(factor)}."
+    advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(tips)} = {short(len(tips) ** -0.5)}."
     return Finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, message, advice, growth, limit)
 
 
@@ -203,9 +201,8 @@ def operations(net: Net) -> Finding | None:
         return None
     sources = [p.name for o in net.layers[net.named[blocks[0]].owners[0]].sources if (p := net.weight_of.get(o))]
     worst = hit[blocks[0]]
-    factor = short(math.sqrt(worst))
     message = (
-        f"Between {net.listed(sources)} and {blocks[0]} activations grow {factor}× (usual: below"
+        f"Between {net.listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"
         f" {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
     )
     advice = "Take means in place of sums there: divide by the number of neighbours, points or branches."
