@@ -140,6 +140,8 @@ def explains(net: Net, cause: Finding, effect: Finding) -> bool:
         place = min(net.order[o] for name in cause.blocks for o in net.named[name].owners)
         behind = [o for name in effect.blocks for o in net.named[name].owners if net.order.get(o, -1) > place]
         return all(not net.layers[o].x_sq > 0 or net.layers[o].x_varies == 0 for o in behind)
+    if cause.rule == "HD402" and effect.rule == "HD102" and effect.value == 0:
+        return True
     parts = _parts(net, effect)
     if cause.rule == "HD115" and effect.rule in SIZES:
         return effect.rule == "HD101" or math.log(cause.value) > math.log(effect.value) / 2

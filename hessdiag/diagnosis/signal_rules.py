@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, graded, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, SMALL, TINY, Net, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import RANGES
@@ -286,7 +286,6 @@ SATURATED, SATURATED_FAULT = 0.5, 0.9
 PEAKED, PEAKED_WARNING = 0.1, 0.2
 PHASE, WIDE = math.pi / 2, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
-BELOW_EPS = 0.3
 GROWN, LARGE = 10.0, 30.0
 
 
@@ -347,15 +346,17 @@ def narrow_phase(net: Net) -> Finding | None:
 
 
 def below_epsilon(net: Net) -> Finding | None:
-    """HD109: the signal that a normalisation reads is below its ε, so that it is not normalised."""
+    """HD109: ε outweighs what a normalisation reads, so that it is not normalised."""
     hit: dict[str, float] = {}
     sources: list[str] = []
     for path, layer in net.layers.items():
         gain = net.gain_of(path)
-        if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not 0 < layer.x_sq < 1e-4:
+        if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not layer.x_sq * layer.x_varies > 0:
             continue
         share = layer.out_sq / gain.weight_sq
-        if share < BELOW_EPS:
+        if share < BELOW_EPS and layer.x_sq >= SMALL:
+            hit[gain.name] = share
+        elif share < BELOW_EPS:
             before = [o for o in net.weight_of if net.order[o] < net.order[path]]
             source = net.name_of(max(before, key=net.order.__getitem__)) if before else gain.name
             hit |= {source: min(share, hit.get(source, 1.0)), gain.name: share}
@@ -364,11 +365,11 @@ def below_epsilon(net: Net) -> Finding | None:
         return None
     blocks = tuple(sorted(hit, key=lambda name: (hit[name], name not in sources)))
     worst = hit[blocks[0]]
-    message = (
-        f"{blocks[0]} is so small that ε outweighs it: the normalisation after it writes {short(math.sqrt(worst))}"
-        f" (usual: above {short(math.sqrt(BELOW_EPS))})."
-    )
+    what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
     advice = f"Make {blocks[0]} larger (a standard deviation of .02 is usual for embeddings), or ε smaller."
+    if not sources:
+        what, advice = f"The ε of {net.listed(blocks)} outweighs the signal: it", "Make ε smaller: 1e-5 is usual."
+    message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
     return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
 
 
