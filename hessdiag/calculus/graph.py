@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -280,6 +281,23 @@ Back = Callable[[Gradient], Gradient]
 
 
 @dataclass(frozen=True)
+class Mixing:
+    """By how much ‖M‖² of queries, keys and values is larger than without what an attention makes alike.
+
+    Attributes:
+        heads: of which each has weights of its own.
+        query: factor on ‖M‖², and what the covariance of few keys adds to it, over its part along the identity.
+        key: factor on both, what pairs of keys add, and what few queries add to single keys and to pairs.
+        value: factor that one for all positions leaves out, where a mask lets some keys be seen more often.
+    """
+
+    heads: int
+    query: tuple[float, float]
+    key: tuple[float, float, float, float]
+    value: float
+
+
+@dataclass(frozen=True)
 class Step:
     """What a rule found.
 
@@ -290,7 +308,9 @@ class Step:
         x: the layer's input, where there is a weight or a scalar, or the input of a nonlinearity.
         source: the argument that `x` is.
         note: what the reader should know, such as that the paper has no such rule.
-        attention: whether `back` goes to queries, keys and values.
+        attention: where `back` goes to queries, keys and values.
+        length: E|x|² of what one output position of a layer reads.
+        kurtosis: E[f⁴] / E[f²]² of the factors f that `back` multiplies each entry with.
     """
 
     out: Value
@@ -301,7 +321,9 @@ class Step:
     x: Activation | None = None
     source: Ref | None = None
     note: str = ""
-    attention: bool = False
+    attention: Mixing | None = None
+    kurtosis: float = 1.0
+    length: float = math.nan
 
 
 @dataclass(frozen=True)

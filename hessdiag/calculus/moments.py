@@ -64,6 +64,7 @@ class Activation(Moments):
         before: the Gaussian that a nonlinearity was applied to, for max pooling, which needs the distribution.
         alike: by how much two positions are alike by chance: the mean square of the cosine of what differs between
             them, 1/n with n independent channels; 0 where that is to be taken.
+        pairs: mean square of E[x_s x_s'] over that of E[x²], of positions s ≠ s'; 0 for `site_correlation`².
         read: the same of the input of the linear layer that it comes from, with what rotations by position leave of it.
     """
 
@@ -73,6 +74,7 @@ class Activation(Moments):
     before: Before | None = None
     alike: float = 0.0
     read: float = 0.0
+    pairs: float = 0.0
 
     @property
     def elements(self) -> int:
@@ -220,11 +222,12 @@ NONLINEARITIES: dict[str, Callable[..., Tensor]] = {
 
 
 class Response(NamedTuple):
-    """What a nonlinearity makes of x ~ N(m, v) with E[x²] = q: E[y²] and E[y]² of y = φ(x), and E[φ'²]."""
+    """What φ makes of x ~ N(m, v) with E[x²] = q: E[y²] and E[y]² of y = φ(x), E[φ'²] and E[φ'⁴] / E[φ'²]²."""
 
     sq: float
     mean_sq: float
     slope_sq: float
+    slope_kurtosis: float = 1.0
 
 
 @lru_cache(maxsize=4096)
@@ -232,19 +235,21 @@ def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
     """Find the moments of φ(x), x Gaussian with E[x²] = q, of which `mean` is the square of the mean.
 
     >>> respond(Nonlinearity("relu"), 2.0, 0.0)
-    Response(sq=1.0, mean_sq=0.3183..., slope_sq=0.5)
+    Response(sq=1.0, mean_sq=0.3183..., slope_sq=0.5, slope_kurtosis=2.0)
     """
     if phi.name == "relu" and mean == 0:
-        return Response(q / 2, q / (2 * math.pi), 0.5)
+        return Response(q / 2, q / (2 * math.pi), 0.5, 2.0)
     if phi.name == "leaky_relu" and mean == 0:
         (a,) = phi.parameters
-        return Response(q * (1 + a * a) / 2, q * (1 - a) ** 2 / (2 * math.pi), (1 + a * a) / 2)
+        slope_sq = (1 + a * a) / 2
+        return Response(q * slope_sq, q * (1 - a) ** 2 / (2 * math.pi), slope_sq, (1 + a**4) / 2 / slope_sq**2)
     z, weights = _grid()
     x = math.sqrt(mean * q) + math.sqrt((1 - mean) * q) * z
     y = phi(x)
-    found = (float((weights * values).sum()) for values in (y.square(), y, phi.derivative(x).square()))
-    sq, average_y, slope_sq = found
-    return Response(sq, average_y**2, slope_sq)
+    slopes = phi.derivative(x).square()
+    found = (float((weights * values).sum()) for values in (y.square(), y, slopes, slopes.square()))
+    sq, average_y, slope_sq, fourth = found
+    return Response(sq, average_y**2, slope_sq, fourth / slope_sq**2 if slope_sq else 1.0)
 
 
 @lru_cache(maxsize=4096)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
+from statistics import mean
 from typing import Any, NamedTuple
 
 import torch
@@ -13,12 +15,13 @@ from torch import nn
 
 from hessdiag import scaling
 from hessdiag.arguments import check_model, matching
-from hessdiag.calculus.design import imbalance
-from hessdiag.calculus.graph import KERNEL, MOMENTS, Step, trace_graph
+from hessdiag.calculus.curvature import Sent, of_parameter, send_back
+from hessdiag.calculus.graph import KERNEL, MOMENTS, PAPER, Step, trace_graph
 from hessdiag.calculus.moments import Activation, example_inputs, weight_moments
 from hessdiag.calculus.propagation import Propagation, own_input_gradient, propagate
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks
+from hessdiag.results.numbers import short
 from hessdiag.results.prediction import BlockPrediction, Prediction
 
 
@@ -41,9 +44,9 @@ def uses(found: Propagation) -> dict[str, list[Use]]:
 
 
 def predict_block(
-    block: Block, applied: list[Use], found: Propagation, weight_sq: float, moments: str
+    block: Block, applied: list[Use], found: Propagation, weight_sq: float, moments: str, sent: Mapping[str, Sent]
 ) -> BlockPrediction:
-    """Predict ς, γ and ν of a block; NaN where it is applied several times, or where a moment is unknown."""
+    """Predict ς, γ, ν and σ² of a block; NaN where it is applied several times, or where a moment is unknown."""
     bare = BlockPrediction(**block.described, weight_sq=weight_sq)
     known = [use for use in applied if use.step.x is not None and isinstance(use.step.out, Activation)]
     if not block.multiplies or len(block.owners) != 1 or len(known) != 1:
@@ -85,7 +88,7 @@ def predict_block(
         gamma_intrinsic=math.nan if block.kind == "bias" else intrinsic,
         gamma_curvature=gamma * found.loss.curvature,
         nu=scaling.nu(gradient_sq=gradient_sq, weight_sq=weight_sq),
-        avg_sq_singular_value=gamma,
+        avg_sq_singular_value=gamma if moments == PAPER else of_parameter(block, use.step, sent[use.result], found),
         x_gradient_sq=x_delta_sq,
         out_gradient_sq=delta_sq,
     )
@@ -164,17 +167,23 @@ def predict(
         class_dim = 1 if graph.inputs[0][2] else -1
     kept = matching(blocks, [block.name for block in every])
     found = propagate(graph, weights, moments=moments, loss=loss, class_dim=class_dim, inputs=given)
+    sent = send_back(found) if moments == KERNEL else {}
     applied = uses(found)
     never = len(found.steps)
     asked = [block for block in every if block.name in kept]
     ranked = sorted(asked, key=lambda block: min((use.order for use in applied.get(block.name, [])), default=never))
     sizes = [weights.sq.get(block.name, math.nan) for block in ranked]
     sized = [(block, applied.get(block.name, []), found, sq) for block, sq in zip(ranked, sizes, strict=True)]
-    predicted = tuple(predict_block(*each, moments) for each in sized)
+    predicted = tuple(predict_block(*each, moments, sent) for each in sized)
     left_open = [
         (b.name, _reason(block, each))
         for b, (block, each, *_) in zip(predicted, sized, strict=True)
         if b.gamma != b.gamma
+    ]
+    left_open += [
+        (b.name, "σ² has no number: gradients of the outputs do not come back to it")
+        for b in predicted
+        if b.gamma == b.gamma and not math.isfinite(b.avg_sq_singular_value)
     ]
     return Prediction(
         blocks=predicted,
@@ -191,3 +200,49 @@ def predict(
         weights_from=weights.source,
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
     )
+
+
+EVEN = 10.0  # roles whose γ are closer than this are called alike
+
+
+def imbalance(blocks: Sequence[BlockPrediction], results: Mapping[str, str], found: Propagation) -> str:
+    """Say between which roles γ differs most, and what moves it; a role is a weight's name without its numbers.
+
+    Args:
+        blocks: with their predicted γ.
+        results: by block, the result of the operation that applies it.
+        found: the sweep.
+    """
+    roles: dict[str, list[BlockPrediction]] = {}
+    for block in blocks:
+        if block.kind == "weight" and math.isfinite(block.gamma) and block.gamma > 0:
+            roles.setdefault(re.sub(r"\d+", "*", block.name), []).append(block)
+    sizes = {role: math.exp(mean(math.log(block.gamma) for block in each)) for role, each in roles.items()}
+    if len(sizes) < 2:
+        return ""
+    low, high = min(sizes, key=lambda role: sizes[role]), max(sizes, key=lambda role: sizes[role])
+    ratio = sizes[high] / sizes[low]
+    if ratio < EVEN:
+        return f"by design: γ is alike in all kinds of layers, within {short(ratio)}×"
+    sentence = f"by design: γ of {high} is {short(ratio)}× that of {low}"
+    scored = _before_scores(found)
+    extremes = {role: all(results.get(block.name) in scored for block in roles[role]) for role in (low, high)}
+    if any(extremes.values()):
+        role = low if extremes[low] else high
+        return (
+            f"{sentence}; γ of {role} goes with the square of the attention scale,"
+            " and with the mean square of what its outputs are multiplied with over their own"
+        )
+    return f"{sentence}; γ of a layer goes with 1 / E[W²] where a sum or a normalisation follows: set it there"
+
+
+def _before_scores(found: Propagation) -> frozenset[str]:
+    """The results that reach a softmax as queries or keys without a weight layer between, and not as values."""
+    scored: set[str] = set()
+    valued: set[str] = set()
+    for _, step in found.steps:
+        if step.attention:
+            query, key, value = (found.roots.get(ref.name, frozenset()) for ref, _ in step.back)
+            scored |= query | key
+            valued |= value
+    return frozenset(scored - valued)

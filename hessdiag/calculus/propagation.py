@@ -39,8 +39,10 @@ def initial_values(
     """Collect inputs, parameters and buffers as values, and the numbers of those that have some."""
     known = {name: weights.names[path] for name, path in graph.parameters.items()} | dict(graph.buffers)
     numbers = {**graph.constants, **{n: weights.values[path] for n, path in known.items() if path in weights.values}}
+    convolved = any("conv" in operation.target for operation in graph.operations)
     values: dict[str, Value] = {
-        name: _input(shape, inputs) if floating else Unknown(drawn=True) for name, shape, floating in graph.inputs
+        name: _input(shape, inputs, last=not convolved) if floating else Unknown(drawn=True)
+        for name, shape, floating in graph.inputs
     }
     for name in graph.parameters:
         values[name] = _constant(known[name], weights.sq[known[name]], weights.shapes[known[name]])
@@ -56,12 +58,13 @@ def initial_values(
     return values, numbers
 
 
-def _input(shape: tuple[int, ...], inputs: InputMoments) -> Activation:
+def _input(shape: tuple[int, ...], inputs: InputMoments, *, last: bool) -> Activation:
+    """Inputs, with channels `last` or second."""
     return Activation(
         sq=torch.tensor(inputs.sq, dtype=torch.float64).expand(shape),
         site_correlation=inputs.correlation,
         example_correlation=inputs.correlation,
-        positions=math.prod(shape[2:]) if len(shape) > 2 else 1,
+        positions=math.prod(shape[1:-1] if last else shape[2:]),
     )
 
 
@@ -80,10 +83,15 @@ class OutputGradient:
     Attributes:
         gradient: moments of Δy.
         curvature: E[(S u)²] / E[Δy²], with S the Hessian of the loss in the outputs and u ~ N(0, E[y²]).
+        square, trace: E‖S‖² and E[tr S] of one example.
+        positions: of the outputs, between which S has no entries.
     """
 
     gradient: Gradient
     curvature: float
+    square: float
+    trace: float
+    positions: int = 1
 
 
 def output_gradient(loss: str, y: Activation, examples: int, class_dim: int = 1) -> OutputGradient:
@@ -99,11 +107,12 @@ def output_gradient(loss: str, y: Activation, examples: int, class_dim: int = 1)
     if loss == "random-quadratic":
         flat = y.sq.reshape(examples, N)
         sq = (2 * flat.sum(1, keepdim=True) + 2 * flat).reshape(y.sq.shape)
-        return OutputGradient(Gradient(sq, example_correlation=y.example_correlation), 1.0)
+        return OutputGradient(Gradient(sq, example_correlation=y.example_correlation), 1.0, 2.0 * N * (N + 1), 0.0)
     if loss == "mse":
         sq = 4 * (y.sq + 1) / N**2
         share = float((y.sq / (y.sq + 1)).mean())
-        return OutputGradient(Gradient(sq, example_correlation=y.example_correlation * share, along=share), share)
+        gradient = Gradient(sq, example_correlation=y.example_correlation * share, along=share)
+        return OutputGradient(gradient, share, 4 / N, 2.0, max(y.positions, 1))
     return _cross_entropy(y, N, class_dim)
 
 
@@ -112,7 +121,8 @@ def _cross_entropy(y: Activation, outputs: int, class_dim: int) -> OutputGradien
     positions = outputs // classes
     error, curvature = softmax_moments(q, classes)
     sq = torch.full_like(y.sq, error / (classes * positions**2))
-    return OutputGradient(Gradient(sq), q * curvature / error if error else math.nan)
+    share = q * curvature / error if error else math.nan
+    return OutputGradient(Gradient(sq), share, curvature / positions, 2 - error - 2 / classes, positions)
 
 
 def softmax_moments(q: float, classes: int) -> tuple[float, float]:

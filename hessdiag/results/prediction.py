@@ -16,8 +16,8 @@ from hessdiag.results.report import Report
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 
 MEASURED = ("gamma", "nu", "activation_scaling", "avg_sq_singular_value")
-COLUMNS = ("block", "shape", "γ", "ν", "ς", "E[W²]", "E[x²]", "E[y²]")
-COMPARED = ("block", "γ", "measured", "ratio", "ν", "measured", "ratio", "γ/σ²", "σ²", "shape")
+COLUMNS = ("block", "shape", "γ", "σ²", "ν", "ς", "E[W²]", "E[x²]", "E[y²]")
+COMPARED = ("block", "γ", "measured", "ratio", "σ²", "measured", "ratio", "ν", "measured", "ratio", "shape")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class BlockPrediction(BlockRecord, Record):
     Attributes:
         name, kind, layer, shape, numel, fan_in, fan_out, kernel, groups, sites_in, sites_out: as in `BlockReport`.
         activation_scaling, gamma, gamma_intrinsic, gamma_curvature, nu, weight_sq: as there, predicted.
-        avg_sq_singular_value: σ², which the theory has equal to γ.
+        avg_sq_singular_value: σ², predicted; γ where only the paper's rules are asked for.
         x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l²], E[x_{l+1}²], E[Δx_l²], E[Δx_{l+1}²].
     """
 
@@ -52,7 +52,7 @@ class Prediction(Printed, Record):
 
     Attributes:
         blocks: in execution order; those that are never called, or that depend on an unsupported operation, have NaN.
-        skipped: `(name, reason)` of every parameter that is not a block, or has no γ.
+        skipped: `(name, reason)` of every parameter that is not a block, or has no γ or no σ².
         unsupported: `(operation and its place, reason)`.
         notes: approximations beyond the paper that entered.
         output_sq: E[y²] of the network's outputs.
@@ -102,7 +102,7 @@ class Prediction(Printed, Record):
         """Return the text around a table of the blocks, with lines above the conclusion."""
         whole = detail == "whole"
         spreads = self.spread
-        both = f"γ {short(spreads['gamma'])}   ν {short(spreads['nu'])}"
+        both = f"γ {short(spreads['gamma'])}   σ² {short(spreads['avg_sq_singular_value'])}   ν {short(spreads['nu'])}"
         last = [*conclusion, f"spread over weight blocks, max/min:  {both}", *filter(None, [self.design])]
         last += ["beyond the paper:", *(f"  {note}" for note in self.notes)] if self.notes and detail != "brief" else []
         last += grouped("without a rule (what depends on it is left open):", self.unsupported, whole=True)
@@ -117,8 +117,8 @@ class Prediction(Printed, Record):
 
 
 def _cells(block: BlockPrediction) -> list[str]:
-    numbers = (block.gamma, block.nu, block.activation_scaling, block.weight_sq, block.x_sq, block.out_sq)
-    return [block.name, size(block.shape), *map(short, numbers)]
+    first = (block.gamma, block.avg_sq_singular_value, block.nu, block.activation_scaling)
+    return [block.name, size(block.shape), *map(short, (*first, block.weight_sq, block.x_sq, block.out_sq))]
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,16 +161,14 @@ class PredictedVsMeasured(Printed, Record):
 
     def text(self, detail: Detail = "table") -> str:
         """Return how far the two are apart (`"brief"`), and the table of all blocks."""
-        error = f"measured: mean of {self.setups} random set-ups; median |log2(predicted/measured)| of γ "
-        error += short(self.error())
+        errors = f"γ {short(self.error())}, of σ² {short(self.error('avg_sq_singular_value'))}"
+        error = f"measured: mean of {self.setups} random set-ups; median |log2(predicted/measured)| of {errors}"
         table = TextTable(COMPARED, [self._cells(block) for block in self.prediction.blocks])
         return self.prediction.text_with([error], table, detail)
 
     def _cells(self, block: BlockPrediction) -> list[str]:
         measured = self.measured.get(block.name, {})
-        sigma = measured.get("avg_sq_singular_value", math.nan)
         numbers: list[float] = []
-        for key in ("gamma", "nu"):
+        for key in ("gamma", "avg_sq_singular_value", "nu"):
             numbers += [getattr(block, key), measured.get(key, math.nan), self.ratio(block, key)]
-        numbers += [block.gamma / sigma if sigma else math.nan, sigma]
         return [block.name, *map(short, numbers), size(block.shape)]

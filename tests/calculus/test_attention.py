@@ -139,3 +139,35 @@ def test_a_block_and_the_sentence_on_its_design():
     prediction = predict(logits, torch.randint(9, (2, 5)), loss="cross-entropy")  # (B, T, V): the classes are the last
     assert prediction.block("last.weight").out_gradient_sq == pytest.approx((1 - 1 / 7) / 7 / 25, rel=0.2)
     assert dict(prediction.skipped)["table.weight"].endswith("no γ for it")
+
+
+def test_squared_singular_values_of_one_shared_layer():
+    """‖X Xᵀ‖² of T inputs N(0, I) in d dimensions is T d (d + T + 1), and S is 2/N times the identity."""
+    T, d, n = 12, 20, 7
+    block = predict(nn.Linear(d, n, bias=False), (T, d), loss="mse").blocks[0]
+    assert block.avg_sq_singular_value == pytest.approx(T * (d + T + 1) * (2 / (T * n)) ** 2)
+    torch.manual_seed(0)
+    x, y = torch.randn(200, T, d), torch.randn(200, T, n)
+    report = hessdiag.diagnose(nn.Linear(d, n, bias=False), x, y, loss="mse", signals=False)
+    assert report.weights[0].avg_sq_singular_value == pytest.approx(block.avg_sq_singular_value, rel=0.05)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_squared_singular_values_of_a_block(causal):
+    def make():
+        model = one_head(scores=0.1, causal=causal)
+        for name, shape in {"gate": (WIDTH, 96), "up": (WIDTH, 96), "down": (96, WIDTH)}.items():
+            model.add_module(name, nn.Linear(*shape, bias=False))
+        model.shift.data.zero_()
+        model.norm, model.rule = nn.LayerNorm(WIDTH), block
+        return model
+
+    found = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model, x = make().eval(), torch.randn(6, POSITIONS, WIDTH)
+        report = hessdiag.diagnose(model, x, torch.randn_like(x), loss="mse", signals=False, mode="eval", seed=seed)
+        predicted = predict(model, x, loss="mse").weights
+        found.append([math.log2(b.avg_sq_singular_value / report[b.name].avg_sq_singular_value) for b in predicted])
+    off = {b.name: mean(each) for b, each in zip(predicted, zip(*found, strict=True), strict=True)}
+    assert max(map(abs, off.values())) < 0.9, off

@@ -23,7 +23,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Ref, Scores, Step, UnsupportedError
+from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Mixing, Ref, Scores, Step, UnsupportedError
 from hessdiag.calculus.moments import Activation, Gradient, distinct
 from hessdiag.calculus.rules.composed import SAME
 from hessdiag.data.seeds import stream
@@ -139,10 +139,10 @@ def _masked(scores: Scores, visible: Tensor) -> Scores:
 
 
 @lru_cache(maxsize=256)
-def concentration(variance: float, keys: int) -> tuple[Tensor, Tensor, Tensor]:
-    """P, F and τ for 1, 2, ... `keys` keys with scores N(0, variance), three of (keys,).
+def concentration(variance: float, keys: int) -> tuple[Tensor, ...]:
+    """P, F, τ, E[(Σ A²)²], E Σ A³ and E Σ A⁴ for 1, 2, ... `keys` keys with scores N(0, variance), each (keys,).
 
-    Without variance they are 1/m, 1/m - 1/m² and 1.
+    Without variance they are 1/m, 1/m - 1/m², 1, 1/m², 1/m² and 1/m³.
 
     >>> concentration(1e-9, 4)[0]
     tensor([1.0000, 0.5000, 0.3333, 0.2500], dtype=torch.float64)
@@ -155,7 +155,7 @@ def concentration(variance: float, keys: int) -> tuple[Tensor, Tensor, Tensor]:
     S2, S3, S4 = ((e.pow(k) * scores.square()).cumsum(1) / total.pow(k) for k in (2, 3, 4))
     steep = (A2 - 2 * A3 + A4).mean(0).clamp(min=1e-30)
     tau = (S2 - 2 * S3 + S4).mean(0) / steep
-    return A2.mean(0), (A2 - 2 * A3 + A2.square()).mean(0), tau
+    return A2.mean(0), (A2 - 2 * A3 + A2.square()).mean(0), tau, A2.square().mean(0), A3.mean(0), A4.mean(0)
 
 
 def _by_position(sq: Tensor) -> Tensor:
@@ -167,7 +167,7 @@ def _by_position(sq: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Head:
-    """Moments of one head's queries, keys and values, its weights' first and second moments (Q, K), P, F and τ (Q,)."""
+    """One head: queries, keys and values, E[A_st] and E[A_st²] (Q, K), and what `concentration` gives (Q,)."""
 
     q: Activation
     k: Activation
@@ -179,6 +179,9 @@ class _Head:
     P: Tensor
     F: Tensor
     tau: Tensor
+    P2: Tensor
+    A3: Tensor
+    A4: Tensor
 
     @property
     def chance(self) -> float:
@@ -208,9 +211,9 @@ def _head(call: Call, scores: Scores, value: Ref) -> _Head:
     variance += scores.shift
     if not math.isfinite(variance):
         raise UnsupportedError("queries or keys have no second moment")
-    P, F, tau = (each[count - 1] for each in concentration(float(f"{variance:.6g}"), K))
+    P, F, tau, *more = (each[count - 1] for each in concentration(float(f"{variance:.6g}"), K))
     mean = visible / count[:, None].double()
-    return _Head(q, k, v, scores.factor, variance, mean, mean * P[:, None], P, F, tau)
+    return _Head(q, k, v, scores.factor, variance, mean, mean * P[:, None], P, F, tau, *more)
 
 
 def _attend(call: Call, scores: Scores, value: Ref) -> Step:
@@ -227,6 +230,9 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
     shared = (head.between * head.mean.sum(0).square() * size).sum() - (head.between * head.mean.square() * size).sum()
     across = (1 - own) * float(together.mean()) + own * float(shared) / max(Q * (Q - 1), 1)
     total = float(sq.mean()) or 1.0
+    seen = (1 - own) + own * (head.mean @ head.mean.T)  # E[o_s o_s'] over E[v²]
+    pairs = float(seen.square().sum() - seen.diagonal().square().sum()) * v.second_moment**2
+    pairs /= max(Q * (Q - 1), 1) * total**2
     everywhere = min(v.site_correlation, v.example_correlation)  # what all positions of all examples have in common
     examples = everywhere + float(head.P.mean()) * max(v.example_correlation - everywhere, 0.0)
     out = Activation(
@@ -235,10 +241,41 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
         example_correlation=min(examples * v.second_moment / total, 1.0),
         positions=Q if len(call.shape) > 2 else 1,
         alike=v.alike,
+        pairs=pairs,
     )
     refs = (scores.query, scores.key, value)
     backs: Mapping[str, Back] = {name: _back(head, name, scores.key_last) for name in "qkv"}
-    return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE, attention=True)
+    return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE, attention=_mixing(head))
+
+
+def _mixing(head: _Head) -> Mixing:
+    """Fourth moments of what goes to queries, keys and values, over squares of its second."""
+    n, chance, P, F, T = head.q.sq.shape[-1], head.chance, head.P, head.F, head.mean.shape[1]
+    spread = F + (1 - P).square() * chance  # tr C² of the covariance C of the keys under A; below tr C⁴
+    fourth = head.A4 + 6 * head.A3 * chance + 6 * P * chance**2 + chance**3
+    uneven, weight = head.P2 / P.square(), spread.square() / spread.square().sum()
+    few = (fourth / spread.square().clamp(min=1e-30)).clamp(max=1)
+    left = F / P
+    steep = head.mean.T @ (left[:, None] * head.mean)
+    own = float(steep.diagonal().square().sum())
+    single, alone = head.mean.T @ F, head.mean.T @ (head.A4 * left.square())
+    keys = head.mean.square().sum(1)
+    near = float((spread * keys).sum() / (F * keys).sum()) ** 2
+    seen = head.mean.T @ head.mean
+    seen = seen - seen.diagonal().diag() + head.square.sum(0).diag()
+    ones = torch.ones(len(P), dtype=torch.float64)
+    apart, alike = (float(_to_value(head, ones, c)[0].sum()) / len(ones) for c in (0.0, 1.0))
+    return Mixing(
+        heads=head.q.sq.shape[-3] if head.q.sq.dim() > 3 else 1,
+        query=(float(weight @ uneven), float(weight @ (uneven + n * few))),
+        key=(
+            near,
+            (float(steep.square().sum()) / own - 1) * (1 / n + chance),
+            n * (float(alone.sum() / single.square().sum()) + chance),
+            n * (float(P.mean()) + chance),
+        ),
+        value=float(seen.square().sum()) / (alike**2 + (T * apart - alike) ** 2 / max(T - 1, 1)),
+    )
 
 
 def _back(head: _Head, to: str, key_last: bool) -> Back:

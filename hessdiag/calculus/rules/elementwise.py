@@ -108,6 +108,7 @@ def multiply(call: Call) -> Step:
         product,
         ((left, _beside(x, y)), (right, _beside(y, x))),
         note=f"a product of two activations: {NOT_IN_PAPER}, taken as independent",
+        kurtosis=3.0,
     )
 
 
@@ -231,7 +232,7 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
         example_correlation=examples[0],
         before=Before(phi.name, phi.parameters, x.mean, x.site_correlation) if phi.homogeneous else None,
     )
-    return Step(out, ((ref, back),), note=note)
+    return Step(out, ((ref, back),), note=note, kurtosis=at_mean.slope_kurtosis)
 
 
 def _pointwise_of_paper(call: Call, phi: Nonlinearity, ref: Ref, x: Activation, note: str) -> Step:

@@ -63,7 +63,10 @@ def _weighted(
         read=read,
     )
     name = bias.parameter if bias else ""
-    return Step(add_bias(out, bias), ((ref, back),), weight=w.parameter, bias=name, x=x, source=ref)
+    size = float(average(w.sq))
+    length = float(average(sq)) / size if size else math.nan
+    whole = add_bias(out, bias)
+    return Step(whole, ((ref, back),), weight=w.parameter, bias=name, x=x, source=ref, length=length)
 
 
 def _summed(sq: Tensor, dim: int) -> Tensor:
@@ -98,32 +101,42 @@ def convolution(call: Call) -> Step:
         raise UnsupportedError("its kernel is computed from activations")
     if x.sq.dim() == w.sq.dim() - 1:
         raise UnsupportedError("an input without a batch dimension")
-    sq, back = (_with_borders if call.kernel else _of_paper)(call, x, w, call.shape)
+    sq, back, kept = (_with_borders if call.kernel else _of_paper)(call, x, w, call.shape)
+    x = replace(x, site_correlation=min(x.site_correlation * kept, 1.0))
     return _weighted(sq, math.prod(call.shape[2:]), x, call.ref("input"), back, w=w, bias=call.optional("bias"))
 
 
-def _with_borders(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back]:
-    """E[y²] and the way back, with the taps counted that connect each input with each output."""
+def _with_borders(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back, float]:
+    """E[y²], the way back, and what is left of a correlation between positions, with taps counted at borders.
+
+    Two outputs are as alike as the inputs that they read with the same taps, and back alike: of two inputs a stride
+    apart none may be.
+    """
     groups, w_sq = _groups(call), average(w.sq)
     n_out, _, *kernel = w.sq.shape
     _, C, *space = x.sq.shape
     sizes = _sizes(call, kernel)
-    counts = [
+    along = [
         _taps(shape[2 + d], space[d], kernel[d], **{name: size[d] for name, size in sizes.items()})
         for d in range(len(kernel))
     ]
+    counts = [count for count, _ in along]
+    every = math.prod(float(inside.sum()) for _, inside in along)  # uses of taps, and pairs of uses of the same one
+    alike = math.prod(float(inside.square().sum()) for _, inside in along) / every - 1 if every else 0.0
+    kept, kept_back = (alike / max(math.prod(positions) - 1, 1) for positions in (shape[2:], space))
 
     def spread(sq: Tensor, along: Sequence[Tensor], channels: int) -> Tensor:
         reached = w_sq * _along(_over_channels(sq, groups), along)
         return reached.repeat_interleave(channels // groups, dim=1) if groups > 1 else reached
 
     def back(g: Gradient) -> Gradient:
-        return replace(g, slope=1.0, along=0.0, sq=spread(g.sq, [count.T for count in counts], C).expand(x.sq.shape))
+        sq = spread(g.sq, [count.T for count in counts], C).expand(x.sq.shape)
+        return replace(g, slope=1.0, along=0.0, sq=sq, site_correlation=min(g.site_correlation * kept_back, 1.0))
 
-    return spread(x.sq, counts, n_out).expand(shape), back
+    return spread(x.sq, counts, n_out).expand(shape), back, kept
 
 
-def _of_paper(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back]:
+def _of_paper(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back, float]:
     """E[y²] and the way back as the paper has them, without borders."""
     _sizes(call, w.sq.shape[2:])  # refuses what no moment model covers
     w_sq = average(w.sq)
@@ -135,7 +148,7 @@ def _of_paper(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) 
     def back(g: Gradient) -> Gradient:
         return replace(g, slope=1.0, along=0.0, sq=(ratio * outputs * size * w_sq * average(g.sq)).expand(x.sq.shape))
 
-    return (n_in * size * w_sq * average(x.sq)).expand(shape), back
+    return (n_in * size * w_sq * average(x.sq)).expand(shape), back, 1.0
 
 
 def _groups(call: Call) -> int:
@@ -147,12 +160,12 @@ def _over_channels(sq: Tensor, groups: int) -> Tensor:
     return _summed(sq[:1], 1) if groups == 1 else sq[:1].reshape(1, groups, -1, *sq.shape[2:]).sum(2)
 
 
-def _taps(outputs: int, inputs: int, kernel: int, *, stride: int, padding: int, dilation: int) -> Tensor:
-    """How many taps of a kernel connect each output with each input along one dimension, (outputs, inputs)."""
+def _taps(outputs: int, inputs: int, kernel: int, *, stride: int, padding: int, dilation: int) -> tuple[Tensor, Tensor]:
+    """How many taps connect each output with each input, (outputs, inputs), and how often each is used, (kernel,)."""
     reads = torch.arange(outputs)[:, None] * stride - padding + torch.arange(kernel) * dilation  # (outputs, kernel)
     inside = (reads >= 0) & (reads < inputs)
     counts = torch.zeros(outputs, inputs, dtype=torch.float64)
-    return counts.scatter_add_(1, reads.clamp(0, inputs - 1), inside.double())
+    return counts.scatter_add_(1, reads.clamp(0, inputs - 1), inside.double()), inside.double().sum(0)
 
 
 def _along(values: Tensor, counts: Sequence[Tensor]) -> Tensor:
