@@ -165,7 +165,7 @@ def main() -> None:
         score(asked, full="--full" in flags)
     held = json.loads(RESULTS.read_text(encoding="utf-8"))
     PAGE.write_text(page(held), encoding="utf-8")
-    print(*counts(held["now"]), sep="\n")
+    print(*counts(held["now"], held["first"]), sep="\n")
 
 
 def score(asked: Sequence[str], *, full: bool) -> None:

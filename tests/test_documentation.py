@@ -279,9 +279,11 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     )
     measured = json.loads((ROOT / "figures" / "benchmark_peers.json").read_text(encoding="utf-8"))["items"]
     healthy, alarms = re.findall(r"- (\d+) of \d+ measured; (\d+) of these", evidence)[0]
-    held_out = re.findall(r"- held out, [a-z ]+: (\d+) faults, (\d+) named first, .*?(\d+) passed", evidence)
-    faults, first, missed = (sum(map(int, column)) for column in zip(*held_out, strict=True))
+    apart = re.findall(r"- apart, [a-z ]+: (\d+) faults, (\d+) named first, .*?(\d+) passed", evidence)
+    faults, first, missed = (sum(map(int, column)) for column in zip(*apart, strict=True))
     assert f"{alarms} of {healthy} healthy" in readme
+    ((others, blind),) = re.findall(r"- apart, healthy: (\d+) of \d+ measured; (\d+) of these", evidence)
+    assert f"{blind} of {others} written apart" in readme
     for page in ("README.md", "llms.txt", "docs/limitations.md"):
         assert f"{CHECKS} checks" in (ROOT / page).read_text(encoding="utf-8")
     assert f"Of {faults} faults that no rule was written on, {first} are named first and {missed} are missed" in readme

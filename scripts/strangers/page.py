@@ -37,26 +37,35 @@ def told(found: Mapping[str, Any]) -> str:
     return found.get("verdict", "–") + (f" ({rules})" if rules else "")
 
 
-def counts(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Sum up a table: a line for all healthy networks, and two for the faults of each half, the loud ones apart."""
-    healthy = {name: each["healthy"] for name, each in rows.items()}
-    measured = {name: each for name, each in healthy.items() if each["verdict"] not in ("refused", "crashed")}
-    alarmed = [name for name, each in measured.items() if grave(each)]
-    faulty = [name for name in alarmed if any(each["severity"] == "fault" for each in measured[name]["findings"])]
-    steps = [each["steps"] for each in measured.values() if "steps" in each]
+def measured(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """How many healthy networks are measured, and how many of these get a warning or a fault."""
+    healthy = [each["healthy"] for each in rows.values() if each["healthy"]["verdict"] not in ("refused", "crashed")]
+    alarmed = [each for each in healthy if grave(each)]
+    faulty = sum(any(finding["severity"] == "fault" for finding in each["findings"]) for each in alarmed)
+    return (
+        f"{len(healthy)} of {len(rows)} measured; {len(alarmed)} of these with a warning or fault,"
+        f" {faulty} with a fault"
+    )
+
+
+def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Sum up a table: healthy networks, and two lines for the faults of each part; cases apart as first scored."""
+    steps = [each["healthy"]["steps"] for each in now.values() if "steps" in each["healthy"]]
     lines = [
-        f"- {len(measured)} of {len(rows)} measured; {len(alarmed)} of these with a warning or fault,"
-        f" {len(faulty)} with a fault",
+        f"- {measured({name: each for name, each in now.items() if half(STRANGERS[name].source) != 'apart'})}",
         *([f"- median time {median(steps):.0f} training steps; asked: at most {ASKED}"] if steps else []),
     ]
-    for part in ("writing", "held out"):
-        cases = [name for name, each in rows.items() if "named" in each and half(STRANGERS[name].source) == part]
+    for part in ("writing", "held out", "apart"):
+        table_ = first if part == "apart" else now
+        rows = {name: each for name, each in table_.items() if half(STRANGERS[name].source) == part}
+        lines += [f"- apart, healthy: {measured(rows)}"] if part == "apart" else []
         for loud, which in ((True, "loud ones"), (False, "others")):
-            told_ = [rows[name]["named"] for name in cases if is_loud(name) == loud]
-            first, three = told_.count("first"), told_.count("first") + told_.count("three")
-            silent = sum(rows[name]["planted"]["verdict"] == "no-problem" for name in cases if is_loud(name) == loud)
+            cases = [each for name, each in rows.items() if "named" in each and is_loud(name) == loud]
+            told_ = [each["named"] for each in cases]
+            ahead, three = told_.count("first"), told_.count("first") + told_.count("three")
+            silent = sum(each["planted"]["verdict"] == "no-problem" for each in cases)
             lines.append(
-                f"- {part}, {which}: {len(told_)} faults, {first} named first, {three} within three, {silent} passed as"
+                f"- {part}, {which}: {len(told_)} faults, {ahead} named first, {three} within three, {silent} passed as"
                 " no problem"
             )
     return [*lines, *trained(), *repeated()]
@@ -101,6 +110,8 @@ def lost(name: str) -> float:
     if "ends" not in run:
         return math.nan
     (start, own), (healthy, planted) = run["starts"], run["ends"]
+    if not math.isfinite(planted):
+        return 1.0
     scale = own if own > 100 * start or start > 100 * own else start  # other targets
     return 1 - (1 - planted / scale) / (1 - healthy / start)
 
@@ -150,7 +161,8 @@ def page(found: Mapping[str, Any]) -> str:
         "",
         "Rules may be written on one *half* of the sources; the other is *held out*, only scored. The hash",
         "of a source's name says which it belongs to (`scripts/strangers/split.py`). The gallery is of the",
-        "first half.",
+        "first half. Cases *apart*, whose source is an address, were written on November 23 without sight of",
+        "the rules; the counts below take them as they were first scored.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the",
         "batch, each at the better of the rates 0.001 and 0.01; from 10 % on it is loud. *First* says that",
@@ -161,7 +173,7 @@ def page(found: Mapping[str, Any]) -> str:
         "*After training*: healthy networks after 200 steps of Adam at 0.001 on their batch, measured on that",
         "and on other examples.",
         "",
-        *counts(now),
+        *counts(now, first),
         "",
         *table(now, first),
         "",

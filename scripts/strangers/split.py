@@ -3,6 +3,9 @@
 A source goes to the half for writing where the first byte of its name's SHA-256 is below 128. All cases of a source go
 together. The split was fixed before a rule was changed for any of these cases. On the gallery rules had been written
 before.
+
+Cases apart, whose source is the address of a report or a repository, were written without sight of the rules and of
+what they say of any network. They are held out whatever their hash, and counted as they were first scored.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ SOURCES = {
 }  # fmt: skip
 
 
-def half(source: str) -> Literal["writing", "held out"]:
-    """The half of a source."""
+def half(source: str) -> Literal["writing", "held out", "apart"]:
+    """The half of a source; cases apart are a part of their own."""
+    if source.startswith("https://"):
+        return "apart"
     return "writing" if source == "gallery" or hashlib.sha256(source.encode()).digest()[0] < 128 else "held out"
