@@ -200,7 +200,7 @@ def ragged() -> Tensor:
 Made = tuple[Callable[[], nn.Module], Callable[[], Any]]
 
 WITHOUT_RULES: dict[str, Made] = {
-    "time first encoder": (time_first_encoder, of(4, 3)),
+    "time first encoder": (time_first_encoder, of(2, 3, batch=2)),
     "time first": (time_first, of(3, 3)),
     "time first, as many as examples": (time_first, of(4, 3)),
     "position table": (position_table, of(3)),
@@ -214,7 +214,7 @@ WITHOUT_RULES: dict[str, Made] = {
     "standardised": (convolved(standardised), of(1, 3, 3)),
     "own forward": (lambda: nn.Sequential(own_forward(nn.Linear, doubled, 4, 3), nn.Tanh(), nn.Linear(3, 2)), of(4)),
     "faint branch": (lambda: faint_branch(0.1), of(4)),
-    "padding mask": (padded, lambda: (of(5, 4)(), ~ragged())),
+    "padding mask": (padded, lambda: (of(3, 4, batch=2)(), torch.arange(3) > torch.tensor([[2], [1]]))),
     "physics informed": (physics, of(2)),
 }
 

@@ -61,9 +61,9 @@ def as_read(problem: Problem, few: Batch, seed: int, *, nearby: bool = True) -> 
         HessdiagError: the model cannot be measured right.
     """
     model, blocks = problem.model, problem.blocks
-    repeatable(model, few)
+    y = repeatable(model, few)
     owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
-    if any(b.looked_up and b.structured for b in blocks) and not same_when_traced(model, few, owners, in_common):
+    if any(b.looked_up and b.structured for b in blocks) and not same_when_traced(model, few, y, owners, in_common):
         problem = problem.read_as([replace(b, structured=b.structured and not b.looked_up) for b in blocks])
         owners, in_common = measured_layers(model, problem.blocks), frozenset()
     mixed = examples_apart(model, few, owners, in_common=in_common, seed=seed)
@@ -75,8 +75,8 @@ def as_read(problem: Problem, few: Batch, seed: int, *, nearby: bool = True) -> 
 # The model gives the same outputs twice.
 
 
-def repeatable(model: nn.Module, few: Batch) -> None:
-    """Check that two forward passes of the same examples are finite and alike.
+def repeatable(model: nn.Module, few: Batch) -> Tensor:
+    """Check that two forward passes of the same examples are finite and alike, and return their outputs.
 
     Raises:
         HessdiagError: they are not.
@@ -90,11 +90,13 @@ def repeatable(model: nn.Module, few: Batch) -> None:
             "two forward passes of the same batch differ: a layer draws random numbers and is no dropout;"
             ' pass mode="eval" (--eval) where it draws in training alone, or leave it out'
         )
+    return y
 
 
-def same_when_traced(model: nn.Module, few: Batch, owners: Sequence[str], in_common: Collection[str]) -> bool:
-    """Whether the outputs are the same where embeddings look up for each example what they look up for all."""
-    y = few.call(model).detach()
+def same_when_traced(
+    model: nn.Module, few: Batch, y: Tensor, owners: Sequence[str], in_common: Collection[str]
+) -> bool:
+    """Whether the outputs y are the same where embeddings look up for each example what they look up for all."""
     try:
         traced = trace(model, few, owners, in_common=in_common).y.detach()
     except REFUSALS:

@@ -246,7 +246,7 @@ def _measure(
     Raises:
         HessdiagError: the model cannot be measured right, or a batch is unlike the first.
     """
-    alone = 2 if problem.shape.parameters >= LARGE else checks.FEW
+    alone = 2 if settings.quick or problem.shape.parameters >= LARGE else checks.FEW
     few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))
     with fixed_statistics() if problem.coupled else nullcontext():  # in normalisations alone examples may meet
         problem, mixed = check_few(problem, few, settings)

@@ -40,7 +40,7 @@ from hessdiag.results.signals import Signals
 
 ROUNDINGS = 16  # of one number, that the sum of many is off by at most
 PASSES = 4  # backward passes for moments, signals and checks, more or less
-GRADIENTS, LEAST = 8, 2  # of examples that meet in normalisations, of which each is sent back through the batch
+GRADIENTS, LEAST = 8, 1  # of examples that meet in normalisations, of which each is sent back through the batch
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 EVERY = 4  # chunks, of which one is given a random cotangent
 NO_CURVATURE = 1e-12  # of the largest: rounding of float64
@@ -131,7 +131,7 @@ def sum_moments(
         if joined and part.within is None and part.size < batch.size:
             raise HessdiagError("out of memory with a whole batch, which belongs together: use a smaller one")
         first = signals and part.offset == batch.offset and part.within is None
-        watched = SignalPass(problem.model, part) if first else None
+        watched = SignalPass(problem.model, part, balanced=not settings.quick) if first else None
         sums = _sums(problem, part, settings, mixed, watched, checked=part.numbers[0] in checked)
         passes.extend([watched] if watched else [])
         return sums

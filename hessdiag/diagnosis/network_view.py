@@ -18,7 +18,9 @@ CRITICAL = {
     "relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.55, "selu": 1.0, "tanh": 1.0,
 }  # fmt: skip
 MAX_GROUPS = 3  # kinds of layers named in a sentence
+LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess; examples, few of which may lie right
 TINY = 1e-300
+BELOW_EPS, SMALL = 0.3, 1e-4  # what a normalisation writes where ε outweighs E[x²], and E[x²] of small signals
 
 
 class Net:
@@ -59,6 +61,12 @@ class Net:
         """The initial loss over that of a constant guess; NaN where there is none."""
         chance = self.signals.chance_loss
         return self.signals.initial_loss / chance if chance > 0 else math.nan
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the outputs tell the targets; of an overfitted network, once they are scaled down."""
+        scaled = self.signals.scaled_loss < LEARNT_SCALED * self.signals.chance_loss
+        return self.loss_ratio < LEARNT or (scaled and self.signals.examples >= ENOUGH)
 
     def scale(self, path: str) -> float:
         """n k² E[W²]: what the layer multiplies E[x²] by, were its inputs uncorrelated."""

@@ -87,7 +87,6 @@ CAUSES = {
 EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD112", "HD401"}
 DEPTH = {"HD103", "HD104"}  # themselves the cause of these:
 OF_DEPTH = {"HD101", "HD102", "HD110"}
-LEARNT = 0.5  # of the loss of a constant guess
 NOT_LEARNING = {"HD113", "HD401", "HD403", "HD404", "HD405"}  # whatever the loss is: what cannot learn, or fall
 RULES = (*signal_rules.RULES, *weight_rules.RULES)
 
@@ -96,7 +95,7 @@ def find(signals: Signals) -> tuple[Finding, ...]:
     """Apply every rule, and order what it found, gravest first."""
     net = Net(signals)
     found = [finding for rule in RULES if (finding := rule(net))]
-    if net.loss_ratio < LEARNT:  # whatever it looks like, it got there
+    if net.learnt:  # whatever it looks like, it got there
         found = [f if f.rule in NOT_LEARNING else replace(f, severity="note") for f in found]
     return tuple(sorted(without_effects(net, found), key=_place))
 
@@ -141,6 +140,8 @@ def explains(net: Net, cause: Finding, effect: Finding) -> bool:
         place = min(net.order[o] for name in cause.blocks for o in net.named[name].owners)
         behind = [o for name in effect.blocks for o in net.named[name].owners if net.order.get(o, -1) > place]
         return all(not net.layers[o].x_sq > 0 or net.layers[o].x_varies == 0 for o in behind)
+    if cause.rule == "HD402" and effect.rule == "HD102" and effect.value == 0:
+        return True
     parts = _parts(net, effect)
     if cause.rule == "HD115" and effect.rule in SIZES:
         return effect.rule == "HD101" or math.log(cause.value) > math.log(effect.value) / 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hessdiag.diagnosis.network_view import CRITICAL, TINY, Net, graded, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, SMALL, TINY, Net, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import RANGES
@@ -35,18 +35,12 @@ def initial_loss(net: Net) -> Finding | None:
         advice = f"Set {name} to the logarithm of the label frequencies, or to the mean of the targets."
         return Finding("HD101", graded(ratio, 4), (name,), message, advice, ratio, note)
     blocks, scales = loudest(net)
-    size = short(math.sqrt(signals.output_sq))
-    message = f"{what}. Outputs are of size {size}, through {net.listed(blocks)}."
-    advice = _scaling_advice(blocks, scales)
-    return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
-
-
-def _scaling_advice(blocks: tuple[str, ...], scales: dict[str, float]) -> str:
+    message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {net.listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
-    factor = scales.get(name, 1.0)
-    if not 0 < factor < 1:
-        return f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
-    return f"Multiply {name} by {short(factor)}, so that its output is no larger than its input."
+    advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
+    if 0 < (factor := scales.get(name, 1.0)) < 1:
+        advice = f"Multiply {name} by {short(factor)}, so that its output is no larger than its input."
+    return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
 
 
 def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
@@ -159,17 +153,16 @@ def residual_growth(net: Net) -> Finding | None:
     limit = RESIDUAL_FAULT if net.signals.fixed_norms else RESIDUAL
     if not growth >= limit:
         return None
-    branches = [path for path in net.hidden if "add" in net.layers[path].labels and net.scale(path) > 0]
-    if not branches:
+    tips = [path for path in net.hidden if "add" in net.layers[path].labels and net.scale(path) > 0]
+    if not tips:
         return None
-    blocks = tuple(net.name_of(path) for path in branches)
+    blocks = tuple(net.name_of(path) for path in tips)
     severity: Severity = "fault" if growth > RESIDUAL_FAULT or net.loss_ratio > 4 else "warning"
-    factor = len(branches) ** -0.5
     message = (
-        f"{len(branches)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
+        f"{len(tips)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
         f" (usual: below {short(math.sqrt(limit))}×). They end in {net.listed(blocks)}."
     )
-    advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(branches)} = {short(factor)}."
+    advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(tips)} = {short(len(tips) ** -0.5)}."
     return Finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, message, advice, growth, limit)
 
 
@@ -208,9 +201,8 @@ def operations(net: Net) -> Finding | None:
         return None
     sources = [p.name for o in net.layers[net.named[blocks[0]].owners[0]].sources if (p := net.weight_of.get(o))]
     worst = hit[blocks[0]]
-    factor = short(math.sqrt(worst))
     message = (
-        f"Between {net.listed(sources)} and {blocks[0]} activations grow {factor}× (usual: below"
+        f"Between {net.listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"
         f" {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
     )
     advice = "Take means in place of sums there: divide by the number of neighbours, points or branches."
@@ -276,8 +268,7 @@ def out_of_reach(net: Net) -> Finding | None:
     else:
         advice = f"Take the {signals.bounded} away, or scale the targets into its range."
     grade = graded(signals.floor if math.isfinite(signals.floor) else 0.5, 0.0, OUT_OF_REACH_FAULT)
-    return Finding("HD113", grade, blocks, message, advice, signals.floor,
-                   OUT_OF_REACH)  # fmt: skip
+    return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
 
 
 def astray(net: Net) -> Finding | None:
@@ -295,7 +286,6 @@ SATURATED, SATURATED_FAULT = 0.5, 0.9
 PEAKED, PEAKED_WARNING = 0.1, 0.2
 PHASE, WIDE = math.pi / 2, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
-BELOW_EPS = 0.3
 GROWN, LARGE = 10.0, 30.0
 
 
@@ -326,10 +316,7 @@ def peaked_attention(net: Net) -> Finding | None:
         f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {net.listed(blocks)} has most weight on one"
         f" key (usual: below {100 * PEAKED:.0f} %)."
     )
-    advice = (
-        "Draw the weights of queries and keys smaller, divide the logits by the root of the width of a head, or"
-        " normalise queries and keys."
-    )
+    advice = "Draw queries and keys smaller, normalise them, or divide the logits by the root of the width of a head."
     return Finding("HD112", graded(hit[blocks[0]], PEAKED_WARNING), blocks, message, advice, hit[blocks[0]], PEAKED)
 
 
@@ -359,15 +346,17 @@ def narrow_phase(net: Net) -> Finding | None:
 
 
 def below_epsilon(net: Net) -> Finding | None:
-    """HD109: the signal that a normalisation reads is below its ε, so that it is not normalised."""
+    """HD109: ε outweighs what a normalisation reads, so that it is not normalised."""
     hit: dict[str, float] = {}
     sources: list[str] = []
     for path, layer in net.layers.items():
         gain = net.gain_of(path)
-        if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not 0 < layer.x_sq < 1e-4:
+        if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not layer.x_sq * layer.x_varies > 0:
             continue
         share = layer.out_sq / gain.weight_sq
-        if share < BELOW_EPS:
+        if share < BELOW_EPS and layer.x_sq >= SMALL:
+            hit[gain.name] = share
+        elif share < BELOW_EPS:
             before = [o for o in net.weight_of if net.order[o] < net.order[path]]
             source = net.name_of(max(before, key=net.order.__getitem__)) if before else gain.name
             hit |= {source: min(share, hit.get(source, 1.0)), gain.name: share}
@@ -376,11 +365,11 @@ def below_epsilon(net: Net) -> Finding | None:
         return None
     blocks = tuple(sorted(hit, key=lambda name: (hit[name], name not in sources)))
     worst = hit[blocks[0]]
-    message = (
-        f"{blocks[0]} is so small that ε outweighs it: the normalisation after it writes {short(math.sqrt(worst))}"
-        f" (usual: above {short(math.sqrt(BELOW_EPS))})."
-    )
+    what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
     advice = f"Make {blocks[0]} larger (a standard deviation of .02 is usual for embeddings), or ε smaller."
+    if not sources:
+        what, advice = f"The ε of {net.listed(blocks)} outweighs the signal: it", "Make ε smaller: 1e-5 is usual."
+    message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
     return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
 
 

@@ -30,6 +30,7 @@ MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
+HALVED = 12  # times
 FEW, NOISES = 4, 3  # examples and random vectors of `_radial_shares`: one vector alone is near 0 by chance
 
 
@@ -121,8 +122,8 @@ class SignalPass:
     What goes wrong here costs the measurement nothing: the model may do anything in its forward pass.
     """
 
-    def __init__(self, model: nn.Module, part: Batch) -> None:
-        self.model, self.part = model, part
+    def __init__(self, model: nn.Module, part: Batch, *, balanced: bool = False) -> None:
+        self.model, self.part, self.balanced = model, part, balanced  # with what a balance of curvatures needs
         self.layers: dict[str, _Noted] = {}
         self.norms: dict[Any, str] = {}  # node of what a normalisation reads -> its path
         self.entered: dict[str, Tensor | None] = {}
@@ -273,6 +274,7 @@ class SignalPass:
         kind, chance = chance_loss(loss, y.detach(), part.targets)
         chance = _of_constant(loss, y.detach(), part.targets, of_outputs["bounded"]) if kind == "other" else chance
         best = chance if math.isfinite(chance) else initial
+        halved = [loss.of_all(y.detach() / 2**n, part.targets).detach() for n in range(HALVED) if kind != "other"]
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         return Signals(
@@ -282,6 +284,7 @@ class SignalPass:
             chance_loss=chance,
             loss_kind=kind,
             output_sq=mean_sq(outputs),
+            scaled_loss=min(map(float, halved), default=math.nan),
             output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)),
             input_sq=_input_sq(part),
@@ -296,7 +299,7 @@ class SignalPass:
                 model,
                 of_mean,
                 self.trainable,
-                _radial_shares(model, part, layers),
+                _radial_shares(model, part, layers) if self.balanced else {},
                 uses,
                 _detached(model, part, of_mean),
             ),
@@ -430,19 +433,21 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
 
 
 def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
-    """The loss of the mean output for all examples, or of the mean probabilities where outputs are their logarithms.
+    """The loss of the mean output for all examples or of zero, whichever is less; of probabilities if those are meant.
 
     NaN for a loss that only scales with the outputs, however small, and for one that has nothing to gain above 0.
     """
     rows, small = y.flatten(0, -2).double(), y / max(1e3 * float(y.abs().max()), 1e-30)
-    mean = (rows.logsumexp(0) - math.log(len(rows))).to(y) if last == "LogSoftmax" else y.mean(0, keepdim=True)
+    means = rows.mean(0), torch.zeros_like(rows[0])
+    if last == "LogSoftmax":
+        means = rows.logsumexp(0) - math.log(len(rows)), means[1].log_softmax(-1)
     try:
-        guesses = (y, small, small / 2, mean.expand_as(y).contiguous())
-        now, whole, half, found = (float(loss.of_all(each, targets)) for each in guesses)
+        guesses = (y, small, small / 2, *(mean.to(y).expand_as(y).contiguous() for mean in means))
+        now, whole, half, *found = (float(loss.of_all(each, targets)) for each in guesses)
     except Exception:  # a loss of the user's, of outputs that it was not made for
         return math.nan
     scales = last != "LogSoftmax" and abs(whole) > 1.9 * abs(half)
-    return math.nan if scales or not found > 1e-6 * now else found
+    return math.nan if scales else min((each for each in found if each > 1e-6 * now), default=math.nan)
 
 
 LARGEST = 30.0  # output that a free network is taken to reach at least

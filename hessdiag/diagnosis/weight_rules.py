@@ -7,8 +7,10 @@ from collections import defaultdict
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
+    BELOW_EPS,
     CLEAR,
     FOLLOWED,
+    SMALL,
     UNITS,
     Net,
     graded,
@@ -214,7 +216,7 @@ def norm_gain(net: Net) -> Finding | None:
         own, bias = net.gain_of(path), net.bias_of(path)
         if "Norm" not in layer.kind or not own or not own.weight_sq > 0:
             continue
-        if layer.normalises and (layer.x_sq < 1e-4 or math.isnan(layer.x_sq)):
+        if layer.normalises and (not layer.x_sq >= SMALL or (layer.out_sq < BELOW_EPS and 0.5 < own.weight_sq < 2)):
             continue  # HD109
         # Measured, where the layer normalises: Gemma's gain is 1 + weight.
         effective = layer.out_sq - (bias.weight_sq if bias else 0.0) if layer.normalises else own.weight_sq
@@ -420,11 +422,8 @@ def unused(net: Net) -> Finding | None:
     message = f"The outputs do not depend on {net.listed(blocks)}" + (
         ", while they do on the same layers at other depths." if forgotten else "."
     )
-    advice = (
-        "Call the layer in the forward pass, or leave it out."
-        if forgotten
-        else "Nothing to do where another mode of the model uses it."
-    )
+    advice = "Call the layer in the forward pass, or leave it out."
+    advice = advice if forgotten else "Nothing to do where another mode of the model uses it."
     return Finding("HD403", "warning" if forgotten else "note", blocks, message, advice, float(len(blocks)), 0.0)
 
 

@@ -134,6 +134,7 @@ class Signals(Record):
         chance_loss: loss of the best constant guess from the labels or targets alone; for other losses, of the mean
             output. NaN where there is none.
         loss_kind: `"cross-entropy"`, `"mse"` or `"other"`.
+        scaled_loss: of a cross-entropy or mean squared error, the least at the outputs, their half, quarter and so on.
         output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
         bounded, floor: the nonlinearity that ends the network, if it bounds the outputs, and by how much of the chance
             loss that keeps the loss above what free outputs could reach.
@@ -156,6 +157,7 @@ class Signals(Record):
     output_sq: float
     output_variance: float
     output_varies: float = math.nan
+    scaled_loss: float = math.nan
     bounded: str = ""
     floor: float = math.nan
     broadcast: str = ""

@@ -71,7 +71,7 @@ def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch
     """Blocks and map, within their errors over a few seeds."""
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        n_layer=1, n_embd=64, n_head=2, vocab_size=VOCABULARY, n_positions=32, bos_token_id=0, eos_token_id=0
+        n_layer=1, n_embd=16, n_head=2, vocab_size=VOCABULARY, n_positions=32, bos_token_id=0, eos_token_id=0
     )
     model = transformers.GPT2LMHeadModel(config).eval()
     words = torch.randint(VOCABULARY, (3, TOKENS + 1))

@@ -13,7 +13,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[3])]
 
 from torch.nn.functional import cross_entropy, mse_loss  # noqa: E402
 
-from strangers import data  # noqa: E402
+from strangers import data as drawn  # noqa: E402
 from strangers.case import STRANGERS, Stranger, Task  # noqa: E402
 from strangers.gallery.case import Batch, Case, Healthy, match  # noqa: E402
 from strangers.gallery.cases import CASES  # noqa: E402
@@ -40,7 +40,7 @@ def enter() -> None:
 
 def _task(case: Any, well: bool, wrong: bool) -> Task:
     model = case.build() if well else case.build("before" if wrong else "after")
-    inputs, targets = case.batch(seed=data.other)
+    inputs, targets = case.batch(seed=drawn.other)
     inputs = inputs / inputs.std() if case.name == "raw-inputs" and not wrong else inputs
 
     def loss() -> Any:
