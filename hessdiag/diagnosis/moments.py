@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
 from typing import Any
@@ -320,6 +320,7 @@ def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -
 # Theory and measurement of every block side by side.
 
 MOMENTS = ("x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq")
+FACTORS = ("activation_scaling", "gamma", "gamma_intrinsic", "gamma_curvature")
 
 
 def block_reports(
@@ -329,70 +330,48 @@ def block_reports(
     rows = []
     for block in problem.blocks:
         weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
-        scales = _Scales.of(block, problem.shape, moments, weight_sq)
+        scales = _scales(block, problem.shape, moments, weight_sq)
+        scales |= {key: scales[key] / size for key in FACTORS[1:]}
         measured = curvature.diagonal[block.name]
         none = block.name in moments.without and matrix == "ggn" and not math.isnan(measured.frobenius_sq)
         sigma = 0.0 if none else measured.frobenius_sq / block.numel
-        gamma = scales.gamma / size
         rows.append(
             BlockReport(
                 **block.described,
-                sites_in=scales.sites_in,
-                sites_out=scales.sites_out,
-                activation_scaling=scales.activation_scaling,
-                gamma=gamma,
-                gamma_intrinsic=scales.gamma_intrinsic / size,
-                gamma_curvature=scales.gamma_curvature / size,
+                **scales,
                 nu=scaling.nu(gradient_sq=moments.gradient_sq[block.name], weight_sq=weight_sq),
                 weight_sq=weight_sq,
                 avg_sq_singular_value=sigma,
                 stderr=measured.stderr / block.numel,
-                ratio=gamma / sigma if sigma > 0 and block.name not in moments.without else math.nan,
+                ratio=scales["gamma"] / sigma if sigma > 0 and block.name not in moments.without else math.nan,
                 relative_ratio=math.nan,
                 products=measured.products,
                 ended=measured.ended,
-                **scales.moments,
             )
         )
     usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])
     return tuple(replace(row, relative_ratio=row.ratio / usual) for row in rows)
 
 
-@dataclass(frozen=True)
-class _Scales:
-    """Per-example scaling factors of one block; NaN where the theory has none or the layer was never called."""
-
-    sites_in: int = 0
-    sites_out: int = 0
-    activation_scaling: float = math.nan
-    gamma: float = math.nan
-    gamma_intrinsic: float = math.nan
-    gamma_curvature: float = math.nan
-    moments: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, block: Block, shape: NetworkShape, moments: Moments, weight_sq: float) -> _Scales:
-        layers = [moments.layers[owner] for owner in block.owners if owner in moments.layers]
-        if len(layers) != 1:  # never called, or shared by layers whose surroundings differ
-            return cls()
-        layer = layers[0]
-        around = {key: getattr(layer, key) for key in MOMENTS}
-        if not block.multiplies:
-            return cls(moments=around)
-        sizes = next(shape.layers[owner] for owner in block.owners if owner in moments.layers)
-        varsigma = scaling.activation_scaling(sizes.inputs, layer.x_gradient_sq, layer.x_sq)
-        intrinsic = math.nan
-        if block.kind == "weight" or layer.multiplies:
-            intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
-        return cls(
-            sizes.sites_in,
-            sizes.sites,
-            varsigma,
-            _gamma(block, sizes, layer, layer.out_gradient_sq),
-            intrinsic,
-            _gamma(block, sizes, layer, layer.out_curvature_sq * moments.output_sq),
-            around,
-        )
+def _scales(block: Block, shape: NetworkShape, moments: Moments, weight_sq: float) -> dict[str, Any]:
+    """Sites, per-example factors and moments of one block; NaN where the theory has none or it was never called."""
+    found: dict[str, Any] = {"sites_in": 0, "sites_out": 0, **dict.fromkeys(FACTORS, math.nan)}
+    owners = [owner for owner in block.owners if owner in moments.layers]
+    if len(owners) != 1:  # never called, or shared by layers whose surroundings differ
+        return found
+    layer = moments.layers[owners[0]]
+    found |= {key: getattr(layer, key) for key in MOMENTS}
+    if not block.multiplies:
+        return found
+    sizes = shape.layers[owners[0]]
+    varsigma = scaling.activation_scaling(sizes.inputs, layer.x_gradient_sq, layer.x_sq)
+    intrinsic = math.nan
+    if block.kind == "weight" or layer.multiplies:
+        intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
+    gamma = _gamma(block, sizes, layer, layer.out_gradient_sq)
+    curved = _gamma(block, sizes, layer, layer.out_curvature_sq * moments.output_sq)
+    factors = zip(FACTORS, (varsigma, gamma, intrinsic, curved), strict=True)
+    return found | {"sites_in": sizes.sites_in, "sites_out": sizes.sites, **dict(factors)}
 
 
 def _gamma(block: Block, sizes: LayerShape, layer: LayerMoments, delta_sq: float) -> float:
