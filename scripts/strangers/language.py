@@ -299,10 +299,9 @@ def lstm(planted: bool) -> Task:
         model.rnn.weight_hh_l0.data *= 20
     x, t, hidden = x.t().contiguous(), t.t().contiguous(), model.init_hidden(16)
 
-    def loss(outputs: tuple[Tensor, tuple[Tensor, Tensor]], targets: Tensor) -> Tensor:
-        return F.nll_loss(outputs[0], targets.reshape(-1))
-
-    return Task(model, ((x, hidden), t), lambda: loss(model(x, hidden), t), {"loss": loss, "batch_dim": 1})
+    t = t.reshape(-1)
+    options = {"loss": F.nll_loss, "examples": "one", "output": 0}
+    return Task(model, ((x, hidden), t), lambda: F.nll_loss(model(x, hidden)[0], t), options)
 
 
 class Seq2Seq(nn.Module):
