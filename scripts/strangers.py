@@ -4,6 +4,7 @@
     python scripts/strangers.py "nanoGPT" "U-Net"   # some, beside what figures/strangers.json holds of the others
     python scripts/strangers.py --cost              # what each fault costs in training
     python scripts/strangers.py --trained           # what is said of healthy networks after training
+    python scripts/strangers.py --repair NAMES      # what the advice brings back
     python scripts/strangers.py --pairs             # whether findings depend on seed and number of examples
     python scripts/strangers.py --full              # with curvature: the time of a call in training steps
 
@@ -19,7 +20,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,10 +28,12 @@ from typing import Any
 import torch
 from strangers import STRANGERS, Stranger, Task, data
 from strangers.gallery import enter
-from strangers.page import AFTER, COSTS, PAGE, PAIRS, RESULTS, counts, grave, page, told
+from strangers.page import AFTER, COSTS, PAGE, PAIRS, REPAIRS, RESULTS, counts, grave, page, told
 
 import hessdiag
+from hessdiag.results.findings import Finding
 
+Mend = Callable[[torch.nn.Module], object]
 GUILTY = 3  # of the names of a finding, the most suspicious first
 STEPS = 5  # timed
 TRIED, RATE = (1e-3, 1e-2), 1e-3  # of Adam
@@ -100,10 +103,13 @@ def cost(stranger: Stranger) -> dict[str, Any]:
     return {"starts": [runs[planted, TRIED[0]][0] for planted in (False, True)], "ends": ends} if stranger.fault else {}
 
 
-def losses(stranger: Stranger, planted: bool, rate: float, steps: int = SHORT) -> tuple[Task, tuple[float, float]]:
+def losses(
+    stranger: Stranger, planted: bool, rate: float, steps: int = SHORT, mend: Mend = lambda model: None
+) -> tuple[Task, tuple[float, float]]:
     """Train on the one batch: the first loss, and the mean of the last five."""
     torch.manual_seed(0)
     task, found = stranger.task(planted), []
+    mend(task.model)
     optimizer = torch.optim.Adam([p for p in task.model.parameters() if p.requires_grad], lr=rate)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -116,6 +122,40 @@ def losses(stranger: Stranger, planted: bool, rate: float, steps: int = SHORT) -
         found.append(float(loss.detach()))
     last = sum(found[-5:]) / 5
     return task, (found[0], last if last == last else float("inf"))
+
+
+def repair(stranger: Stranger) -> dict[str, Any]:
+    """The loss at the end where the first advice is followed, if it is a line of code that changes weights."""
+    torch.manual_seed(0)
+    task = stranger.task(True)
+    report = hessdiag.diagnose(task.model, *task.arguments, **task.options, progress=False, quick=True)
+    first = next(each for each in report.findings if each.severity != "note")
+    if (mend := mending(first)) is None:
+        return {"rule": first.rule, "advice": first.advice}
+    ends = [losses(stranger, True, rate, mend=mend)[1][1] for rate in TRIED]
+    return {"rule": first.rule, "advice": first.advice, "end": min(ends)}
+
+
+def mending(finding: Finding) -> Mend | None:
+    """What the advice of a finding does to a model: multiply a weight, start some at a constant, or draw them anew."""
+    advice, names = finding.advice, finding.blocks
+    if factor := re.search(r"(\S+) by ([\d.e-]+\d)", advice):
+        name, by = factor[1], float(factor[2])
+        return lambda model: weights_of(model, [name])[0].mul_(by)
+    if constant := re.search(r"nn\.init\.(zeros_|ones_)\(", advice):
+        zeros = constant[1] == "zeros_"
+        chosen = [name for name in names if not zeros or "bias" in name]
+        return lambda model: [w.fill_(1 - zeros) for w in weights_of(model, chosen)]
+    if "(Kaiming)" in advice:
+        return lambda model: [torch.nn.init.kaiming_normal_(w, nonlinearity="relu") for w in weights_of(model, names)]
+    if deviation := re.search(r"standard deviation ([\d.e-]+\d)", advice) if "normal, " in advice else None:
+        return lambda model: [w.normal_(0.0, float(deviation[1])) for w in weights_of(model, names)]
+    return None
+
+
+def weights_of(model: torch.nn.Module, names: Sequence[str]) -> list[torch.Tensor]:
+    """The matrices, biases and gains of these names, to be written to."""
+    return [model.get_parameter(name).data for name in names]
 
 
 def trained(stranger: Stranger) -> dict[str, Any]:
@@ -154,7 +194,8 @@ def main() -> None:
     hessdiag.diagnose(torch.nn.Linear(2, 2), torch.randn(4, 2))  # what is imported at the first call
     flags = [each for each in sys.argv[1:] if each.startswith("--")]
     asked = [each for each in sys.argv[1:] if each not in flags] or list(STRANGERS)
-    beside = {"--cost": (COSTS, cost), "--trained": (AFTER, trained), "--pairs": (PAIRS, pairs)}
+    beside = {"--cost": (COSTS, cost), "--trained": (AFTER, trained), "--pairs": (PAIRS, pairs),
+              "--repair": (REPAIRS, repair)}  # fmt: skip
     for flag in [each for each in flags if each in beside]:
         path, run = beside[flag]
         kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

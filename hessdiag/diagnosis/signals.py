@@ -433,14 +433,14 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
 
 
 def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
-    """The loss of the mean output for all examples or of zero, whichever is less; of probabilities if those are meant.
+    """The loss of the mean output for all examples; of log-probabilities, of mean or equal probabilities.
 
     NaN for a loss that only scales with the outputs, however small, and for one that has nothing to gain above 0.
     """
     rows, small = y.flatten(0, -2).double(), y / max(1e3 * float(y.abs().max()), 1e-30)
-    means = rows.mean(0), torch.zeros_like(rows[0])
+    means = [rows.mean(0)]
     if last == "LogSoftmax":
-        means = rows.logsumexp(0) - math.log(len(rows)), means[1].log_softmax(-1)
+        means = [rows.logsumexp(0) - math.log(len(rows)), torch.zeros_like(rows[0]).log_softmax(-1)]
     try:
         guesses = (y, small, small / 2, *(mean.to(y).expand_as(y).contiguous() for mean in means))
         now, whole, half, *found = (float(loss.of_all(each, targets)) for each in guesses)

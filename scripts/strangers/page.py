@@ -15,8 +15,8 @@ from strangers.split import half
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.md"
-RATES, COSTS, AFTER, PAIRS = (
-    ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs")
+RATES, COSTS, AFTER, PAIRS, REPAIRS = (
+    ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs")
 )
 GRAVE = ("fault", "warning")
 NEAR = 4
@@ -68,7 +68,23 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
                 f"- {part}, {which}: {len(told_)} faults, {ahead} named first, {three} within three, {silent} passed as"
                 " no problem"
             )
-    return [*lines, *trained(), *repeated()]
+    return [*lines, *repaired(), *trained(), *repeated()]
+
+
+def repaired() -> Iterator[str]:
+    """A line on loud faults whose advice changes weights: which share of the loss that they cost it brings back."""
+    rows = kept(REPAIRS)
+    shares = []
+    for name, each in rows.items():
+        healthy, planted = kept(COSTS)[name]["ends"]
+        if "end" in each:
+            shares.append((planted - each["end"]) / (planted - healthy))
+    if shares:
+        yield (
+            f"- advice on {len(rows)} loud faults: {len(shares)} times a line that changes weights, which brings back"
+            f" {100 * median(shares):.0f} % of the loss in the median, at least 80 % in {sum(s >= 0.8 for s in shares)}"
+            " of them"
+        )
 
 
 def trained() -> Iterator[str]:
