@@ -147,7 +147,10 @@ def mending(finding: Finding) -> Mend | None:
         chosen = [name for name in names if not zeros or "bias" in name]
         return lambda model: [w.fill_(1 - zeros) for w in weights_of(model, chosen)]
     if "(Kaiming)" in advice:
-        return lambda model: [torch.nn.init.kaiming_normal_(w, nonlinearity="relu") for w in weights_of(model, names)]
+        matrices = [name for name in names if "bias" not in name]
+        return lambda model: [
+            torch.nn.init.kaiming_normal_(w, nonlinearity="relu") for w in weights_of(model, matrices)
+        ]
     if deviation := re.search(r"standard deviation ([\d.e-]+\d)", advice) if "normal, " in advice else None:
         return lambda model: [w.normal_(0.0, float(deviation[1])) for w in weights_of(model, names)]
     return None

@@ -291,17 +291,19 @@ GROWN, LARGE = 10.0, 30.0
 
 def saturation(net: Net) -> Finding | None:
     """HD106: a tanh or sigmoid is flat for most of its inputs."""
-    hit = {net.name_of(path): s for path in net.hidden if (s := net.layers[path].saturated) > SATURATED}
-    if not (blocks := worst_first(hit)):
+    hit = {path: s for path in net.hidden if (s := net.layers[path].saturated) > SATURATED}
+    if not (paths := worst_first(hit)):
         return None
-    worst = hit[blocks[0]]
-    out_sq = next(net.layers[path].out_sq for path in net.hidden if net.name_of(path) == blocks[0])
-    factor = min(1.0, out_sq**-0.5) if out_sq > 0 else 1.0
+    worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
+    out_sq, bias = net.layers[paths[0]].out_sq, net.bias_of(paths[0])
     message = (
         f"{100 * worst:.0f} % of the units after {net.listed(blocks)} are flat, beyond 0.99 of the range of their tanh"
         f" or sigmoid (usual: below {100 * SATURATED:.0f} %)."
     )
-    advice = f"Make the weights smaller: {blocks[0]} by {short(factor)} gives outputs of size 1."
+    advice = f"Make the weights smaller: {blocks[0]} by {short(max(out_sq, 1.0) ** -0.5)} gives outputs of size 1."
+    if bias and bias.weight_sq > out_sq / 2:
+        blocks = (bias.name, *blocks)
+        advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
     return Finding("HD106", graded(worst, 0, SATURATED_FAULT), blocks, message, advice, worst, SATURATED)
 
 

@@ -333,15 +333,13 @@ def dead(net: Net) -> Finding | None:
 
 
 def _dead_units(net: Net, path: str, own: ParameterSignals, bias: ParameterSignals | None) -> Finding:
-    layer = net.layers[path]
+    layer, place = net.layers[path], path or "the model"
     sunk = bias is not None and bias.mean < 0 and bias.mean**2 > 0.5 * layer.out_sq
     blocks = (bias.name, own.name) if bias is not None and sunk else (own.name,)
     off, rare = layer.off_share, layer.off_share <= DEAD
-    how = f"Only {short(100 * layer.on_share)} % of the values behind {path or 'the model'} are above 0 (usual: 30 %)"
+    how = f"Only {short(100 * layer.on_share)} % of the values behind {place} are above 0 (usual: 30 %)"
     if not rare:
-        how = (
-            f"{100 * off:.0f} % of the ReLUs behind {path or 'the model'} never fire (usual: below {100 * DEAD:.0f} %)"
-        )
+        how = f"{100 * off:.0f} % of the ReLUs behind {place} never fire (usual: below {100 * DEAD:.0f} %)"
     message = how + (f"; the mean of the bias is {short(bias.mean)}." if bias is not None and sunk else ".")
     advice = (
         f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
