@@ -142,7 +142,9 @@ class _Prober:
         try:
             if block.numel <= count:
                 return self.unit_vectors(block, rows), np.zeros(len(rows)), block.numel
-            norms = self.norms(block, rows, _signs((self.examples, count, *block.shape), generator))
+            size = (self.examples, count, *block.shape)
+            signs = torch.randint(0, 2, size, generator=generator, dtype=torch.int8).mul_(2).sub_(1)
+            norms = self.norms(block, rows, signs)
             return *hutchinson(norms), count
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or self.memory < MIN_BYTES:
@@ -200,7 +202,3 @@ class _Prober:
         examples = min(self.batch.size, self._examples_at_once) if self.per == "batch" else 1
         size = numbers * block_parameter(self.products.model, block).element_size() + examples * self.bytes_per_example
         return max(1, self.memory // size)
-
-
-def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.randint(0, 2, shape, generator=generator, dtype=torch.int8).mul_(2).sub_(1)

@@ -233,7 +233,7 @@ def _sums(
         sent = checks.Sent(
             torch.cat([sent.cotangents, z]),
             [_joined(one, other) for one, other in zip(dout, again, strict=True)],
-            [_added(one, other) for one, other in zip(of_own, exact, strict=True)],
+            [None if one is None or other is None else one + other for one, other in zip(of_own, exact, strict=True)],
         )
     reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[0])}
     rows = checks.gradients_agree(problem, part, seen, sent, {*mixed, *reached}, squares=squares)
@@ -270,10 +270,6 @@ def _split(values: Sequence[Tensor | None], *sizes: int) -> list[Sequence[Tensor
 
 def _joined(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     return None if one is None or other is None else torch.cat([one, other])
-
-
-def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return None if one is None or other is None else one + other
 
 
 def _call_sums(
