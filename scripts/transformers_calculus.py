@@ -1,20 +1,27 @@
-"""Predicted against measured γ of small transformers built from transformers' configurations, on random tokens.
+"""Predicted against measured γ and σ² of small transformers built from transformers' configurations.
 
-    python scripts/transformers_calculus.py [seeds] [name ...]
+    python scripts/transformers_calculus.py [seeds] [name ...]     # on random tokens
+    TEXT=FILE python scripts/transformers_calculus.py [seeds]      # on the bytes of a text
+    python scripts/transformers_calculus.py moments                # one attention on a grid: percentiles of errors
 
-The networks of `APART` took no part in the making of the rules.
+The networks of `APART` took no part in the making of the rules of γ.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import transformers as tf
+from torch import nn
 
 import hessdiag
 from hessdiag.calculus import predict
@@ -77,14 +84,23 @@ def build(name: str) -> tuple[Any, dict[str, torch.Tensor]]:
     settings = getattr(tf, config)(**options)
     settings.use_cache = False
     model = getattr(tf, kind)(settings).eval()
-    if size > 0:
-        return model, {"input_ids": torch.randint(3, TOKENS, (BATCH, size))}
-    return model, {"pixel_values": torch.randn(BATCH, 3, -size, -size)}
+    if size < 0:
+        return model, {"pixel_values": torch.randn(BATCH, 3, -size, -size)}
+    if "TEXT" in os.environ:
+        ids = torch.tensor(list(Path(os.environ["TEXT"]).read_bytes()))
+        return model, {
+            "input_ids": torch.stack([ids[at : at + size] for at in torch.randint(len(ids) - size, (BATCH,))])
+        }
+    return model, {"input_ids": torch.randint(3, TOKENS, (BATCH, size))}
 
 
-def ratios(name: str, seeds: int) -> dict[str, float]:
-    """log2 of predicted over measured γ by weight, of geometric means over seeds; NaN where none is predicted."""
-    found: dict[str, list[tuple[float, float]]] = {}
+KEYS = ("gamma", "avg_sq_singular_value")
+Ratios = dict[str, tuple[float, ...]]
+
+
+def ratios(name: str, seeds: int) -> Ratios:
+    """log2 of predicted over measured γ and σ² by weight, of geometric means over seeds; NaN where there is none."""
+    found: dict[str, list[list[float]]] = {}
     for seed in range(seeds):
         torch.manual_seed(seed)
         model, inputs = build(name)
@@ -95,40 +111,95 @@ def ratios(name: str, seeds: int) -> dict[str, float]:
         else:
             loss, targets = "mse", torch.randn(y.shape)
         how: dict[str, Any] = {"loss": loss, "class_dim": -1 if loss == "cross-entropy" else None}
-        report = hessdiag.diagnose(
-            model, inputs, targets, quick=True, signals=False, mode="eval", output=first, seed=seed, **how
-        )
+        report = hessdiag.diagnose(model, inputs, targets, signals=False, mode="eval", output=first, seed=seed, **how)
         for block in predict(model, inputs, **how).weights:
-            measured = next((each.gamma for each in report.weights if each.name == block.name), math.nan)
-            if measured > 0:
-                found.setdefault(block.name, []).append((block.gamma, measured))
-    return {name: mean(math.log2(p / m) for p, m in each) for name, each in found.items()}
+            measured = next((each for each in report.weights if each.name == block.name), None)
+            if measured is not None and measured.gamma > 0:
+                pairs = [(getattr(block, key), getattr(measured, key)) for key in KEYS]
+                found.setdefault(block.name, []).append([math.log2(p / m) if m > 0 else math.nan for p, m in pairs])
+    return {name: tuple(map(mean, zip(*each, strict=True))) for name, each in found.items()}
 
 
 def lines(names: list[str], seeds: int) -> Iterator[str]:
     """A line a network, and one for all."""
-    everything: list[float] = []
+    everything: list[tuple[float, ...]] = []
     for name in names:
         try:
             found = ratios(name, seeds)
         except Exception as error:  # listed, and the others go on
-            yield f"| {name} | {type(error).__name__}: {str(error)[:80]} | | |"
+            yield f"| {name} | {type(error).__name__}: {str(error)[:80]} | | | | |"
             continue
-        off = [abs(x) for x in found.values() if math.isfinite(x)]
-        everything += off
-        worst = max((x for x in found if math.isfinite(found[x])), key=lambda x: abs(found[x]), default="")
-        middle = f"{median(off):.2f}" if off else "–"
-        yield f"| {name} | {len(off)} of {len(found)} | {middle} | {found.get(worst, math.nan):+.2f} {worst} |"
-    everything.sort()
+        told = {weight: each for weight, each in found.items() if all(map(math.isfinite, each))}
+        everything += told.values()
+        cells = []
+        for of in range(len(KEYS)):
+            worst = max(told, key=lambda weight: abs(told[weight][of]), default="")
+            cells += (
+                [f"{median(abs(each[of]) for each in told.values()):.2f}", f"{told[worst][of]:+.2f} {worst}"]
+                if told
+                else ["–", "none"]
+            )
+        yield f"| {name} | {len(told)} of {len(found)} | {' | '.join(cells)} |"
+    sizes = [sorted(abs(each[of]) for each in everything) for of in range(len(KEYS))]
     if everything:
-        within = everything[math.ceil(0.95 * len(everything)) - 1]
-        yield f"| all | {len(everything)} | {median(everything):.2f} | 95 % within {within:.2f} |"
+        at = [math.ceil(share * len(everything)) - 1 for share in (0.9, 0.95)]
+        cells = [f"{median(each):.2f} | 90 % within {each[at[0]]:.2f}, 95 % {each[at[1]]:.2f}" for each in sizes]
+        yield f"| all | {len(everything)} | {' | '.join(cells)} |"
+
+
+class Attention(nn.Module):
+    """One attention of several heads, with scores of variance `u_sq` and inputs of which positions share `c`."""
+
+    def __init__(self, d: int, heads: int, u_sq: float, c: float, *, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal, self.c = heads, causal, c
+        for name in "qkvo":
+            self.add_module(name, nn.Linear(d, d, bias=False))
+            size = (u_sq / (1 - c)) ** 0.25 if name in "qk" else 1.0
+            nn.init.normal_(getattr(self, name).weight, std=size / math.sqrt(d))
+        self.shift = nn.Parameter(F.normalize(torch.randn(d), dim=0) * math.sqrt(d))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = math.sqrt(self.c) * self.shift + math.sqrt(1 - self.c) * x
+        self.seen = [getattr(self, name)(x) for name in "qkv"]
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.seen)
+        self.out = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).transpose(1, 2).flatten(2)
+        return self.o(self.out)
+
+
+def moments() -> Iterator[str]:
+    """Percentiles of |predicted / simulated - 1| of second moments: of the result, and of gradients of q, k and v."""
+    off: dict[str, list[float]] = {name: [] for name in ("o", "Δq", "Δk", "Δv")}
+    grid = itertools.product((64, 128, 256), (64, 256), (16, 64), (0.01, 0.3, 1.0, 2.0), (0.0, 0.3, 0.6), (False, True))
+    for number, (T, d, n, u_sq, c, causal) in enumerate(grid):
+        sums = torch.zeros(4, dtype=torch.float64)
+        draws = 6
+        for draw in range(draws):
+            torch.manual_seed(100 * number + draw)
+            model = Attention(d, d // n, u_sq, c, causal=causal)
+            y = model(torch.randn(6, T, d))
+            g = torch.randn_like(y)
+            gradients = torch.autograd.grad(y, model.seen, g)
+            sums += torch.stack([each.detach().double().square().mean() for each in (model.out, *gradients)]) / draws
+        blocks = {block.name[0]: block for block in predict(model, (T, d)).weights}
+        predicted = [blocks["o"].x_sq, *(blocks[x].out_gradient_sq / blocks["o"].out_gradient_sq for x in "qkv")]
+        for name, p, m in zip(off, predicted, sums.tolist(), strict=True):
+            off[name].append(abs(p / m - 1))
+    yield f"| percentile of {number + 1} | 50 | 90 | 95 | 99 |\n|---|---|---|---|---|"
+    for name, each in off.items():
+        each.sort()
+        cells = [f"{100 * each[math.ceil(share * len(each)) - 1]:.1f} %" for share in (0.5, 0.9, 0.95, 0.99)]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["moments"]:
+        print("\n".join(moments()))
+        raise SystemExit
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     chosen = sys.argv[2:]
     for title, names in (("networks", list(NETWORKS)), ("kept apart", list(APART))):
-        print(f"| {title} | weights | median abs log2 | largest |\n|---|---|---|---|")
+        print(f"| {title} | weights | γ: median abs log2 | largest | σ²: median abs log2 | largest |")
+        print("|---|---|---|---|---|---|")
         for line in lines([name for name in names if not chosen or name in chosen], seeds):
             print(line, flush=True)

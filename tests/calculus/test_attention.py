@@ -23,6 +23,10 @@ def whole(q, k, v, causal):
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
+def dropped(q, k, v, causal):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, dropout_p=0.1)  # off, as in a diagnosis
+
+
 def by_hand(q, k, v, causal):
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     if causal:
@@ -79,12 +83,13 @@ def test_one_attention(scores, shared, causal):
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_by_hand_is_attention(causal):
     predictions = []
-    for product in (whole, by_hand):
+    for product in (whole, by_hand, dropped):
         torch.manual_seed(0)
         predictions.append(predict(one_head(product=product, causal=causal), (POSITIONS, WIDTH)))
     gammas = [[block.gamma for block in prediction.weights] for prediction in predictions]
     assert all(map(math.isfinite, gammas[0]))
     assert gammas[0] == pytest.approx(gammas[1], rel=1e-9)
+    assert gammas[0] == gammas[2]
 
 
 def gelu_by_hand(x):
@@ -171,3 +176,14 @@ def test_squared_singular_values_of_a_block(causal):
         found.append([math.log2(b.avg_sq_singular_value / report[b.name].avg_sq_singular_value) for b in predicted])
     off = {b.name: mean(each) for b, each in zip(predicted, zip(*found, strict=True), strict=True)}
     assert max(map(abs, off.values())) < 0.9, off
+
+
+def test_exponents_in_the_size_of_the_embedding():
+    """‖GGN‖ of queries goes with its sixth power, of values with its second (arXiv 2410.10986)."""
+    torch.manual_seed(0)
+    model, x = one_head(scores=1.0), 0.05 * torch.randn(400, POSITIONS, WIDTH)
+    model.shift.data.zero_()
+    small, large = (predict(model, size * x, loss="mse") for size in (1, 2))
+    for name, power in {"q": 6, "k": 6, "v": 2}.items():
+        growth = [p.block(f"{name}.weight").avg_sq_singular_value for p in (small, large)]
+        assert math.log2(growth[1] / growth[0]) / 2 == pytest.approx(power, abs=0.05)

