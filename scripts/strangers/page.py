@@ -81,9 +81,9 @@ def repaired() -> Iterator[str]:
             shares.append((planted - each["end"]) / (planted - healthy))
     if shares:
         yield (
-            f"- advice on {len(rows)} loud faults: {len(shares)} times a line that changes weights, which brings back"
-            f" {100 * median(shares):.0f} % of the loss in the median, at least 80 % in {sum(s >= 0.8 for s in shares)}"
-            " of them"
+            f"- advice on {len(rows)} loud faults: {len(shares)} times a line that changes weights, which\n"
+            f"  brings back {100 * median(shares):.0f} % of the loss in the median, at least 80 % in"
+            f" {sum(s >= 0.8 for s in shares)} of them"
         )
 
 
@@ -187,8 +187,8 @@ def page(found: Mapping[str, Any]) -> str:
         "first*, as each case was first measured (until November 23 among the first three of the first",
         "finding).",
         "",
-        "*After training*: healthy networks that 200 steps of Adam at 0.001 on their batch have brought to half",
-        "of their loss, measured on that batch and on other examples.",
+        "*After training*: healthy networks that 200 steps of Adam at 0.001 on their batch have brought to",
+        "half of their loss, measured on that batch and on other examples.",
         "",
         *counts(now, first),
         "",
