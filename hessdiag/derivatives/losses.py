@@ -16,11 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hessdiag.arguments import did_you_mean
 from hessdiag.data.noise import Noise, user_code
 from hessdiag.data.outputs import Layout
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.targets import IGNORED, check_values, class_dimension, is_like_outputs, required
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
 
 LossFunction = Callable[[Tensor, "Tensor | None"], Tensor]
@@ -341,8 +342,11 @@ class CallableLoss(Loss):
         except (*UNFIT, HessdiagError):  # it reads one example at a time
             return super().of_all(y, targets)
 
-    def check(self, y: Tensor, targets: Tensor | None) -> None:
-        """Refuse a function that cannot read these examples, draws random numbers, or has no second derivatives."""
+    def check(self, y: Tensor, targets: Tensor | None, *, twice: bool) -> bool:
+        """Refuse a function that cannot read these examples or draws random numbers; whether it has second derivatives.
+
+        One without is refused where these are needed `twice`.
+        """
         try:
             with Noise() as drawn:
                 values = self.value(y, targets)
@@ -352,15 +356,18 @@ class CallableLoss(Loss):
             message = f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out,"
             raise HessdiagError(f"{message} or draw them once")
         if not bool(values.isfinite().all()):
-            raise HessdiagError(
+            raise CoupledError(
                 f"the loss {self.name!r} is NaN or infinite for some examples on their own: pass per='batch'"
                 " (--per batch), or a name such as 'cross-entropy', which leaves labels -100 out"
             )
         try:
             self.hessian_product(y, targets, torch.ones_like(y))
         except UNFIT as error:
+            if not twice:
+                return False
             message = f"the loss {self.name!r} cannot be differentiated twice ({_first_line(error)}): write it with"
             raise HessdiagError(f"{message} operations that can, such as clamp, exp and sums") from error
+        return True
 
     def is_mean(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether that of several examples is the mean of theirs: in value, gradient and a product with the Hessian."""
@@ -421,6 +428,8 @@ class CallableLoss(Loss):
                 "it is given the tensor of outputs, not the model's output object: pick the tensor with output=..., and"
                 " write the loss of it and the targets, or name one, as in loss='cross-entropy'"
             )
+        elif targets is not None and y.dim() == 2 and y.shape[1] == 1 and targets.dim() == 1:
+            how = "give both the same shape, as in targets.unsqueeze(-1)"
         elif targets is not None and not targets.is_floating_point() and isinstance(error, RuntimeError):
             how = f"targets are {targets.dtype}, convert them if the loss compares numbers, as in targets.float()"
         call = f"outputs {shape} and {given} of one example ({type(error).__name__}: {_first_line(error)})"
@@ -479,6 +488,7 @@ def resolve_loss(
 ) -> Loss:
     """The loss that a name of `NAMES` or a callable asks for, for outputs like y, and the targets of all examples."""
     reading = reading or Reading()
+    loss = "cross-entropy" if loss is F.cross_entropy else loss
     module = nn.CrossEntropyLoss() if loss == "cross-entropy" else loss
     if type(module) is nn.CrossEntropyLoss:
         return _cross_entropy_of(module, y, required(_name_of(loss), targets), reading, name=_name_of(loss))
@@ -488,7 +498,8 @@ def resolve_loss(
         with seeded_rng(0):
             return _of_function(loss, y, targets, reading)
     if loss not in NAMES:
-        raise HessdiagError(f"unknown loss {loss!r}: use one of {', '.join(NAMES)}, or a callable(outputs, targets)")
+        hint = did_you_mean(loss, NAMES, otherwise=f"use one of {', '.join(NAMES)}, model, or a function of two")
+        raise HessdiagError(f"unknown loss {loss!r}: {hint}")
     if loss == "random-quadratic":
         return RandomQuadratic.draw(math.prod(y.shape[1:]), seed=seed, like=y)
     check_values(y, required(loss, targets))
@@ -514,9 +525,9 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
         chosen = BatchLoss(function, scalar=reading.scalar, layout=reading.layout)
     if reading.per == "example" and chosen.compares(many, theirs):
         message = f"the loss {chosen.name!r} compares the examples of a batch, so that none has a loss of its own: pass"
-        raise HessdiagError(f"{message} per='batch' (--per batch)")
-    chosen.check(many, theirs)
-    return _curved(chosen, many, theirs, reading) if reading.matrix == "ggn" else chosen
+        raise CoupledError(f"{message} per='batch' (--per batch)")
+    curved = chosen.check(many, theirs, twice=not reading.linear)
+    return _curved(chosen, many, theirs, reading) if curved and reading.matrix == "ggn" else chosen
 
 
 def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:

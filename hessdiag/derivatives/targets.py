@@ -97,7 +97,8 @@ def _misfit(y: Tensor, targets: Tensor, possible: list[int], fitting: list[int])
     shapes = [(len(targets), *y.shape[1:dim], *y.shape[dim + 1 :]) for dim in possible]
     wanted = f"class indices of shape {' or '.join(map(str, shapes))}"
     what = f"or probabilities of the outputs' shape {_whole(y, targets)}"
-    return f"targets have shape {tuple(targets.shape)}, expected {wanted}, {what}"
+    last = ": pass class_dim=-1 (--output :-1) where the classes are last" if targets.shape[1:] == y.shape[1:-1] else ""
+    return f"targets have shape {tuple(targets.shape)}, expected {wanted}, {what}{last}"
 
 
 def _whole(y: Tensor, targets: Tensor) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from hessdiag.data.memory import is_out_of_memory
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.backward import jacobians_of, rule_fits
 from hessdiag.derivatives.jacobians import Jacobian
+from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
@@ -116,7 +117,23 @@ def finite(y: Tensor) -> None:
         HessdiagError: they are not.
     """
     if not bool(y.isfinite().all()):
-        raise HessdiagError("the model returned NaN or infinite outputs: its inputs or weights are too large")
+        raise HessdiagError(
+            "the model returned NaN or infinite outputs: look for weights or inputs that are too large, a softmax over"
+            " masked entries alone, or a division by zero"
+        )
+
+
+def finite_gradient(loss: Loss, gradient: Tensor) -> None:
+    """Check that the loss has a gradient in the outputs.
+
+    Raises:
+        HessdiagError: it has none.
+    """
+    if not bool(gradient.isfinite().all()):
+        raise HessdiagError(
+            f"the loss {loss.name!r} is finite, its gradient in the outputs NaN or infinite: look for a square root,"
+            " a norm, a division or a logarithm at zero, and add a small ε inside it"
+        )
 
 
 # Each example alone gives what it gives in the batch.

@@ -27,7 +27,7 @@ from hessdiag.diagnosis import checks
 from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, sum_moments
 from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.loading.conventions import TRIED, read_loss, reader, road_of, state_of
 from hessdiag.loading.first_call import check_tensors, try_model
 from hessdiag.loading.models import ModelSource
@@ -95,6 +95,7 @@ def diagnose(
         blocks: patterns of the names of parameters, such as `"layers.0.*"`: measure the curvature and moments of these
             alone, at the cost of these. The signals are those of the whole network.
         quick: measure signals and moments alone, and no curvature: every finding that needs none, in a few gradients.
+            A loss that compares examples is then read per batch.
         signals: also measure the signals that run through the network, and apply the rules to them; without them, no
             finding is made and the verdict is undecided.
         distributed: share the examples with the other processes of torch.distributed's default group. All call this
@@ -126,9 +127,14 @@ def diagnose(
         _check_agreement(model, first, group)
     state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).run(model), mode=mode)
     with state, state_of(loss, seed), showing(progress, title=f"measuring {type(model).__name__}"):
-        road = road_of(model, first, loss, settings)
-        stream = chain.from_iterable(road.batches(model, each, per) for each in chain([first], stream))
-        problem, y = first_call(model, first := next(stream), road.loss, settings)
+        try:
+            stream, problem, y = _opened(model, first, stream, loss, settings)
+        except CoupledError:
+            if not quick:
+                raise
+            settings = replace(settings, per="batch")
+            stream, problem, y = _opened(model, Batch.concatenate([first, *stream]), iter(()), loss, settings)
+        first, per = problem.batch, settings.per
         problem = problem if blocks is None else problem.only(blocks)
         settings = replace(settings, per="example") if first.as_one else settings
         memory = MemoryBudget.of(max_memory, device)
@@ -139,6 +145,15 @@ def diagnose(
         measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
         where = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
         return replace(_report(settings, problem, measured, tally, **where), per=per)
+
+
+def _opened(
+    model: nn.Module, first: Batch, others: Iterator[Batch], loss: str | LossFunction | None, settings: Settings
+) -> tuple[Iterator[Batch], Problem, Tensor]:
+    """All batches but the first, and what a first call shows of that."""
+    road = road_of(model, first, loss, settings)
+    stream = chain.from_iterable(road.batches(model, each, settings.per) for each in chain([first], others))
+    return stream, *first_call(model, next(stream), road.loss, settings)
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:

@@ -204,6 +204,7 @@ def _sums(
             own = torch.randn(y.shape, generator=stream(seed, f"cotangents of examples {part.within}")).to(y)
         else:
             own = loss.gradient(y, part.targets).detach()  # (B, *out)
+        checks.finite_gradient(loss, own)
         ends = [call.output_edge for call in calls]
         starts = [call.input_edge or call.output_edge for call in calls]  # what an embedding reads has no gradient
         parameters = [get_gradient_edge(block_parameter(model, block)) for block in blocks]

@@ -85,6 +85,12 @@ class Net:
         """The bias of a module."""
         return self.named.get(f"{path}.bias")
 
+    def place_of(self, path: str) -> int:
+        """Where a module, or the nearest one around it that was called, stands in the order of execution."""
+        while path and path not in self.order:
+            path = path.rpartition(".")[0]
+        return self.order.get(path, len(self.order))
+
     def name_of(self, path: str) -> str:
         """Name of the weight of a layer."""
         return self.weight_of[path].name

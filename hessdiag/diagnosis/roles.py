@@ -111,7 +111,11 @@ class Graph:
             found = []
             for after, position in self.consumers.get(node, ()):
                 factors = [parent for parent, _ in after.next_functions] if after.name().startswith("Mul") else []
-                if factors and factors[1 - position] not in self.constant and (node is leaf or passes_unchanged(node)):
+                if (
+                    len(factors) > 1
+                    and factors[1 - position] not in self.constant
+                    and (node is leaf or passes_unchanged(node))
+                ):
                     uses.update({"branch"} if "add" in self.role_of(after).labels else ())
                 elif self._multiplies(after, position):
                     uses.update({"product"}, {"output"} & self.role_of(after).labels)

@@ -10,11 +10,12 @@ from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import RANGES
 
 LOSS = {"cross-entropy": (2.0, 2.0, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
+ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-7  # varying E[x²] at the head
 INPUT_SQ, TARGET_SQ = 100.0, 1000.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
-VARIES, VARIES_WARNING, VARIES_FAULT = 3e-3, 1e-3, 1e-5
+VARIES, VARIES_WARNING = 3e-3, 1e-3
 
 
 def initial_loss(net: Net) -> Finding | None:
@@ -29,11 +30,15 @@ def initial_loss(net: Net) -> Finding | None:
         return None
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
-        bias = net.bias_of(net.head)
+        bias, classes = net.bias_of(net.head), signals.loss_kind == "cross-entropy"
         name = bias.name if bias else net.name_of(net.head)
         message = f"{what}, although outputs are small: their mean is not that of the targets."
-        advice = f"Set {name} to the logarithm of the label frequencies, or to the mean of the targets."
-        return Finding("HD101", graded(ratio, 4), (name,), message, advice, ratio, note)
+        goal = "the logarithm of the label frequencies" if classes else "the mean of the targets"
+        advice = f"Set {name} to {goal}." if bias else f"Give the layer of {name} a bias, set to {goal}."
+        if classes and ratio > ONE_CLASS:
+            message = f"{what}: nearly all labels of the batch are of one class."
+            advice = "Shuffle the data. Where one class is padding, leave it out of the loss (`ignore_index`)."
+        return Finding("HD101", "warning" if classes else "note", (name,), message, advice, ratio, note)
     blocks, scales = loudest(net)
     message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {net.listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
@@ -81,6 +86,9 @@ def nothing_arrives(net: Net) -> Finding | None:
     varying = head.x_sq * head.x_varies
     if not varying <= SILENT:
         return None
+    if all(0 in (layer.x_varies, layer.out_varies) for layer in net.layers.values() if not layer.sources):
+        message, advice = "All examples of the batch have the same inputs.", "Pass a batch of different examples."
+        return Finding("HD102", "warning", (), message, advice, varying, SILENT)
     cut = [net.name_of(o) for o in net.hidden if net.layers[o].varying[0] > 0 == net.layers[o].varying[1]]
     steps = {
         net.name_of(path): log_ratio(layer.x_sq, layer.out_sq)
@@ -225,13 +233,13 @@ def drowned(net: Net) -> Finding | None:
             varies = layer.x_varies
             message = (
                 f"Only {short(100 * varies)} % of the input of {path or 'the model'} varies between examples"
-                f" (usual: above {short(100 * VARIES)} %)" + (f": {net.listed(blocks)} drown it." if blocks else ".")
+                f" (usual: above {short(100 * VARIES)} %)" + (f", under {net.listed(blocks)}." if blocks else ".")
             )
             advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
             head = net.layers.get(net.head or "")
             meant = bool(blocks) and not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
             meant = meant or (head is not None and head.x_varies > VARIES)  # as learned queries, which then attend
-            severity = "note" if meant else graded(-varies, -VARIES_WARNING, -VARIES_FAULT)
+            severity = "note" if meant else graded(-varies, -VARIES_WARNING)
             return Finding("HD110", severity, blocks, message, advice, varies, VARIES)
         before.append(path)
     return None

@@ -162,7 +162,7 @@ def summed_fans(net: Net) -> Finding | None:
     scales = {p.name: math.sqrt(2 / (p.kernel * (p.fan_in + p.fan_out)) / p.weight_sq) for p in summed}
     blocks = tuple(scales)
     message = f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
-    advice = f"Use `nn.init.xavier_normal_`, or multiply {blocks[0]} by {short(scales[blocks[0]])}."
+    advice = "Use `nn.init.xavier_normal_` for each."
     severity: Severity = "note" if net.normalised else "warning"
     return Finding("HD204", severity, blocks, message, advice, float(summed[0].kernel), 1.0)
 
@@ -216,10 +216,13 @@ def norm_gain(net: Net) -> Finding | None:
         own, bias = net.gain_of(path), net.bias_of(path)
         if "Norm" not in layer.kind or not own or not own.weight_sq > 0:
             continue
-        if layer.normalises and (not layer.x_sq >= SMALL or (layer.out_sq < BELOW_EPS and 0.5 < own.weight_sq < 2)):
+        small = layer.normalises and not layer.x_sq >= SMALL
+        if layer.normalises and (small or layer.out_sq < BELOW_EPS) and 0.5 < own.weight_sq < 2:
             continue  # HD109
         # Measured, where the layer normalises: Gemma's gain is 1 + weight.
-        effective = layer.out_sq - (bias.weight_sq if bias else 0.0) if layer.normalises else own.weight_sq
+        effective = (
+            layer.out_sq - (bias.weight_sq if bias else 0.0) if layer.normalises and not small else own.weight_sq
+        )
         if not 1 / GAIN < effective < GAIN:
             (ends if "add" in layer.labels else hit)[own.name] = max(effective, 1e-300)
     hit |= ends if hit else {}
@@ -270,7 +273,8 @@ def cannot_learn(net: Net) -> Finding | None:
         " and no other weight that learns will change that."
     )
     advice = _advise(net, tuple(opened.values())[::-1])
-    return Finding("HD401", "fault" if both else "warning", blocks, message, advice, 0.0, 0.0)
+    shift = all("bias" in p.attribute for p in telling)  # as where a loss compares outputs with one another
+    return Finding("HD401", "fault" if both else "note" if shift else "warning", blocks, message, advice, 0.0, 0.0)
 
 
 def _advise(net: Net, opened: tuple[str, ...]) -> str:
@@ -305,8 +309,7 @@ def _explains(net: Net, zero: ParameterSignals, stuck: ParameterSignals) -> bool
     if set(zero.owners) & set(stuck.owners):
         return True
     place = max((net.order.get(o, -1) for o in zero.owners), default=-1)
-    own = min((net.order.get(o, len(net.order)) for o in stuck.owners), default=0)
-    return place >= own
+    return place >= min(map(net.place_of, stuck.owners), default=0)
 
 
 def dead(net: Net) -> Finding | None:
@@ -383,7 +386,10 @@ def frozen(net: Net) -> Finding | None:
     alike = tuple(p.name for p in net.matrices if not p.trainable and net.siblings[p.name] in learning)
     places = {p.name: net.order[o] for p in net.weights for o in p.owners[:1] if o in net.order}
     learn = [place for name, place in places.items() if net.named[name].trainable] or [0]
-    amid = tuple(o for o, at in places.items() if not net.named[o].trainable and min(learn) < at < max(learn))
+    amid = tuple(
+        name for name, at in places.items()
+        if not net.named[name].trainable and min(learn) < at < max(learn) and not _adapted(net, net.named[name])
+    )  # fmt: skip
     few = 0 < len(amid) <= len(places) / 4  # of adapters the rest is frozen, of a fine-tuned network the beginning
     if not (found := amid if few else alike):
         return None
@@ -391,6 +397,13 @@ def frozen(net: Net) -> Finding | None:
     message = f"{net.listed(found)} {'is' if len(found) == 1 else 'are'} frozen, while {which}."
     advice = f"If that is not meant: `model.get_parameter({found[0]!r}).requires_grad_()`."
     return Finding("HD403", "warning" if few else "note", found, message, advice, float(len(found)), 0.0)
+
+
+def _adapted(net: Net, frozen: ParameterSignals) -> bool:
+    """Whether smaller matrices of the module around it learn in its place, as in LoRA."""
+    around = frozen.owners[0].rpartition(".")[0] + "."
+    beside = (p for p in net.matrices if p.trainable and p.name.startswith(around))
+    return any(min(p.shape) < min(frozen.shape) for p in beside)
 
 
 def detached(net: Net) -> Finding | None:

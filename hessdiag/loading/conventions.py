@@ -196,7 +196,7 @@ def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool)
                 found, gradient = plain.read(y.detach()), plain.read(sent).y
                 if _is_that(loss, found, plain.targets, value.detach(), gradient, settings):
                     return Road(loss, some.output, labels=number, shifted=shifted, draws=bool(some.noise))
-    if asked and settings.matrix == "ggn":
+    if asked and settings.matrix == "ggn" and not settings.quick:
         message = f"loss 'model' has no Gauss-Newton matrix here ({why}): pass matrix='hessian' (--matrix hessian), or"
         raise HessdiagError(f"{message} the loss as a function of what the model returns and targets")
     layout = Layout.of(returned, size=some.rows, pick=own_loss)

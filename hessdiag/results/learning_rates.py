@@ -114,7 +114,7 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
             if rate.rises:
                 earlier, later = (short(half) if half > 0 else "–" for half in rate.halves)
                 line = f"! The rate of {NAMES[name]} still rises along {len(rate.steps)} steps, from {earlier} in the"
-                line += f" earlier half to {later} in the later one: the best rate is likely higher. Pass more steps."
+                line += f" earlier half to {later} in the later one: it has not settled. Pass more steps."
                 lines.append(line)
         if dead := [NAMES[name] for name, rate in self.items() if math.isnan(rate.value)]:
             line = f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples does not fall, or"

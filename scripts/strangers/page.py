@@ -53,7 +53,7 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
     steps = [each["healthy"]["steps"] for each in now.values() if "steps" in each["healthy"]]
     lines = [
         f"- {measured({name: each for name, each in now.items() if half(STRANGERS[name].source) != 'apart'})}",
-        *([f"- median time {median(steps):.0f} training steps; asked: at most {ASKED}"] if steps else []),
+        *([f"- median time {median(steps):.0f} training steps"] if steps else []),
     ]
     for part in ("writing", "held out", "apart"):
         table_ = first if part == "apart" else now

@@ -108,7 +108,7 @@ def test_the_random_matrix_is_standard_normal_and_follows_the_seed_alone() -> No
 
 
 def test_what_no_loss_can_use_is_one_sentence() -> None:
-    with pytest.raises(HessdiagError, match="random-quadratic, cross-entropy, mse, or a callable"):
+    with pytest.raises(HessdiagError, match="random-quadratic, cross-entropy, mse, model, or a function of two"):
         resolve_loss("hinge", y=torch.zeros(1, 2), targets=None, seed=0)
     with pytest.raises(HessdiagError, match="use loss 'cross-entropy' or 'mse'"):
         RandomQuadratic.draw(3_000_000, seed=0, like=torch.ones(1))
