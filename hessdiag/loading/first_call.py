@@ -21,7 +21,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
 from hessdiag.network.shapes import DryRun, run_dry
 
-REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)  # what layers raise that cannot read their input
+REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)  # of layers that cannot read inputs
 APART = "diagnose(model, inputs, targets), or (inputs, targets) from the function of --data"
 
 
@@ -45,7 +45,9 @@ def try_model(
         if not (advice or name or isinstance(error, REFUSALS)):
             raise
         shapes = ", ".join("×".join(map(str, value.shape)) for value in batch.tensors)
-        read = f"{name or 'the model'} cannot read inputs of shape {shapes} ({one_line(error)})"
+        ids = [int(x.max()) for x in batch.tensors if isinstance(error, IndexError) and not x.is_floating_point()]
+        largest = f", indices up to {max(ids)}" if ids else ""
+        read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({one_line(error)})"
         raise HessdiagError(advice or read) from error
     raise own
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.diagnosis.learning_rates import FACTORS
+from hessdiag.errors import HessdiagError
 from tests.oracles import frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples
 from tests.unchanged import unchanged
 
@@ -237,3 +238,34 @@ def test_a_loss_module_comes_back_as_it_was() -> None:
         hessdiag.diagnose(model, x, TARGETS["labels"], loss=loss)
         hessdiag.learning_rates(model, x, TARGETS["labels"], loss=loss, steps=1)
     assert loss.calls == 0
+
+
+def test_a_quick_diagnosis_takes_losses_of_a_whole_batch_and_without_second_derivatives() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), torch.randn(8, 4)
+
+    def apart(y: Tensor, t: Tensor) -> Tensor:
+        return (y @ y.T - t).square().mean()
+
+    def aligned(y: Tensor, t: Tensor) -> Tensor:
+        sizes = torch.ones(len(y), dtype=torch.long)
+        return F.ctc_loss(y.log_softmax(-1)[None], t[:, None], sizes, sizes)
+
+    quick = hessdiag.diagnose(model, x, torch.eye(8), loss=apart, quick=True)
+    assert quick.per == "batch"
+    whole = hessdiag.diagnose(model, x, torch.eye(8), loss=apart, per="batch")
+    assert quick.signals.initial_loss == pytest.approx(whole.signals.initial_loss, rel=1e-6)
+    with pytest.raises(HessdiagError, match="per='batch'"):
+        hessdiag.diagnose(model, x, torch.eye(8), loss=apart)
+    assert hessdiag.diagnose(model, x, torch.randint(1, 3, (8,)), loss=aligned, quick=True).signals is not None
+    with pytest.raises(HessdiagError, match="its gradient in the outputs NaN or infinite"):
+        hessdiag.diagnose(model, x, loss=lambda y, _: (y - y).square().sum().sqrt() + y.sum(), quick=True)
+
+
+def test_the_function_of_cross_entropy_is_the_name() -> None:
+    torch.manual_seed(0)
+    model, x, t = nn.Linear(4, 3), torch.randn(2, 5, 4), torch.randint(3, (2, 5))
+    named, function = (hessdiag.diagnose(model, x, t, loss=loss) for loss in ("cross-entropy", F.cross_entropy))
+    assert named["weight"] == function["weight"]
+    with pytest.raises(HessdiagError, match="pass class_dim=-1"):
+        hessdiag.diagnose(model, x, t, loss=nn.CrossEntropyLoss())

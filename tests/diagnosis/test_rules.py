@@ -5,7 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+import hessdiag
 from hessdiag.diagnosis.network_view import Net
 from hessdiag.diagnosis.rules import CATALOGUE, ORDER, RULES, find
 from hessdiag.results.findings import CHECKS, Finding
@@ -285,3 +288,20 @@ def test_the_catalogue_explains_every_rule_and_no_other() -> None:
 
 def test_the_verdict_counts_the_rules() -> None:
     assert len(ORDER) == CHECKS
+
+
+def test_what_is_wrong_with_the_batch_is_not_laid_to_weights() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 5))
+    x, t = torch.randn(64, 20), torch.arange(64) % 5
+    for inputs, targets, rule, what in (
+        (x[:1].repeat(64, 1), t, "HD102", "have the same inputs"),
+        (x, torch.zeros_like(t), "HD101", "nearly all labels of the batch are of one class"),
+    ):
+        found = hessdiag.diagnose(model, inputs, targets, quick=True).findings
+        assert [(each.rule, what in each.message) for each in found if each.severity != "note"] == [(rule, True)]
+
+
+def test_notes_advise_nothing() -> None:
+    found = find(network(loss_kind="mse", output_sq=0.1, initial_loss=8.0, chance_loss=2.0))
+    assert [(each.rule, each.severity, each.advice) for each in found] == [("HD101", "note", "")]
