@@ -46,7 +46,7 @@ def test_dense_eigenvalues(name: str, matrix: str) -> None:
     t = None if name == "random quadratic" else targets(model, x)
     model.train()
     with unchanged(model, x):
-        found = hessdiag.sharpness(model, x, t, matrix=matrix, density=True)
+        found = hessdiag.sharpness(model, x, t, matrix=matrix, split=None, density=True)
     names = [block.name for block in found]
     blocks = blocks_of(model, x, t, matrix, names)
     whole = torch.cat([torch.cat(row, dim=1) for row in blocks])
