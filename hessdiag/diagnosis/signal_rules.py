@@ -294,7 +294,7 @@ SATURATED, SATURATED_FAULT = 0.5, 0.9
 PEAKED, PEAKED_WARNING = 0.1, 0.2
 PHASE, WIDE = math.pi / 2, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
-GROWN, LARGE = 10.0, 30.0
+GROWN, LARGE = 30.0, 30.0
 
 
 def saturation(net: Net) -> Finding | None:

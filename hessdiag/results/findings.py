@@ -157,8 +157,8 @@ def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = ()) -> B
     said = [f"The curvature of {_labels(names)} {why}." for why, names in missing.items() if names]
     sentence = " ".join([*said, *_difference(kept, curved, (value, low, high))])
     if invariant:
-        count = f"{len(invariant)} layer{'s' if len(invariant) > 1 else ''}"
-        sentence += f" Not compared: {count} before a normalisation, which takes their scale out."
+        who, do = ("1 layer", "does") if len(invariant) == 1 else (f"{len(invariant)} layers", "do")
+        sentence += f" {who} before a normalisation {do} not count: scale does not matter there."
     if len(curved) < len(kept):
         value = low = high = spread([block.avg_sq_singular_value for block in kept])
     notes = (f"Before a normalisation: {_labels(invariant)}.",)
@@ -170,7 +170,7 @@ def _difference(
 ) -> list[str]:
     """How far the curvatures of weights are apart: roots of σ², of which `factor` has the largest over the smallest."""
     if len(curved) < 2:
-        return [] if len(kept) > 1 else ["Fewer than two layers are left to compare."]
+        return [] if len(kept) > 1 else ["Too few layers count to judge differences in curvature."]
     value, low, high = (short(math.sqrt(each), 2) for each in factor)
     noise = "" if low == high else f" ({low} to {high} with sampling noise)"
     largest = layer_of(max(curved, key=lambda block: block.avg_sq_singular_value).name)

@@ -109,8 +109,8 @@ CASES: list[tuple[str, Make, Any, Any]] = [
         lambda v: network(
             layers={"l2": {"x_sq": 40.0, "sources": ("l1",)}, "l1": {"out_sq": 40.0 / v}}, sources=("l2",)
         ),
-        9.8,
-        10.2,
+        29.0,
+        31.0,
     ),
     ("HD105", lambda v: network(loss_kind="mse", chance_loss=v, initial_loss=v), 990.0, 1010.0),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),

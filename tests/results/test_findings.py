@@ -45,8 +45,8 @@ def test_the_level_follows_the_factor(factor: float, level: str) -> None:
 
 @pytest.mark.parametrize(("sizes", "level", "sentence"), [
     ((2.0, 1.0, 40.0), "unbalanced", "Curvature differs by 6.3× between layers: most in c, least in b."),
-    ((), "undecided", "Fewer than two layers are left to compare."),
-    ((5.0,), "undecided", "Fewer than two layers are left to compare."),
+    ((), "undecided", "Too few layers count to judge differences in curvature."),
+    ((5.0,), "undecided", "Too few layers count to judge differences in curvature."),
     ((0.0, 0.0), "undecided", "The curvature of a, b is zero on this batch."),
     (
         (1.0, 0.0, 1.21),
@@ -144,7 +144,7 @@ def test_without_signals_it_is_undecided_and_what_is_invariant_is_left_out() -> 
     assert "(ValueError: no)" in reports.build_report(signals_missing="ValueError: no").verdict.sentence
     balance = weigh(weights(1.0, 1e-9, 1.5), invariant=["b.weight"])
     assert balance.factor == 1.5
-    assert balance.sentence.endswith("Not compared: 1 layer before a normalisation, which takes their scale out.")
+    assert balance.sentence.endswith("1 layer before a normalisation does not count: scale does not matter there.")
     assert balance.notes == ("Before a normalisation: b.",)
 
 
