@@ -67,7 +67,8 @@ def _joined(arrived: list[Sent], found: Propagation) -> Sent:
     both = [each.alike for each in arrived if each.alike]
     whole = Sent(add_gradients([each.apart for each in arrived]), add_gradients(both) if both else None)
     size = _independent(whole, found)
-    roots = sum(math.sqrt(each.gain * _independent(each, found)) for each in arrived)
+    sizes = [(each.gain, _independent(each, found)) for each in arrived]
+    roots = sum(math.sqrt(gain * each) for gain, each in sizes if each)  # where nothing arrives there is no gain
     return _joined([replace(whole, gain=roots**2 / size if size else 1.0)], found)
 
 
