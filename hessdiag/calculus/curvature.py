@@ -40,7 +40,7 @@ class Sent:
 
 
 def send_back(found: Propagation) -> dict[str, Sent]:
-    """Find, by result, what of S arrives there."""
+    """Find what of S arrives at the results of operations with parameters, by name."""
     ones = Gradient(torch.ones((), dtype=torch.float64).expand(found.output.sq.shape))
     several = found.loss.positions > 1
     waiting = {found.graph.output.name: [Sent(ones, replace(ones, site_correlation=1.0) if several else None)]}
@@ -49,7 +49,9 @@ def send_back(found: Propagation) -> dict[str, Sent]:
         arrived = waiting.pop(operation.name, None)
         if not arrived or not isinstance(step.out, Activation):
             continue
-        kept[operation.name] = here = _joined(arrived, found)
+        here = _joined(arrived, found)
+        if step.weight or step.bias or step.scalar:
+            kept[operation.name] = here
         for number, (ref, back) in enumerate(step.back):
             there = Sent(back(here.apart), back(here.alike) if here.alike else None)
             own = step.attention is not None or (step.weight and ref == step.source)
