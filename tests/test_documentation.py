@@ -284,6 +284,10 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     assert f"{alarms} of {healthy} healthy" in readme
     ((others, blind),) = re.findall(r"- apart, healthy: (\d+) of \d+ measured; (\d+) of these", evidence)
     assert f"{blind} of {others} written apart" in readme
+    public = json.loads((ROOT / "figures" / "public_models.json").read_text(encoding="utf-8"))
+    models = [each for rows in public.values() for each in rows.values()]
+    warned = [each for each in models if each.get("findings")]
+    assert f"Of {len(models)} public models as their authors wrote them, {len(warned)} get a warning" in readme
     for page in ("README.md", "llms.txt", "docs/limitations.md"):
         assert f"{CHECKS} checks" in (ROOT / page).read_text(encoding="utf-8")
     assert f"Of {faults} faults that no rule was written on, {first} are named first and {missed} are missed" in readme

@@ -257,6 +257,15 @@ def out_of_reach(net: Net) -> Finding | None:
         )
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
+    if signals.cut_off == "loss":
+        message, advice = (
+            "The loss is the same for any outputs.",
+            "Look for a sum or mean over the wrong dimension in it.",
+        )
+        return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
+    if signals.cut_off:
+        message = f"{signals.cut_off} drops everything in training: its probability is 1."
+        return Finding("HD113", "fault", (), message, "Pass the share to drop, such as .1, not that to keep.", 1.0, 0.0)
     alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
     if alike and signals.bounded in RANGES and signals.bounded != "relu":  # dead ones are HD402's
         message = f"The {signals.bounded} at the end writes the same for every example."

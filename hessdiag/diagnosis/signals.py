@@ -290,6 +290,7 @@ class SignalPass:
             input_sq=_input_sq(part),
             floor=_floor(loss, y.detach(), part.targets, of_outputs["bounded"], best),
             broadcast=_broadcast(y, part.targets, initial, values),
+            cut_off=_cut_off(model, loss, y.detach(), part),
             sent_back=sent_back,
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
@@ -450,6 +451,7 @@ def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> fl
     return math.nan if scales else min((each for each in found if each > 1e-6 * now), default=math.nan)
 
 
+FLAT = 1e-6  # by which a loss of the order of 1 differs for any outputs, in rounding
 LARGEST = 30.0  # output that a free network is taken to reach at least
 HALVINGS = 24
 
@@ -484,6 +486,19 @@ def _floor(loss: Loss, y: Tensor, targets: Tensor | None, last: str, chance: flo
         return math.nan
     known = math.isfinite(free) and math.isfinite(bounded) and free > -1e-3 * chance
     return (bounded - free) / (chance - free) if known and chance > free else math.nan
+
+
+def _cut_off(model: nn.Module, loss: Loss, y: Tensor, part: Batch) -> str:
+    """See `hessdiag.results.signals.Signals`; the loss is tried on random outputs of their size, of 1 at least."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p >= 1:
+            return str(name)
+    try:
+        tried = (y, *(_noise(y, part).to(y) * max(1.0, math.sqrt(mean_sq(y))) * n for n in (1, 2)))
+        values = [float(loss.of_all(each, part.targets)) for each in tried]
+    except Exception:  # a loss of the user's, of outputs that it was not made for
+        return ""
+    return "loss" if all(abs(each - values[0]) <= FLAT for each in values) else ""  # never for NaN
 
 
 def _broadcast(y: Tensor, targets: Tensor | None, initial: float, values: Tensor) -> str:

@@ -86,9 +86,9 @@ class Prediction(Printed, Record):
 
     @property
     def spread(self) -> dict[str, float]:
-        """Divide the largest by the smallest value among the weight blocks, as in `Report.spread`."""
+        """Divide the largest by the smallest value among the weights that have one, as in `Report.spread`."""
         keys = ("gamma", "nu", "avg_sq_singular_value")
-        return {key: spread([getattr(block, key) for block in self.weights]) for key in keys}
+        return {key: spread([v for w in self.weights if (v := getattr(w, key)) == v]) for key in keys}
 
     def block(self, name: str) -> BlockPrediction:
         """Find the block of that name."""

@@ -139,6 +139,7 @@ class Signals(Record):
         bounded, floor: the nonlinearity that ends the network, if it bounds the outputs, and by how much of the chance
             loss that keeps the loss above what free outputs could reach.
         broadcast: shapes of outputs and targets that the loss enlarges to another one.
+        cut_off: what hides the outputs in training: "loss", if it is the same for others, or a dropout of everything.
         unregistered: names of tensors that the outputs depend on and that are no parameters.
         sources: paths of the layers that wrote the outputs.
         input_sq: E[x²] of floating-point inputs; NaN where there are none.
@@ -161,6 +162,7 @@ class Signals(Record):
     bounded: str = ""
     floor: float = math.nan
     broadcast: str = ""
+    cut_off: str = ""
     unregistered: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     input_sq: float

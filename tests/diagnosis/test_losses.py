@@ -165,7 +165,6 @@ def test_right_or_refused(name: str) -> None:
         options: dict[str, Any] = {"loss": loss, "matrix": matrix, "per": per, "method": "exact"}
         refused = name in COMPARE and per == "example" and size > 1
         refused |= name in LINEAR and matrix == "ggn"
-        refused |= name == "padded, function" and per == "example" and size > 1
         if refused:
             with pytest.raises(hessdiag.HessdiagError, match=r"compares the|is linear in|is NaN or"):
                 hessdiag.diagnose(model, some, theirs, **options)

@@ -302,6 +302,19 @@ def test_what_is_wrong_with_the_batch_is_not_laid_to_weights() -> None:
         assert [(each.rule, what in each.message) for each in found if each.severity != "note"] == [(rule, True)]
 
 
+def test_a_loss_that_cannot_see_the_outputs_is_a_fault() -> None:
+    torch.manual_seed(0)
+    x, t = torch.randn(8, 4), torch.randint(3, (8,))
+    for last, loss, what in (
+        (nn.Identity(), lambda y, t: y.softmax(1).sum(1).mean(), "the same for any outputs"),
+        (nn.Dropout(1.0), "cross-entropy", "2 drops everything"),
+    ):
+        model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), last)
+        (found,) = hessdiag.diagnose(model, x, t, loss=loss, quick=True).findings[:1]
+        assert (found.rule, found.severity) == ("HD113", "fault")
+        assert what in found.message
+
+
 def test_notes_advise_nothing() -> None:
     found = find(network(loss_kind="mse", output_sq=0.1, initial_loss=8.0, chance_loss=2.0))
     assert [(each.rule, each.severity, each.advice) for each in found] == [("HD101", "note", "")]
