@@ -42,10 +42,6 @@ def sharpness(
             prepared.module,
             prepared.batches(),
             loss=subject.objective,
-            class_dim=prepared.class_dim,
-            output=source.output,
-            batch_dim=prepared.batch_dim,
-            examples=prepared.examples,
             matrix=matrix,
             mode=subject.mode,
             blocks=blocks,
@@ -53,6 +49,7 @@ def sharpness(
             density=density or bool(plots),
             seed=subject.seed,
             progress=printing.progress,
+            **prepared.how,
         )
     found = replace(measured, name=source.name, init=prepared.init, data=prepared.data)
     printing.draw(lambda: {"density": hessdiag.plots.draw_density(found)}, plots)

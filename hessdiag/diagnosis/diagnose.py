@@ -128,12 +128,12 @@ def diagnose(
     state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).run(model), mode=mode)
     with state, state_of(loss, seed), showing(progress, title=f"measuring {type(model).__name__}"):
         try:
-            stream, problem, y = _opened(model, first, stream, loss, settings)
+            stream, problem, y = read_first(model, first, stream, loss, settings)
         except CoupledError:
             if not quick:
                 raise
             settings = replace(settings, per="batch")
-            stream, problem, y = _opened(model, Batch.concatenate([first, *stream]), iter(()), loss, settings)
+            stream, problem, y = read_first(model, Batch.concatenate([first, *stream]), iter(()), loss, settings)
         first, per = problem.batch, settings.per
         problem = problem if blocks is None else problem.only(blocks)
         settings = replace(settings, per="example") if first.as_one else settings
@@ -147,13 +147,14 @@ def diagnose(
         return replace(_report(settings, problem, measured, tally, **where), per=per)
 
 
-def _opened(
-    model: nn.Module, first: Batch, others: Iterator[Batch], loss: str | LossFunction | None, settings: Settings
-) -> tuple[Iterator[Batch], Problem, Tensor]:
-    """All batches but the first, and what a first call shows of that."""
+def read_first(
+    model: nn.Module, first: Batch, others: Iterator[Batch], loss: str | LossFunction | None, settings: Settings, *,
+    vectors: bool = False,
+) -> tuple[Iterator[Batch], Problem, Tensor]:  # fmt: skip
+    """All batches but the first as the model reads them, and what `first_call` shows of that one."""
     road = road_of(model, first, loss, settings)
     stream = chain.from_iterable(road.batches(model, each, settings.per) for each in chain([first], others))
-    return stream, *first_call(model, next(stream), road.loss, settings)
+    return stream, *first_call(model, next(stream), road.loss, settings, vectors=vectors)
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:

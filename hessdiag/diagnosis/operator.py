@@ -19,8 +19,8 @@ from hessdiag.derivatives.losses import LossFunction
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
 from hessdiag.diagnosis.checks import FEW
-from hessdiag.diagnosis.diagnose import check_few, first_call, stream_of
-from hessdiag.loading.conventions import reader, road_of, state_of
+from hessdiag.diagnosis.diagnose import check_few, read_first, stream_of
+from hessdiag.loading.conventions import reader, state_of
 from hessdiag.loading.first_call import check_tensors
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics
@@ -103,12 +103,10 @@ def opened(
     few = first.narrow(0, 2)
     state = preserve_state(model, seed=settings.seed, call=lambda: few.run(model), mode=settings.mode)
     with state, state_of(loss, settings.seed):
-        road = road_of(model, first, loss, settings)
-        (batch,) = road.batches(model, first, settings.per)
-        problem, y = first_call(model, batch, road.loss, settings, vectors=True)
+        _, problem, y = read_first(model, first, iter(()), loss, settings, vectors=True)
         problem = problem if blocks is None else problem.only(blocks)
         with fixed_statistics() if problem.coupled else nullcontext():
-            problem, _ = check_few(problem, batch.narrow(0, FEW), settings)
-        problem = replace(problem, loss=problem.loss.of_batch(batch.targets, y))
+            problem, _ = check_few(problem, problem.batch.narrow(0, FEW), settings)
+        problem = replace(problem, loss=problem.loss.of_batch(problem.batch.targets, y))
         whole = as_one_example(problem) if problem.coupled or problem.loss.couples else problem
         yield whole, MemoryBudget.of(max_memory, device)

@@ -97,10 +97,8 @@ def find(signals: Signals) -> tuple[Finding, ...]:
     found = [finding for rule in RULES if (finding := rule(net))]
     if net.learnt:  # whatever it looks like, it got there
         found = [f if f.rule in NOT_LEARNING else replace(f, severity="note") for f in found]
-    kept = [
-        replace(f, advice="") if f.severity == "note" else f for f in without_effects(net, found)
-    ]  # no cause to act
-    return tuple(sorted(kept, key=_place))
+    kept = sorted(without_effects(net, found), key=_place)
+    return tuple(replace(f, advice="") if f.severity == "note" else f for f in kept)  # a note is no cause to act
 
 
 def _gravity(finding: Finding) -> int:

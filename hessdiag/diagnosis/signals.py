@@ -272,9 +272,10 @@ class SignalPass:
         initial, mean = float(loss.of_all(y.detach(), part.targets).detach()), float(values.mean())
         scale = abs(initial / mean) if mean else 1.0  # of a sum, say
         kind, chance = chance_loss(loss, y.detach(), part.targets)
-        chance = _of_constant(loss, y.detach(), part.targets, of_outputs["bounded"]) if kind == "other" else chance
+        if kind == "other":
+            chance = _of_constant(loss, y.detach(), part.targets, initial, of_outputs["bounded"])
         best = chance if math.isfinite(chance) else initial
-        halved = [loss.of_all(y.detach() / 2**n, part.targets).detach() for n in range(HALVED) if kind != "other"]
+        halved = [loss.of_all(y.detach() / 2**n, part.targets).detach() for n in range(1, HALVED) if kind != "other"]
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         return Signals(
@@ -284,13 +285,13 @@ class SignalPass:
             chance_loss=chance,
             loss_kind=kind,
             output_sq=mean_sq(outputs),
-            scaled_loss=min(map(float, halved), default=math.nan),
+            scaled_loss=min([initial, *map(float, halved)]) if halved else math.nan,
             output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)),
             input_sq=_input_sq(part),
             floor=_floor(loss, y.detach(), part.targets, of_outputs["bounded"], best),
             broadcast=_broadcast(y, part.targets, initial, values),
-            cut_off=_cut_off(model, loss, y.detach(), part),
+            cut_off=_cut_off(model, loss, y.detach(), part, initial),
             sent_back=sent_back,
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
@@ -433,7 +434,7 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
     return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), classes)
 
 
-def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
+def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, now: float, last: str) -> float:
     """The loss of the mean output for all examples; of log-probabilities, of mean or equal probabilities.
 
     NaN for a loss that only scales with the outputs, however small, and for one that has nothing to gain above 0.
@@ -443,8 +444,8 @@ def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> fl
     if last == "LogSoftmax":
         means = [rows.logsumexp(0) - math.log(len(rows)), torch.zeros_like(rows[0]).log_softmax(-1)]
     try:
-        guesses = (y, small, small / 2, *(mean.to(y).expand_as(y).contiguous() for mean in means))
-        now, whole, half, *found = (float(loss.of_all(each, targets)) for each in guesses)
+        guesses = (small, small / 2, *(mean.to(y).expand_as(y).contiguous() for mean in means))
+        whole, half, *found = (float(loss.of_all(each, targets)) for each in guesses)
     except Exception:  # a loss of the user's, of outputs that it was not made for
         return math.nan
     scales = last != "LogSoftmax" and abs(whole) > 1.9 * abs(half)
@@ -488,17 +489,17 @@ def _floor(loss: Loss, y: Tensor, targets: Tensor | None, last: str, chance: flo
     return (bounded - free) / (chance - free) if known and chance > free else math.nan
 
 
-def _cut_off(model: nn.Module, loss: Loss, y: Tensor, part: Batch) -> str:
+def _cut_off(model: nn.Module, loss: Loss, y: Tensor, part: Batch, initial: float) -> str:
     """See `hessdiag.results.signals.Signals`; the loss is tried on random outputs of their size, of 1 at least."""
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p >= 1:
             return str(name)
     try:
-        tried = (y, *(_noise(y, part).to(y) * max(1.0, math.sqrt(mean_sq(y))) * n for n in (1, 2)))
-        values = [float(loss.of_all(each, part.targets)) for each in tried]
+        noise = _noise(y, part) * max(1.0, math.sqrt(mean_sq(y)))
+        others = [float(loss.of_all(each, part.targets)) for each in (noise, 2 * noise)]
     except Exception:  # a loss of the user's, of outputs that it was not made for
         return ""
-    return "loss" if all(abs(each - values[0]) <= FLAT for each in values) else ""  # never for NaN
+    return "loss" if all(abs(each - initial) <= FLAT for each in others) else ""  # never for NaN
 
 
 def _broadcast(y: Tensor, targets: Tensor | None, initial: float, values: Tensor) -> str:

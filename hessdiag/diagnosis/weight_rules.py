@@ -159,8 +159,7 @@ def summed_fans(net: Net) -> Finding | None:
     if len(summed) < 2:
         return None
     summed.sort(key=lambda p: -p.numel)  # in a small tensor it may be chance
-    scales = {p.name: math.sqrt(2 / (p.kernel * (p.fan_in + p.fan_out)) / p.weight_sq) for p in summed}
-    blocks = tuple(scales)
+    blocks = tuple(p.name for p in summed)
     message = f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
     advice = "Use `nn.init.xavier_normal_` for each."
     severity: Severity = "note" if net.normalised else "warning"

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from hessdiag.errors import HessdiagError
-from hessdiag.results.files import write_text
+from hessdiag.results.files import csv_of
 from hessdiag.results.numbers import Z95, Array, percent, short
 from hessdiag.results.records import Record
 from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text, printable, size
@@ -128,12 +128,8 @@ class Sharpness(Printed, BlockSharpness):
 
         columns = [f.name for f in fields(BlockSharpness) if f.name not in ("shape", "nodes", "weights")]
         columns += BlockSharpness.derived
-        frame = pd.DataFrame([{key: getattr(each, key) for key in columns} for each in (self, *self.blocks)])
-        frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in frame["name"]]
-        text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
-        if path is not None:
-            write_text(path, text)
-        return text
+        rows = [{key: getattr(each, key) for key in columns} for each in (self, *self.blocks)]
+        return csv_of(pd.DataFrame(rows), path)
 
     def text(self, detail: Detail = "table") -> str:
         """Return the numbers of the whole (`"brief"`), and the table of all blocks."""

@@ -55,7 +55,8 @@ VITS: dict[str, dict[str, Any]] = {
     "pit:PiT": WIDE | {"depth": (1, 1, 1)},
     "scalable_vit:ScalableViT": {"num_classes": 10, "dim": 16, "depth": (1, 1, 1, 1), "heads": (2, 2, 4, 4)}
     | {"ssa_dim_key": (8, 8, 8, 8), "reduction_factor": (4, 2, 2, 1), "window_size": (4, 4, 2, None)},
-    "t2t:T2TViT": SIZES | {"t2t_layers": ((7, 4), (3, 2), (3, 2)), "patch_size": ...},
+    "t2t:T2TViT": {key: value for key, value in SIZES.items() if key != "patch_size"}
+    | {"t2t_layers": ((7, 4), (3, 2), (3, 2))},
     "levit:LeViT": {"image_size": 64, "num_classes": 10, "stages": 3, "dim": (64, 96, 128), "depth": 2, "heads": 2}
     | {"mlp_mult": 2},
     "cvt:CvT": {"num_classes": 10, "s1_emb_dim": 32, "s2_emb_dim": 48, "s3_emb_dim": 64, "s3_depth": 2},
@@ -66,20 +67,19 @@ VITS: dict[str, dict[str, Any]] = {
 }
 
 
-def image_cases(names: str, classes: int, *, split: bool) -> Iterator[Case]:
-    """Classifiers of images of 32², each a function without arguments."""
+def image_cases(names: str, classes: int) -> Iterator[Case]:
+    """Classifiers of images of 32², each a function without arguments, of a module of its own or of the package."""
     x, t = torch.randn(16, 3, 32, 32), torch.randint(classes, (16,))
     for name in names.split():
-        module, _, function = name.partition(":") if split else ("", "", name)
-        build = getattr(importlib.import_module(f"models.{module}" if split else "models"), function)
+        module, colon, function = name.rpartition(":")
+        build = getattr(importlib.import_module(f"models.{module}" if colon else "models"), function)
         yield function, build, x, t, {}
 
 
 def vit_cases() -> Iterator[Case]:
     x, t = torch.randn(16, 3, 64, 64), torch.randint(10, (16,))
-    for name, given in VITS.items():
+    for name, sizes in VITS.items():
         module, _, function = name.partition(":")
-        sizes = {key: value for key, value in given.items() if value is not ...}
         build = getattr(importlib.import_module(f"vit_pytorch.{module}"), function)
         yield name, lambda build=build, sizes=sizes: build(**sizes), x, t, {}
 
@@ -114,8 +114,8 @@ def gpt_cases() -> Iterator[Case]:
 
 
 REPOSITORIES: dict[str, Callable[[], Iterator[Case]]] = {
-    "kuangliu/pytorch-cifar": lambda: image_cases(CIFAR, 10, split=False),
-    "weiaicunzai/pytorch-cifar100": lambda: image_cases(CIFAR100, 100, split=True),
+    "kuangliu/pytorch-cifar": lambda: image_cases(CIFAR, 10),
+    "weiaicunzai/pytorch-cifar100": lambda: image_cases(CIFAR100, 100),
     "lucidrains/vit-pytorch": vit_cases,
     "thuml/Time-Series-Library": series_cases,
     "karpathy/nanoGPT": gpt_cases,
