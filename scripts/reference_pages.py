@@ -1,4 +1,4 @@
-"""Write docs/rules.md, which `hessdiag explain` reads, docs/commands.md, and the tutorial as a notebook.
+"""Write docs/rules.md, which `hessdiag explain` reads, docs/commands.md, the tutorial as a notebook, and JSON Schemas.
 
 `python scripts/reference_pages.py` writes them anew; tests/test_reference_pages.py fails where they are not the code's.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+import json_schemas
 import typer.main
 
 from hessdiag.cli import app
@@ -80,6 +81,7 @@ PAGES = {
     "docs/rules.md": rules_page,
     "docs/commands.md": commands_page,
     "examples/tutorial.ipynb": notebook,
+    **json_schemas.pages(),
 }
 
 if __name__ == "__main__":

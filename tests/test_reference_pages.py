@@ -2,21 +2,12 @@
 
 import re
 
+import json_schemas
 import pytest
 import reference_pages
 
-from hessdiag.diagnosis.prescribe import Prescription
 from hessdiag.diagnosis.rules import CATALOGUE
-from hessdiag.results.comparison import Comparison
-from hessdiag.results.init_check import InitCheck
-from hessdiag.results.learning_rates import LearningRates
-from hessdiag.results.prediction import Prediction
-from hessdiag.results.report import Report
-from hessdiag.results.setups import Setups, Study
-from hessdiag.results.sharpness import Sharpness
 from tests.pages import ROOT
-
-RECORDS = (Report, Comparison, Prediction, Prescription, InitCheck, LearningRates, Sharpness, Setups, Study)
 
 
 @pytest.mark.parametrize("name", reference_pages.PAGES)
@@ -28,5 +19,8 @@ def test_the_page_is_that_of_the_code(name: str) -> None:
 def test_every_rule_has_a_section_and_every_schema_is_listed_with_its_class() -> None:
     assert re.findall(r"^### (.+)$", reference_pages.rules_page(), re.MULTILINE) == list(CATALOGUE)
     page = (ROOT / "docs" / "file-formats.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `(hessdiag\.[\w-]+/\d+)` \| `(\w+)` \|", page, re.MULTILINE)
-    assert listed == [(record.schema, record.__name__) for record in RECORDS]
+    listed = re.findall(r"^\| \[`(hessdiag\.[\w-]+/\d+)`\]\((.+?)\) \| `(\w+)` \|", page, re.MULTILINE)
+    path = json_schemas.path
+    assert [(schema, f"docs/{file}", name) for schema, file, name in listed] == [
+        (record.schema, path(record), record.__name__) for record in json_schemas.RECORDS
+    ]

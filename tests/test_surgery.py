@@ -99,7 +99,7 @@ def test_a_scaled_network_is_measured_as_if_it_were_written_so(before, after) ->
 
 @pytest.mark.parametrize("std", [1.0, 3.0])
 def test_input_scaling_balances_weights_and_biases_of_the_first_layer(std: float) -> None:
-    """γ of weight and bias, equal within 10 % on average over set-ups (Section 8.1)."""
+    """γ of weight and bias, equal within 10 % on average over trials (Section 8.1)."""
     logs = []
     for seed in range(3):
         torch.manual_seed(seed)
@@ -120,7 +120,7 @@ def test_the_factor_is_the_papers_for_normalised_inputs_and_a_layer_can_be_named
 
 
 def test_kernel_correction_keeps_the_second_moments_on_the_design() -> None:
-    """After every ReLU layer E[x_{l+1}²] = √(n / n') E[x_l²] (Eq. 6), averaged over set-ups."""
+    """After every ReLU layer E[x_{l+1}²] = √(n / n') E[x_l²] (Eq. 6), averaged over trials."""
     logs: dict[str, list[float]] = {}
     for seed in range(12):
         torch.manual_seed(seed)

@@ -26,19 +26,18 @@ Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse"
 Moments = Annotated[
     Literal["paper", "kernel"], typer.Option(help="paper: its rules alone; kernel: also correlations and borders")
 ]
-Compare = Annotated[bool, typer.Option("--compare", help="measure random trials too, and show both")]
-Trials = Annotated[int, typer.Option("--setups", min=1, help="random trials that --compare measures")]
+Trials = Annotated[int, typer.Option("--setups", min=0, help="also measure so many random trials, and show both")]
 
 
 @grouped
 def predict(
     model: Model, network: Network, printing: Printing, init: Init = "", batch_size: BatchSize = 64,
-    loss: Loss = "random-quadratic", moments: Moments = "kernel", compare: Compare = False, setups: Trials = 20,
+    loss: Loss = "random-quadratic", moments: Moments = "kernel", setups: Trials = 0,
     blocks: Blocks = None, resume: Resume = "",
 ) -> None:  # fmt: skip
     """Predict ς, γ and ν of every layer of MODEL from shapes and E[W²] alone: no data, no weights, no training."""
-    if resume and not compare:
-        raise HessdiagError("--resume keeps the trials of --compare: pass that too")
+    if resume and not setups:
+        raise HessdiagError("--resume keeps measured trials: pass --setups N too")
     check_files(resume)
     source = network.source(model)
     from hessdiag.calculus import predict as predict_model
@@ -53,7 +52,7 @@ def predict(
     inputs: Any = built.input_size or built.inputs(2, stream(network.seed, "inputs"))
     prediction = predict_model(built.module, inputs, init=init or None, loss=loss, moments=moments, blocks=blocks)
     result: Any = replace(prediction, model=model, init=init or "as built")
-    if compare:
+    if setups:
         trials = {"init": init or "as built", "setups": setups, "batch_size": batch_size, "loss": loss}
         trials["options"] = {"mode": network.mode, "blocks": blocks}
         result = _compare(result, source, network, trials, resume, printing.progress)

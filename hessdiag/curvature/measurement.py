@@ -19,6 +19,7 @@ from hessdiag.derivatives.products import Matrix
 from hessdiag.errors import HessdiagError
 from hessdiag.network.shapes import NetworkShape
 from hessdiag.network.torch_state import statistics_of
+from hessdiag.results.records import Record
 
 MATRICES = ("ggn", "hessian")
 VIEWS = ("example", "batch")
@@ -94,7 +95,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Record):
     """The algorithm and the reason for it.
 
     Attributes:

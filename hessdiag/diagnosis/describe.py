@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import nn
 
@@ -18,6 +19,7 @@ from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.shapes import NetworkShape
 from hessdiag.network.torch_state import fixed_statistics
+from hessdiag.results.records import Record
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 
 PRODUCT_COST = 4.0  # gradients: forward, reverse, and a tangent of each
@@ -25,7 +27,7 @@ COLUMNS = ("block", "shape", "entries", "fan-in", "fan-out", "sites", "kind", "l
 
 
 @dataclass(frozen=True, repr=False)
-class Description(Printed):
+class Description(Printed, Record):
     """What `diagnose` would measure. Its `repr` is a table.
 
     Attributes:
@@ -37,6 +39,8 @@ class Description(Printed):
             of the pilot.
         sites: output positions of each block's layer, 0 where it was not called.
     """
+
+    schema: ClassVar[str] = "hessdiag.description/1"
 
     blocks: tuple[Block, ...]
     skipped: tuple[tuple[str, str], ...]

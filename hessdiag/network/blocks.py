@@ -18,6 +18,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from hessdiag.errors import HessdiagError
 from hessdiag.results.blocks import BlockRecord, Kind
+from hessdiag.results.records import Record
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -26,7 +27,7 @@ Fans = tuple[float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block(BlockRecord):
+class Block(BlockRecord, Record):
     """A block of parameters in a model.
 
     Attributes:

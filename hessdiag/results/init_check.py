@@ -29,11 +29,11 @@ OUTPUT_VARIANCE = (0.01, 0.1)  # "reasonable choices" for log-softmax losses (Se
 
 @dataclass(frozen=True)
 class Interval(Record):
-    """A number and the interval that the choice of set-ups leaves open, at 95 %.
+    """A number and the interval that the choice of trials leaves open, at 95 %.
 
     Attributes:
         value: the number.
-        low, high: ends of the interval; undefined for a single set-up.
+        low, high: ends of the interval; undefined for a single trial.
     """
 
     value: float
@@ -43,7 +43,7 @@ class Interval(Record):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SchemeCheck(Record):
-    """S set-ups of the network under one initialisation.
+    """S trials of the network under one initialisation.
 
     Attributes:
         setups: γ, ν and σ² of every weight block, (S, L) each, and the block map.
@@ -66,11 +66,11 @@ class SchemeCheck(Record):
         return self.setups.init
 
     def means(self, key: str = "avg_sq_singular_value") -> Array:
-        """(L,), mean over set-ups of a quantity of each block."""
+        """(L,), mean over trials of a quantity of each block."""
         return np.asarray(self.setups.columns[key].mean(axis=0))
 
     def spread(self, key: str = "avg_sq_singular_value") -> Interval:
-        """Largest over smallest of the blocks' means, with a bootstrap interval over set-ups.
+        """Largest over smallest of the blocks' means, with a bootstrap interval over trials.
 
         Set-ups are resampled whole, all blocks of one together: they share weights, inputs and loss.
         """
@@ -92,18 +92,18 @@ class SchemeCheck(Record):
 
     @property
     def ratio(self) -> float:
-        """Median of γ/σ², theory over measurement, over blocks and set-ups."""
+        """Median of γ/σ², theory over measurement, over blocks and trials."""
         defined = [value for value in self.setups.columns["ratio"].flat if math.isfinite(value)]
         return float(np.median(defined)) if defined else math.nan
 
     @property
     def output_sq_mean(self) -> float:
-        """E[y²], mean over set-ups."""
+        """E[y²], mean over trials."""
         return float(self.output_sq.mean())
 
     @property
     def output_variance_mean(self) -> float:
-        """Variance of the outputs, mean over set-ups."""
+        """Variance of the outputs, mean over trials."""
         return float(self.output_variance.mean())
 
     @property
@@ -172,13 +172,13 @@ class InitCheck(Printed, Record):
             self.verdict,
             "",
             f"{self.model}: initialisation {self.init} against {len(self.schemes) - 1} others,"
-            f" {len(setups)} set-ups each, the same seeds for all",
+            f" {len(setups)} trials each, the same seeds for all",
             f"loss {setups.loss}, batch {setups.batch_size} ({setups.data}), seeds {setups.seed} to"
             f" {setups.seed + len(setups) - 1}, method {setups.method}",
             "",
             TextTable(RANKING, list(map(self._cells, self.schemes))),
             "",
-            f"{MARK} the one asked about. Spreads: max/min over the weights of means over set-ups (95 % interval).",
+            f"{MARK} the one asked about. Spreads: max/min over the weights of means over trials (95 % interval).",
         ]
         if any(scheme.saturates for scheme in self.schemes):
             parts.append("! variance of the outputs outside 0.01 to 0.1, the range that suits log-softmax losses.")
@@ -235,9 +235,9 @@ def _judge(check: InitCheck) -> tuple[str, str]:
     if level == "undecided" or math.isinf(interval.value):
         flat = [name for name, value in zip(names, means, strict=True) if value == 0]  # below 0 it is noise
         blocks = ", ".join(flat) or "some block"
-        what = "has no curvature in any set-up, or an undefined one; there is nothing to scale."
+        what = "has no curvature in any trial, or an undefined one; there is nothing to scale."
         return "unbalanced" if flat else "undecided", f"{check.init}: {blocks} {what}"
-    room = f" ({short(interval.low)} to {short(interval.high)} over set-ups)" if math.isfinite(interval.low) else ""
+    room = f" ({short(interval.low)} to {short(interval.high)} over trials)" if math.isfinite(interval.low) else ""
     if level == "balanced":
         sentences = [f"{check.init}: balanced, σ² within {short(interval.value)}×{room}."]
     else:

@@ -123,11 +123,11 @@ def _cells(block: BlockPrediction) -> list[str]:
 
 @dataclass(frozen=True, repr=False)
 class PredictedVsMeasured(Printed, Record):
-    """A prediction and the mean of what several random set-ups of the same network measured. Its `repr` is a table.
+    """A prediction and the mean of what several random trials of the same network measured. Its `repr` is a table.
 
     Attributes:
         prediction: what the calculus says.
-        measured: by block name, the mean over set-ups of each quantity in `MEASURED`.
+        measured: by block name, the mean over trials of each quantity in `MEASURED`.
         setups: how many were measured.
     """
 
@@ -139,9 +139,9 @@ class PredictedVsMeasured(Printed, Record):
 
     @classmethod
     def of(cls, prediction: Prediction, reports: Sequence[Report]) -> PredictedVsMeasured:
-        """Compare a prediction with the reports of one network, one for each random set-up."""
+        """Compare a prediction with the reports of one network, one for each random trial."""
         if not reports:
-            raise HessdiagError("no set-ups were measured: ask for at least 1")
+            raise HessdiagError("no trials were measured: ask for at least 1")
         found: dict[str, dict[str, float]] = {}
         for block in reports[0].blocks:
             rows = [next(b for b in report.blocks if b.name == block.name) for report in reports]
@@ -162,7 +162,7 @@ class PredictedVsMeasured(Printed, Record):
     def text(self, detail: Detail = "table") -> str:
         """Return how far the two are apart (`"brief"`), and the table of all blocks."""
         errors = f"γ {short(self.error())}, of σ² {short(self.error('avg_sq_singular_value'))}"
-        error = f"measured: mean of {self.setups} random set-ups; median |log2(predicted/measured)| of {errors}"
+        error = f"measured: mean of {self.setups} random trials; median |log2(predicted/measured)| of {errors}"
         table = TextTable(COMPARED, [self._cells(block) for block in self.prediction.blocks])
         return self.prediction.text_with([error], table, detail)
 

@@ -1,7 +1,7 @@
-"""Many set-ups of one experiment: new weights, new inputs and a new loss each time, measured alike.
+"""Many trials of one experiment: new weights, new inputs and a new loss each time, measured alike.
 
-The theory speaks of averages over random networks, so a figure shows the distribution over set-ups: `Setups` keeps the
-per-set-up numbers of every block as (S, L) arrays, and the average block map.
+The theory speaks of averages over random networks, so a figure shows the distribution over trials: `Setups` keeps the
+per-trial numbers of every block as (S, L) arrays, and the average block map.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SHARED = ("model", "init", "loss", "matrix", "per", "method", "batch_size", "dev
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setups(Record):
-    """S set-ups of one network, its L weight blocks in execution order.
+    """S trials of one network, its L weight blocks in execution order.
 
     Attributes:
         names, numel: the weight blocks and their numbers of entries P.
         columns: for each name in `COLUMNS` an (S, L) array, as in `BlockReport`.
-        frobenius_sq: (L, L) mean over set-ups of ||H_ij||_F^2.
-        frobenius_sq_stderr: (L, L) standard error of that mean from the spread between set-ups.
+        frobenius_sq: (L, L) mean over trials of ||H_ij||_F^2.
+        frobenius_sq_stderr: (L, L) standard error of that mean from the spread between trials.
         estimator_stderr: (L, L) the part of it that is sampling noise of the estimator; 0 where exact.
         model, init, loss, matrix, per, method, batch_size, seed, device, dtype, data, versions: as in `Report`;
-            set-up s has seed `seed + s`.
+            trial s has seed `seed + s`.
     """
 
     schema: ClassVar[str] = "hessdiag.setups/1"
@@ -75,20 +75,20 @@ class Setups(Record):
 
     @classmethod
     def collect(cls, reports: Iterable[Report]) -> Setups:
-        """Gather the reports of the set-ups of one experiment."""
+        """Gather the reports of the trials of one experiment."""
         reports = tuple(reports)
         for report in reports:
             check_kind("one of the reports", report, Report, "pass a list of reports of hessdiag.diagnose")
         if not reports:
-            raise HessdiagError("no set-ups were measured: ask for at least 1")
+            raise HessdiagError("no trials were measured: ask for at least 1")
         first = reports[0]
         for report in reports:
             for key in (*SHARED, "mode"):
                 if getattr(report, key) != getattr(first, key):
                     both = f"{getattr(first, key)!r} and {getattr(report, key)!r}"
-                    raise HessdiagError(f"set-ups differ in {key}: {both}; collect one experiment at a time")
+                    raise HessdiagError(f"trials differ in {key}: {both}; collect one experiment at a time")
             if (report.heatmap.names, report.heatmap.numel) != (first.heatmap.names, first.heatmap.numel):
-                raise HessdiagError("set-ups have different blocks: collect reports of one network at a time")
+                raise HessdiagError("trials have different blocks: collect reports of one network at a time")
         maps = np.stack([report.heatmap.frobenius_sq for report in reports])  # (S, L, L)
         noise = np.stack([report.heatmap.stderr for report in reports])  # (S, L, L)
         count = len(reports)
@@ -107,7 +107,11 @@ class Setups(Record):
 
 @dataclass(frozen=True, eq=False)
 class Study(Record):
-    """Several experiments: what a figure with several panels is drawn from."""
+    """Several experiments: what a figure with several panels is drawn from.
+
+    Attributes:
+        panels: the experiments.
+    """
 
     schema: ClassVar[str] = "hessdiag.study/1"
 

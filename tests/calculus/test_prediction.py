@@ -77,7 +77,7 @@ def test_lenet_under_other_initialisations(scheme):
 def test_a_part_of_the_zoo(name):
     make, size = NETWORKS[name]
     beside = PredictedVsMeasured.of(predict(make(), size, init="fan-in"), _reports(make, size, setups=12, batch=4))
-    assert beside.error() < 0.5  # the mean of 12 set-ups is itself uncertain by about 0.3
+    assert beside.error() < 0.5  # the mean of 12 trials is itself uncertain by about 0.3
     assert beside.error("avg_sq_singular_value") < 0.5
 
 
@@ -166,7 +166,7 @@ def test_beside_takes_the_mean_of_set_ups(tmp_path):
     assert json.loads(beside.to_json(tmp_path / "x.json"))["measured"] == beside.measured
     block = beside.prediction.blocks[0]
     assert beside.ratio(block) == pytest.approx(block.gamma / beside.measured["fc1.weight"]["gamma"])
-    assert "mean of 3 random set-ups" in repr(beside)
+    assert "mean of 3 random trials" in repr(beside)
 
 
 @pytest.mark.parametrize(("inputs", "options", "message"), [

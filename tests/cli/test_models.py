@@ -163,7 +163,7 @@ def test_every_command_takes_a_mode(folder: Path, capsys: pytest.CaptureFixture[
         check, f"describe {model}", f"lr {model} --steps 2", f"predict {model}", f"prescribe {model}",
         f"compare {model} {model}",
     )  # fmt: skip
-    for line in (*lines, f"predict {model} --compare --setups 2"):
+    for line in (*lines, f"predict {model} --setups 2"):
         printed = []
         for asked in ([], ["--eval"]):
             assert main([*line.split(), *size, *asked]) == 0

@@ -15,9 +15,9 @@ def test_json_on_stdout(run, moments):
 
 
 def test_compare_measures_too(run, tmp_path):
-    status, out, _ = run("predict mlp:20-30-5 --compare --setups 3 --batch-size 8 --json out.json")
+    status, out, _ = run("predict mlp:20-30-5 --setups 3 --batch-size 8 --json out.json")
     assert status == 0
-    assert "mean of 3 random set-ups" in out
+    assert "mean of 3 random trials" in out
     record = json.loads((tmp_path / "out.json").read_text())
     assert record["setups"] == 3
     assert record["prediction"]["blocks"][0]["gamma"] > 0

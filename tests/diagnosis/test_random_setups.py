@@ -1,4 +1,4 @@
-"""Random set-ups: new ones each time, the same ones again."""
+"""Random trials: new ones each time, the same ones again."""
 
 import numpy as np
 import pytest

@@ -149,7 +149,7 @@ def test_width_scales_the_hidden_layers(name: str) -> None:
 
 
 def test_gamma_does_not_see_how_little_a_branch_contributes() -> None:
-    """With c = β on a branch of weight β, γ is level and σ² is β² times that outside; c = β² levels σ² (12 set-ups)."""
+    """With c = β on a branch of weight β, γ is level and σ² is β² times that outside; c = β² levels σ² (12 trials)."""
     beta = 0.5
 
     def branched(c: float) -> nn.Module:

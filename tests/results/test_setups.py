@@ -58,7 +58,7 @@ def test_columns_map_and_settings_are_those_of_the_reports_and_others_are_refuse
     assert setups.spread == pytest.approx(high / low)
     assert (len(setups), setups.seed, setups.names, setups.numel) == (7, 5, ("a.weight", "b.weight"), (4, 9))
     assert all(getattr(setups, key) == getattr(reports[0], key) for key in SETTINGS)
-    with pytest.raises(hessdiag.HessdiagError, match="no set-ups were measured"):
+    with pytest.raises(hessdiag.HessdiagError, match="no trials were measured"):
         Setups.collect([])
     setups = Setups.collect(random_reports(1))
     assert np.isnan(setups.frobenius_sq_stderr).all()

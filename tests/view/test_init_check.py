@@ -10,7 +10,7 @@ from tests.view.figures import build_setups
 
 
 def build_scheme(init: str, factor: float) -> SchemeCheck:
-    """Five blocks whose means are 1, ..., factor in σ², γ and ν, with little noise over 8 set-ups."""
+    """Five blocks whose means are 1, ..., factor in σ², γ and ν, with little noise over 8 trials."""
     rng = np.random.default_rng(len(init))
     setups = build_setups(count=8, init=init)
     values = np.geomspace(1, factor, 5) * rng.lognormal(sigma=0.05, size=(8, 5))

@@ -1,4 +1,4 @@
-"""Histograms of theory over measurement: every set-up in a bar, with the statistics of the data."""
+"""Histograms of theory over measurement: every trial in a bar, with the statistics of the data."""
 
 import numpy as np
 import pytest

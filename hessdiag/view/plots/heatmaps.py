@@ -27,12 +27,12 @@ SHARED = ("model", "names", "numel", "loss", "per", "batch_size")  # of all maps
 
 
 def draw_heatmaps(panels: Sequence[Setups], *, relative: bool = False) -> Figure:
-    """Draw maps of all blocks (i, j), averaged over set-ups: matrices from top to bottom, initialisations side by side.
+    """Draw maps of all blocks (i, j), averaged over trials: matrices from top to bottom, initialisations side by side.
 
     Yellow is large and dark blue small, on one logarithmic scale for all panels. A map whose diagonal has one colour
     belongs to a network whose layers are equally curved; the number in its title, the largest over the smallest
     diagonal entry, is then near 1. The caption has the largest relative standard error of a cell that the estimator
-    adds to the spread between set-ups. Cells that are zero or undefined are grey.
+    adds to the spread between trials. Cells that are zero or undefined are grey.
 
     Args:
         panels: one a map.

@@ -56,7 +56,7 @@ def _draw_spreads(axes: Axes, check: InitCheck) -> None:
     for text, scheme in zip(axes.get_yticklabels(), check.schemes, strict=True):
         text.set_fontweight("bold" if scheme is check.checked else "normal")
     axes.set_ylim(len(check.schemes) - 0.5, -0.5)
-    axes.set_xlabel("largest over smallest weight block (1: all equal), with 95 % intervals over set-ups")
+    axes.set_xlabel("largest over smallest weight block (1: all equal), with 95 % intervals over trials")
     axes.spines[["top", "right", "left"]].set_visible(False)
     lines = [Line2D([], [], color=s.colour, marker=s.marker, markersize=4.5, label=s.label) for s in style.QUANTITIES]
     axes.legend(handles=lines, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0)

@@ -1,4 +1,4 @@
-"""Theory against measurement: one histogram of γ/σ² a block, over many set-ups."""
+"""Theory against measurement: one histogram of γ/σ² a block, over many trials."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hessdiag.results.setups import Setups
 from hessdiag.view.plots import style
 
 MIN_OCTAVES = 2.4  # octaves on either side of 1 that the axis shows at least
-READING = "dashed: 1, theory equals measurement · solid: median · band: 5–95 % of set-ups"
+READING = "dashed: 1, theory equals measurement · solid: median · band: 5–95 % of trials"
 
 
 def draw_ratios(setups: Setups | Report) -> Figure:
-    """Draw histograms of γ/σ², theory over measurement, one panel a block, over all set-ups.
+    """Draw histograms of γ/σ², theory over measurement, one panel a block, over all trials.
 
     A panel whose bars sit on the dashed line at 1 says that the theory predicts the curvature of that block; bars to
     the left say that it predicts too little. The solid line is the median, the band the 5–95 % range; both are printed
@@ -47,7 +47,7 @@ def draw_ratios(setups: Setups | Report) -> Figure:
             elif place + columns >= blocks:
                 axes.tick_params(labelbottom=True)
                 axes.set_xlabel("γ / σ²")
-        figure.supylabel("number of set-ups", fontsize=style.TEXT)
+        figure.supylabel("number of trials", fontsize=style.TEXT)
         note = f"{READING} · {style.caption(setups)}"
         style.frame(figure, title="Theory over measurement, γ/σ², of each block", note=note)
     return figure

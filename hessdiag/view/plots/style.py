@@ -186,7 +186,7 @@ def caption(*measured: Report | Setups) -> str:
         _listed(MATRIX_NAMES.get(m.matrix, m.matrix) for m in measured)
         + f", {_listed(f'per {m.per}' for m in measured)}",
         f"batch size {_listed(m.batch_size for m in measured)}",
-        f"{_listed(counts)} set-up{'s' if max(counts) > 1 else ''}",
+        f"{_listed(counts)} trial{'s' if max(counts) > 1 else ''}",
         f"{_listed(m.method for m in measured)} method",
         f"seed{'s' if max(counts) > 1 else ''} {_listed(seeds)}",
     )
