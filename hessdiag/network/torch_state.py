@@ -367,9 +367,11 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: 
     names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     given = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False} | dict(zip(names, args, strict=False)) | kwargs
     given["dropout_p"] = 0.0
-    positional = [given.pop(name) for name in names[:3]]
+    mask, *positional = [given.pop(name) for name in names[:3]]
+    if mask is not None and mask.dtype == torch.bool:  # which the plain products would add, as 0 and 1
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
     attend: Any = torch.ops.aten._scaled_dot_product_attention_math.default
-    y: Tensor = attend(query, key, value, *positional, **given)[0]
+    y: Tensor = attend(query, key, value, mask, *positional, **given)[0]
     return y
 
 

@@ -113,3 +113,12 @@ def _rows(model: nn.Module, one: Tensor, names: list[str]) -> dict[str, Tensor]:
     at = [model.get_parameter(name) for name in names]
     rows = [torch.autograd.grad(model(torch.stack([one, one]))[0, k], at) for k in range(2)]
     return {name: torch.stack([row[i].flatten() for row in rows]) for i, name in enumerate(names)}
+
+
+def test_attention_takes_every_kind_of_mask_as_torch_does() -> None:
+    q, k, v = torch.randn(3, 2, 4, 5, dtype=torch.float64)
+    seen = torch.tensor([[True, False, True, True], [False, True, False, False]] * 2)
+    for mask in (None, seen, torch.where(seen, 0.5, -torch.inf).double()):
+        expected = F.scaled_dot_product_attention(q, k, v, mask)
+        with measuring(nn.Linear(1, 1)), user_code():
+            torch.testing.assert_close(F.scaled_dot_product_attention(q, k, v, mask), expected, rtol=1e-12, atol=1e-13)
