@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from strangers.split import SOURCES
+from strangers.split import SOURCES, Part, half
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Stranger:
         says: pattern of what a finding says where no parameter is guilty.
         task: makes the network, or its twin.
         source: repository, site or author that it is after: see `strangers.split`.
+        blind: of the second set that was written apart.
     """
 
     name: str
@@ -49,6 +50,11 @@ class Stranger:
     says: str
     task: Callable[[bool], Task]
     source: str = ""
+    blind: bool = False
+
+    @property
+    def part(self) -> Part:
+        return "blind" if self.blind else half(self.source)
 
 
 STRANGERS: dict[str, Stranger] = {}
@@ -67,12 +73,12 @@ def stranger(
 
 
 def report(
-    name: str, source: str, *, fault: str = "", guilty: str = r"(?!)", says: str = r"(?!)"
+    name: str, source: str, *, fault: str = "", guilty: str = r"(?!)", says: str = r"(?!)", blind: bool = False
 ) -> Callable[[Callable[[bool], Task]], Callable[[bool], Task]]:
     """Enter a case out of a public report; without a fault, a healthy network that looks odd."""
 
     def enter(task: Callable[[bool], Task]) -> Callable[[bool], Task]:
-        STRANGERS[name] = Stranger(name, "", fault, guilty, says, task, source)
+        STRANGERS[name] = Stranger(name, "", fault, guilty, says, task, source, blind)
         return task
 
     return enter

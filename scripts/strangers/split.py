@@ -5,13 +5,16 @@ together. The split was fixed before a rule was changed for any of these cases. 
 before.
 
 Cases apart, whose source is the address of a report or a repository, were written without sight of the rules and of
-what they say of any network. They are held out whatever their hash, and counted as they were first scored.
+what they say of any network. They are held out whatever their hash, and counted as they were first scored. So are
+those of the second such set, which are called blind.
 """
 
 from __future__ import annotations
 
 import hashlib
 from typing import Literal
+
+Part = Literal["writing", "held out", "apart", "blind"]
 
 SOURCES = {
     "MNIST example": "pytorch/examples", "VAE": "pytorch/examples", "Siamese network": "pytorch/examples",
@@ -33,7 +36,7 @@ SOURCES = {
 }  # fmt: skip
 
 
-def half(source: str) -> Literal["writing", "held out", "apart"]:
+def half(source: str) -> Part:
     """The half of a source; cases apart are a part of their own."""
     if source.startswith("https://"):
         return "apart"
