@@ -51,15 +51,6 @@ def check_number(name: str, value: Any, advice: str, *, above: float = -math.inf
         raise HessdiagError(f"{name} {value!r}: {advice}")
 
 
-def is_positive(value: Any) -> bool:
-    """Whether a value is a finite number above 0.
-
-    >>> is_positive(2), is_positive("2"), is_positive(float("nan"))
-    (True, False, False)
-    """
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
-
-
 def check_path(name: str, value: Any) -> None:
     """Refuse what names no file."""
     if value is not None and not isinstance(value, (str, os.PathLike)):

@@ -24,12 +24,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_kind, check_model, did_you_mean, is_positive
+from hessdiag.arguments import check_kind, check_model, did_you_mean
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, fans, is_linear, settable_layers, stores_inputs_first
 
@@ -106,7 +107,7 @@ def apply(
     check_scheme(scheme)
     if generator is not None:
         check_kind("generator", generator, torch.Generator, "pass torch.Generator().manual_seed(0)")
-    if c is not None and not (scheme in GEOMETRIC and is_positive(c)):
+    if c is not None and not (scheme in GEOMETRIC and isinstance(c, Real) and 0 < c < math.inf):
         raise HessdiagError(f"c={c!r} with {scheme!r}: c is a positive constant of {' and '.join(GEOMETRIC)}")
     usual = c or 2 / typical_kernel(model)
     for _, module in settable_layers(model):

@@ -9,12 +9,13 @@ takes all of them out again. To load a `state_dict` that has multipliers, put th
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_kind, check_model, check_number, did_you_mean, is_positive
+from hessdiag.arguments import check_kind, check_model, check_number, did_you_mean
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 from hessdiag.init import layout, typical_kernel
@@ -172,8 +173,7 @@ def rescale_weight(model: nn.Module, name: str, factor: float) -> tuple[Scale, .
     True
     """
     check_model(model)
-    if not is_positive(factor):
-        raise HessdiagError(f"factor {factor!r}: pass a finite number above 0, such as 2.0")
+    check_number("factor", factor, "pass a finite number above 0, such as 2.0", above=0)
     slots = parameter_slots(model)
     if name not in slots:
         hint = did_you_mean(name, slots, otherwise="model.named_parameters() lists them")
@@ -185,23 +185,36 @@ def rescale_weight(model: nn.Module, name: str, factor: float) -> tuple[Scale, .
     return tuple(insert_scale(model, 1 / factor, **{where: path}) for path, where in places)
 
 
-def scale_input(model: nn.Module, inputs: Inputs, *, layer: str | None = None) -> Scale:
+def scale_input(model: nn.Module, inputs: Inputs) -> Scale:
     """Scale the network's input so that weights and biases of the first layer have the same γ (Section 8.1).
 
     E[x_0²] becomes 1 / √(n_0 k_0²), for inputs of second moment 1 by the factor 1 / (n_0 k_0²)^(1/4). The multiplier
-    stands before the first layer.
+    stands before the first linear or convolutional layer that runs.
 
     Args:
         model: changed in place; `undo` restores it.
         inputs: a batch, as for `hessdiag.diagnose`; the second moment of what the layer reads is measured on it.
-        layer: path of the first layer; None takes the first linear or convolutional layer that runs.
 
     Raises:
         HessdiagError: no linear or convolutional layer runs, or it reads nothing but zeros.
     """
     check_model(model)
-    path, x_sq = _first_reading(model, inputs, layer)
-    n, _, k = _fans(model.get_submodule(path))
+    layers, seen = dict(initialised_layers(model)), []
+    batch = Batch.of(inputs, None)
+
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = args[0] if args else next(iter(kwargs.values()))
+        seen.append((module, float(x.double().square().mean())))
+
+    with preserve_state(model, seed=0, call=lambda: batch.run(model)), torch.no_grad(), ExitStack() as hooks:
+        for module in layers.values():
+            hooks.enter_context(module.register_forward_pre_hook(note, with_kwargs=True))
+        batch.call(model)
+    if not seen:
+        raise HessdiagError("no linear or convolutional layer ran: nothing to scale")
+    first, x_sq = seen[0]
+    path = next(path for path, module in layers.items() if module is first)
+    n, _, k = fans(first.weight, **layout(first))
     if x_sq == 0:
         raise HessdiagError(f"layer {path!r} reads nothing but zeros: pass inputs that are not all zero")
     return insert_scale(model, (n * k**2) ** -0.25 / math.sqrt(x_sq), before=path)
@@ -227,12 +240,11 @@ def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[s
     """
     check_model(model)
     usual = typical_kernel(model) if typical is None else typical
-    if not is_positive(usual):
-        raise HessdiagError(f"typical kernel {usual!r}: pass the side of a kernel, such as 3")
+    check_number("typical kernel", usual, "pass the side of a kernel, such as 3", above=0)
     factors = {}
     for path, module in initialised_layers(model):
-        k = _fans(module)[2]
-        factors[path] = math.sqrt(usual / k * math.sqrt(int(getattr(module, "groups", 1))))
+        how = layout(module)
+        factors[path] = math.sqrt(usual / fans(module.weight, **how)[2] * math.sqrt(how["groups"]))
     return {path: insert_scale(model, factor, before=path) for path, factor in factors.items() if factor != 1}
 
 
@@ -248,8 +260,7 @@ def normalise_output(model: nn.Module, inputs: Inputs, *, std: float = STANDARD_
         HessdiagError: `std` is not positive, or the outputs do not vary.
     """
     check_model(model)
-    if not is_positive(std):
-        raise HessdiagError(f"std {std!r}: pass a positive standard deviation, such as {STANDARD_DEVIATION}")
+    check_number("std", std, f"pass a positive standard deviation, such as {STANDARD_DEVIATION}", above=0)
     batch = Batch.of(inputs, None)
     with preserve_state(model, seed=0, call=lambda: batch.run(model)), torch.no_grad():
         y = batch.call(model).double()
@@ -298,35 +309,3 @@ def _compensation(model: nn.Module, path: str, attribute: str) -> str:
     if not isinstance(getattr(module, OUTPUT if reads_tokens else INPUT, None), InsertedScale | None):
         raise HessdiagError(f"module {path!r} has a multiplier of its own: scale elsewhere")
     return "after" if reads_tokens else "before"
-
-
-def _fans(module: Any) -> tuple[float, float, float]:
-    return fans(module.weight, **layout(module))
-
-
-def _first_reading(model: nn.Module, inputs: Inputs, layer: str | None) -> tuple[str, float]:
-    """Path of the first layer that runs, or of `layer`, and E[x²] of its input."""
-    layers = dict(initialised_layers(model))
-    if layer is not None and layer not in layers:
-        hint = did_you_mean(layer, layers, otherwise="name a linear or convolutional layer")
-        raise HessdiagError(f"{layer!r} is no linear or convolutional layer of the model: {hint}")
-    paths = {id(module): path for path, module in layers.items() if layer in (None, path)}
-    seen: list[tuple[str, float]] = []
-
-    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        x = args[0] if args else next(iter(kwargs.values()))
-        seen.append((paths[id(module)], float(x.double().square().mean())))
-
-    batch = Batch.of(inputs, None)
-    handles = [layers[path].register_forward_pre_hook(note, with_kwargs=True) for path in paths.values()]
-    try:
-        with preserve_state(model, seed=0, call=lambda: batch.run(model)), torch.no_grad():
-            seen.clear()  # of what looked for random numbers
-            batch.call(model)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not seen:
-        where = f" at {layer!r}" if layer else ""
-        raise HessdiagError(f"no linear or convolutional layer ran{where}: nothing to scale")
-    return seen[0]

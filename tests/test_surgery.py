@@ -112,11 +112,10 @@ def test_input_scaling_balances_weights_and_biases_of_the_first_layer(std: float
     assert abs(sum(logs) / len(logs)) < math.log(1.1)
 
 
-def test_the_factor_is_the_papers_for_normalised_inputs_and_a_layer_can_be_named() -> None:
+def test_the_factor_is_the_papers_for_normalised_inputs() -> None:
     model, x = StridedLeNet(), torch.randn(64, 3, 32, 32)
     assert float(surgery.scale_input(model, x).factor) == pytest.approx(75**-0.25, rel=0.01)
-    assert float(surgery.scale_input(model, x, layer="fc2").factor) > 0
-    assert [k for k in model.state_dict() if "scale" in k] == ["conv1.input_scale.factor", "fc2.input_scale.factor"]
+    assert [k for k in model.state_dict() if "scale" in k] == ["conv1.input_scale.factor"]
 
 
 def test_kernel_correction_keeps_the_second_moments_on_the_design() -> None:
@@ -160,7 +159,6 @@ def test_outputs_get_the_standard_deviation_asked_for(options: dict[str, float],
     (lambda m, x: surgery.insert_scale(m, 0.0, before="fc1"), "finite and not 0"),
     (lambda m, x: surgery.insert_scale(m, 1.0, before="fc7"), "no module 'fc7': did you mean fc2 or fc1"),
     (lambda m, x: surgery.scale_input(m, 0 * x), "reads nothing but zeros"),
-    (lambda m, x: surgery.scale_input(m, x, layer="relu1"), "no linear or convolutional layer of the model"),
     (lambda m, x: surgery.normalise_output(m, x, std=0.0), "pass a positive standard deviation"),
     (lambda m, x: surgery.normalise_output(m, torch.ones_like(x) * 0), "no factor makes it 0.05"),
     (lambda m, x: surgery.correct_kernels(m, typical=0.0), "pass the side of a kernel"),

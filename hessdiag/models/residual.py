@@ -31,6 +31,7 @@ RescaleNet has them, whose authors set them to minus the mean of what they read;
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -140,13 +141,11 @@ def centre(model: nn.Module, x: Tensor) -> None:
         dims = [d for d in range(args[0].dim()) if d != 1]
         module.bias.copy_(-args[0].mean(dim=dims))
 
-    handles = [m.register_forward_pre_hook(subtract_mean) for m in model.modules() if isinstance(m, ChannelBias)]
-    try:
-        with torch.no_grad():
-            model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with torch.no_grad(), ExitStack() as hooks:
+        for module in model.modules():
+            if isinstance(module, ChannelBias):
+                hooks.enter_context(module.register_forward_pre_hook(subtract_mean))
+        model(x)
 
 
 class LearnableScale(nn.Module):

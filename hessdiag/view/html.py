@@ -28,34 +28,6 @@ from hessdiag.view import plots
 from hessdiag.view.plots.style import printable, to_svg
 
 ELSEWHERE = ("blocks", "heatmap", "skipped", "versions", "findings", "signals", "signals_missing")
-DEFINITIONS = (
-    ("ς", "n ρ² E[Δx²] E[x²]", "activation scaling at the layer's input; most operations of a ReLU network keep it"),
-    ("γ", "n k² ρ'² E[x²]² E[Δx'²] / E[x'²]", "what σ² and ν of a weight should be, from activations and gradients"),
-    ("γ of a bias", "ρ'² E[Δx'²] / E[x'²]", "a bias is added at the output of its layer"),
-    ("γ of a scalar u", "ς / E[u²]²", "a learnable multiplier"),
-    ("γ curv.", "γ with S u for Δy", "S: Hessian of the loss in the outputs y, u ~ N(0, E[y²])"),
-    ("ν", "E[ΔW²] / E[W²]", "squared relative size of one step of SGD at learning rate 1"),
-    ("σ²", "‖G‖² / P = E[(G r)²], r ~ N(0, 1)", "average squared singular value: the measured curvature, squared"),
-    ("γ/σ²", "γ / σ²", "theory over measurement; its size depends on the loss"),
-    ("relative", "γ/σ² over its geometric mean", "near 1 in every weight: the theory ranks the layers rightly"),
-)  # fmt: skip
-SYMBOLS = (
-    "A layer reads x and writes x'; Δx is the gradient of the loss in x. E[·] is the mean over elements and examples."
-    " n is the fan-in in channels, k² the number of entries of the kernel, ρ² and ρ'² the numbers of positions at input"
-    " and output, P the number of entries of the weight W, G its diagonal block of the curvature matrix."
-)
-MAP = (
-    "One square for each pair of weights, coloured by its size per entry; on the diagonal this is σ². One colour"
-    " throughout means that all layers weigh the same."
-)
-THRESHOLDS = (
-    f"Largest over smallest σ²: below {short(BALANCED)} is balanced, above {short(UNBALANCED)} unbalanced."
-    " Learning rates that suit the layers differ by its root."
-)
-LAYERS = (
-    "One row for each layer. A balanced network has each colour in a vertical line. Blue (γ, theory) near green (σ²,"
-    " measurement): the theory predicts the curvature."
-)
 
 
 def to_html(report: Report | InitCheck, path: str | os.PathLike[str] | None = None) -> str:
@@ -78,24 +50,19 @@ def _page_of_check(check: InitCheck) -> str:
 
 
 def _page(report: Report) -> str:
-    figures = {}
-    if report.weights:
-        figures["Map of the size of every pair of weights"] = (*_picture(plots.draw_heatmap(report)), MAP)
-    if report.blocks:
-        figures["γ, σ² and ν of every layer"] = (*_picture(plots.draw_layers(report)), LAYERS)
     settings = [(f.name.replace("_", " "), getattr(report, f.name)) for f in fields(report) if f.name not in ELSEWHERE]
     return _environment().get_template("page.html.jinja").render(
         report=report,
         places={block.name: number for number, block in enumerate(report.blocks)},
         rules=CATALOGUE,
-        thresholds=THRESHOLDS,
+        balanced=BALANCED,
+        unbalanced=UNBALANCED,
         columns=tuple(COLUMNS),
         cells=_cells,
-        figures=figures,
-        symbols=SYMBOLS,
-        definitions=DEFINITIONS,
+        map=_picture(plots.draw_heatmap(report)) if report.weights else None,
+        layers=_picture(plots.draw_layers(report)) if report.blocks else None,
         settings=[(name, str(value)) for name, value in (*settings, *report.versions.items())],
-    )  # fmt: skip
+    )
 
 
 def _picture(figure: Figure) -> tuple[str, int]:
