@@ -110,10 +110,8 @@ def as_dtype(dtype: Any) -> torch.dtype:
     import torch
 
     known = {"float32": torch.float32, "float64": torch.float64}
-    found = known.get(dtype) if isinstance(dtype, str) else dtype
-    if found not in known.values():
+    if (found := known.get(str(dtype).removeprefix("torch."))) is None:
         raise HessdiagError(f"dtype {dtype!r}: use {' or '.join(known)}")
-    assert isinstance(found, torch.dtype)
     return found
 
 
@@ -165,10 +163,8 @@ def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str
     spellings = {name.lower(): name for name in known}
     if word.lower() in spellings:
         return f"did you mean {spellings[word.lower()]}?"
-    near = [spellings[name] for name in difflib.get_close_matches(word.lower(), list(spellings), n=3, cutoff=0.6)]
-    if not near:
-        return otherwise
-    return f"did you mean {' or '.join(near)}?"
+    near = [spellings[name] for name in difflib.get_close_matches(word.lower(), list(spellings))]
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 def matching(patterns: str | Sequence[str] | None, names: Sequence[str]) -> set[str]:

@@ -199,7 +199,7 @@ def scale_input(model: nn.Module, inputs: Inputs) -> Scale:
         HessdiagError: no linear or convolutional layer runs, or it reads nothing but zeros.
     """
     check_model(model)
-    layers, seen = dict(initialised_layers(model)), []
+    layers, seen = dict(initialised_layers(model)), list[tuple[Any, float]]()
     batch = Batch.of(inputs, None)
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from hessdiag.curvature.measurement import as_one_example
-from hessdiag.data.memory import is_out_of_memory, release
+from hessdiag.data.memory import is_out_of_memory
 from hessdiag.derivatives.functional import FunctionalModel, Values
 from hessdiag.derivatives.losses import CallableLoss, MeanLoss
 from hessdiag.derivatives.problem import Problem
@@ -150,7 +150,7 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or self.memory < MIN_BYTES:
                     raise
-            release()  # outside the handler, whose traceback holds on to tensors
+            torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
             self.memory //= 4
             return self.torch_matmat(V)
 

@@ -24,7 +24,7 @@ from hessdiag.curvature.norms import (
     widening,
 )
 from hessdiag.data.batch import Batch
-from hessdiag.data.memory import MemoryBudget, is_out_of_memory, release
+from hessdiag.data.memory import MemoryBudget, is_out_of_memory
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix, Products
@@ -149,7 +149,7 @@ class _Prober:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or self.memory < MIN_BYTES:
                 raise
-        release()  # outside the handler, whose traceback holds on to tensors
+        torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
         return replace(self, memory=self.memory // 4).column(block, rows, count, stage)
 
     def unit_vectors(self, block: Block, rows: Sequence[Block]) -> Array:

@@ -202,10 +202,6 @@ class Batch:
         values = iter(leaves)
         return self.map(lambda _: next(values))
 
-    def detached(self) -> Batch:
-        """The batch outside any autograd graph."""
-        return self.map(lambda value: value.detach())
-
     def single(self, leaves: Sequence[Tensor]) -> Batch:
         """One example as a batch, from `leaves` that a vmap over examples has taken apart."""
         return replace(self.with_leaves([value.unsqueeze(0) for value in leaves]), size=1)

@@ -92,11 +92,5 @@ def unless_out_of_memory(measure: Callable[[], Found], *, examples: int) -> Foun
             raise HessdiagError(
                 "out of memory with a single example: use a smaller input or model, or a machine with more memory"
             ) from error
-    release()  # outside the handler, whose traceback holds on to tensors
+    torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
     return None
-
-
-def release() -> None:
-    """Give cached memory back to the device."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

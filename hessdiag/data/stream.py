@@ -9,6 +9,7 @@ A batch is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,16 +54,6 @@ def batches_of(
         raise HessdiagError("inputs hold no batch: pass an iterable of at least one")
 
 
-def count_batches(content: Any) -> int | None:
-    """How many batches some data holds; None where it does not say, as a generator or an iterable data set."""
-    if isinstance(content, (Tensor, Mapping, tuple)):
-        return 1
-    try:
-        return len(content)
-    except (TypeError, NotImplementedError):
-        return None
-
-
 def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Read = Batch.of) -> Iterator[Batch]:
     """What users' code, called `label` in messages, gave as batches of equal examples, with their examples numbered.
 
@@ -72,22 +63,21 @@ def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Re
     if isinstance(content, Dataset):
         whole = not isinstance(content, IterableDataset) and hasattr(content, "__len__") and len(content) == 0
         content = [] if whole else DataLoader(content, batch_size=batch_size)
-    tally.given = count_batches(content)
     if isinstance(content, (Tensor, Mapping, tuple)):
-        tally.read = 1
-        yield _batch(content, label, read)
-    elif isinstance(content, Iterable) and not isinstance(content, (str, bytes)) and not hasattr(content, "__array__"):
-        first, done = None, 0
-        for each in content:
-            batch = replace(_batch(each, label, read), offset=done)
-            first = first or batch
-            _check_alike(first, batch, label)
-            done += batch.size
-            tally.read += 1
-            yield batch
-        tally.given = tally.read
-    else:
+        content = [content]
+    if not isinstance(content, Iterable) or isinstance(content, (str, bytes)) or hasattr(content, "__array__"):
         raise HessdiagError(f"{label} returned a {type(content).__name__}: {EXPECTED}{_advice(content)}")
+    with suppress(TypeError, NotImplementedError):  # a generator or an iterable data set does not say
+        tally.given = len(content)  # type: ignore[arg-type]
+    first, done = None, 0
+    for each in content:
+        batch = replace(_batch(each, label, read), offset=done)
+        first = first or batch
+        _check_alike(first, batch, label)
+        done += batch.size
+        tally.read += 1
+        yield batch
+    tally.given = tally.read
 
 
 def _is_list_of_batches(inputs: list[Any]) -> bool:
@@ -120,7 +110,7 @@ def _batch(content: Any, label: str, read: Read) -> Batch:
         if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_meta or value.is_complex()):
             raise HessdiagError(f"{label} gave a tensor that is not dense and real: {EXPECTED}")
     try:
-        return read(inputs, targets).detached()
+        return read(inputs, targets).map(Tensor.detach)
     except HessdiagError as error:
         raise HessdiagError(f"{label}: {error}") from error
 

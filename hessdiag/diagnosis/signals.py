@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,21 +145,16 @@ class SignalPass:
         A skip connection without gradients is a skip connection all the same.
         """
         frozen = [p for name, p in self.parameters.items() if not self.trainable[name]]
-        handles = []
-        try:
+        with ExitStack() as hooks:
             for p in frozen:
+                hooks.callback(p.requires_grad_, False)
                 p.requires_grad_(True)
             for path, module in self.model.named_modules():
                 if _is_layer(module) and "parametrizations." not in path:  # these normalise weights
                     before, after = self._hooks(path)
-                    handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-                    handles.append(module.register_forward_hook(after, with_kwargs=True, prepend=True))
+                    hooks.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+                    hooks.enter_context(module.register_forward_hook(after, with_kwargs=True, prepend=True))
             yield
-        finally:
-            for p in frozen:
-                p.requires_grad_(False)
-            for handle in handles:
-                handle.remove()
 
     def _hooks(self, path: str) -> tuple[Any, Any]:
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

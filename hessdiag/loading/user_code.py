@@ -15,7 +15,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -51,11 +51,9 @@ class NamedFunction:
         with self.running():
             return self.function(*args, **kwargs)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """Run more of the same author's code, such as a generator that the function returned."""
-        with foreign_code(self.label, self.folder):
-            yield
+        return foreign_code(self.label, self.folder)
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> None:
         """Refuse keyword arguments that the function does not take, and a lack of those that it needs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -145,16 +146,12 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
     """Run examples forward, once where no embedding asks for more, and note what every layer reads and writes."""
     order: list[str] = []
     returned: list[Any] = []  # the last one is that of the whole model, where it calls itself
-    handles = [
-        model.get_submodule(owner).register_forward_pre_hook(lambda *_, owner=owner: order.append(owner))
-        for owner in owners_of(blocks)
-    ]
-    handles.append(model.register_forward_hook(lambda module, args, output: returned.append(output)))
-    try:
+    with ExitStack() as hooks:
+        for owner in owners_of(blocks):
+            layer = model.get_submodule(owner)
+            hooks.enter_context(layer.register_forward_pre_hook(lambda *_, owner=owner: order.append(owner)))
+        hooks.enter_context(model.register_forward_hook(lambda module, args, output: returned.append(output)))
         seen, unread, in_common = _trace(model, few, blocks)
-    finally:
-        for handle in handles:
-            handle.remove()
     if torch.is_grad_enabled() and not seen.y.requires_grad and any(p.requires_grad for p in model.parameters()):
         why = "forward runs under torch.no_grad(), or detaches them; measure the model without that"
         raise HessdiagError(f"the outputs have no gradient: {why}")

@@ -8,7 +8,7 @@ through a skip connection that reads the same tensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,17 +148,13 @@ def _strided(gradient: Tensor) -> Tensor:
 
 @contextmanager
 def _watching(model: nn.Module, watches: Sequence[_Watch]) -> Iterator[None]:
-    handles = []
-    try:
+    with ExitStack() as hooks:
         for watch in watches:
             module = model.get_submodule(watch.owner)
-            handles.append(module.register_forward_pre_hook(watch.before, with_kwargs=True))
+            hooks.enter_context(module.register_forward_pre_hook(watch.before, with_kwargs=True))
             # First of all hooks: one of the user's, such as a multiplier, may change what the layer itself wrote.
-            handles.append(module.register_forward_hook(watch.after, with_kwargs=True, prepend=True))
+            hooks.enter_context(module.register_forward_hook(watch.after, with_kwargs=True, prepend=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class _Watch:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from hessdiag.arguments import one_line
 from hessdiag.errors import HessdiagError
 
 T = TypeVar("T")
@@ -50,8 +51,7 @@ class Processes:
         try:
             dist.all_gather_object(everything, (value, None if failure is None else str(failure) or repr(failure)))
         except RuntimeError as error:
-            told = " ".join(str(error).split())[:120]
-            raise HessdiagError(f"another process of this run is gone ({told}): start it again") from error
+            raise HessdiagError(f"another process of this run is gone ({one_line(error)}): start it again") from error
         if failure is not None:
             raise failure
         for rank, (_, message) in enumerate(everything):
@@ -83,8 +83,7 @@ def launched(device: str) -> Iterator[Processes]:
         # Shares may end hours apart; by default gloo gives up after half an hour, NCCL after ten minutes.
         dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(days=1))
     except (RuntimeError, ValueError) as error:  # what cannot connect is a RuntimeError
-        told = " ".join(str(error).split())[:120]
-        raise HessdiagError(f"cannot join the other processes ({told}): start them with torchrun") from error
+        raise HessdiagError(f"cannot join the other processes ({one_line(error)}): start them with torchrun") from error
     try:
         yield default_group()
     finally:

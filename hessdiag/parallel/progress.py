@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 from hessdiag.errors import HessdiagError
@@ -32,12 +32,18 @@ def showing(progress: Progress, *, title: str, total: int | None = None) -> Iter
     """
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise HessdiagError(f"progress {progress!r}: pass True, or a function that is called after each step")
-    with _display_for(progress, title, total) as display:
-        token = _SHOWN.set(display)
-        try:
-            yield
-        finally:
-            _SHOWN.reset(token)
+    display: _Called | _Lines | None = None
+    if callable(progress):
+        display = _Called(progress)
+    elif progress is not False and os.environ.get("RANK", "0") == "0":  # of several processes, the first one shows
+        display = _Lines(title, total, at_once=bool(progress))
+    token = _SHOWN.set(display)
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)
+        if isinstance(display, _Lines) and display.over and display.shown:
+            print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
 def announce(step: str, count: int, *, gradients: float = 0) -> None:
@@ -50,14 +56,6 @@ def advance(step: str) -> None:
     """Tell the innermost `showing` that a step is done."""
     if display := _SHOWN.get():
         display.advance(step)
-
-
-def _display_for(progress: Progress, title: str, total: int | None) -> AbstractContextManager[_Called | _Lines | None]:
-    if progress is not None and not isinstance(progress, bool):
-        return nullcontext(_Called(progress))
-    if progress is False or os.environ.get("RANK", "0") != "0":  # of several processes, the first one shows
-        return nullcontext()
-    return _Lines(title, total, at_once=bool(progress))
 
 
 def _is_terminal() -> bool:
@@ -82,13 +80,6 @@ class _Lines:
         self.pause = 0.0 if at_once or self.over else PAUSE
         self.done, self.count, self.cost, self.shown = 0, total, "", False
         self.gradients = self.spent = self.seconds = 0.0  # of this phase; of those before, and what they took
-
-    def __enter__(self) -> _Lines:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.over and self.shown:
-            print(CLEAR, end="", file=sys.stderr, flush=True)
 
     def announce(self, step: str, count: int, gradients: float) -> None:
         now = time.monotonic()

@@ -52,7 +52,11 @@ class TrialFile:
                 os.truncate(self.path, len(whole))
             if not lines:
                 self._append({"of": of})
-            self._check(lines[0]["of"] if lines else of, of)
+            was = lines[0]["of"] if lines else of
+            for key in {**was, **of}:
+                before, now = (each.get(key, "not given") for each in (was, of))
+                if before != now:
+                    raise ValueError(f"it is of another measurement, {key} was {before} and is {now}")
             return {line["trial"]: line["result"] for line in lines[1:]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise HessdiagError(
@@ -62,13 +66,6 @@ class TrialFile:
     def _append(self, content: Mapping[str, Any]) -> None:
         with self.path.open("ab", buffering=0) as file:  # one write, so that lines of several processes do not mix
             file.write(_line(content))
-
-    def _check(self, was: Mapping[str, str], now: Mapping[str, str]) -> None:
-        for key in {**was, **now}:
-            before, after = (each.get(key, "not given") for each in (was, now))
-            if before != after:
-                other = f"it is of another measurement, {key} was {before} and is {after}; name a new file or delete it"
-                raise HessdiagError(f"cannot resume from {str(self.path)!r}: {other}")
 
 
 def measure_trials(

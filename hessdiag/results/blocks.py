@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from hessdiag.results.numbers import Array, normalize
 from hessdiag.results.records import Record
 
@@ -131,14 +129,10 @@ class Heatmap(Record):
     frobenius_sq: Array
     stderr: Array
 
-    def __post_init__(self) -> None:
-        for key in ("frobenius_sq", "stderr"):
-            if getattr(self, key).size == 0:  # JSON has one empty list for a map of no blocks
-                object.__setattr__(self, key, np.zeros((0, 0)))
-
     def normalized(self) -> Array:
         """||H_ij||_F^2 / sqrt(P_i P_j): symmetric, and the average squared singular value on the diagonal.
 
+        >>> import numpy as np
         >>> Heatmap(names=("a",), numel=(4,), frobenius_sq=np.array([[8.0]]), stderr=np.zeros((1, 1))).normalized()
         array([[2.]])
         """

@@ -279,10 +279,12 @@ def _median_ratio(pairs: Sequence[tuple[BlockReport, BlockReport]], key: str) ->
 def _change(old: BlockReport, new: BlockReport, medians: Mapping[str, float]) -> BlockChange:
     ratios = {key: _ratio(old, new, key, medians[key]) for key in QUANTITIES}
     cause = _cause(ratios, old.numel)
-    nu, sigma = _log_size(ratios["nu"].relative), _log_size(ratios["avg_sq_singular_value"].relative)
-    score = _log_size(ratios["weight_sq"].value) if cause == "weights" else sigma / 2 if math.isnan(nu) else nu
+    nu, sigma = ratios["nu"].relative, ratios["avg_sq_singular_value"].relative
+    score = _log_size(sigma) / 2 if math.isnan(nu) else _log_size(nu)
+    if cause == "weights":
+        score = _log_size(ratios["weight_sq"].value)
     what = {key: getattr(old, key) for key in ("name", "kind", "shape", "numel")}
-    return BlockChange(**what, cause=cause, score=0.0 if math.isnan(score) else score, ratios=ratios)
+    return BlockChange(**what, cause=cause, score=score, ratios=ratios)
 
 
 def _cause(ratios: Mapping[str, Ratio], numel: int) -> Cause:
@@ -298,13 +300,13 @@ def _cause(ratios: Mapping[str, Ratio], numel: int) -> Cause:
 
 
 def _log_size(ratio: float) -> float:
-    return abs(math.log(ratio)) if ratio > 0 else math.nan if math.isnan(ratio) else math.inf
+    return abs(math.log(ratio)) if ratio > 0 else 0.0 if math.isnan(ratio) else math.inf
 
 
 def _place(change: BlockChange) -> tuple[bool, float, bool, float]:
     """Sort key: weights that differ, then by size; of two infinite ones a matrix before a vector, then by ν."""
     nu = _log_size(change.ratios["nu"].relative)
-    return (change.cause != "weights", -change.score, change.kind != "weight", 0.0 if math.isnan(nu) else -nu)
+    return (change.cause != "weights", -change.score, change.kind != "weight", -nu)
 
 
 def _missing(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:

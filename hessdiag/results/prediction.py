@@ -144,8 +144,7 @@ class PredictedVsMeasured(Printed, Record):
             raise HessdiagError("no trials were measured: ask for at least 1")
         found: dict[str, dict[str, float]] = {}
         for block in reports[0].blocks:
-            rows = [next(b for b in report.blocks if b.name == block.name) for report in reports]
-            found[block.name] = {key: mean([getattr(row, key) for row in rows]) for key in MEASURED}
+            found[block.name] = {key: mean(getattr(report[block.name], key) for report in reports) for key in MEASURED}
         return cls(prediction, found, len(reports))
 
     def ratio(self, block: BlockPrediction, key: str = "gamma") -> float:

@@ -11,7 +11,7 @@ import os
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -95,12 +95,8 @@ def loads(source: str | os.PathLike[str], schema: str) -> dict[str, Any]:
         record = json.loads(text)
     except OSError as error:
         raise HessdiagError(f"cannot read {where} ({error.strerror}): name a file that hessdiag wrote") from error
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # no text, no JSON, or lists in lists without end
         raise HessdiagError(f"{where} is not valid JSON ({error}): expected a {schema} file") from error
-    except RecursionError as error:
-        raise HessdiagError(f"{where} is nested too deep: expected a {schema} file") from error
-    except ValueError as error:  # bytes that are no text
-        raise HessdiagError(f"{where} is not a text file: name a file that hessdiag wrote") from error
     found = record.pop("schema", None) if isinstance(record, dict) else None
     if found != schema:
         old = isinstance(found, str) and found.partition("/")[0] == schema.partition("/")[0]
@@ -144,9 +140,6 @@ def _typed(value: Any, hint: Any) -> Any:
         return None if value is None else _typed(value, next(h for h in arguments if h is not types.NoneType))
     if isinstance(hint, type) and issubclass(hint, Record):
         given = {key: each for key, each in dict(value).items() if key not in {"schema", *hint.derived}}
-        hints, known = _hints(hint), {f.name: f for f in fields(hint)}  # type: ignore[arg-type]
-        for name, f in known.items():
-            if name not in given and f.default is MISSING and f.default_factory is MISSING:
-                raise KeyError(name)
-        return hint(**{key: _typed(each, hints[key]) if key in known else each for key, each in given.items()})
+        hints = _hints(hint)  # type: ignore[arg-type]
+        return hint(**{key: _typed(each, hints.get(key)) for key, each in given.items()})
     return value

@@ -169,17 +169,12 @@ class Report(Printed, Record):
             parts += [grouped("not measured:", self.skipped, whole=True), grouped("no curvature:", none)]
             parts += [[f"attributes (and keys of the JSON) of the columns: {titles}"]]
         elif detail == "table":
-            table: list[str | TextTable] = (
-                ["", layer_table(self.weights)] if self.weights and self.method != "none" else []
-            )
+            shown: list[str | TextTable] = [*self.header()]
+            if self.weights and self.method != "none":
+                shown += ["", layer_table(self.weights)]
             more = f" and {len(self.skipped) - 1} more parameters" if self.skipped[1:] else ""
-            parts += [
-                [
-                    *self.header(),
-                    *table,
-                    *(f"Not measured: {name}{more} (-v says why)." for name, _ in self.skipped[:1]),
-                ]
-            ]
+            shown += [f"Not measured: {name}{more} (-v says why)." for name, _ in self.skipped[:1]]
+            parts += [shown]
         return arranged(parts, whole=whole)
 
     def header(self) -> list[str]:

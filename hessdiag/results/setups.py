@@ -77,12 +77,11 @@ class Setups(Record):
     def collect(cls, reports: Iterable[Report]) -> Setups:
         """Gather the reports of the trials of one experiment."""
         reports = tuple(reports)
-        for report in reports:
-            check_kind("one of the reports", report, Report, "pass a list of reports of hessdiag.diagnose")
         if not reports:
             raise HessdiagError("no trials were measured: ask for at least 1")
         first = reports[0]
         for report in reports:
+            check_kind("one of the reports", report, Report, "pass a list of reports of hessdiag.diagnose")
             for key in (*SHARED, "mode"):
                 if getattr(report, key) != getattr(first, key):
                     both = f"{getattr(first, key)!r} and {getattr(report, key)!r}"

@@ -65,9 +65,8 @@ class LayerSignals(Record):
     @property
     def varying(self) -> tuple[float, float]:
         """Second moments of what varies in what it reads and writes; all of it where that is not known."""
-        shares = (1.0 if math.isnan(share) else share for share in (self.x_varies, self.out_varies))
-        x, out = (sq * share for sq, share in zip((self.x_sq, self.out_sq), shares, strict=True))
-        return x, out
+        known = [1.0 if math.isnan(share) else share for share in (self.x_varies, self.out_varies)]
+        return self.x_sq * known[0], self.out_sq * known[1]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

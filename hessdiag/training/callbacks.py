@@ -119,9 +119,7 @@ def transformers_callback(
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
             """Watch no more."""
-            if self.watching is not None:
-                self.watching.remove()
-                self.watching = None
+            self.watching.remove()
 
     return TransformersMonitor()
 

@@ -94,10 +94,10 @@ class Monitor:
         self.history: list[Record] = []
         self.report: Report | None = None
         self.stopped = ""
-        self._options: dict[str, Any] = {"loss": loss, "class_dim": class_dim, "output": output, "seed": seed}
-        self._options["batch_dim"] = batch_dim
+        how = {"class_dim": class_dim, "output": output, "batch_dim": batch_dim}
+        self._options: dict[str, Any] = {"loss": loss, "seed": seed, **how}
         self._read = reader(self.model, batch_dim, "batch", None)
-        self._logs: list[Log] = logs_of(log)
+        self._logs = [_log(each) for each in (log if isinstance(log, (list, tuple)) else [log])]
         self._cadence, self._examples = Cadence(every, float(overhead)), examples
         self._steps = 0
         self._optimizer, self._start = optimizer, None
@@ -174,7 +174,7 @@ class Monitor:
         if first.device.type == "cuda":
             torch.cuda.synchronize(first.device)
         self._cadence.begin()
-        batch = batch.detached().to(first.device, first.dtype)
+        batch = batch.map(Tensor.detach).to(first.device, first.dtype)
         meet = any(isinstance(module, _BatchNorm) and module.training for module in self.model.modules())
         few = batch if meet else batch.narrow(0, self._examples)
         how = {"progress": False, "rtol": RTOL, "max_products": MAX_PRODUCTS, **self._options}
@@ -247,16 +247,8 @@ def flat(report: Report) -> Record:
     return record
 
 
-def logs_of(asked: Any) -> list[Log]:
-    """Return a function for each of the logs that were asked for, one or a list of them.
-
-    Raises:
-        HessdiagError: one is no CSV file, TensorBoard writer or function.
-    """
-    return [_log(each) for each in (asked if isinstance(asked, (list, tuple)) else [asked])]
-
-
 def _log(asked: Any) -> Log:
+    """Return a function for a log that was asked for."""
     if isinstance(asked, (str, os.PathLike)):
         return csv_log(asked)
     if callable(getattr(asked, "add_scalar", None)):

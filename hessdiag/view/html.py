@@ -25,7 +25,7 @@ from hessdiag.results.init_check import InitCheck
 from hessdiag.results.numbers import short
 from hessdiag.results.report import COLUMNS, BlockReport, Report, cells
 from hessdiag.view import plots
-from hessdiag.view.plots.style import printable, to_svg
+from hessdiag.view.plots.style import printable, rendered
 
 ELSEWHERE = ("blocks", "heatmap", "skipped", "versions", "findings", "signals", "signals_missing")
 
@@ -51,7 +51,8 @@ def _page_of_check(check: InitCheck) -> str:
 
 def _page(report: Report) -> str:
     settings = [(f.name.replace("_", " "), getattr(report, f.name)) for f in fields(report) if f.name not in ELSEWHERE]
-    return _environment().get_template("page.html.jinja").render(
+    template = _environment().get_template("page.html.jinja")
+    return template.render(
         report=report,
         places={block.name: number for number, block in enumerate(report.blocks)},
         rules=CATALOGUE,
@@ -67,7 +68,7 @@ def _page(report: Report) -> str:
 
 def _picture(figure: Figure) -> tuple[str, int]:
     """Address and width of an image: as one, a figure can neither run anything nor reach the rest of the page."""
-    svg = base64.b64encode(to_svg(figure)).decode()
+    svg = base64.b64encode(rendered(figure, "svg")).decode()
     return f"data:image/svg+xml;base64,{svg}", round(96 * float(figure.get_figwidth()))
 
 

@@ -76,4 +76,4 @@ def test_a_check_that_is_interrupted_or_killed_ends_with_the_same_bytes(folder: 
     assert "it is of another measurement, input_size was None and is (4,)" in capsys.readouterr().err
     (folder / "net.py").write_text(SLOW + "# changed")
     assert main(CHECK) == 2
-    assert "cannot resume from 'trials': it is of another measurement, net.py was" in capsys.readouterr().err
+    assert "cannot resume from 'trials' (it is of another measurement, net.py was" in capsys.readouterr().err

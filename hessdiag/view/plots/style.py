@@ -116,21 +116,17 @@ def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, ...]:
     check_kind("figure", figure, Figure, "draw one first, with draw_heatmap(report)")
     check_kind("stem", stem, (str, os.PathLike), "name a file without its ending, such as 'figures/heatmap'")
     names = [os.fspath(stem)] if os.fspath(stem).endswith(ENDINGS) else [f"{os.fspath(stem)}{each}" for each in ENDINGS]
-    drawn = {name: _rendered(figure, name[-3:]) for name in names}  # before any is written
+    drawn = {name: rendered(figure, name[-3:]) for name in names}  # before any is written
     return tuple(write_bytes(name, content) for name, content in drawn.items())
 
 
 def _in_notebook(figure: Figure) -> tuple[bytes, dict[str, int]]:
     """Return the figure as PNG, and how many pixels wide it is to be shown."""
-    return _rendered(figure, "png"), {"width": round(96 * float(figure.get_figwidth()))}
+    return rendered(figure, "png"), {"width": round(96 * float(figure.get_figwidth()))}
 
 
-def to_svg(figure: Figure) -> bytes:
-    """Return the figure as SVG that needs no font and no other file."""
-    return _rendered(figure, "svg")
-
-
-def _rendered(figure: Figure, form: str) -> bytes:
+def rendered(figure: Figure, form: str) -> bytes:
+    """Return the figure as `"png"`, or as `"svg"` that needs no font and no other file."""
     stream = io.BytesIO()
     unsaid = ("Software",) if form == "png" else ("Creator", "Date", "Format", "Type")
     with context():
