@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 
     from hessdiag.results.report import Report
 
-Quick = Annotated[bool, typer.Option("--quick", help="signals and findings alone, no curvature: a few gradients")]
-
 
 @grouped
 def diagnose(
-    model: Model, subject: Subject, curvature: Curvature, printing: Printing, quick: Quick = False, csv: Csv = "",
+    model: Model, subject: Subject, curvature: Curvature, printing: Printing, csv: Csv = "",
     html: Html = "", plots: Plots = "", max_spread: MaxSpread = None, fail_on: FailOn = None,
 ) -> None:  # fmt: skip
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
@@ -47,13 +45,13 @@ def diagnose(
     with launched(subject.torch_device) as processes, redirect_stdout(sys.stderr):
         report = diagnose_prepared(
             prepared, source, loss=subject.objective, mode=subject.mode, seed=subject.seed,
-            distributed=processes.size > 1, progress=printing.progress, quick=quick, **asdict(curvature),
+            distributed=processes.size > 1, progress=printing.progress, **asdict(curvature),
         )  # fmt: skip
     if processes.rank > 0:
         return
     printing.draw(lambda: _figures(report), plots)
     printing.show(report, csv=csv, html=html)
-    if not quick:
+    if not curvature.quick:
         gate_spread(report.spread["avg_sq_singular_value"], max_spread)
     if fail_on and report.signals is None:
         complain(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")

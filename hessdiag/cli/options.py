@@ -238,6 +238,9 @@ class Curvature:
     method: Method = "auto"
     rtol: Rtol = None
     blocks: Blocks = None
+    quick: Annotated[
+        bool, typer.Option("--quick", help="signals and findings alone, no curvature: a few gradients")
+    ] = False
 
 
 def parse_output(text: str) -> tuple[str | int | None, int | None]:

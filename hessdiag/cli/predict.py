@@ -41,15 +41,13 @@ def predict(
     check_files(resume)
     source = network.source(model)
     from hessdiag.calculus import predict as predict_model
-    from hessdiag.data.seeds import stream
+    from hessdiag.loading.prepare import random_inputs
     from hessdiag.network.preserve import set_mode
 
     with redirect_stdout(sys.stderr):
         built = _build(source, init=init, seed=network.seed)
     set_mode(built.module, network.mode)
-    if built.inputs is None:
-        raise HessdiagError(f"model {model!r} does not say what it reads: pass --input-size 3,32,32")
-    inputs: Any = built.input_size or built.inputs(2, stream(network.seed, "inputs"))
+    inputs: Any = built.input_size or random_inputs(built, source, batch_size=2, seed=network.seed).inputs
     prediction = predict_model(built.module, inputs, init=init or None, loss=loss, moments=moments, blocks=blocks)
     result: Any = replace(prediction, model=model, init=init or "as built")
     if setups:

@@ -33,6 +33,7 @@ from hessdiag.results.sharpness import BlockSharpness
 DENSE = 256  # entries of a block whose matrix is formed
 PROBES = 32  # random signs of a trace
 STEPS, DENSITY_STEPS, STARTS = 60, 40, 8  # of Lanczos' algorithm, and random starts of a density
+FEW_STEPS = 10  # after which it mostly ends
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # squared norms of gradients, by Gram matrix and by autograd
 TAILS = 2.0  # how many times fewer degrees of freedom than of Gaussians
 ROUNDING = 64  # of one number, that eigenvalues are off by at most, relative to the largest
@@ -60,6 +61,15 @@ def exact_spectrum(eigenvalues: Array, *, eps: float = 0.0, **of: Any) -> BlockS
         exact=True,
         **of,
     )
+
+
+def products_of(numel: int, *, density: bool) -> int:
+    """About how many products the spectrum of a block takes; one of Lanczos' algorithm costs as much as three others.
+
+    >>> products_of(100, density=False), products_of(1000, density=False), products_of(1000, density=True)
+    (100, 62, 352)
+    """
+    return numel if numel <= DENSE else PROBES + (STARTS * DENSITY_STEPS if density else 3 * FEW_STEPS)
 
 
 def dense_spectrum(operator: CurvatureOperator, **of: Any) -> BlockSharpness:

@@ -114,7 +114,8 @@ def measure_setups(
     planned = RandomTrials.of(resolve_model(source), **settings)
     processes = default_group() if distributed else ALONE
     file = trial_file(resume, {"model": planned.source.name}, [planned.source.name, planned.init], processes)
-    with showing(progress, title=f"measuring {planned.source.name}", total=planned.setups):
+    title = f"measuring {planned.source.name}, init {name_of(planned.init)}"
+    with showing(progress, title=title, total=planned.setups):
         return Setups.collect(planned.reports(file=file, processes=processes))
 
 

@@ -20,6 +20,7 @@ from hessdiag.curvature.spectrum import (
     dense_spectrum,
     described,
     gram_spectra,
+    products_of,
     sampled_spectrum,
     told_from_rounding,
 )
@@ -31,6 +32,8 @@ from hessdiag.diagnosis.operator import opened, operator_of
 from hessdiag.network.blocks import block_parameter
 from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.sharpness import BlockSharpness, Sharpness
+
+PRODUCT = 2.0  # gradients that a product costs, of many at once
 
 
 def sharpness(  # noqa: PLR0913, public keyword-only options
@@ -126,12 +129,16 @@ def measure(
             if (found := gram_spectra(problem.read_as(read), parts, chunk=chunk)) is not None:
                 return found, f"{outputs} outputs of all examples: all eigenvalues, by Gram matrices in output space"
     operator, spectra = operator_of(problem, settings, memory), []
-    announce("spectra of blocks", len(parts) + 1)
     sampling: dict[str, Any] = {"density": density, "rtol": rtol, "memory": memory.total // 2, "seed": settings.seed}
-    for some in [*([part] for part in parts), parts]:
+    groups = [*([part] for part in parts), parts]
+    costs = [PRODUCT * products_of(sum(part.numel for part in some), density=density) for some in groups]
+    announce("first spectrum", 1, gradients=costs[0])
+    for number, some in enumerate(groups):
+        if number == 1:  # the first one has told how long they take
+            announce("other spectra", len(parts), gradients=sum(costs[1:]))
         own, of = operator.only(some), described(some)
         spectra.append(dense_spectrum(own, **of) if own.shape[0] <= DENSE else sampled_spectrum(own, **of, **sampling))
-        advance("spectra of blocks")
+        advance("other spectra" if number else "first spectrum")
     *blocks, whole = spectra
     trace_stderr = math.hypot(*(each.trace_stderr for each in blocks))
     if trace_stderr < whole.trace_stderr:  # the blocks' sum is the more certain

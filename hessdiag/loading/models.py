@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,13 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import NamedFunction, foreign_code, import_library, load_function, missing_file
 from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet, mlp
 from hessdiag.models.residual import PreconditionedResNet, RescaleNet, centre
+from hessdiag.network.blocks import CONVOLUTIONS, STRUCTURED
 
 SMALL: dict[str, Any] = {"depth": 14, "classes": 10, "side": 32}
 DOWNLOADING = ("pretrained", "pretrained_cfg", "pretrained_backbone", "checkpoint_path", "weights", "weights_backbone")
 USUAL_LENGTH = 64  # tokens of one example
 USUAL_SIDE = 224  # pixels, where the configuration does not say
+USUAL_SIDES = (32, 28, 64, 96, 128, USUAL_SIDE)
 OUTPUTS = ("logits", "last_hidden_state")
 PADDING_ADVICE = "warn_if_padding_and_no_attention_mask"
 MAX_DIGITS = 9
@@ -59,12 +62,12 @@ class NormalInputs:
 
 @dataclass(frozen=True)
 class TokenInputs:
-    """Draws token ids, all equally likely apart from the padding, (B, length), as keyword arguments.
+    """Draws token ids, all equally likely apart from the padding, (B, length).
 
     Attributes:
         vocabulary: ids run from 0 to this, exclusive.
         length: tokens of one example.
-        keywords: names of the network's arguments, each drawn anew.
+        keywords: names of the network's arguments, each drawn anew; without any, ids are the first argument.
         padding: id that is never drawn, because networks leave such positions out.
     """
 
@@ -74,7 +77,7 @@ class TokenInputs:
     padding: int | None = None
     description: str = "random tokens"
 
-    def __call__(self, count: int, generator: torch.Generator) -> dict[str, Tensor]:
+    def __call__(self, count: int, generator: torch.Generator) -> Tensor | dict[str, Tensor]:
         """(B, length) integers.
 
         >>> sorted(set(TokenInputs(3, 50, padding=1)(2, torch.Generator())["input_ids"].flatten().tolist()))
@@ -87,7 +90,7 @@ class TokenInputs:
             ids = torch.randint(allowed, (count, self.length), generator=generator)
             return ids + (ids >= padding) if allowed < self.vocabulary else ids
 
-        return {keyword: draw() for keyword in self.keywords}
+        return {keyword: draw() for keyword in self.keywords} or draw()
 
 
 @dataclass(frozen=True)
@@ -195,9 +198,42 @@ def factory_source(
                 raise HessdiagError(f"{what}: return one such as (3, 32, 32)")
         module = _check_module(built, factory.label)
         size = input_size or size or as_size(getattr(module, "input_size", None))
-        return Network(module, NormalInputs(size) if size else None)
+        return Network(module, _drawn(module, size) if size else None)
 
     return ModelSource(factory.reference, build)
+
+
+def _drawn(module: nn.Module, size: tuple[int, ...]) -> NormalInputs | TokenInputs:
+    """Tokens for a network that begins with a table, where a number of them was asked for."""
+    first = _first_layer(module)
+    if isinstance(first, nn.Embedding) and len(size) == 1:
+        return TokenInputs(first.num_embeddings, size[0], (), first.padding_idx)
+    return NormalInputs(size)
+
+
+def _first_layer(module: nn.Module) -> nn.Module | None:
+    return next((layer for layer in module.modules() if isinstance(layer, (nn.Embedding, *STRUCTURED))), None)
+
+
+def fitting_size(module: nn.Module) -> str:
+    """What to type for `--input-size`: of usual sizes that fit the first layer, the first one that the network reads.
+
+    >>> fitting_size(nn.Sequential(nn.Conv2d(4, 2, 3), nn.Flatten(), nn.Linear(2 * 26 * 26, 5)))
+    '4,28,28'
+    """
+    first = _first_layer(module)
+    tried: list[tuple[int, ...]] = [(USUAL_LENGTH,), (USUAL_LENGTH // 4,)]
+    if isinstance(first, nn.Linear):
+        tried = [(first.in_features,)]
+    elif isinstance(first, CONVOLUTIONS):
+        tried = [(first.in_channels, *[side] * len(first.kernel_size)) for side in USUAL_SIDES]
+    for size in tried if first else ():
+        inputs = cast(Tensor, _drawn(module, size)(2, torch.Generator()))
+        with suppress(Exception), torch.no_grad():
+            weight = next(module.parameters())
+            module(inputs.to(weight if inputs.is_floating_point() else weight.device))
+            return ",".join(map(str, size))
+    return ""
 
 
 def as_size(value: Any) -> tuple[int, ...] | None:

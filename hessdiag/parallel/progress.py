@@ -89,7 +89,7 @@ class _Lines:
         if self.total is None:
             self.done, self.count = 0, count
         expected = gradients * self.seconds / self.spent if self.spent else 0.0
-        self.cost = f": about {gradients:.0f} gradients, {expected:.0f} s" if expected >= PATIENCE else ""
+        self.cost = f" of about {expected:.0f} s, {gradients:.0f} gradients" if expected >= PATIENCE else ""
         self._say(step, beforehand=expected >= SILENCE)
 
     def advance(self, step: str) -> None:
@@ -101,7 +101,7 @@ class _Lines:
         if now < self.due and not beforehand:
             return
         self.due, self.shown = now + self.pause, True
-        text = f"hessdiag: {self.title}, {step} {self.done}/{self.count}{self.cost} ({now - self.began:.0f} s so far)"
+        text = f"hessdiag: {self.title}, {now - self.began:.0f} s so far: {step} {self.done}/{self.count}{self.cost}"
         if self.over:
             text = CLEAR + text[: shutil.get_terminal_size().columns - 1]
         print(text, end="" if self.over else "\n", file=sys.stderr, flush=True)

@@ -74,7 +74,7 @@ def measure_trials(
 ) -> list[Any]:  # fmt: skip
     """`measure(seed)` of every trial, in order, on all processes alike; finished trials of the file are skipped."""
     mine = seeds[processes.rank :: processes.size]  # in turn, so that a killed run has shared evenly
-    announce(name, len(mine))
+    announce("trials", len(mine))
 
     def measured() -> dict[int, Any]:
         found = {}
@@ -83,7 +83,7 @@ def measure_trials(
             found[seed] = kept[trial] if trial in kept else measure(seed)
             if file is not None and trial not in kept:
                 file.add(trial, found[seed])
-            advance(name)
+            advance("trials")
         return found
 
     results = {seed: result for part in processes.gather(measured) for seed, result in part.items()}

@@ -63,6 +63,10 @@ def test_reports_give_the_same_comparison_as_models_and_both_models_see_the_same
     status, out, _ = run("compare ./nets.py:net ./nets.py:net --data ./nets.py:noise --batch-size 8")
     assert status == 0
     assert "The two agree in all 6 parameters." in out
+    quick = json.loads(run("compare ./nets.py:net ./nets.py:louder --quick --batch-size 8 --json -").out)
+    ratios, whole = ({c["name"]: c["ratios"] for c in each["changes"]} for each in (quick, json.loads(of_models)))
+    assert ratios["2.weight"]["avg_sq_singular_value"]["value"] is None
+    assert {name: each["nu"] for name, each in ratios.items()} == {name: each["nu"] for name, each in whole.items()}
 
 
 @pytest.mark.usefixtures("measured")

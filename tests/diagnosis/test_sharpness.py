@@ -1,6 +1,7 @@
 """`hessdiag.sharpness`: against dense eigenvalues, closed forms and its own error bars; what is rounding says so."""
 
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -155,13 +156,16 @@ def test_error_bars_hold() -> None:
     assert np.mean([dense for _, dense in rates]) >= 0.9
 
 
-def test_a_network_with_large_blocks() -> None:
+def test_a_network_with_large_blocks_says_its_cost(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("hessdiag.parallel.progress.PATIENCE", 0.0)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(17, 16), nn.Tanh(), nn.Linear(16, 17), nn.Tanh(), nn.Linear(17, 3)).double()
     x, names = torch.randn(12, 17, dtype=torch.float64), ["0.weight", "2.weight"]
     t = torch.arange(12) % 3
     blocks = blocks_of(model, x, t, "hessian", names)
-    found = hessdiag.sharpness(model, x, t, matrix="hessian", blocks=names, rtol=1e-9)
+    found = hessdiag.sharpness(model, x, t, matrix="hessian", blocks=names, rtol=1e-9, progress=True)
+    said = re.findall(r"so far: (.+ [01]/\d)(?: of about \d+ s, (\d+) gradients)?\n", capsys.readouterr().err)
+    assert said[-2:] == [("other spectra 0/2", "248"), ("other spectra 1/2", "248")]  # 2 × (62 + 62)
     for number, block in enumerate(found):
         eigenvalues = torch.linalg.eigvalsh(blocks[number][number])
         assert block.largest == pytest.approx(float(eigenvalues[-1]), rel=1e-8)

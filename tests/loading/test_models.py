@@ -56,6 +56,7 @@ def file(tmp_path: Path) -> str:
     ("Net", {}, (2, 4)),
     ("Net", {"input_size": (8,), "arguments": {"classes": 2}}, (8,)),
     ("silent", {"input_size": (4,)}, (4,)),
+    ("tokens", {"input_size": (2,)}, None),
     ("odd", {}, None),
 ])  # fmt: skip
 def test_the_input_size_is_the_one_asked_for_or_returned_or_an_attribute(file: str, name: str, options, size) -> None:
@@ -118,8 +119,8 @@ def test_wrong_specifications_are_answered_with_the_right_ones(
 
 
 @pytest.mark.parametrize(("name", "options", "message"), [
-    ("silent", {}, "does not say the shape of its inputs: pass input_size="),
-    ("tokens", {"input_size": (2,)}, "cannot read inputs of shape 3×2"),
+    ("silent", {}, "does not say the shape of its inputs: pass --input-size 4 .input_size in Python."),
+    ("silent", {"input_size": (5,)}, "cannot read inputs of shape 3×5 .*; --input-size 4 fits$"),
     ("silent", {"input_size": (10**9, 10**9, 10**9)}, "cannot draw 3 inputs"),
 ])  # fmt: skip
 def test_inputs_that_do_not_fit_are_refused_before_measuring(file: str, name: str, options, message: str) -> None:

@@ -33,7 +33,7 @@ def test_finished_trials_are_not_measured_again(tmp_path: Path) -> None:
         found = measure_trials("thirds", range(1, 4), measure, file=TrialFile(tmp_path / "run", OF))
     assert found == [third(1), third(2), third(3)] == measure_trials("thirds", range(1, 4), third)
     assert asked == [1, 2, 3, 3]
-    assert steps == ["thirds"] * 3
+    assert steps == ["trials"] * 3
 
 
 def test_a_line_torn_anywhere_is_dropped_and_a_missing_folder_refused(tmp_path: Path) -> None:
