@@ -22,15 +22,16 @@ bce = F.binary_cross_entropy_with_logits
 Draw = Callable[[], tuple[tuple[Tensor, ...], Tensor]]
 
 
-def stream(model: nn.Module, draw: Draw, loss: Callable[[Any, Tensor], Tensor], **options: Any) -> Task:
-    """Train on new examples at every step; those of the first draw are diagnosed."""
+def stream(model: nn.Module, draw: Draw, loss: Callable[[Any, Tensor], Tensor], right: Any = None) -> Task:
+    """Train on new examples at every step; those of the first draw are diagnosed. Progress is in the right loss."""
 
     def step() -> Tensor:
         x, t = draw()
-        return loss(model(*x), t)
+        y = model(*x)
+        return judged(loss(y, t), (right or loss)(y, t))
 
     x, t = draw()
-    return Task(model, (x[0] if len(x) == 1 else x, t), step, {"loss": loss} | options)
+    return Task(model, (x[0] if len(x) == 1 else x, t), step, {"loss": loss})
 
 
 def pick(count: int = 64) -> tuple[Tensor, Tensor]:
@@ -263,7 +264,12 @@ def codes(planted: bool) -> Task:
 
     encoder = nn.Sequential(nn.Conv2d(1, 32, 4, 2, 1), nn.ReLU(), nn.Conv2d(32, 16, 4, 2, 1))
     decoder = nn.Sequential(nn.ConvTranspose2d(16, 32, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(32, 1, 4, 2, 1))
-    return stream(Parts(run, encoder=encoder, codes=nn.Embedding(32, 16), decoder=decoder), draw, loss)
+    return stream(
+        Parts(run, encoder=encoder, codes=nn.Embedding(32, 16), decoder=decoder),
+        draw,
+        loss,
+        lambda y, t: F.mse_loss(y[0], t),
+    )
 
 
 @report("norm of the whole batch", GITHUB + "tensorflow/similarity/issues/237",
@@ -318,8 +324,7 @@ def mamba(planted: bool, d: int = 32) -> Task:
                      A_log=nn.Parameter(torch.arange(1.0, 9.0).log().repeat(d, 1)))  # fmt: skip
 
     def draw() -> tuple[tuple[Tensor], Tensor]:
-        idx = torch.randint(1, 16, (16, 32))
-        idx[:, 16:] = idx[:, :16]
+        idx = (torch.randint(16, (16, 1)) + torch.randint(1, 6, (16, 1)) * torch.arange(32)) % 16
         return (idx[:, :-1],), idx[:, 1:]
 
     model = Parts(lambda m, idx: m.head(m.mixer(m.embed(idx))).transpose(1, 2), embed=nn.Embedding(16, d),
@@ -456,14 +461,14 @@ def gflownet(planted: bool) -> Task:
     def balance(y: Tensor, t: Tensor) -> Tensor:
         return (y - t).square().mean()
 
-    policy = nn.Sequential(nn.Linear(12, 64), nn.LeakyReLU(), nn.Linear(64, 64), nn.LeakyReLU(), nn.Linear(64, 2))
-    model, pairs = Parts(run, policy=policy, log_z=nn.Parameter(torch.zeros(1))), torch.randn(6, 6)
+    policy = nn.Sequential(nn.Linear(8, 64), nn.LeakyReLU(), nn.Linear(64, 64), nn.LeakyReLU(), nn.Linear(64, 2))
+    model, pairs = Parts(run, policy=policy, log_z=nn.Parameter(torch.zeros(1))), torch.randn(4, 4)
 
     def draw() -> tuple[tuple[Tensor, Tensor], Tensor]:
-        bits = torch.randint(2, (64, 6))
-        known = torch.ones(6, 6).tril(-1)  # at step i the first i bits are set
+        bits = torch.randint(2, (64, 4))
+        known = torch.ones(4, 4).tril(-1)  # at step i the first i bits are set
         signs = 2.0 * bits - 1
-        states = torch.cat([signs.unsqueeze(1) * known, known.expand(64, 6, 6)], 2)
+        states = torch.cat([signs.unsqueeze(1) * known, known.expand(64, 4, 4)], 2)
         return (states, bits), torch.einsum("bi,ij,bj->b", signs, pairs, signs) / 2
 
     return stream(model, draw, balance)

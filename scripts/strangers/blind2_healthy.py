@@ -472,26 +472,22 @@ def dncnn(_: bool) -> Task:
     return Task(model, (x + t, t), lambda: loss(model(x + t), t), {"loss": loss})
 
 
-@healthy("DDPG actor", GITHUB + "ghliu/pytorch-ddpg")
+@healthy("DDPG critic", GITHUB + "ghliu/pytorch-ddpg")
 def ddpg(_: bool) -> Task:
-    """Both last layers of U(±0.003), others of U(±1/√n); the actor learns through a frozen critic."""
+    """Actions join in the second layer; the last of U(±0.003), others of U(±1/√m) by their outputs."""
 
-    def run(m: Any, x: Tensor) -> Tensor:
-        return m.critic(torch.cat([x, m.actor(x)], 1))
+    def run(m: Any, x: Tensor, action: Tensor) -> Tensor:
+        return m.fc3(F.relu(m.fc2(torch.cat([F.relu(m.fc1(x)), action], 1))))
 
     def dense(n: int, m: int, reach: float = 0.0) -> nn.Linear:
         layer = nn.Linear(n, m)
         nn.init.uniform_(layer.weight, -(reach or m**-0.5), reach or m**-0.5)
         return layer
 
-    actor = chain(dense(6, 64), nn.ReLU(), dense(64, 48), nn.ReLU(), dense(48, 2, 0.003), nn.Tanh())
-    critic = chain(dense(8, 64), nn.ReLU(), dense(64, 48), nn.ReLU(), dense(48, 1))
-    model, x = Parts(run, actor=actor, critic=critic.requires_grad_(False)), torch.randn(128, 6)
-
-    def loss(y: Tensor, _: Tensor) -> Tensor:
-        return 2 - y.mean()
-
-    return Task(model, (x, torch.zeros(128, 1)), lambda: loss(model(x), x), {"loss": loss})
+    model, x = Parts(run, fc1=dense(6, 64), fc2=dense(66, 48), fc3=dense(48, 1, 0.003)), torch.randn(128, 6)
+    action = 2 * torch.rand(128, 2) - 1
+    t = -(action - x[:, :2].tanh()).square().sum(1, keepdim=True) + 0.3 * x[:, 2:3]
+    return Task(model, ((x, action), t), lambda: F.mse_loss(model(x, action), t), {"loss": "mse"})
 
 
 @healthy("BYOL", GITHUB + "lucidrains/byol-pytorch")
