@@ -311,6 +311,8 @@ class Step:
         attention: where `back` goes to queries, keys and values.
         length: E|x|² of what one output position of a layer reads.
         kurtosis: E[f⁴] / E[f²]² of the factors f that `back` multiplies each entry with.
+        blind: of a normalisation: the result does not depend on the input's `"size"`, or that of each of its
+            `"channels"` and their means.
     """
 
     out: Value
@@ -324,6 +326,7 @@ class Step:
     attention: Mixing | None = None
     kurtosis: float = 1.0
     length: float = math.nan
+    blind: str = ""
 
 
 @dataclass(frozen=True)

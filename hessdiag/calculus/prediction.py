@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from statistics import mean
@@ -19,8 +19,10 @@ from hessdiag.calculus.curvature import Sent, of_parameter, send_back
 from hessdiag.calculus.graph import KERNEL, MOMENTS, PAPER, Step, trace_graph
 from hessdiag.calculus.moments import Activation, example_inputs, weight_moments
 from hessdiag.calculus.propagation import Propagation, own_input_gradient, propagate
+from hessdiag.calculus.rules import BY_TARGET
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks
+from hessdiag.results.findings import uncounted
 from hessdiag.results.numbers import short
 from hessdiag.results.prediction import BlockPrediction, Prediction
 
@@ -187,7 +189,7 @@ def predict(
     ]
     return Prediction(
         blocks=predicted,
-        design=imbalance(predicted, {name: each[0].result for name, each in applied.items()}, found),
+        design=imbalance(predicted, applied, found, weights.sq),
         skipped=(*skipped, *left_open),
         unsupported=tuple(found.unsupported),
         notes=tuple(found.notes),
@@ -202,17 +204,50 @@ def predict(
     )
 
 
+MOVES = ("reshaping", "copying")  # operations that change no number
 EVEN = 10.0  # roles whose γ are closer than this are called alike
 
 
-def imbalance(blocks: Sequence[BlockPrediction], results: Mapping[str, str], found: Propagation) -> str:
+def imbalance(
+    blocks: Sequence[BlockPrediction],
+    applied: Mapping[str, list[Use]],
+    found: Propagation,
+    sizes_sq: Mapping[str, float],
+) -> str:
     """Say between which roles γ differs most, and what moves it; a role is a weight's name without its numbers.
+
+    Weights to whose scale the network is blind do not count, as in the balance of a report.
 
     Args:
         blocks: with their predicted γ.
-        results: by block, the result of the operation that applies it.
+        applied: where each parameter is applied.
         found: the sweep.
+        sizes_sq: E[W²] of each parameter.
     """
+    unseen = [b.name for b in blocks if b.kind == "weight" and _is_unseen(applied.get(b.name, []), found, sizes_sq)]
+    said = _contrast([block for block in blocks if block.name not in unseen], applied, found)
+    return f"{said}. {uncounted(unseen)}" if said and unseen else said
+
+
+def _is_unseen(applied: Sequence[Use], found: Propagation, sizes_sq: Mapping[str, float]) -> bool:
+    """Whether only normalisations read what a weight makes, and no bias tells them its scale."""
+
+    def readers(name: str) -> Iterator[Step]:
+        for operation, step in found.steps:
+            if any(ref.name == name for ref in operation.refs):
+                moved = operation.target in BY_TARGET and BY_TARGET[operation.target].operation in MOVES
+                yield from readers(operation.name) if moved else [step]
+
+    def unseen(use: Use) -> bool:
+        biased = sizes_sq.get(use.step.bias, 0.0) > 0
+        blind = [step.blind == "channels" or (step.blind == "size" and not biased) for step in readers(use.result)]
+        return bool(blind) and all(blind)
+
+    return bool(applied) and all(map(unseen, applied))
+
+
+def _contrast(blocks: Sequence[BlockPrediction], applied: Mapping[str, list[Use]], found: Propagation) -> str:
+    """The two roles whose γ differ most."""
     roles: dict[str, list[BlockPrediction]] = {}
     for block in blocks:
         if block.kind == "weight" and math.isfinite(block.gamma) and block.gamma > 0:
@@ -226,7 +261,7 @@ def imbalance(blocks: Sequence[BlockPrediction], results: Mapping[str, str], fou
         return f"by design: γ is alike in all kinds of layers, within {short(ratio)}×"
     sentence = f"by design: γ of {high} is {short(ratio)}× that of {low}"
     scored = _before_scores(found)
-    extremes = {role: all(results.get(block.name) in scored for block in roles[role]) for role in (low, high)}
+    extremes = {role: all(applied[b.name][0].result in scored for b in roles[role]) for role in (low, high)}
     if any(extremes.values()):
         role = low if extremes[low] else high
         return (

@@ -23,7 +23,7 @@ from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.parallel.trials import TrialFile, measure_trials
 from hessdiag.results.init_check import InitCheck, SchemeCheck, ranked
-from hessdiag.results.report import Report
+from hessdiag.results.report import Report, scale_invariant
 from hessdiag.results.setups import Setups
 
 NETWORK: dict[str, Any] = {"input_size": None, "output": None}  # what `resolve_model` is told
@@ -88,6 +88,7 @@ class RandomTrials:
         how, options = {key: getattr(self, key) for key in keys}, dict(self.options)
         placed = {key: options.pop(key) for key in ("batch_dim",) if key in options}
         prepared = prepare(**how, **placed, mode=options["mode"], seed=seed)
+        options["signals"] |= seed == self.seed  # the first says which weights have a scale that matters
         report = diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **options)
         return {"report": report.to_json(), "convention": prepared.convention}
 
@@ -188,6 +189,7 @@ def _check_scheme(found: Sequence[tuple[Report, str]]) -> SchemeCheck:
     reports = [report for report, _ in found]
     return SchemeCheck(
         convention=found[-1][1],
+        invariant=scale_invariant(reports[0]),
         setups=Setups.collect(reports),
         output_sq=np.array([report.output_sq for report in reports]),
         output_variance=np.array([report.output_variance for report in reports]),

@@ -157,12 +157,17 @@ def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = ()) -> B
     said = [f"The curvature of {_labels(names)} {why}." for why, names in missing.items() if names]
     sentence = " ".join([*said, *_difference(kept, curved, (value, low, high))])
     if invariant:
-        who, do = ("1 layer", "does") if len(invariant) == 1 else (f"{len(invariant)} layers", "do")
-        sentence += f" {who} before a normalisation {do} not count: scale does not matter there."
+        sentence += f" {uncounted(invariant)}"
     if len(curved) < len(kept):
         value = low = high = spread([block.avg_sq_singular_value for block in kept])
     notes = (f"Before a normalisation: {_labels(invariant)}.",)
     return Balance(level=level, sentence=sentence, notes=notes if invariant else (), factor=value, low=low, high=high)
+
+
+def uncounted(invariant: Sequence[str]) -> str:
+    """Say how many weights are left out because the network does not depend on their scale."""
+    who, do = ("1 layer", "does") if len(invariant) == 1 else (f"{len(invariant)} layers", "do")
+    return f"{who} before a normalisation {do} not count: scale does not matter there."
 
 
 def _difference(

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hessdiag.results.findings import level_of
+from hessdiag.results.findings import level_of, uncounted
 from hessdiag.results.numbers import Array, short, spread
 from hessdiag.results.records import Record
 from hessdiag.results.setups import Setups
@@ -49,6 +49,7 @@ class SchemeCheck(Record):
         setups: γ, ν and σ² of every weight block, (S, L) each, and the block map.
         output_sq, output_variance: (S,), of the network's outputs.
         convention: what a user's initialisation was called with; empty for any other.
+        invariant: weights before a normalisation, on whose scale the network does not depend: spreads leave them out.
     """
 
     derived: ClassVar[tuple[str, ...]] = (
@@ -59,22 +60,32 @@ class SchemeCheck(Record):
     output_sq: Array
     output_variance: Array
     convention: str = ""
+    invariant: tuple[str, ...] = ()
 
     @property
     def init(self) -> str:
         """Name of the initialisation."""
         return self.setups.init
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The K weights that are compared."""
+        return tuple(name for name in self.setups.names if name not in self.invariant)
+
+    def values(self, key: str = "avg_sq_singular_value") -> Array:
+        """(S, K), a quantity of each of them in each trial."""
+        return self.setups.columns[key][:, [name not in self.invariant for name in self.setups.names]]
+
     def means(self, key: str = "avg_sq_singular_value") -> Array:
-        """(L,), mean over trials of a quantity of each block."""
-        return np.asarray(self.setups.columns[key].mean(axis=0))
+        """(K,), its mean over trials."""
+        return np.asarray(self.values(key).mean(axis=0))
 
     def spread(self, key: str = "avg_sq_singular_value") -> Interval:
         """Largest over smallest of the blocks' means, with a bootstrap interval over trials.
 
-        Set-ups are resampled whole, all blocks of one together: they share weights, inputs and loss.
+        Trials are resampled whole, all blocks of one together: they share weights, inputs and loss.
         """
-        values = self.setups.columns[key]  # (S, L)
+        values = self.values(key)  # (S, K)
         estimate = spread([float(v) for v in values.mean(axis=0)])
         if not math.isfinite(estimate) or len(values) < 2:
             return Interval(estimate, math.nan, math.nan)
@@ -151,7 +162,7 @@ class InitCheck(Printed, Record):
     @property
     def variance_factors(self) -> dict[str, float]:
         """Factor on the variance of each weight that makes it as curved as the others, the worst one first."""
-        return variance_factors(self.checked.setups.names, self.checked.means())
+        return variance_factors(self.checked.names, self.checked.means())
 
     @property
     def level(self) -> str:
@@ -188,7 +199,7 @@ class InitCheck(Printed, Record):
         factors = self.variance_factors
         rows = [
             [name, *map(short, (*row, factors.get(name, math.nan)))]
-            for name, *row in zip(setups.names, *columns, strict=True)
+            for name, *row in zip(self.checked.names, *columns, strict=True)
         ]
         parts += [*conventions, "", f"layers under {self.init}", TextTable(LAYERS, rows)]
         return plain_text(parts, whole=detail == "whole")
@@ -229,9 +240,9 @@ def _judge(check: InitCheck) -> tuple[str, str]:
     """Level and sentences. σ² is a *squared* curvature, so that curvatures differ by the root of its spread."""
     checked = check.checked
     interval = checked.spread()
-    level, names, means = level_of(interval.value), checked.setups.names, checked.means()
+    level, names, means = level_of(interval.value), checked.names, checked.means()
     if len(names) < 2:
-        return "undecided", f"{check.init}: nothing to compare, the network has {len(names)} weight block."
+        return "undecided", f"{check.init}: nothing to compare, {len(names)} weight of the network counts."
     if level == "undecided" or math.isinf(interval.value):
         flat = [name for name, value in zip(names, means, strict=True) if value == 0]  # below 0 it is noise
         blocks = ", ".join(flat) or "some block"
@@ -251,6 +262,8 @@ def _judge(check: InitCheck) -> tuple[str, str]:
         what = "comes next with" if check.rank == 1 else "is the most balanced, within"
         best = short(other.spread().value)
         sentences.append(f"Rank {check.rank} of {len(check.schemes)}; {other.init} {what} {best}×.")
+    if checked.invariant:
+        sentences.append(uncounted(checked.invariant))
     if checked.saturates:
         variance = f"The outputs' variance is {short(checked.output_variance_mean)}: for a log-softmax loss bring it"
         sentences.append(f"{variance} into 0.01 to 0.1, with hessdiag.surgery.normalise_output.")
@@ -264,7 +277,7 @@ def _blame(check: InitCheck) -> str:
         f"{name} has {short(times**2)}× {more} σ² than the others in the median (about {short(times)}× too {much}"
         f" curvature): multiply its variance by {short(factor)} (its standard deviation by {short(math.sqrt(factor))})"
     )
-    gamma = dict(zip(check.checked.setups.names, check.checked.means("gamma"), strict=True))[name]
+    gamma = dict(zip(check.checked.names, check.checked.means("gamma"), strict=True))[name]
     if not math.isfinite(gamma):  # an embedding, say, does not multiply its input
         return f"{what}."
     return f"{what}; to keep the signal as it is, also insert a fixed factor {short(factor**-0.5)} before it."

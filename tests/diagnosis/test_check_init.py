@@ -1,6 +1,7 @@
 """Initialisations of LeNet ranked, the spoilt one found and mended, and what cannot be compared refused."""
 
 import math
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from hessdiag import check_init, diagnose, init, surgery
+from hessdiag import check_init, diagnose, init, predict, surgery
 from hessdiag.diagnosis.random_setups import measure_setups
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.models import resolve_model
@@ -163,3 +164,28 @@ def test_the_farthest_from_the_middle_is_blamed() -> None:
 def test_what_cannot_be_is_refused(options, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
         check_init("fan-in", **({"model": "mlp:4-3-2", "setups": 1, "batch_size": 2, "against": []} | options))
+
+
+def normalised(first: float = 1.0) -> tuple[nn.Module, tuple[int, ...]]:
+    """Batch norm sees no scale, layer norm that of a weight with a bias beside it."""
+    stem = [nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 6)]
+    rest = [nn.LayerNorm(6), nn.Linear(6, 5, bias=False), nn.LayerNorm(5), nn.Linear(5, 3)]
+    stem[0].weight.data.mul_(first)
+    return nn.Sequential(OrderedDict(zip("abcdefghi", [*stem, *rest], strict=True))), (2, 6, 6)
+
+
+def test_every_command_leaves_out_the_same_weights_before_normalisations() -> None:
+    said = "2 layers before a normalisation do not count: scale does not matter there."
+    torch.manual_seed(0)
+    model, size = normalised()
+    report, check = (
+        diagnose(model, torch.randn(8, *size)),
+        check_init("as built", model=normalised, against=[], setups=2),
+    )
+    assert report.verdict.balance.sentence.endswith(said)
+    assert predict(model, size).design.endswith(said)
+    assert check.checked.invariant == ("a.weight", "g.weight")
+    assert said in check.verdict
+    assert set(check.variance_factors) == {"e.weight", "i.weight"}
+    spoilt = check_init("as built", model=normalised, arguments={"first": 100.0}, against=[], setups=2)
+    assert spoilt.spread == pytest.approx(check.spread, rel=1e-3)

@@ -144,4 +144,4 @@ def _over_root_mean_square(call: Call, ref: Ref, eps: float) -> Step:
         return replace(g, along=0.0, sq=compactly(lambda sq, factor: sq * factor * left, g.sq, inverse))
 
     out = replace(x, sq=compactly(torch.mul, x.sq, inverse), before=None)
-    return Step(out, ((ref, back),), note=f"normalisation: {NOT_IN_PAPER}")
+    return Step(out, ((ref, back),), note=f"normalisation: {NOT_IN_PAPER}", blind="size")

@@ -231,7 +231,8 @@ def batch_norm(call: Call) -> Step:
     factor = w_sq / (variance + float(call.arguments.get("eps") or 0.0))
     out = add_bias(replace(x, sq=x.scaled(factor).sq, site_correlation=sites, parameter="", before=None), b)
     note = f"batch normalisation: {NOT_IN_PAPER}"
-    return Step(out, ((call.ref("input"), lambda g: g.scaled(factor)),), note=note)
+    blind = "channels" if call.arguments.get("training") else ""
+    return Step(out, ((call.ref("input"), lambda g: g.scaled(factor)),), note=note, blind=blind)
 
 
 def layer_norm(call: Call) -> Step:
@@ -267,4 +268,4 @@ def _normalised(call: Call, dims: int, entries: int, *, centred: bool) -> Step:
     def back(g: Gradient) -> Gradient:
         return replace(g.scaled(w_sq / variance * (1 - max(used, g.along))), along=0.0)
 
-    return Step(add_bias(out, b), ((call.ref("input"), back),), note=note)
+    return Step(add_bias(out, b), ((call.ref("input"), back),), note=note, blind="size")
