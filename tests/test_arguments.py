@@ -87,7 +87,6 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: init.apply("fan-in", MODEL), "model is a str"),  # type: ignore[arg-type]
     (lambda: init.apply(MODEL, None), "init is None"),  # type: ignore[arg-type]
     (lambda: init.apply(MODEL, "fan-in", generator=0), "generator is an int: pass torch.Generator"),  # type: ignore[arg-type]
-    (lambda: init.apply(MODEL, "geometric", c="2"), "c='2' with 'geometric': c is a positive constant"),  # type: ignore[arg-type]
     (lambda: surgery.insert_scale(nn.Linear, 2.0, before="0"), "model is the class Linear"),  # type: ignore[arg-type]
     (lambda: surgery.insert_scale(MODEL, "2", before="0"), "factor '2': pass a finite number"),  # type: ignore[arg-type]
     (lambda: surgery.insert_scale(MODEL, 2.0, before=MODEL[0]), "before is a Linear: pass the path"),  # type: ignore[arg-type]

@@ -92,15 +92,12 @@ def bottlenecks(depth: int, *, base: int) -> tuple[Bottleneck, ...]:
     """
     if depth not in DEPTHS:
         raise HessdiagError(f"depth {depth}: there are residual networks of depth {', '.join(map(str, DEPTHS))}")
-    stages = DEPTHS[depth]
+    places = [(stage, repeat) for stage, repeats in enumerate(DEPTHS[depth]) for repeat in range(repeats)]
     blocks: list[Bottleneck] = []
-    channels = base
-    for stage, repeats in enumerate(stages):
-        inner = base * 2**stage
-        for repeat in range(repeats):
-            stride = 2 if stage > 0 and repeat == 0 else 1
-            blocks.append(Bottleneck(channels, inner, EXPANSION * inner, stride, len(blocks), sum(stages)))
-            channels = EXPANSION * inner
+    for number, (stage, repeat) in enumerate(places):
+        fan_in, inner = blocks[-1].fan_out if blocks else base, base * 2**stage
+        stride = 2 if stage > 0 and repeat == 0 else 1
+        blocks.append(Bottleneck(fan_in, inner, EXPANSION * inner, stride, number, len(places)))
     return tuple(blocks)
 
 
@@ -169,9 +166,7 @@ class PreconditionedBlock(nn.Module):
         self.alpha, self.beta = block.alpha, block.beta
         power = 2 if curvature else 1
         c = block.beta**power
-        self.shortcut: nn.Module = nn.Identity()
-        if block.projects:
-            self.shortcut = _shortcut(block, c=block.alpha**power, printed=printed)
+        self.shortcut = _shortcut(block, c=block.alpha**power, printed=printed) if block.projects else nn.Identity()
         growth = math.sqrt(m / n) if printed else (m / n) ** 0.25
         self.main = nn.Sequential(
             Scale(math.sqrt(c)), nn.ReLU(), Scale(math.sqrt(2 / c)), ChannelBias(n), convolution(n, w, 1, c=c),

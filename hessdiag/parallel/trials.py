@@ -40,16 +40,13 @@ class TrialFile:
     def _read(self, of: Mapping[str, str]) -> dict[str, Any]:
         """Finished trials by name; what a kill left of a line goes."""
         try:
-            if not self.path.exists() or not (text := self.path.read_bytes()):
-                self.path.write_bytes(b"")
-                self._append({"of": of})
-                return {}
+            text = self.path.read_bytes() if self.path.exists() else b""
             whole = text[: text.rfind(b"\n") + 1]
             lines = [json.loads(line) for line in whole.splitlines()]
             if not lines and not _line({"of": of}).startswith(text):
                 raise ValueError("no line of JSON in it")
-            if whole != text:
-                os.truncate(self.path, len(whole))
+            with self.path.open("ab") as file:
+                file.truncate(len(whole))
             if not lines:
                 self._append({"of": of})
             was = lines[0]["of"] if lines else of

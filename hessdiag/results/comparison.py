@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 
 from hessdiag.arguments import few, joined
 from hessdiag.errors import HessdiagError
-from hessdiag.results.findings import GRAVITY, MAX_ERROR, Finding, is_as_grave
+from hessdiag.results.findings import GRAVITY, MAX_ERROR, Finding, Severity, is_as_grave
 from hessdiag.results.numbers import short
 from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Report
@@ -436,15 +436,9 @@ def _finding(
     advice: str = "",
 ) -> Finding:  # fmt: skip
     """Make a finding: a warning with advice, or a note where `explained` says why nothing follows."""
-    return Finding(
-        rule=rule,
-        severity="note" if explained else "warning",
-        blocks=tuple(each if isinstance(each, str) else each.name for each in group),
-        message=message,
-        advice=explained or advice or ADVICE[rule],
-        value=value,
-        threshold=threshold,
-    )
+    blocks = tuple(each if isinstance(each, str) else each.name for each in group)
+    severity: Severity = "note" if explained else "warning"
+    return Finding(rule, severity, blocks, message, explained or advice or ADVICE[rule], value, threshold)
 
 
 def _times(ratios: Sequence[float]) -> str:

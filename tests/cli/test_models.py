@@ -76,18 +76,6 @@ def test_models_initialisations_and_data_by_reference(capsys: pytest.CaptureFixt
     assert set(err.splitlines()) == {"forward"}
 
 
-def test_weights_are_loaded_and_unwrapping_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trained = mlp([4, 3, 2])
-    torch.save({"state_dict": {f"module.{k}": v for k, v in trained.state_dict().items()}}, folder / "last.pt")
-    assert main(["diagnose", "mlp:4-3-2", "--weights", "last.pt", "--dtype", "float64", "--json", "-"]) == 0
-    out, err = capsys.readouterr()
-    found = json.loads(out)
-    weight = trained.get_parameter("fc1.weight").detach().double()
-    assert found["blocks"][0]["weight_sq"] == pytest.approx(float(weight.square().mean()), rel=1e-12)
-    assert found["init"] == "loaded from last.pt"
-    assert err.splitlines() == ["hessdiag: --weights last.pt: took what is under 'state_dict.module'"]
-
-
 @pytest.mark.parametrize(("dim", "shape"), [("1", (2, 5)), ("-1", (2, 4))])
 def test_the_class_dimension_of_random_targets(dim: str, shape: tuple[int, ...], folder: Path, capsys) -> None:
     """Labels of 4 or 5 classes, as `hessdiag.diagnose` takes them."""
@@ -171,7 +159,7 @@ def test_every_command_takes_a_mode(folder: Path, capsys: pytest.CaptureFixture[
         assert (printed[0] == printed[1]) == line.startswith("compare"), line
 
 
-def test_an_entry_of_a_checkpoint_is_picked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_entry_of_a_checkpoint_is_picked_and_loaded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     states = {name: mlp([4, 3, 2]).state_dict() for name in ("net", "ema")}
     torch.save({"epoch": 3, **states}, "two.pt")
     line = ["diagnose", "mlp:4-3-2", "--batch-size", "3", "--weights", "two.pt"]
@@ -179,8 +167,9 @@ def test_an_entry_of_a_checkpoint_is_picked(folder: Path, capsys: pytest.Capture
     assert "more than once: name one as in --weights FILE:KEY, 'ema' and 'net'" in capsys.readouterr().err
     assert main([*line[:-1], "two.pt:emma"]) == 2
     assert "--weights 'two.pt' has no entry 'emma': did you mean ema?" in capsys.readouterr().err
-    assert main([*line[:-1], "two.pt:ema", "--json", "-"]) == 0
+    assert main([*line[:-1], "two.pt:ema", "--dtype", "float64", "--json", "-"]) == 0
     out, err = capsys.readouterr()
     assert err == "hessdiag: --weights two.pt: took what is under 'ema'\n"
     weight_sq = float(states["ema"]["fc1.weight"].double().square().mean())
-    assert Report.from_json(out).blocks[0].weight_sq == pytest.approx(weight_sq, rel=1e-6)
+    report = Report.from_json(out)
+    assert (report.init, report.blocks[0].weight_sq) == ("loaded from two.pt", pytest.approx(weight_sq, rel=1e-12))

@@ -1,8 +1,6 @@
 """Whatever is wrong with the input: exit status 2, one line on stderr, nothing on stdout, nothing half-written."""
 
-import json
 import os
-import pickle
 import sys
 from pathlib import Path
 
@@ -42,13 +40,6 @@ def data_no_targets(): return torch.ones(3, 4)
 """
 
 
-class Malicious:
-    """Unpickling it creates the file `victim`."""
-
-    def __reduce__(self):
-        return os.system, ("touch victim",)
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Everything that the commands below name, in the current folder."""
@@ -56,20 +47,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "nets_bad", raising=False)
     Path("nets_bad.py").write_text(NETS)
     Path("folder").mkdir()
-    Path("config.json").write_text(json.dumps({"model_type": "brt"}))
-    state = mlp([4, 3, 2]).state_dict()
-    torch.save(state, "good.pt")
-    torch.save({"state_dict": state, "more": Malicious()}, "malicious.pt")
-    Path("malicious.pkl").write_bytes(pickle.dumps(Malicious()))
-    torch.save({key: value for key, value in state.items() if "fc1" in key}, "part.pt")
+    torch.save(mlp([4, 3, 2]).state_dict(), "good.pt")
     return tmp_path
 
 
 GOOD = ("./nets_bad.py:good",)
-WEIGHTS = ("mlp:4-3-2", "--weights")
 REFUSED: list[tuple[tuple[str, ...], str]] = [
     # MODEL
-    (("hf:config.json",), "no model type 'brt'"),
     (("./nets_bad.py:silent",), "(--input-size 3,32,32)"),
     (("./nets_bad.py:nan_weights",), "'weight' holds NaN"),
     (("./nets_bad.py:complex_outputs",), "real floating-point"),
@@ -82,17 +66,14 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     # sizes and types
     ((*GOOD, "--batch-size", "99999999999999999999"), "pass a smaller batch_size"),
     ((*GOOD, "--input-size", "4,,4"), "write positive sizes"),
-    ((*GOOD, "--batch-size", "0"), "pass at least 1, a whole number"),
     # --init
     ((*GOOD, "--init", "fan-in", "--weights", "good.pt"), "pass one of them"),
     # --weights
-    ((*WEIGHTS, "godo.pt"), "did you mean good.pt"),
-    ((*WEIGHTS, "part.pt"), "2 missing (fc2.weight, fc2.bias)"),
+    (("mlp:4-3-2", "--weights", "godo.pt"), "did you mean good.pt"),
     # --data
     ((*GOOD, "--data", "./nets_bad.py:data_no_targets", "--loss", "cross-entropy"), "needs targets"),
     (("./nets_bad.py:Positions", "--loss", "cross-entropy"), "outputs (batch, 3, 4) may hold the classes"),
     (("./nets_bad.py:Named",), "name one, as in output='first' (--output first)"),
-    ((*GOOD, "--output", "0"), "the model returned a single tensor, leave output out"),
     # output files
     ((*GOOD, "--json", "absent/report.json"), "there is no folder 'absent'"),
     ((*GOOD, "--json", "/proc/report.json"), "/proc"),
@@ -116,7 +97,6 @@ OTHERS = [  # lines of every command, and part of what is said
     ("diagnose lenet --arg width=-1", "width -1: pass a factor above 0"),
     ("check-init fan-in SMALL --against ,", "--against ',': name initialisations"),
     ("check-init fan-in", "--model"),
-    ("check-init kaiming SMALL", "unknown initialisation 'kaiming': it is called fan-in here"),
     ("check-init fan-in SMALL --setups 0", "setups 0"),
     ("check-init fan-in SMALL --max-spread 0.5", "should be greater than or equal to 1"),
     ("lr mlp:6-8-3 --optimizer lion", "optimizer 'lion'"),
@@ -158,11 +138,3 @@ def test_a_folder_that_may_not_be_written_is_refused_before_measuring(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr("hessdiag.cli.options.Subject.prepare", lambda *_, **__: pytest.fail("prepared all the same"))
     check_refusal(("diagnose", "lenet", "--batch-size", "100000", "--json", "folder/r.json"), "not writable", capsys)
-
-
-def test_no_malicious_code_ran(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("malicious.pt", "malicious.pkl"):
-        check_refusal(("diagnose", *WEIGHTS, name), "could run code", capsys)
-    assert not Path("victim").exists()
-    pickle.loads(Path("malicious.pkl").read_bytes())  # it would have worked
-    assert Path("victim").exists()

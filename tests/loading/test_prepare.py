@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from hessdiag.data.batch import Batch
@@ -39,27 +40,24 @@ class Stream(IterableDataset):
         return iter(X)
 
 
-@pytest.mark.parametrize(("content", "has_targets"), [
-    (X, False),
-    ((X, T), True),
-    ((X, None), False),
-    ([(X, T), (X, T)], True),
-    ([[X, T]], True),
-    (DataLoader(TensorDataset(X, T), batch_size=6), True),
-    (TensorDataset(X, T), True),
-    (TensorDataset(X), False),
-    (Stream(), False),
-    ((batch for batch in [(X, T)]), True),
+@pytest.mark.parametrize(("content", "targets"), [
+    (X, None),
+    ((X, T), T),
+    ((X, None), None),
+    ([(X, T), (X, T)], T),
+    ([[X, T]], T),
+    (DataLoader(TensorDataset(X, T), batch_size=6), T),
+    (TensorDataset(X, T), T),
+    (TensorDataset(X), None),
+    (Stream(), None),
+    ((batch for batch in [(X, T)]), T),
 ])  # fmt: skip
-def test_every_form_gives_the_first_examples(content, has_targets: bool) -> None:
+def test_every_form_gives_the_first_examples(content, targets: Tensor | None) -> None:
     batch = read(content)
     (inputs,) = batch.args
     assert torch.equal(inputs, X[:5])
     assert batch.size == 5
-    if has_targets:
-        assert torch.equal(batch.targets, T[:5])
-    else:
-        assert batch.targets is None
+    assert batch.targets is None if targets is None else torch.equal(batch.targets, targets[:5])
 
 
 def test_keyword_and_positional_inputs_and_no_later_batch() -> None:

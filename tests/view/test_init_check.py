@@ -12,17 +12,11 @@ from tests.view.figures import build_setups
 def build_scheme(init: str, factor: float) -> SchemeCheck:
     """Five blocks whose means are 1, ..., factor in σ², γ and ν, with little noise over 8 trials."""
     rng = np.random.default_rng(len(init))
-    setups = build_setups(count=8, init=init)
     values = np.geomspace(1, factor, 5) * rng.lognormal(sigma=0.05, size=(8, 5))
     setups = build_setups(count=8, init=init, normalized=np.sqrt(np.outer(values.mean(0), values.mean(0))))
     for key in ("avg_sq_singular_value", "gamma", "nu"):
         setups.columns[key][:] = values
-    ones = np.ones(8)
-    return SchemeCheck(
-        setups=setups,
-        output_sq=ones,
-        output_variance=ones,
-    )
+    return SchemeCheck(setups=setups, output_sq=np.ones(8), output_variance=np.ones(8))
 
 
 def build_check(count: int = 4) -> InitCheck:
