@@ -9,7 +9,6 @@ import difflib
 import inspect
 import math
 import numbers
-import os
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -49,12 +48,6 @@ def check_number(name: str, value: Any, advice: str, *, above: float = -math.inf
         number = math.nan
     if not (math.isfinite(number) and number > above):
         raise HessdiagError(f"{name} {value!r}: {advice}")
-
-
-def check_path(name: str, value: Any) -> None:
-    """Refuse what names no file."""
-    if value is not None and not isinstance(value, (str, os.PathLike)):
-        raise HessdiagError(f"{name} {value!r}: pass the name of a file, as in {name}='run.db'")
 
 
 def check_loss(loss: Any) -> None:

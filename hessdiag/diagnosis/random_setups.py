@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hessdiag.arguments import as_device, as_dtype, check_kind, check_options, check_path, check_whole
+from hessdiag.arguments import as_device, as_dtype, check_kind, check_options, check_whole
 from hessdiag.diagnosis.diagnose import diagnose, diagnose_prepared
 from hessdiag.errors import HessdiagError
 from hessdiag.init import SCHEMES
@@ -131,9 +131,9 @@ def trial_file(
         functions: names of functions, as in `"./file.py:function"`: where a file of them is edited, trials are others.
         processes: that measure the trials.
     """
-    check_path("resume", path)
     if path is None:
         return None
+    check_kind("resume", path, (str, os.PathLike), "pass the name of a file, as in resume='trials'")
     files = [Path(name.rpartition(":")[0]) for name in functions if isinstance(name, str)]
     code = {str(file): f"{zlib.crc32(file.read_bytes()):08x}" for file in files if file.is_file()}
     identity = {key: str(value) for key, value in of.items()}
