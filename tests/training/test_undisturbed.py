@@ -67,12 +67,14 @@ def batches(data: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
             yield noisy.float() if x.is_floating_point() else x, t
 
 
-def train(case: str, *, monitored: bool, where: str = "before", amp: bool = False) -> tuple[list[bytes], Any, Any]:
+def train(
+    case: str, *, monitored: bool, where: str = "before", amp: bool = False, wrap: Any = lambda model: model
+) -> tuple[list[bytes], Any, Any]:
     build, make, shape, class_dim = CASES[case]
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
-    model = build()
+    model = wrap(build())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     options: dict[str, Any] = {"every": 3, "overhead": 1e9, "class_dim": class_dim}
     monitor = Monitor(model, "cross-entropy", **options) if monitored else None
@@ -151,26 +153,18 @@ def test_sharded_parameters_are_not_gathered_by_one_process_alone() -> None:
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("compiled", [False, True], ids=["data parallel", "compiled"])
 def test_a_wrapped_model_trains_the_same_and_is_not_compiled_again(compiled: bool) -> None:
-    def run(monitored: bool) -> tuple[list[bytes], int]:
+    def wrap(model: nn.Module) -> Any:
+        return torch.compile(model, backend="eager") if compiled else nn.parallel.DistributedDataParallel(model)
+
+    graphs, found = [], []
+    for monitored in (False, True):
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-        torch.manual_seed(0)
-        plain: Any = convolutions()
-        model = torch.compile(plain, backend="eager") if compiled else nn.parallel.DistributedDataParallel(plain)
-        monitor = Monitor(model, "cross-entropy", every=2, overhead=1e9) if monitored else None
-        optimizer, (x, t), losses = torch.optim.SGD(model.parameters(), lr=0.1), images((2, 6, 6)), []
-        for _ in range(4):
-            loss = cross_entropy(model(x), t)
-            if monitor:
-                monitor.step(x, t)
-            loss.backward()
-            optimizer.step()
-            losses.append(bits(loss))
-        if monitor:
-            assert [record["step"] for record in monitor.history] == [0, 2], monitor.stopped
-            assert "sigma2/0.weight" in monitor.history[0]
-        return losses, torch._dynamo.utils.counters["stats"]["unique_graphs"]
-
-    plain = run(False)
-    assert run(True) == plain
-    assert (plain[1] > 0) == compiled
+        *trained, monitor = train("batch norm", monitored=monitored, where="between", wrap=wrap)
+        found.append(trained)
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert [record["step"] for record in monitor.history] == [0, 3], monitor.stopped
+    assert "sigma2/0.weight" in monitor.history[0]
+    assert found[0] == found[1]
+    assert graphs[0] == graphs[1]
+    assert (graphs[0] > 0) == compiled
