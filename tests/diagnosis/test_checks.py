@@ -330,3 +330,17 @@ def test_weights_that_nothing_may_replace_or_that_two_names_hold_are_back_afterw
             with unchanged(model, x):
                 assert not hessdiag.diagnose(model, x).skipped
             assert torch.equal(model(x), expected)
+
+
+def test_rounding_that_a_chaotic_network_enlarges_is_no_mixing() -> None:
+    """In float32, outputs of an example alone are off by more than any other network's."""
+    torch.manual_seed(0)
+    last = lambda m, x: m.last(m.cell(x)[0][:, -1])  # noqa: E731
+    model = Net(last, cell=nn.RNN(8, 32, batch_first=True), last=nn.Linear(32, 5))
+    nn.init.normal_(model.cell.weight_hh_l0)
+    x = torch.randn(64, 20, 8)
+    with unchanged(model, x):
+        hessdiag.diagnose(model, x, torch.arange(64) % 5, loss="cross-entropy", quick=True)
+    model.forward = lambda x: last(model, x) + 1e-2 * last(model, x).roll(1, 0)
+    with NOT_APART:
+        hessdiag.diagnose(model, x, torch.arange(64) % 5, loss="cross-entropy", quick=True)
