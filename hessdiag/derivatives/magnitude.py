@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,16 @@ def largest_entry(values: Tensor) -> float:
     in_memory = sorted(range(values.dim()), key=values.stride, reverse=True)  # what is not in order would be copied
     low, high = torch.aminmax(values.detach().permute(in_memory))
     return max(-float(low), float(high))
+
+
+def mean_sq(values: Tensor) -> float:
+    """E[v²] in Python's numbers, which do not overflow where those of the tensor would.
+
+    >>> mean_sq(torch.tensor([3e30, 4e30]))  # doctest: +ELLIPSIS
+    1.25...e+61
+    """
+    top = largest_entry(values)
+    return float((values.detach() / top).square().mean()) * top * top if 0 < top < math.inf else top
 
 
 def sum_of_squares(values: Tensor) -> float:

@@ -32,7 +32,7 @@ _LOOKUP = re.compile(r"(Embedding|Index|Gather)")
 _LAYER = re.compile(r"\w*(Conv|Rnn|Lstm|Gru|Trilinear|Linear)")  # what they read comes first
 _PRODUCT = re.compile(r"(Bmm|Mm|Addmm|Baddbmm)Backward\d*")
 _REPEATS = re.compile(r"(Expand|Cat|Stack)")
-_JOINS = re.compile(rf"(Add|Sub|Cat|Stack|Where)Backward|{_PRODUCT.pattern}|{_LAYER.pattern}")  # data, too, perhaps
+_JOINS = re.compile(rf"(Add|Sub|Cat|Stack|Where|\w*Norm)Backward|{_PRODUCT.pattern}|{_LAYER.pattern}")  # data, perhaps
 
 Node = Any  # of torch's autograd graph, which has no public type for it
 
@@ -140,6 +140,12 @@ class Graph:
         other = node.next_functions[2 * first + 1 - position][0] if position >= first else None
         return position >= first and (position > first or other not in self.constant)
 
+    def _reads_linearly(self, node: Node, position: int) -> bool:
+        """Whether a node is a matrix product with a weight, of what it reads at this position."""
+        first = len(node.next_functions) - 2
+        product = _PRODUCT.fullmatch(node.name()) and position == first
+        return bool(product) and node.next_functions[first + 1][0] in self.constant
+
     def role_of(self, start: Node) -> Role:
         """Follow the output that a node wrote."""
         role = Role()
@@ -169,7 +175,10 @@ class Graph:
             role.numbers |= _what_it_did(after, kind)
             return False
         if _TRANSPARENT.fullmatch(name):
+            role.labels.update({"max"} if name.startswith("MaxPool") else ())
             return True
+        if self._reads_linearly(after, position):
+            role.labels.add("linear")
         if not re.fullmatch(r"(Add|Sub|Mul|Div)Backward\d", name):
             return False
         others = [p for i, (p, _) in enumerate(after.next_functions) if p is not None and i != position]

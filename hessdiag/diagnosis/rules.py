@@ -77,17 +77,25 @@ def overview() -> str:
 
 # At equal gravity the likelier cause comes first.
 ORDER = (
-    "HD113", "HD404", "HD105", "HD402", "HD114", "HD405", "HD208", "HD401", "HD201", "HD203", "HD202", "HD205", "HD204",
-    "HD207", "HD206", "HD106", "HD115", "HD107", "HD109", "HD104", "HD110", "HD112", "HD103", "HD102", "HD101", "HD403",
+    "HD113", "HD404", "HD105", "HD402", "HD114", "HD116", "HD405", "HD208", "HD401", "HD201", "HD203", "HD202", "HD205",
+    "HD204", "HD207", "HD206", "HD106", "HD115", "HD107", "HD109", "HD104", "HD110", "HD112", "HD103", "HD102", "HD101",
+    "HD117", "HD403",
 )  # fmt: skip
 CAUSES = {
     "HD113", "HD114", "HD404", "HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207",
     "HD208", "HD109", "HD115",
 }  # fmt: skip
-EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD110", "HD112", "HD401"}
+EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116", "HD401"}
 DEPTH = {"HD103", "HD104"}  # themselves the cause of these:
 OF_DEPTH = {"HD101", "HD102", "HD110"}
-NOT_LEARNING = {"HD113", "HD401", "HD403", "HD404", "HD405"}  # whatever the loss is: what cannot learn, or fall
+NOT_LEARNING = {
+    "HD113",
+    "HD116",
+    "HD401",
+    "HD403",
+    "HD404",
+    "HD405",
+}  # whatever the loss is: what cannot learn, or fall
 RULES = (*signal_rules.RULES, *weight_rules.RULES)
 
 
@@ -143,6 +151,11 @@ def explains(net: Net, cause: Finding, effect: Finding) -> bool:
         return all(not net.layers[o].x_sq > 0 or net.layers[o].x_varies == 0 for o in behind)
     if cause.rule == "HD402" and effect.rule == "HD102" and effect.value == 0:
         return True
+    if effect.rule == "HD116":
+        return cause.rule == "HD114"
+    if effect.rule == "HD106":  # what it reads was large before
+        read = [net.layers[o].x_sq for name in effect.blocks[:1] for o in net.named[name].owners if o in net.layers]
+        return cause.rule == "HD115" and max(read, default=0.0) > signal_rules.LARGE
     parts = _parts(net, effect)
     if cause.rule == "HD115" and effect.rule in SIZES:
         return effect.rule == "HD101" or math.log(cause.value) > math.log(effect.value) / 2

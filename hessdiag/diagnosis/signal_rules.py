@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, SMALL, TINY, Net, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
-from hessdiag.results.signals import RANGES
+from hessdiag.results.signals import RANGES, ParameterSignals
 
-LOSS = {"cross-entropy": (2.0, 2.0, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
+LOSS = {"cross-entropy": (2.0, 2.5, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-7  # varying E[x²] at the head
+SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, TARGET_SQ = 100.0, 1000.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 VARIES, VARIES_WARNING = 3e-3, 1e-3
+OPENS, OPENS_BRANCH = 1e-6, 0.1  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
 
 
 def initial_loss(net: Net) -> Finding | None:
     """HD101: the first loss is far above that of a constant guess."""
     signals, ratio = net.signals, net.loss_ratio
     if signals.loss_kind not in LOSS or not ratio > LOSS[signals.loss_kind][0]:
-        return None
+        return _wide_logits(net)
     note, warn, fault = LOSS[signals.loss_kind]
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
     near = signals.loss_kind != "cross-entropy" and max(signals.initial_loss, signals.output_sq) < 1
     if not surely > note / 2 or near or raw_inputs(net):  # a few steps away, or the effect of that
-        return None
+        return _wide_logits(net)
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
         bias, classes = net.bias_of(net.head), signals.loss_kind == "cross-entropy"
@@ -39,6 +42,12 @@ def initial_loss(net: Net) -> Finding | None:
             message = f"{what}: nearly all labels of the batch are of one class."
             advice = "Shuffle the data. Where one class is padding, leave it out of the loss (`ignore_index`)."
         return Finding("HD101", "warning" if classes else "note", (name,), message, advice, ratio, note)
+    if signals.chance_sq > SMALLER * signals.output_sq:
+        blocks = tuple(net.name_of(o) for o in signals.sources if o in net.weight_of)
+        sizes = [short(math.sqrt(each)) for each in (signals.output_sq, signals.chance_sq)]
+        message = f"{what}: outputs are of size {sizes[0]}, where the targets want {sizes[1]}."
+        advice = "Scale the targets to about 1, or start the bias of the last layer at what they want."
+        return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
     blocks, scales = loudest(net)
     message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {net.listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
@@ -46,6 +55,25 @@ def initial_loss(net: Net) -> Finding | None:
     if 0 < (factor := scales.get(name, 1.0)) < 1:
         advice = f"Multiply {name} by {short(factor)}, so that its output is no larger than its input."
     return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
+
+
+WIDE_LOGITS, SMALLER = 16.0, 10.0
+
+
+def _wide_logits(net: Net) -> Finding | None:
+    """HD101 where no guess is known, as of a policy: the loss takes logits, and these are wide."""
+    spread = net.signals.logits_sq
+    if net.signals.loss_kind != "other" or not spread > WIDE_LOGITS or raw_inputs(net):
+        return None
+    heads = {net.name_of(o): net.layers[o].out_sq for o in net.backbone if "output" in net.layers[o].labels}
+    blocks = worst_first(heads)[:1] or loudest(net)[0]
+    message = (
+        f"Logits differ by {short(math.sqrt(spread))} (usual: below {trimmed(math.sqrt(WIDE_LOGITS))}), so that one"
+        f" class has nearly all probability, through {net.listed(blocks)}."
+    )
+    name = blocks[0] if blocks else "the last layer"
+    advice = f"Make {name} smaller: multiply it by {short(spread**-0.5)}, or start it at zero: `torch.nn.init.zeros_`."
+    return Finding("HD101", "warning", blocks, message, advice, spread, WIDE_LOGITS)
 
 
 def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
@@ -63,6 +91,9 @@ def excesses(net: Net) -> dict[str, float]:
     That is meant over what the nonlinearity behind it takes back; a bias that drowns it counts as infinite.
     """
     ends = [net.name_of(net.head)] if net.head else [p.name for p in net.matrices if "output" in p.uses]
+    scalars = {p.name: p.weight_sq * p.gradient_sq for p in net.parameters if p.numel == 1 and p.trainable}
+    if not ends and scalars and net.signals.output_sq > LARGE:  # a temperature
+        return {worst_first(scalars)[0]: net.signals.output_sq}
     if ends and (not net.head or net.signals.output_sq > 4 * net.layers[net.head].out_sq):  # multiplied behind the head
         return dict.fromkeys(ends, net.signals.output_sq)
     last_norm = max((net.order[path] for path, layer in net.layers.items() if layer.normalises), default=-1)
@@ -85,7 +116,7 @@ def nothing_arrives(net: Net) -> Finding | None:
         return None
     varying = head.x_sq * head.x_varies
     if not varying <= SILENT:
-        return None
+        return _shrunk(net)
     if all(0 in (layer.x_varies, layer.out_varies) for layer in net.layers.values() if not layer.sources):
         message, advice = "All examples of the batch have the same inputs.", "Pass a batch of different examples."
         return Finding("HD102", "warning", (), message, advice, varying, SILENT)
@@ -101,9 +132,27 @@ def nothing_arrives(net: Net) -> Finding | None:
         f" {short(math.sqrt(SILENT))}). {net.listed(blocks)} shrink it most."
     )
     advice = "Initialise these layers with `hessdiag.init.apply(model, 'fan-in')`, or put normalisations between them."
-    opens = any(net.named[name].weight_sq == 0 and net.named[name].gradient == "some" for name in cut)
+    zeros = [p for p in net.parameters if p.trainable and p.weight_sq == 0 and "bias" not in p.attribute]
+    opens = any(p.gradient == "some" for p in zeros)
     lost = varying == 0 and not net.signals.fixed_norms and not opens  # in rounding: no optimiser brings it back
     return Finding("HD102", "fault" if lost else "warning", blocks, message, advice, varying, SILENT)
+
+
+def _shrunk(net: Net) -> Finding | None:
+    """HD102 of one layer, with no normalisation behind it that makes up for it."""
+    last_norm = max((net.order[o] for o, layer in net.layers.items() if {"norm"} & {*layer.labels}), default=-1)
+    hit = {
+        min((p for p in net.matrices if o in p.owners), key=lambda p: p.weight_sq).name: layer.x_sq / layer.out_sq
+        for o in net.hidden
+        if (layer := net.layers[o]).out_sq > 0 and layer.out_sq < SHRUNK * layer.x_sq and net.order[o] > last_norm
+        and not {"add", "self-add", "gate", "output", "norm"} & {*layer.labels}
+    }  # fmt: skip
+    if not (blocks := worst_first(hit)):
+        return None
+    times, usual = short(math.sqrt(hit[blocks[0]])), short(SHRUNK**-0.5)
+    message = f"The outputs of {net.listed(blocks)} are {times}× smaller than the inputs (usual: below {usual}×)."
+    advice = f"Draw it larger: multiply {blocks[0]} by {times}."
+    return Finding("HD102", "warning", blocks, message, advice, 1 / hit[blocks[0]], SHRUNK)
 
 
 def depth_scale(net: Net) -> Finding | None:
@@ -111,7 +160,7 @@ def depth_scale(net: Net) -> Finding | None:
     if net.normalised or net.residual or len(net.hidden) < 4:
         return None
     chain = [path for path in net.hidden if "LSTM" not in net.layers[path].kind and net.scale(path) > 0]
-    if len(chain) < len(net.hidden):
+    if len(chain) < len(net.hidden) or any("gate" in net.layers[path].labels for path in chain):
         return None
     steps = {path: math.log(net.scale(path) / need) for path in chain if (need := net.critical(path))}
     product = sum(steps.values())
@@ -124,7 +173,7 @@ def depth_scale(net: Net) -> Finding | None:
     measured = max(abs(forward), abs(backward))
     if max(abs(product), measured) < math.log(CHAIN) and varies > 1e-3:
         return None
-    if measured < math.log(5) and varies > 1e-2:
+    if measured < math.log(5) and varies > 1e-3:
         return None  # a nonlinearity that holds its own scale, as a saturating one does
     grows = product > 0 or forward > 0
     lost = varies == 0 or (grows and measured > math.log(CHAIN_FAULT))  # in rounding, or to the largest
@@ -202,12 +251,13 @@ def operations(net: Net) -> Finding | None:
     hit: dict[str, float] = {}
     for path in net.backbone:
         layer, name = net.layers[path], net.name_of(path)
-        wrote = sum(net.layers[o].out_sq for o in layer.sources)
-        if layer.x_sq > LARGE and layer.x_sq > GROWN * wrote > 0:
-            hit[name] = layer.x_sq / wrote
+        written = sum(net.layers[o].out_sq for o in layer.sources)
+        if layer.x_sq > LARGE and layer.x_sq > GROWN * written > 0:
+            hit[name] = layer.x_sq / written
     if not (blocks := worst_first(hit)):
         return None
-    sources = [p.name for o in net.layers[net.named[blocks[0]].owners[0]].sources if (p := net.weight_of.get(o))]
+    wrote = sorted(net.layers[net.named[blocks[0]].owners[0]].sources, key=lambda o: -net.layers[o].out_sq)
+    sources = [p.name for o in wrote if (p := net.weight_of.get(o))]
     worst = hit[blocks[0]]
     message = (
         f"Between {net.listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"
@@ -216,6 +266,12 @@ def operations(net: Net) -> Finding | None:
     advice = "Take means in place of sums there: divide by the number of neighbours, points or branches."
     blocks = tuple(dict.fromkeys((*sources, *blocks)))
     return Finding("HD115", "warning", blocks, message, advice, worst, GROWN)
+
+
+def _opens(p: ParameterSignals) -> bool:
+    """Whether a matrix, or the gain of a residual branch, starts so small that a few steps of training open its way."""
+    limit = 0.0 if not p.uses else OPENS_BRANCH if "branch" in p.uses else OPENS
+    return p.trainable and p.gradient == "some" and p.weight_sq < limit
 
 
 def drowned(net: Net) -> Finding | None:
@@ -239,6 +295,8 @@ def drowned(net: Net) -> Finding | None:
             head = net.layers.get(net.head or "")
             meant = bool(blocks) and not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
             meant = meant or (head is not None and head.x_varies > VARIES)  # as learned queries, which then attend
+            earlier = (p for p in net.parameters if min(map(net.place_of, p.owners)) <= net.order[path])
+            meant = meant or any(map(_opens, earlier))
             severity = "note" if meant else graded(-varies, -VARIES_WARNING)
             return Finding("HD110", severity, blocks, message, advice, varies, VARIES)
         before.append(path)
@@ -258,10 +316,8 @@ def out_of_reach(net: Net) -> Finding | None:
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
     if signals.cut_off == "loss":
-        message, advice = (
-            "The loss is the same for any outputs.",
-            "Look for a sum or mean over the wrong dimension in it.",
-        )
+        message = "The loss does not depend on the outputs: it is the same for any, and so has no gradient."
+        advice = "Look for a sum or mean over the wrong dimension in it."
         return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
     if signals.cut_off:
         message = f"{signals.cut_off} drops everything in training: its probability is 1."
@@ -271,6 +327,10 @@ def out_of_reach(net: Net) -> Finding | None:
         message = f"The {signals.bounded} at the end writes the same for every example."
         advice = f"Return the outputs of {blocks[0]} as they are, or those of a sigmoid where there is one class."
         return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
+    if signals.unbounded and (net.head is not None or signals.bounded == "softmax"):
+        ends = "are those of a softmax" if signals.bounded == "softmax" else "are not normalised"
+        message = f"The loss falls without end as outputs rise: it takes log-probabilities, and the outputs {ends}."
+        return Finding("HD113", "fault", blocks, message, "End the network in `log_softmax`.", 1.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
         return None
     ends = f"The network ends in a {signals.bounded}"
@@ -278,13 +338,11 @@ def out_of_reach(net: Net) -> Finding | None:
         f"{ends}, which keeps {100 * min(signals.floor, 1.0):.0f} % of the loss out of reach (usual: below"
         f" {100 * OUT_OF_REACH:.0f} %)."
     )
-    if signals.floor == math.inf:
-        message, advice = f"{ends}, and the loss takes log-probabilities.", "End it in `log_softmax`."
-    elif signals.loss_kind != "mse":
+    if signals.loss_kind != "mse":
         advice = f"Return the outputs of {net.listed(blocks)} without the {signals.bounded}: the loss expects logits."
     else:
         advice = f"Take the {signals.bounded} away, or scale the targets into its range."
-    grade = graded(signals.floor if math.isfinite(signals.floor) else 0.5, 0.0, OUT_OF_REACH_FAULT)
+    grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
 
 
@@ -299,8 +357,39 @@ def astray(net: Net) -> Finding | None:
     return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0)
 
 
+def shown(net: Net) -> Finding | None:
+    """HD116: the target stands in what the output sees, which then copies it."""
+    if not net.signals.shown:
+        return None
+    message = "The output at each position sees the token after it, and that is its target."
+    advice = "Mask later positions: `is_causal=True`, or a mask above the diagonal; leave out layers that look ahead."
+    if net.signals.shown == "own":
+        message = "The target of each position is its own token, the last one that the output there sees."
+        advice = "Shift the targets by one: `logits[:, :-1]` is compared with `tokens[:, 1:]`."
+    return Finding("HD116", "fault", (), message, advice, 1.0, 0.0)
+
+
+def linear_pair(net: Net) -> Finding | None:
+    """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer."""
+    held = Counter(o for p in net.matrices for o in p.owners)
+    plain = {o: p for o, p in net.weight_of.items() if held[o] == 1 and p.groups == 1 and p in net.weights}
+    hit: dict[str, None] = {}
+    for path in (path for path in net.backbone if path in plain and len(net.layers[path].sources) == 1):
+        (source,) = net.layers[path].sources
+        if source in plain and set(net.layers[source].labels) == {"linear"}:
+            direct = math.isclose(net.layers[source].out_sq, net.layers[path].x_sq, rel_tol=1e-5)  # not pooled
+            first, second = plain[source], plain[path]
+            if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
+                hit |= {first.name: None, second.name: None}
+    if not hit:
+        return None
+    message = f"Nothing nonlinear stands between {net.listed(hit)}: they do no more than one layer would."
+    advice = f"Put an activation, such as a ReLU, after {next(iter(hit)).rpartition('.')[0]}."
+    return Finding("HD117", "warning", tuple(hit), message, advice, 1.0, 0.0)
+
+
 SATURATED, SATURATED_FAULT = 0.5, 0.9
-PEAKED, PEAKED_WARNING = 0.1, 0.2
+PEAKED = 0.1
 PHASE, WIDE = math.pi / 2, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
 GROWN, LARGE = 30.0, 30.0
@@ -336,7 +425,7 @@ def peaked_attention(net: Net) -> Finding | None:
         f" key (usual: below {100 * PEAKED:.0f} %)."
     )
     advice = "Draw queries and keys smaller, normalise them, or divide the logits by the root of the width of a head."
-    return Finding("HD112", graded(hit[blocks[0]], PEAKED_WARNING), blocks, message, advice, hit[blocks[0]], PEAKED)
+    return Finding("HD112", "warning", blocks, message, advice, hit[blocks[0]], PEAKED)
 
 
 def narrow_phase(net: Net) -> Finding | None:
@@ -394,5 +483,5 @@ def below_epsilon(net: Net) -> Finding | None:
 
 RULES = (
     initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, operations, drowned,
-    out_of_reach, astray, saturation, peaked_attention, narrow_phase, below_epsilon,
+    out_of_reach, astray, shown, linear_pair, saturation, peaked_attention, narrow_phase, below_epsilon,
 )  # fmt: skip

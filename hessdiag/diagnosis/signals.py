@@ -18,20 +18,20 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
-from hessdiag.derivatives.magnitude import largest_entry
+from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.magnitude import largest_entry, mean_sq
+from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
 from hessdiag.diagnosis.roles import Graph, attentions, last_operation, written_by
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
-from hessdiag.results.signals import ALIKE, RANGES, Gradient, LayerSignals, ParameterSignals, Signals
+from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
-HALVED = 12  # times
-FEW, NOISES = 4, 3  # examples and random vectors of `_radial_shares`: one vector alone is near 0 by chance
+FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
 
 def network_signals(model: nn.Module, batch: Batch, loss: Loss) -> Signals:
@@ -80,16 +80,6 @@ def example_dim(shape: torch.Size, examples: int) -> int:
     return 1 if not first and len(shape) > 2 and shape[1] == examples else 0
 
 
-def mean_sq(values: Tensor) -> float:
-    """E[v²] in Python's numbers, which do not overflow where those of the tensor would.
-
-    >>> mean_sq(torch.tensor([3e30, 4e30]))  # doctest: +ELLIPSIS
-    1.25...e+61
-    """
-    top = largest_entry(values)
-    return float((values.detach() / top).square().mean()) * top * top if 0 < top < math.inf else top
-
-
 @dataclass
 class _Noted:
     """What is known of one layer: fields of `LayerSignals`, and where its gradients are to be had."""
@@ -103,9 +93,8 @@ class _Noted:
     def send_back(self, gradient: Tensor | None, x_gradient: Tensor | None, examples: int) -> None:
         """Note the gradients where it writes and where it reads; None where there is no way to it."""
         sq = 0.0 if gradient is None else mean_sq(gradient)
-        dead = 1.0 if gradient is None else float((_top(gradient.abs(), self.channel) < TINY).double().mean())
         total = 0.0 if gradient is None else sq * gradient.numel() / examples
-        self.numbers |= {"out_gradient_sq": sq, "out_gradient_total": total, "dead_share": dead}
+        self.numbers |= {"out_gradient_sq": sq, "out_gradient_total": total}
         if self.x_edge is not None:
             self.numbers["x_gradient_sq"] = 0.0 if x_gradient is None else mean_sq(x_gradient)
 
@@ -254,7 +243,7 @@ class SignalPass:
         model, part, outputs = self.model, self.part, y.detach().double()
         sent_back = "loss" if bool((own.abs() >= TINY).any()) else "noise"
         if sent_back == "noise":  # the loss has no gradient anywhere, as a quadratic one at y = 0
-            gradients = backpropagate(y, self.edges, _noise(y.detach(), part).unsqueeze(0))
+            gradients = backpropagate(y, self.edges, noise_like(y.detach(), part).unsqueeze(0))
         found = iter([None if g is None else g[0].detach() for g in gradients])
         for layer in self.layers.values():
             at_output = next(found) if layer.edge is not None else None
@@ -263,35 +252,20 @@ class SignalPass:
                 layer.send_back(at_output, at_input, part.size)
         uses, of_outputs = self._assign_roles(y)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
-        values = loss.value(y.detach(), part.targets).detach().double()
-        initial, mean = float(loss.of_all(y.detach(), part.targets).detach()), float(values.mean())
-        scale = abs(initial / mean) if mean else 1.0  # of a sum, say
-        kind, chance = chance_loss(loss, y.detach(), part.targets)
-        if kind == "other":
-            chance = _of_constant(loss, y.detach(), part.targets, initial, of_outputs["bounded"])
-        best = chance if math.isfinite(chance) else initial
-        halved = [loss.of_all(y.detach() / 2**n, part.targets).detach() for n in range(1, HALVED) if kind != "other"]
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         return Signals(
             examples=part.size,
-            initial_loss=initial,
-            initial_loss_stderr=scale * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
-            chance_loss=chance,
-            loss_kind=kind,
             output_sq=mean_sq(outputs),
-            scaled_loss=min([initial, *map(float, halved)]) if halved else math.nan,
             output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)),
             input_sq=_input_sq(part),
-            floor=_floor(loss, y.detach(), part.targets, of_outputs["bounded"], best),
-            broadcast=_broadcast(y, part.targets, initial, values),
-            cut_off=_cut_off(model, loss, y.detach(), part, initial),
             sent_back=sent_back,
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
             layers=layers,
             **of_outputs,
+            **fit_of(model, part, y, own[0], loss, of_outputs["bounded"]),
             parameters=parameter_signals(
                 model,
                 of_mean,
@@ -349,7 +323,7 @@ def _radial_shares(model: nn.Module, batch: Batch, layers: Sequence[LayerSignals
         return {}
     few = batch.narrow(0, FEW)
     y = few.call(model)
-    sent = torch.stack([_noise(y.detach(), few, number) for number in range(1, NOISES + 1)])
+    sent = torch.stack([noise_like(y.detach(), few, number) for number in range(1, NOISES + 1)])
     found = backpropagate(y, [get_gradient_edge(p) for p in weights.values()], sent)
     shares = {}
     for (name, p), gradients in zip(weights.items(), found, strict=True):
@@ -390,126 +364,6 @@ def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | N
     return found
 
 
-def _noise(y: Tensor, batch: Batch, number: int = 0) -> Tensor:
-    """Draw normal numbers like the outputs (B, *out) of a batch; an example's are the same in whatever batch it is."""
-    rows = []
-    for example in batch.numbers:
-        generator = torch.Generator().manual_seed(example * (NOISES + 1) + number)
-        rows.append(torch.randn(y.shape[1:], generator=generator))
-    return torch.stack(rows).to(y)
-
-
-def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, float]:
-    """Kind of the loss and the loss of a constant guess; NaN where none is known.
-
-    Each label is guessed from the counts of all *others*, plus one: the frequencies themselves would know a few labels
-    of many classes far too well.
-
-    Args:
-        loss: of the network.
-        y: outputs (B, *out).
-        targets: of the same examples.
-
-    >>> kind, chance = chance_loss(CrossEntropy(), torch.zeros(2, 2), torch.tensor([0, 1]))
-    >>> kind, round(chance, 4)  # no better than ln 2
-    ('cross-entropy', 0.6931)
-    """
-    if targets is None:
-        return "other", math.nan
-    if isinstance(loss, MeanSquaredError):
-        return "mse", _of_values(targets.detach().double())
-    if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None:
-        return "other", math.nan
-    if loss.reduction != "mean":
-        return "other", math.nan
-    classes = y.shape[loss.class_dim]
-    if targets.shape == y.shape:
-        return "cross-entropy", _of_probabilities(targets.detach().movedim(loss.class_dim, -1).flatten(0, -2).double())
-    labels = targets.detach().flatten()
-    return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), classes)
-
-
-def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, now: float, last: str) -> float:
-    """The loss of the mean output for all examples; of log-probabilities, of mean or equal probabilities.
-
-    NaN for a loss that only scales with the outputs, however small, and for one that has nothing to gain above 0.
-    """
-    rows, small = y.flatten(0, -2).double(), y / max(1e3 * float(y.abs().max()), 1e-30)
-    means = [rows.mean(0)]
-    if last == "LogSoftmax":
-        means = [rows.logsumexp(0) - math.log(len(rows)), torch.zeros_like(rows[0]).log_softmax(-1)]
-    try:
-        guesses = (small, small / 2, *(mean.to(y).expand_as(y).contiguous() for mean in means))
-        whole, half, *found = (float(loss.of_all(each, targets)) for each in guesses)
-    except Exception:  # a loss of the user's, of outputs that it was not made for
-        return math.nan
-    scales = last != "LogSoftmax" and abs(whole) > 1.9 * abs(half)
-    return math.nan if scales else min((each for each in found if each > 1e-6 * now), default=math.nan)
-
-
-FLAT = 1e-6  # by which a loss of the order of 1 differs for any outputs, in rounding
-LARGEST = 30.0  # output that a free network is taken to reach at least
-HALVINGS = 24
-
-
-def _floor(loss: Loss, y: Tensor, targets: Tensor | None, last: str, chance: float) -> float:
-    """By how much of the chance loss a bounded nonlinearity at the end keeps the loss above that of free outputs.
-
-    The loss is taken for a sum over outputs, each part of which falls and then rises: halving intervals find the least.
-    Infinite for a loss of log-probabilities that is given probabilities. NaN where the loss takes no other outputs, as
-    that of probabilities, or is no better off with them.
-    """
-    if last == "softmax" and bool((loss.gradient(y, targets) == loss.gradient(y / 2, targets)).all()) and chance < 0:
-        return math.inf
-    if last not in RANGES or not chance > 0:
-        return math.nan
-    largest = float(targets.abs().max()) if targets is not None and targets.is_floating_point() else 0.0
-    far, (low, high) = max(LARGEST, 1.5 * largest), RANGES[last]
-
-    def least(low: float, high: float) -> float:
-        at, step = torch.full_like(y, (low + high) / 2), (high - low) / 4
-        for _ in range(HALVINGS):
-            at, step = at - step * loss.gradient(at, targets).sign(), step / 2
-        return float(loss.of_all(at, targets))
-
-    try:
-        free, bounded = least(-far, far), least(low, min(high, far))
-        if last == "softmax":
-            at = torch.full_like(y, 1 / y.shape[-1])
-            best = loss.gradient(at, targets).argmin(-1, keepdim=True)
-            bounded = float(loss.of_all(torch.zeros_like(y).scatter(-1, best, 1.0), targets))
-    except Exception:  # it takes probabilities, and says so
-        return math.nan
-    known = math.isfinite(free) and math.isfinite(bounded) and free > -1e-3 * chance
-    return (bounded - free) / (chance - free) if known and chance > free else math.nan
-
-
-def _cut_off(model: nn.Module, loss: Loss, y: Tensor, part: Batch, initial: float) -> str:
-    """See `hessdiag.results.signals.Signals`; the loss is tried on random outputs of their size, of 1 at least."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p >= 1:
-            return str(name)
-    try:
-        noise = _noise(y, part) * max(1.0, math.sqrt(mean_sq(y)))
-        others = [float(loss.of_all(each, part.targets)) for each in (noise, 2 * noise)]
-    except Exception:  # a loss of the user's, of outputs that it was not made for
-        return ""
-    return "loss" if all(abs(each - initial) <= FLAT for each in others) else ""  # never for NaN
-
-
-def _broadcast(y: Tensor, targets: Tensor | None, initial: float, values: Tensor) -> str:
-    """Shapes of outputs and targets, where the loss compares each output with targets of other examples."""
-    if targets is None or y.shape == targets.shape or not targets.is_floating_point() or y.numel() != targets.numel():
-        return ""
-    try:
-        shape = (y.detach().to("meta") - targets.to("meta")).shape
-    except RuntimeError:
-        return ""
-    own = (float(values.mean()), float(values.sum()))
-    apart = math.prod(shape) > y.numel() and not any(math.isclose(initial, each, rel_tol=1e-3) for each in own)
-    return f"{tuple(y.shape)} and {tuple(targets.shape)} to {tuple(shape)}" if apart else ""
-
-
 def _names_of(tensors: Sequence[Tensor], model: nn.Module) -> tuple[str, ...]:
     """Where modules keep tensors that they have not registered: as `blocks[0].weight`, say."""
     names: dict[int, str] = {}
@@ -527,28 +381,6 @@ def _names_of(tensors: Sequence[Tensor], model: nn.Module) -> tuple[str, ...]:
             if not attribute.startswith("_"):
                 look(value, f"{path}.{attribute}".lstrip("."))
     return tuple(names[id(each)] for each in tensors if id(each) in names)[::-1]
-
-
-def _of_labels(labels: Tensor, classes: int) -> float:
-    if not len(labels):
-        return math.nan
-    counts = torch.bincount(labels, minlength=classes).double()
-    guess = counts[labels] / (len(labels) - 1 + classes)  # its own count out, one for every class in
-    return min(math.log(classes), float(-guess.log().mean()))
-
-
-def _of_probabilities(rows: Tensor) -> float:
-    count, classes = rows.shape
-    guess = (rows.sum(0) - rows + 1) / (count - 1 + classes)
-    return min(math.log(classes), float(-(rows * guess.log()).sum(1).mean()))
-
-
-def _of_values(targets: Tensor) -> float:
-    """Zero, the mean of all, or each output's mean over the others, whichever is best."""
-    count = len(targets)
-    own = float(targets.var(0).mean()) * count / (count - 1) if count > 1 else math.inf
-    overall = float(targets.var()) if targets.numel() > 1 else math.inf
-    return min(float(targets.square().mean()), overall, own)
 
 
 def parameter_signals(

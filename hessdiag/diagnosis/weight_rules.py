@@ -28,6 +28,7 @@ SIBLING, SIBLING_FAULT = 4.0, 25.0
 PART, PART_FAULT = 6.0, 25.0
 GROUPS = 8.0
 BIAS = 4.0
+SATURATED = 0.5
 GATES = {"gate", "softplus"}
 ABOVE, ABOVE_WARNING, ABOVE_FIRST = 4.0, 20.0, 100.0
 GAIN = 50.0
@@ -261,7 +262,9 @@ def cannot_learn(net: Net) -> Finding | None:
     stuck.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))  # nearest the outputs first
     telling = [p for p in stuck if len(p.shape) > 1 or p.weight_sq > 0]
     if not telling:
-        return None
+        return _unmoved(net)
+    if starved := _starved(net, telling):
+        return starved
     both = [p for p in telling if p.weight_sq == 0]
     beside = {owner for p in telling for owner in p.owners}
     biases = [p for p in stuck if p not in telling and beside & set(p.owners)]
@@ -274,6 +277,31 @@ def cannot_learn(net: Net) -> Finding | None:
     advice = _advise(net, tuple(opened.values())[::-1])
     shift = all("bias" in p.attribute for p in telling)  # as where a loss compares outputs with one another
     return Finding("HD401", "fault" if both else "note" if shift else "warning", blocks, message, advice, 0.0, 0.0)
+
+
+def _unmoved(net: Net) -> Finding | None:
+    """Outputs that the loss would move, and no weight does; of a saturated nonlinearity HD106 tells."""
+    count = net.signals.unmoved
+    if not count or any(layer.saturated > SATURATED for layer in net.layers.values()):
+        return None
+    message = (
+        f"{count} of the outputs {'is' if count == 1 else 'are'} the same for every example, and no weight moves"
+        f" {'it' if count == 1 else 'them'}, though the loss would: their gradient is exactly zero."
+    )
+    advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
+    return Finding("HD401", "fault", (), message, advice, 0.0, 0.0)
+
+
+def _starved(net: Net, stuck: list[ParameterSignals]) -> Finding | None:
+    """A weight that starts at zero ahead of what cannot learn, which reads zeros: it learns, and opens the way."""
+    reads = [layer for p in stuck for o in p.owners if (layer := net.layers.get(o)) and layer.x_sq == 0]
+    zeros = [p for each in reads for o in each.sources if (p := net.weight_of.get(o)) and p.weight_sq == 0]
+    if not zeros or zeros[0].gradient != "some":
+        return None
+    name = zeros[0].name
+    message = f"{name} is zero, so that {reads[0].path} and all behind it read zeros, whatever the inputs are."
+    advice = f"Draw it at random ({how_drawn(net, name)}), or add what it is to change, such as an identity."
+    return Finding("HD401", "warning", (name,), message, advice, 0.0, 0.0)
 
 
 def _advise(net: Net, opened: tuple[str, ...]) -> str:
@@ -327,7 +355,8 @@ def dead(net: Net) -> Finding | None:
                     f"The normalisation {path} writes the same for every example: it takes the mean of one number."
                 )
                 advice = "Normalise over more than one number: over all channels, or before the pooling."
-            return Finding("HD402", "fault", blocks, message, advice, 0.0, 0.0)
+            opens = own is not None and own.weight_sq == 0 and (own.gradient == "some" or explained(net, own))
+            return Finding("HD402", "warning" if opens else "fault", blocks, message, advice, 0.0, 0.0)
         rectified = {"relu", "relu6"} & set(layer.labels) and layer.samples >= MIN_SAMPLES
         if own and own.weight_sq > 0 and rectified and (layer.off_share > DEAD or layer.on_share < RARE):
             return _dead_units(net, path, own, bias)

@@ -35,7 +35,6 @@ class LayerSignals(Record):
         out_gradient_sq: E[Δx²] where it writes.
         out_gradient_total: Σ Δx² over an example where it writes: free of how many positions there are.
         off_share, on_share: share of units that are 0 or below on every sample, and of values above 0.
-        dead_share: share of units that no gradient reaches.
         saturated: share of the units of a following tanh or sigmoid that are flat, above .99 of their range.
         phase_rms: rms of the argument of a following sine, in radians.
         peaked: largest share of the rows of an attention that it makes queries or keys of, with more than .99 of their
@@ -57,7 +56,6 @@ class LayerSignals(Record):
     out_gradient_total: float = 0.0
     off_share: float = 0.0
     on_share: float = 1.0
-    dead_share: float = 0.0
     saturated: float = math.nan
     phase_rms: float = math.nan
     peaked: float = math.nan
@@ -139,6 +137,13 @@ class Signals(Record):
             loss that keeps the loss above what free outputs could reach.
         broadcast: shapes of outputs and targets that the loss enlarges to another one.
         cut_off: what hides the outputs in training: "loss", if it is the same for others, or a dropout of everything.
+        chance_sq: E[y²] of that constant, for other losses.
+        logits_sq: variance over an example's outputs, where the loss stays as it is if they all rise: NaN elsewhere.
+        unbounded: whether it falls without end there, in proportion.
+        shown: of a sequence model, whether each output sees the token that the loss wants of it: "ahead", the next one,
+            or "own", the last one that it sees.
+        unmoved: how many of the first few outputs that are alike for all examples depend on no parameter, though the
+            loss would move them.
         unregistered: names of tensors that the outputs depend on and that are no parameters.
         sources: paths of the layers that wrote the outputs.
         input_sq: E[x²] of floating-point inputs; NaN where there are none.
@@ -162,6 +167,11 @@ class Signals(Record):
     floor: float = math.nan
     broadcast: str = ""
     cut_off: str = ""
+    chance_sq: float = math.nan
+    logits_sq: float = math.nan
+    unbounded: bool = False
+    shown: str = ""
+    unmoved: int = 0
     unregistered: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     input_sq: float

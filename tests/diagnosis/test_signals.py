@@ -183,19 +183,75 @@ def test_a_gain_of_a_residual_branch_is_told_from_other_factors() -> None:
 
 
 @pytest.mark.parametrize("size", [1.0, 300.0])
-def test_other_losses_are_compared_with_that_of_the_mean_output_however_large(size: float) -> None:
-    """Of log-probabilities with equal ones, too, if that is less. One that only scales with the outputs has none."""
+def test_other_losses_are_compared_with_those_of_constants_however_large(size: float) -> None:
+    """Of the mean output and of zero; of log-probabilities of their mean and equal ones. One that scales has none."""
     torch.manual_seed(0)
     model, x, t = nn.Linear(6, 8), torch.randn(12, 6), torch.randint(8, (12,))
     nn.init.normal_(model.weight, std=size)
     y = model(x).detach()
     mean = float(F.cross_entropy(y.mean(0).expand_as(y), t))
     signals = signals_of(model, x, t, loss=lambda y, t: F.cross_entropy(y, t, reduction="none").mean())
-    assert signals.chance_loss == pytest.approx(mean, rel=1e-5)
+    assert signals.chance_loss == pytest.approx(min(mean, math.log(8)), rel=1e-5)
+    assert signals.logits_sq == pytest.approx(float(y.var(1).mean()), rel=1e-5)
     probabilities = y.double().log_softmax(1).exp().mean(0)
     signals = signals_of(nn.Sequential(model, nn.LogSoftmax(1)), x, t, loss=lambda y, t: -y[range(len(y)), t].mean())
     assert signals.chance_loss == pytest.approx(min(float(-probabilities[t].log().mean()), math.log(8)), rel=1e-5)
     assert math.isnan(signals_of(model, x, loss=lambda y, t: y.square().sum()).chance_loss)
+
+
+def test_the_best_constant_is_found_where_examples_are_many_for_its_outputs() -> None:
+    """Of an absolute error the median of each output, far from the outputs at the start."""
+    torch.manual_seed(0)
+    x, t = torch.randn(33, 4).double(), 50 + torch.randn(33, 2).double()
+    found = signals_of(nn.Linear(4, 2).double(), x, t, loss=lambda y, t: (y - t).abs().mean())
+    median = t.median(0).values
+    assert found.chance_loss == pytest.approx(float((t - median).abs().mean()), rel=0.02)
+    assert math.sqrt(found.chance_sq) == pytest.approx(50, rel=0.01)
+    assert math.isnan(found.logits_sq)
+
+
+def test_a_loss_of_log_probabilities_has_no_least_value_of_raw_outputs() -> None:
+    model, x, t = nn.Sequential(nn.Linear(6, 8)), torch.randn(12, 6), torch.randint(8, (12,))
+    losses: dict[str, Any] = {"nll": F.nll_loss, "cross-entropy": F.cross_entropy, "far": lambda y, t: y.exp().sum()}
+    assert {name for name, loss in losses.items() if signals_of(model, x, t, loss=loss).unbounded} == {"nll"}
+    (named,) = find(signals_of(model, x, t, loss=F.nll_loss))
+    assert (named.rule, named.severity, named.blocks) == ("HD113", "fault", ("0.weight",))
+    assert not signals_of(nn.Sequential(model, nn.LogSoftmax(1)), x, t, loss=F.nll_loss).unbounded
+
+
+@pytest.mark.parametrize(("ahead", "shift", "shown"), [
+    (True, 1, "ahead"), (False, 1, ""), (False, 0, "own"), (True, 0, ""),
+])  # fmt: skip
+def test_targets_that_stand_in_what_the_outputs_see(ahead: bool, shift: int, shown: str) -> None:
+    """Of a mean over all positions, or of a sum of those up to each."""
+    torch.manual_seed(0)
+    table, head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def run(m: Any, tokens: Tensor) -> Tensor:
+        x = m.table(tokens)
+        seen = x.mean(1, keepdim=True).expand_as(x) + x if ahead else x.cumsum(1)
+        y: Tensor = m.head(seen)
+        return y
+
+    tokens = torch.randint(20, (3, 9))
+    model, x, t = Net(run, table=table, head=head), tokens[:, : 9 - shift], tokens[:, shift:]
+    loss = lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten())  # noqa: E731
+    assert signals_of(model, x, t, loss=loss).shown == shown
+    assert signals_of(model, x, t.roll(2, 1), loss=loss).shown == ""
+
+
+def test_outputs_that_no_weight_moves_are_counted() -> None:
+    def bent(activation: nn.Module) -> nn.Module:
+        def run(m: Any, x: Tensor) -> Tensor:
+            x = x.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(m.net(x).sum(), x, create_graph=True)
+            (bend,) = torch.autograd.grad((slope * x).sum(), x, create_graph=True)
+            return torch.cat([bend - slope, m.net(x)], 1)
+
+        return Net(run, net=nn.Sequential(nn.Linear(1, 8), activation, nn.Linear(8, 1)))
+
+    x, t = torch.rand(8, 1), torch.ones(8, 2)
+    assert [signals_of(bent(each), x, t, loss="mse").unmoved for each in (nn.ReLU(), nn.Tanh())] == [1, 0]
 
 
 @pytest.mark.parametrize(("variant", "said"), [("before", [("HD101", "fault", "embedding.weight")]), ("after", [])])

@@ -268,11 +268,11 @@ HEALTHY: tuple[Healthy, ...] = (
     ), images, note="LayerScale 1e-6"),
     Healthy("t5-tied", partial(t5, 256, tied=True), pairs, note="q is √d smaller than k and v"),
     Healthy("nanogpt", nanogpt, text),
-    Healthy("deepnorm", lambda: encoder(lambda: deepnorm_layer(256, 6), 6), text,
+    Healthy("deepnorm", lambda: encoder(lambda: deepnorm_layer(256, 6), 6), masked_text,
             note="v, o and feed-forward layers are scaled by β"),
     Healthy("torch-encoder", lambda: encoder(
         lambda: nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True, norm_first=True), 4,
-    ), text),
+    ), masked_text),
     Healthy("lstm", recurrent, topics),
     Healthy("gru", partial(recurrent, nn.GRU), topics),
     Healthy("dcgan-discriminator", discriminator, real_or_not, note="std 0.02 relies on batch statistics"),

@@ -1,0 +1,366 @@
+"""How the loss fits the outputs: what it asks of them, and what a guess that sees no input gets.
+
+Every number comes from the loss and a few calls of it with other outputs, not from the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+
+from hessdiag.data.batch import Batch
+from hessdiag.data.outputs import Layout
+from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
+from hessdiag.derivatives.magnitude import mean_sq
+from hessdiag.network.torch_state import fixed_statistics
+from hessdiag.network.trace import backpropagate
+from hessdiag.results.signals import RANGES
+
+HALVED = 12  # times, that outputs are
+NOISES = 3  # random vectors like the outputs, beside the first
+
+
+def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss, last: str) -> dict[str, Any]:
+    """Fields of `hessdiag.results.signals.Signals` on the loss.
+
+    Args:
+        model, part: the network and examples.
+        y, own: their outputs (B, *out), whose graph is alive, and the gradients of their losses there.
+        loss: of the outputs.
+        last: the operation that made the outputs.
+    """
+    at, targets = y.detach(), part.targets
+    values = loss.value(at, targets).detach().double()
+    initial, mean = float(loss.of_all(at, targets).detach()), float(values.mean())
+    scale = abs(initial / mean) if mean else 1.0  # of a sum, say
+    (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
+    turns = {piece: _rises(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"}
+    if kind == "other":
+        free = -1 not in turns.values() and last != "LogSoftmax"
+        chance, usual_sq = _of_constant(loss, at, targets, initial, free=free)
+    best = chance if math.isfinite(chance) else initial
+    halved = [loss.of_all(at / 2**n, targets).detach() for n in range(1, HALVED) if kind != "other"]
+    return {
+        "initial_loss": initial,
+        "initial_loss_stderr": scale * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
+        "chance_loss": chance,
+        "loss_kind": kind,
+        "scaled_loss": min([initial, *map(float, halved)]) if halved else math.nan,
+        "floor": _floor(loss, at, targets, last, best),
+        "broadcast": _broadcast(y, targets, initial, values),
+        "cut_off": _cut_off(model, loss, at, part, initial),
+        "chance_sq": usual_sq,
+        "unbounded": [*turns.values()] == [-1] and not _are_log_probabilities(at),
+        "logits_sq": max(
+            [float(at[:, a:b].flatten(1).var(1).mean()) for (a, b), way in turns.items() if way == 0], default=math.nan
+        ),
+        "shown": _shown(model, part, own),
+        "unmoved": _unmoved(model, y, own),
+    }
+
+
+def noise_like(y: Tensor, batch: Batch, number: int = 0) -> Tensor:
+    """Draw normal numbers like the outputs (B, *out) of a batch; an example's are the same in whatever batch it is."""
+    rows = []
+    for example in batch.numbers:
+        generator = torch.Generator().manual_seed(example * (NOISES + 1) + number)
+        rows.append(torch.randn(y.shape[1:], generator=generator))
+    return torch.stack(rows).to(y)
+
+
+def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, float]:
+    """Kind of the loss and the loss of a constant guess; NaN where none is known.
+
+    Each label is guessed from the counts of all *others*, plus one: the frequencies themselves would know a few labels
+    of many classes far too well.
+
+    Args:
+        loss: of the network.
+        y: outputs (B, *out).
+        targets: of the same examples.
+
+    >>> kind, chance = chance_loss(CrossEntropy(), torch.zeros(2, 2), torch.tensor([0, 1]))
+    >>> kind, round(chance, 4)  # no better than ln 2
+    ('cross-entropy', 0.6931)
+    """
+    if targets is None:
+        return "other", math.nan
+    if isinstance(loss, MeanSquaredError):
+        return "mse", _of_values(targets.detach().double())
+    if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None:
+        return "other", math.nan
+    if loss.reduction != "mean":
+        return "other", math.nan
+    classes = y.shape[loss.class_dim]
+    if targets.shape == y.shape:
+        return "cross-entropy", _of_probabilities(targets.detach().movedim(loss.class_dim, -1).flatten(0, -2).double())
+    labels = targets.detach().flatten()
+    return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), classes)
+
+
+def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, now: float, *, free: bool) -> tuple[float, float]:
+    """The loss of the best constant outputs for all examples, and E[y²] of these: their mean, zero, or what descends
+    from there; of outputs that are not `free`, log-probabilities, mean or equal probabilities.
+
+    NaN for a loss that only scales with the outputs, however small, and for one that has nothing to gain above 0.
+    """
+    rows, small = y.flatten(0, -2).double(), y / max(1e3 * float(y.abs().max()), 1e-30)
+    mean, zero = rows.mean(0).to(y), torch.zeros_like(y.flatten(0, -2)[0])
+
+    def of(row: Tensor) -> Tensor:
+        return loss.of_all(row.expand_as(y).contiguous(), targets)
+
+    try:
+        whole, half = (float(loss.of_all(each, targets)) for each in (small, small / 2))
+        if free and abs(whole) > 1.9 * abs(half):
+            return math.nan, math.nan
+        guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
+        found = [(float(of(each)), each) for each in guesses]
+        if free and len(rows) >= ROWS_PER_OUTPUT * len(mean):
+            found.append(_descended(of, mean))
+    except Exception:  # a loss of the user's, of outputs that it was not made for
+        return math.nan, math.nan
+    least, row = min(
+        (pair for pair in found if pair[0] > GAINED * now), key=lambda pair: pair[0], default=(math.nan, zero)
+    )
+    return least, mean_sq(row)
+
+
+def _are_log_probabilities(y: Tensor) -> bool:
+    sums = [y.double().exp().sum(dim) for dim in range(1, y.dim())]
+    return any(bool(((each - 1).abs() < 1e-3).all()) for each in sums)
+
+
+ROWS_PER_OUTPUT = 8  # fewer are fitted one by one
+GAINED = 1e-6  # of the loss now: what a constant brings below that was no guess
+TRIALS, FASTER, SLOWER = 40, 1.5, 0.5
+
+
+def _descended(of: Callable[[Tensor], Tensor], start: Tensor) -> tuple[float, Tensor]:
+    """The least loss of a row of outputs and that row, by steps along the signs of the gradient (Rprop)."""
+    least, best, at = math.inf, start, start
+    step, before = 0.1 * start.abs().clamp(min=1.0), torch.zeros_like(start)
+    for _ in range(TRIALS):
+        with torch.enable_grad():
+            value = of(watched := at.clone().requires_grad_())
+            (slope,) = torch.autograd.grad(value, watched)
+        if not bool(value.isfinite()) or not bool(slope.isfinite().all()):
+            at, step, before = best, step * SLOWER, torch.zeros_like(start)
+            continue
+        least, best = min((least, best), (float(value.detach()), at), key=lambda pair: pair[0])
+        step = torch.where(slope * before < 0, step * SLOWER, step * FASTER)
+        at, before = at - step * slope.sign(), slope
+    return least, best
+
+
+FLAT = 1e-6  # by which a loss of the order of 1 differs for any outputs, in rounding
+LARGEST = 30.0  # output that a free network is taken to reach at least
+HALVINGS = 24
+
+
+def _floor(loss: Loss, y: Tensor, targets: Tensor | None, last: str, chance: float) -> float:
+    """By how much of the chance loss a bounded nonlinearity at the end keeps the loss above that of free outputs.
+
+    The loss is taken for a sum over outputs, each part of which falls and then rises: halving intervals find the least.
+    NaN where the loss takes no other outputs, as that of probabilities, or is no better off with them.
+    """
+    if last not in RANGES or not chance > 0:
+        return math.nan
+    largest = float(targets.abs().max()) if targets is not None and targets.is_floating_point() else 0.0
+    far, (low, high) = max(LARGEST, 1.5 * largest), RANGES[last]
+
+    def least(low: float, high: float) -> float:
+        at, step = torch.full_like(y, (low + high) / 2), (high - low) / 4
+        for _ in range(HALVINGS):
+            at, step = at - step * loss.gradient(at, targets).sign(), step / 2
+        return float(loss.of_all(at, targets))
+
+    try:
+        free, bounded = least(-far, far), least(low, min(high, far))
+        if last == "softmax":
+            at = torch.full_like(y, 1 / y.shape[-1])
+            best = loss.gradient(at, targets).argmin(-1, keepdim=True)
+            bounded = float(loss.of_all(torch.zeros_like(y).scatter(-1, best, 1.0), targets))
+    except Exception:  # it takes probabilities, and says so
+        return math.nan
+    known = math.isfinite(free) and math.isfinite(bounded) and free > -1e-3 * chance
+    return (bounded - free) / (chance - free) if known and chance > free else math.nan
+
+
+def _cut_off(model: nn.Module, loss: Loss, y: Tensor, part: Batch, initial: float) -> str:
+    """See `hessdiag.results.signals.Signals`; the loss is tried on random outputs of their size, of 1 at least."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p >= 1:
+            return str(name)
+    try:
+        noise = noise_like(y, part) * max(1.0, math.sqrt(mean_sq(y)))
+        others = [float(loss.of_all(each, part.targets)) for each in (noise, 2 * noise)]
+    except Exception:  # a loss of the user's, of outputs that it was not made for
+        return ""
+    return "loss" if all(abs(each - initial) <= FLAT for each in others) else ""  # never for NaN
+
+
+FAR, SAME_SLOPE, NO_SLOPE = 1e3, 0.02, 1e-4
+
+
+def _pieces(part: Batch) -> list[tuple[int | None, int | None]]:
+    """First and last column of each tensor in outputs (B, N) that are of several; None where there is one."""
+    if not isinstance(part.output, Layout):
+        return [(None, None)]
+    return [*pairwise(accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0))]
+
+
+def _rises(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: tuple[int | None, int | None]) -> float:
+    """How the loss goes on where the outputs of a piece rise together without end, and where they fall.
+
+    -1 if it falls in proportion, so that it has no least value; 0 if it stays as it is for each example, as that of
+    logits does; else 1.
+    """
+    piece = slice(*columns)
+    pull = float(own[:, piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))
+    if targets is None or y[0, piece].numel() < 2 or not pull > 0:
+        return 1.0
+    side = 1.0 - 2.0 * (torch.arange(len(y), device=y.device) % 2).view(-1, *[1] * (y.dim() - 1))
+
+    def at(step: Tensor | float) -> float:
+        moved = y.clone()
+        moved[:, piece] += step
+        return float(loss.of_all(moved, targets))
+
+    try:
+        now, apart = at(0.0), at(FAR * side.to(y))
+        ways = [((now - at(step)) / FAR, (at(step) - at(2 * step)) / FAR) for step in (FAR, -FAR)]
+    except Exception:  # a loss of the user's, of outputs that it was not made for
+        return 1.0
+    if any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in ways):
+        return -1.0
+    return 0.0 if max(abs(now - apart) / FAR, *(abs(falls) for falls, _ in ways)) < NO_SLOPE * pull else 1.0
+
+
+NEARLY_ALL = 0.99  # of the positions that count
+LEAST_POSITIONS = 4
+SOME = 8  # examples
+
+
+def _shown(model: nn.Module, part: Batch, own: Tensor) -> str:
+    """Whether the outputs of a sequence model see the tokens that the loss pulls them to.
+
+    What it pulls to is read off its gradient, of which one class alone is negative; what they see, off the outputs for
+    other tokens. "ahead" where each sees the next token, which is its target; "own" where its target is the last token
+    that it sees. Of several sequences the last that is seen is the one that is continued, as by a decoder.
+    """
+    tokens = [
+        (number, v) for number, v in enumerate(part.leaves)
+        if v.dim() == 2 and not v.is_floating_point() and v is not part.targets and len(v) == len(own) > 1
+        and v.shape[1] >= LEAST_POSITIONS and int(v.max() - v.min()) > 1 and bool((v != v[:1]).any())
+    ]  # fmt: skip
+    for number, v in reversed(tokens if own.dim() == 3 else []):
+        match = _pulled_to(own, v)
+        seen = _sees(model, part, number) if match is not None or len(tokens) > 1 else None
+        if seen is not None and any(seen):
+            before, after = seen
+            return "ahead" if match == 1 and after else "own" if match == 0 and before and not after else ""
+    return ""
+
+
+def _pulled_to(own: Tensor, tokens: Tensor) -> int | None:
+    """How many places before the token it is pulled to an output stands, 0 or 1; None where it is another token."""
+    length = tokens.shape[1]
+    if length not in own.shape[1:]:
+        return None
+    pulls = own[:SOME] if own.shape[1] == length else own[:SOME].transpose(1, 2)  # (B, T, classes)
+    counts, wanted = (pulls < 0).sum(2) == 1, pulls.argmin(2)  # (B, T)
+    for shift in (1, 0):
+        counted = counts[:, : length - shift]
+        same = (wanted[:, : length - shift] == tokens[:SOME, shift:])[counted]
+        if len(same) >= LEAST_POSITIONS and float(same.double().mean()) >= NEARLY_ALL:
+            return shift
+    return None
+
+
+def _sees(model: nn.Module, part: Batch, number: int) -> tuple[bool, bool] | None:
+    """Whether the outputs amid a sequence change with its tokens up to there, and with later ones."""
+    few = part.narrow(0, 2)
+    length = few.leaves[number].shape[1]
+    place = length // 2
+
+    def outputs(places: slice) -> Tensor:
+        numbers = iter(range(len(few.leaves)))
+
+        def changed(v: Tensor) -> Tensor:
+            if next(numbers) != number:
+                return v
+            v = v.clone()
+            v[:, places] = v[:, places].flip(0)  # the other example's
+            return v
+
+        y = few.map(changed).call(model)
+        return y[:, place] if y.shape[1] == length else y[:, :, place]
+
+    try:
+        with torch.no_grad(), fixed_statistics():
+            y, *others = (outputs(each) for each in (slice(0), slice(place + 1), slice(place + 1, None)))
+    except Exception:  # a model that takes no other tokens there
+        return None
+    before, after = (bool((y - each).abs().max() > SEEN * y.abs().max()) for each in others)
+    return before, after
+
+
+SEEN = 1e-5  # of the largest output, beyond rounding
+MOST_UNMOVED = 4
+
+
+def _unmoved(model: nn.Module, y: Tensor, own: Tensor) -> int:
+    """How many of the outputs that the loss would move are the same for all examples, and depend on no parameter."""
+    flat, sent = y.flatten(1), own.flatten(1)
+    alike = (flat.detach() == flat.detach()[:1]).all(0) & (sent != 0).any(0)
+    columns = alike.nonzero().flatten().tolist() if len(y) > 1 else []
+    edges = [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
+    found = 0
+    for column in columns[:MOST_UNMOVED]:
+        one = torch.zeros_like(sent)
+        one[:, column] = 1.0
+        moved = backpropagate(y, edges, one.view_as(y).unsqueeze(0))
+        found += all(g is None or not bool(g.any()) for g in moved)
+    return found
+
+
+def _broadcast(y: Tensor, targets: Tensor | None, initial: float, values: Tensor) -> str:
+    """Shapes of outputs and targets, where the loss compares each output with targets of other examples."""
+    if targets is None or y.shape == targets.shape or not targets.is_floating_point() or y.numel() != targets.numel():
+        return ""
+    try:
+        shape = (y.detach().to("meta") - targets.to("meta")).shape
+    except RuntimeError:
+        return ""
+    own = (float(values.mean()), float(values.sum()))
+    apart = math.prod(shape) > y.numel() and not any(math.isclose(initial, each, rel_tol=1e-3) for each in own)
+    return f"{tuple(y.shape)} and {tuple(targets.shape)} to {tuple(shape)}" if apart else ""
+
+
+def _of_labels(labels: Tensor, classes: int) -> float:
+    if not len(labels):
+        return math.nan
+    counts = torch.bincount(labels, minlength=classes).double()
+    guess = counts[labels] / (len(labels) - 1 + classes)  # its own count out, one for every class in
+    return min(math.log(classes), float(-guess.log().mean()))
+
+
+def _of_probabilities(rows: Tensor) -> float:
+    count, classes = rows.shape
+    guess = (rows.sum(0) - rows + 1) / (count - 1 + classes)
+    return min(math.log(classes), float(-(rows * guess.log()).sum(1).mean()))
+
+
+def _of_values(targets: Tensor) -> float:
+    """Zero, the mean of all, or each output's mean over the others, whichever is best."""
+    count = len(targets)
+    own = float(targets.var(0).mean()) * count / (count - 1) if count > 1 else math.inf
+    overall = float(targets.var()) if targets.numel() > 1 else math.inf
+    return min(float(targets.square().mean()), overall, own)
