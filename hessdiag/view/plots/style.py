@@ -34,22 +34,7 @@ COLOURS = tuple(sns.color_palette("colorblind").as_hex()[i] for i in (0, 1, 2, 3
 REFERENCE: dict[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # a line to compare with
 MATRIX_NAMES = {"hessian": "Hessian", "ggn": "Gauss-Newton"}
 ENDINGS = (".png", ".svg")
-
-# DejaVu Sans travels with matplotlib, so a figure looks the same everywhere and has every glyph that we print.
-_SETTINGS = {
-    "font.family": "DejaVu Sans",
-    "font.size": TEXT,
-    "axes.titlesize": TEXT,
-    "axes.titlelocation": "left",
-    "axes.labelsize": TEXT,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "legend.fontsize": SMALL,
-    "legend.frameon": False,
-    "text.parse_math": False,  # a $ in the name of a block is a $
-    "svg.hashsalt": "hessdiag",  # element ids otherwise differ from run to run
-    "svg.fonttype": "path",  # outlines need no font on the reader's machine
-}
+SHEET = "hessdiag.view.plots.figures"  # the file beside this one, as matplotlib names it
 
 # HTML, XML and UTF-8 have no place for control characters, halves of surrogate pairs and non-characters; marks that
 # turn the direction of writing would turn the sentence around a name.
@@ -88,7 +73,7 @@ QUANTITIES = (GAMMA, SIGMA_SQ, NU)
 @contextmanager
 def context(seaborn_style: str = "ticks") -> Iterator[None]:
     """Set the look of all figures, whatever the caller's rcParams are; they are as before on leaving."""
-    with matplotlib.style.context(["default", dict(sns.axes_style(seaborn_style)), _SETTINGS]):
+    with matplotlib.style.context(["default", dict(sns.axes_style(seaborn_style)), SHEET]):
         yield
 
 
