@@ -89,7 +89,7 @@ class Road:
 
     def whole(self, batch: Batch) -> Batch:
         """The batch with its targets."""
-        targets = batch.targets if self.labels is None else _labels(batch.leaves[self.labels], shifted=self.shifted)
+        targets = batch.targets if self.labels is None else labels_of(batch.leaves[self.labels], shifted=self.shifted)
         batch = replace(batch, output=self.output, targets=targets)
         return replace(batch, as_one=True, size=1) if self.together else batch
 
@@ -192,7 +192,7 @@ def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool)
             for loss, shifted in [(loss, shifted) for loss in KNOWN for shifted in (False, True)]:
                 if held.is_floating_point() == (loss == "cross-entropy") or (shifted and held.dim() < 2):
                     continue
-                plain = replace(some, output=None, as_one=False, targets=_labels(held, shifted=shifted))
+                plain = replace(some, output=None, as_one=False, targets=labels_of(held, shifted=shifted))
                 found, gradient = plain.read(y.detach()), plain.read(sent).y
                 if _is_that(loss, found, plain.targets, value.detach(), gradient, settings):
                     return Road(loss, some.output, labels=number, shifted=shifted, draws=bool(some.noise))
@@ -217,7 +217,7 @@ def _is_that(
     return bool(alike) and bool((own - gradient).norm() <= size * gradient.norm())
 
 
-def _labels(held: Tensor, *, shifted: bool) -> Tensor:
+def labels_of(held: Tensor, *, shifted: bool) -> Tensor:
     """Targets; where they are those of the next position, as in causal language models, the last one has none."""
     return F.pad(held[:, 1:], (0, 1), value=IGNORED) if shifted else held
 

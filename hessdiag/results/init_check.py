@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hessdiag.results.findings import level_of, uncounted
+from hessdiag.results.findings import CONFIDENCE, level_of, uncounted
 from hessdiag.results.numbers import Array, short, spread
 from hessdiag.results.records import Record
 from hessdiag.results.setups import Setups
@@ -20,7 +20,6 @@ from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 
 KEYS = ("avg_sq_singular_value", "gamma", "nu")
 RESAMPLES = 1000
-CONFIDENCE = 0.95
 RANKING = ("initialisation", "σ² spread", "γ spread", "ν spread", "γ/σ²", "E[y²]", "Var[y]")
 LAYERS = ("layer", "σ²/mean", "γ/mean", "ν/mean", "variance ×")
 MARK = "*"  # of the checked one

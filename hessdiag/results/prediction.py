@@ -12,7 +12,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.results.blocks import BlockRecord
 from hessdiag.results.numbers import short, spread
 from hessdiag.results.records import Record
-from hessdiag.results.report import Report
+from hessdiag.results.report import SPREAD_KEYS, Report
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 
 MEASURED = ("gamma", "nu", "activation_scaling", "avg_sq_singular_value")
@@ -87,8 +87,7 @@ class Prediction(Printed, Record):
     @property
     def spread(self) -> dict[str, float]:
         """Divide the largest by the smallest value among the weights that have one, as in `Report.spread`."""
-        keys = ("gamma", "nu", "avg_sq_singular_value")
-        return {key: spread([v for w in self.weights if (v := getattr(w, key)) == v]) for key in keys}
+        return {key: spread([v for w in self.weights if (v := getattr(w, key)) == v]) for key in SPREAD_KEYS}
 
     def block(self, name: str) -> BlockPrediction:
         """Find the block of that name."""

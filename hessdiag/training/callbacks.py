@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from hessdiag.derivatives.losses import LossFunction
+from hessdiag.loading.conventions import labels_of
 from hessdiag.loading.user_code import import_library
 from hessdiag.training.monitor import Monitor, Record, unwrapped
 
-LEFT_OUT = -100  # of the loss, by torch's and transformers' convention
 NOT_READ = ("labels", "num_items_in_batch", "return_loss")  # what the Trainer passes for the loss
 Pair = tuple[Any, Any]
 
@@ -129,6 +129,4 @@ def read_labels(model: nn.Module, batch: Mapping[str, Any]) -> Pair:
     labels = batch.get("labels")
     inputs = {key: value for key, value in batch.items() if key not in NOT_READ}
     causal = any(name in type(model).__name__ for name in ("ForCausalLM", "LMHeadModel"))  # older ones say no loss type
-    if labels is not None and causal:  # the last position has none
-        labels = nn.functional.pad(labels[:, 1:], (0, 1), value=LEFT_OUT)
-    return inputs, labels
+    return inputs, None if labels is None else labels_of(labels, shifted=causal)
