@@ -18,6 +18,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.data.outputs import Layout
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
 from hessdiag.derivatives.magnitude import mean_sq
+from hessdiag.diagnosis.network_view import LEARNT_SCALED
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.signals import RANGES
@@ -45,16 +46,18 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss, la
         free = -1 not in turns.values() and last != "LogSoftmax"
         chance, usual_sq = _of_constant(loss, at, targets, initial, free=free)
     best = chance if math.isfinite(chance) else initial
-    halved = [loss.of_all(at / 2**n, targets).detach() for n in range(1, HALVED) if kind != "other"]
+    slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
+    falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
+    halved = [float(loss.of_all(at / 2**n, targets)) for n in range(1, HALVED) if falls]
     return {
         "initial_loss": initial,
         "initial_loss_stderr": scale * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
         "chance_loss": chance,
         "loss_kind": kind,
-        "scaled_loss": min([initial, *map(float, halved)]) if halved else math.nan,
+        "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(loss, at, targets, last, best),
         "broadcast": _broadcast(y, targets, initial, values),
-        "cut_off": _cut_off(model, loss, at, part, initial),
+        "cut_off": _cut_off(model, loss if kind == "other" else None, at, part, initial),
         "chance_sq": usual_sq,
         "unbounded": [*turns.values()] == [-1] and not _are_log_probabilities(at),
         "logits_sq": max(
@@ -193,11 +196,13 @@ def _floor(loss: Loss, y: Tensor, targets: Tensor | None, last: str, chance: flo
     return (bounded - free) / (chance - free) if known and chance > free else math.nan
 
 
-def _cut_off(model: nn.Module, loss: Loss, y: Tensor, part: Batch, initial: float) -> str:
+def _cut_off(model: nn.Module, loss: Loss | None, y: Tensor, part: Batch, initial: float) -> str:
     """See `hessdiag.results.signals.Signals`; the loss is tried on random outputs of their size, of 1 at least."""
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p >= 1:
             return str(name)
+    if loss is None:  # a known one
+        return ""
     try:
         noise = noise_like(y, part) * max(1.0, math.sqrt(mean_sq(y)))
         others = [float(loss.of_all(each, part.targets)) for each in (noise, 2 * noise)]

@@ -131,7 +131,8 @@ class Signals(Record):
         chance_loss: loss of the best constant guess from the labels or targets alone; for other losses, of the mean
             output. NaN where there is none.
         loss_kind: `"cross-entropy"`, `"mse"` or `"other"`.
-        scaled_loss: of a cross-entropy or mean squared error, the least at the outputs, their half, quarter and so on.
+        scaled_loss: of a cross-entropy or mean squared error, the least at the outputs, their half, quarter and so on,
+            where the gradient leaves room for much less than a constant guess.
         output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
         bounded, floor: the nonlinearity that ends the network, if it bounds the outputs, and by how much of the chance
             loss that keeps the loss above what free outputs could reach.
