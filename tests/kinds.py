@@ -293,7 +293,7 @@ REFUSED: dict[str, tuple[Kind, str]] = {
     ),
     "bfloat16": (
         Kind(lambda: mlp()().bfloat16(), lambda: rows().bfloat16()),
-        "model and inputs are in bfloat16: convert both to float32 or float64",
+        "model and inputs are in bfloat16: convert both, as by model.float()",
     ),
     "float16": (Kind(lambda: mlp()().half(), lambda: rows().half()), "model and inputs are in float16"),
     "two dtypes": (Kind(lambda: mlp()().bfloat16(), lambda: rows().float()), "are in bfloat16 and float32"),

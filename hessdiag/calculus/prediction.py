@@ -226,7 +226,7 @@ def imbalance(
     """
     unseen = [b.name for b in blocks if b.kind == "weight" and _is_unseen(applied.get(b.name, []), found, sizes_sq)]
     said = _contrast([block for block in blocks if block.name not in unseen], applied, found)
-    return f"{said}. {uncounted(unseen)}" if said and unseen else said
+    return ". ".join(filter(None, [said, uncounted(unseen) if unseen else ""]))
 
 
 def _is_unseen(applied: Sequence[Use], found: Propagation, sizes_sq: Mapping[str, float]) -> bool:

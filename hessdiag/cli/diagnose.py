@@ -62,5 +62,5 @@ def diagnose(
 def _figures(report: Report) -> dict[str, Figure]:
     from hessdiag import plots
 
-    maps = {"heatmap": plots.draw_heatmap(report)} if report.weights else {}
+    maps = {"heatmap": plots.draw_heatmap(report)} if report.heatmap.names else {}
     return maps | {"layers": plots.draw_layers(report)}

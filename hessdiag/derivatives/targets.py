@@ -30,7 +30,8 @@ def check_values(y: Tensor, targets: Tensor) -> None:
     alone = math.prod(y.shape[1:]) == 1 and targets.shape[1:] == ()
     if targets.shape[1:] != y.shape[1:] and not alone:
         labels = not targets.is_floating_point() and targets.dim() < y.dim()
-        remedy = "class indices are for loss 'cross-entropy'" if labels else "pass targets of that shape"
+        classes = "pass targets of that shape, or class indices as integers: targets.long()"
+        remedy = "class indices are for loss 'cross-entropy'" if labels else classes
         raise HessdiagError(f"targets have shape {tuple(targets.shape)}, the outputs {_whole(y, targets)}: {remedy}")
 
 
@@ -108,4 +109,6 @@ def _whole(y: Tensor, targets: Tensor) -> tuple[int, ...]:
 def _check_indices(targets: Tensor, classes: int, ignore_index: int) -> None:
     if bool((((targets < 0) | (targets >= classes)) & (targets != ignore_index)).any()):
         message = f"targets hold class {int(targets.max())} (smallest {int(targets.min())}), but the network has"
+        if classes == 1:
+            raise HessdiagError(f"{message} 1 output: pass targets.float() for a regression")
         raise HessdiagError(f"{message} {classes} outputs: class indices run from 0 to {classes - 1}")

@@ -51,7 +51,7 @@ Values = Mapping[str, Tensor]  # by name of the parameter
 
 def learning_rates(
     model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
-    loss: str | LossFunction = "cross-entropy", class_dim: int | None = None, output: str | int | None = None,
+    loss: str | LossFunction | None = None, class_dim: int | None = None, output: str | int | None = None,
     batch_dim: BatchDim = 0, examples: str = "batch", optimizers: Sequence[str] = ("sgd", "adam"), steps: int = 12,
     batch_size: int = 128, blocks: str | Sequence[str] | None = None, seed: int = 0, mode: str = "train",
     progress: Progress = None,
@@ -72,7 +72,7 @@ def learning_rates(
             Of an iterable, two batches are read for each step, as far as there are some; then they take turns. Of less
             than eight, all examples serve at every step for directions and slopes alike: less exact, above all for SGD.
         loss: what the model will be trained with: `"cross-entropy"`, `"mse"`, `"model"`, or a callable
-            `(outputs, targets) -> scalar`.
+            `(outputs, targets) -> scalar`; by default that of the targets.
         class_dim, output, batch_dim, examples: see `hessdiag.diagnose`.
         optimizers: any of `"sgd"`, `"momentum"` (SGD with momentum 0.9) and `"adam"`.
         steps: virtual steps, and where a rate rises along them, up to eight times as many.
@@ -108,6 +108,8 @@ def learning_rates(
     call = None if callable(loss) else partial(batches[0].narrow(0, 2).run, model)
     with preserve_state(model, seed=seed, mode=mode, call=call), state_of(loss, seed):
         road = road_of(model, batches[0], loss, settings)
+        if road.loss == "random-quadratic" and loss is None:
+            raise HessdiagError("learning rates are of a loss: pass targets, or loss=")
         resolved, check = _resolve(model, batches, road, settings)
         walk = Walk(model, resolved, road.whole(batches[0]), seed=seed, blocks=blocks)
         pairs = pairs_of(batches, batch_size, seed=seed, more=map(check, stream))

@@ -56,7 +56,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss, la
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(loss, at, targets, last, best),
-        "broadcast": _broadcast(y, targets, initial, values),
+        **_broadcast(loss, y, targets, initial, values),
         "cut_off": _cut_off(model, loss if kind == "other" else None, at, part, initial),
         "chance_sq": usual_sq,
         "unbounded": [*turns.values()] == [-1] and not _are_log_probabilities(at),
@@ -336,17 +336,20 @@ def _unmoved(model: nn.Module, y: Tensor, own: Tensor) -> int:
     return found
 
 
-def _broadcast(y: Tensor, targets: Tensor | None, initial: float, values: Tensor) -> str:
-    """Shapes of outputs and targets, where the loss compares each output with targets of other examples."""
+def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None, initial: float, values: Tensor) -> dict[str, str]:
+    """Shapes of outputs and targets, where the loss compares each output with targets of other examples, or may."""
     if targets is None or y.shape == targets.shape or not targets.is_floating_point() or y.numel() != targets.numel():
-        return ""
+        return {}
     try:
         shape = (y.detach().to("meta") - targets.to("meta")).shape
     except RuntimeError:
-        return ""
+        return {}
     own = (float(values.mean()), float(values.sum()))
-    apart = math.prod(shape) > y.numel() and not any(math.isclose(initial, each, rel_tol=1e-3) for each in own)
-    return f"{tuple(y.shape)} and {tuple(targets.shape)} to {tuple(shape)}" if apart else ""
+    grown, text = math.prod(shape) > y.numel(), f"{tuple(y.shape)} and {tuple(targets.shape)} to {tuple(shape)}"
+    if grown and loss.name == "mse":
+        return {"would_broadcast": text}
+    apart = grown and not any(math.isclose(initial, each, rel_tol=1e-3) for each in own)
+    return {"broadcast": text} if apart else {}
 
 
 def _of_labels(labels: Tensor, classes: int) -> float:

@@ -117,7 +117,8 @@ def nothing_arrives(net: Net) -> Finding | None:
     varying = head.x_sq * head.x_varies
     if not varying <= SILENT:
         return _shrunk(net)
-    if all(0 in (layer.x_varies, layer.out_varies) for layer in net.layers.values() if not layer.sources):
+    first = [layer for layer in net.layers.values() if not layer.sources]
+    if all((layer.out_varies if math.isnan(layer.x_varies) else layer.x_varies) == 0 for layer in first):
         message, advice = "All examples of the batch have the same inputs.", "Pass a batch of different examples."
         return Finding("HD102", "warning", (), message, advice, varying, SILENT)
     cut = [net.name_of(o) for o in net.hidden if net.layers[o].varying[0] > 0 == net.layers[o].varying[1]]
@@ -331,6 +332,12 @@ def out_of_reach(net: Net) -> Finding | None:
         ends = "are those of a softmax" if signals.bounded == "softmax" else "are not normalised"
         message = f"The loss falls without end as outputs rise: it takes log-probabilities, and the outputs {ends}."
         return Finding("HD113", "fault", blocks, message, "End the network in `log_softmax`.", 1.0, 0.0)
+    if not signals.floor > OUT_OF_REACH and signals.would_broadcast:
+        message = (
+            f"nn.MSELoss broadcasts the shapes {signals.would_broadcast}; measured is each output with its target."
+        )
+        advice = "Does the training loop give both the same shape, as by `outputs.squeeze(-1)`?"
+        return Finding("HD113", "note", (), message, advice, 0.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
         return None
     ends = f"The network ends in a {signals.bounded}"

@@ -89,7 +89,7 @@ class _Lines:
         if self.total is None:
             self.done, self.count = 0, count
         expected = gradients * self.seconds / self.spent if self.spent else 0.0
-        self.cost = f" of about {expected:.0f} s, {gradients:.0f} gradients" if expected >= PATIENCE else ""
+        self.cost = f", about {expected:.0f} s in all ({gradients:.0f} gradients)" if expected >= PATIENCE else ""
         self._say(step, beforehand=expected >= SILENCE)
 
     def advance(self, step: str) -> None:

@@ -240,8 +240,12 @@ def _judge(check: InitCheck) -> tuple[str, str]:
     checked = check.checked
     interval = checked.spread()
     level, names, means = level_of(interval.value), checked.names, checked.means()
+    left_out = uncounted(checked.invariant) if checked.invariant else ""
     if len(names) < 2:
-        return "undecided", f"{check.init}: nothing to compare, {len(names)} weight of the network counts."
+        return (
+            "undecided",
+            f"{check.init}: nothing to compare, {len(names)} weight of the network counts. {left_out}".strip(),
+        )
     if level == "undecided" or math.isinf(interval.value):
         flat = [name for name, value in zip(names, means, strict=True) if value == 0]  # below 0 it is noise
         blocks = ", ".join(flat) or "some block"
@@ -261,8 +265,7 @@ def _judge(check: InitCheck) -> tuple[str, str]:
         what = "comes next with" if check.rank == 1 else "is the most balanced, within"
         best = short(other.spread().value)
         sentences.append(f"Rank {check.rank} of {len(check.schemes)}; {other.init} {what} {best}×.")
-    if checked.invariant:
-        sentences.append(uncounted(checked.invariant))
+    sentences += [left_out] if left_out else []
     if checked.saturates:
         variance = f"The outputs' variance is {short(checked.output_variance_mean)}: for a log-softmax loss bring it"
         sentences.append(f"{variance} into 0.01 to 0.1, with hessdiag.surgery.normalise_output.")

@@ -12,6 +12,7 @@ from hessdiag.results.numbers import geometric_mean, short
 from hessdiag.results.text_table import TextTable, siblings, size
 
 MOST_ROWS = 12
+SEEN = 1e-3  # an error below it is none
 BAR = 6  # columns to either side of the typical layer
 TITLES = ("layer", "shape", "curvature", "range", "error", f"{'flat':>{BAR}}│{'steep':<{BAR}}")
 
@@ -74,7 +75,7 @@ def root(block: BlockReport) -> float:
 def _cells(row: Row, longest: float) -> list[str]:
     known = [ratio for ratio in row.ratios if ratio > 0]
     span = f"{short(min(known), 2)}–{short(max(known), 2)}" if len(known) > 1 else ""
-    error = f"± {short(100 * row.error, 2)} %" if 0 < row.error < 1 else "" if row.error == 0 else "> 100 %"
+    error = f"± {short(100 * row.error, 2)} %" if SEEN < row.error < 1 else "" if row.error <= SEEN else "> 100 %"
     ratio = f"{short(row.typical)}×" if row.typical >= 0 else "–"
     length = BAR if row.away == math.inf else round(BAR * row.away / longest)
     left, right = ("█" * length, "") if row.typical < 1 else ("", "█" * length if row.typical >= 1 else "")

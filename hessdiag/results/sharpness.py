@@ -144,8 +144,8 @@ class Sharpness(Printed, BlockSharpness):
         if not math.isnan(self.smallest) and self.smallest < 0:
             lines.append(f"λ_min is {_bounded(self.smallest, self.smallest_error)}.")
         if len(self.blocks) > 1:
-            share = f"{percent(self.off_diagonal_share)} ± {percent(Z95 * self.off_diagonal_stderr)} %"
-            lines.append(f"Between different blocks lie {share} of ‖H‖².")
+            noise = f" ± {percent(Z95 * self.off_diagonal_stderr)}" if self.off_diagonal_stderr > 0 else ""
+            lines.append(f"Pairs of different parameters hold {percent(self.off_diagonal_share)}{noise} % of ‖H‖².")
         lines += [
             f"! The block of {printable(each.name)} has no information: products with it are rounding."
             for each in (self, *self.blocks)

@@ -136,7 +136,8 @@ class Signals(Record):
         output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
         bounded, floor: the nonlinearity that ends the network, if it bounds the outputs, and by how much of the chance
             loss that keeps the loss above what free outputs could reach.
-        broadcast: shapes of outputs and targets that the loss enlarges to another one.
+        broadcast, would_broadcast: shapes of outputs and targets that the loss enlarges to another one; that
+            `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
         cut_off: what hides the outputs in training: "loss", if it is the same for others, or a dropout of everything.
         chance_sq: E[y²] of that constant, for other losses.
         logits_sq: variance over an example's outputs, where the loss stays as it is if they all rise: NaN elsewhere.
@@ -167,6 +168,7 @@ class Signals(Record):
     bounded: str = ""
     floor: float = math.nan
     broadcast: str = ""
+    would_broadcast: str = ""
     cut_off: str = ""
     chance_sq: float = math.nan
     logits_sq: float = math.nan

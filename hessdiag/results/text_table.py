@@ -113,13 +113,15 @@ def layer_of(name: str) -> str:
 def _wrapped(line: str, width: int) -> list[str]:
     """A line of prose in as many as it takes; those of an indented one hang below it.
 
-    >>> _wrapped("  name: a reason", 12)
-    ['  name: a', '    reason']
+    >>> _wrapped("  name: a reason", 12), _wrapped("below 25 %", 8)
+    (['  name: a', '    reason'], ['below', '25 %'])
     """
     text = line.lstrip(" ")
     indent = " " * (len(line) - len(text))
     hanging = f"{indent}  " if indent else ""
-    return wrap(text, width, initial_indent=indent, subsequent_indent=hanging, break_on_hyphens=False) or [""]
+    text = text.replace(" %", "\u00a0%")  # which keeps both on one line
+    lines = wrap(text, width, initial_indent=indent, subsequent_indent=hanging, break_on_hyphens=False)
+    return [each.replace("\u00a0%", " %") for each in lines] or [""]
 
 
 def _table_lines(table: TextTable, width: int | None) -> list[str]:

@@ -60,7 +60,7 @@ def _page(report: Report) -> str:
         unbalanced=UNBALANCED,
         columns=tuple(COLUMNS),
         cells=_cells,
-        map=_picture(plots.draw_heatmap(report)) if report.weights else None,
+        map=_picture(plots.draw_heatmap(report)) if report.heatmap.names else None,
         layers=_picture(plots.draw_layers(report)) if report.blocks else None,
         settings=[(name, str(value)) for name, value in (*settings, *report.versions.items())],
     )

@@ -112,6 +112,12 @@ def assert_figures(folder: Path, *names: str) -> None:
         assert "<svg" in (folder / f"{name}.svg").read_text()
 
 
+def test_a_quick_report_has_a_page_and_figures_without_a_map(run, tmp_path: Path) -> None:
+    assert run("diagnose mlp:6-5-3 --quick -q --html r.html --plots .").status == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"r.html", "layers.png", "layers.svg"}
+    assert "Map of the size" not in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
 def test_max_spread_is_a_gate_that_the_spread_itself_passes(run, tmp_path: Path, monkeypatch) -> None:
     spread = Report.from_json(run("diagnose mlp:6-5-3 --json -").out).spread["avg_sq_singular_value"]
     passed = run(f"diagnose mlp:6-5-3 --max-spread {spread!r}")

@@ -329,6 +329,13 @@ def test_refusals(changes: dict[str, object], words: str) -> None:
         learning_rates(small(), *data(), **changes)
 
 
+def test_the_loss_follows_the_targets() -> None:
+    model, x = nn.Linear(3, 2), torch.randn(16, 3)
+    assert hessdiag.learning_rates(model, x, torch.randn(16, 2), steps=1).loss == "mse"
+    with pytest.raises(HessdiagError, match="pass targets, or loss="):
+        hessdiag.learning_rates(model, x, steps=1)
+
+
 def test_the_factors_are_those_of_the_study() -> None:
     study = json.loads((Path(__file__).parents[2] / "figures" / "learning_rates.json").read_text())
     assert pytest.approx(study["factors"], rel=0.02) == FACTORS

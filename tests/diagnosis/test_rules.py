@@ -361,6 +361,18 @@ def test_what_is_wrong_with_the_batch_is_not_laid_to_weights() -> None:
         assert [(each.rule, what in each.message) for each in found if each.severity != "note"] == [(rule, True)]
 
 
+def test_a_layer_of_zeros_is_named_and_not_the_inputs_and_shapes_that_torch_would_broadcast_are_a_note() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 50), nn.BatchNorm1d(50), nn.ReLU(), nn.Linear(50, 1))
+    x = torch.randn(64, 20)
+    (note,) = hessdiag.diagnose(model, x, x[:, 0], quick=True).findings
+    assert (note.rule, note.severity, "(64, 1) and (64,) to (64, 64)" in note.message) == ("HD113", "note", True)
+    assert hessdiag.diagnose(model, x, x[:, :1], quick=True).findings == ()
+    nn.init.zeros_(model[0].weight)
+    found = {each.rule: each.blocks for each in hessdiag.diagnose(model, x, x[:, :1], quick=True).findings}
+    assert found["HD102"] == ("0.weight",)
+
+
 def test_a_loss_that_cannot_see_the_outputs_is_a_fault() -> None:
     torch.manual_seed(0)
     x, t = torch.randn(8, 4), torch.randint(3, (8,))

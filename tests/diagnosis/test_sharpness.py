@@ -164,7 +164,7 @@ def test_a_network_with_large_blocks_says_its_cost(monkeypatch, capsys) -> None:
     t = torch.arange(12) % 3
     blocks = blocks_of(model, x, t, "hessian", names)
     found = hessdiag.sharpness(model, x, t, matrix="hessian", blocks=names, rtol=1e-9, progress=True)
-    said = re.findall(r"so far: (.+ [01]/\d)(?: of about \d+ s, (\d+) gradients)?\n", capsys.readouterr().err)
+    said = re.findall(r"so far: (.+ [01]/\d)(?:, about \d+ s in all \((\d+) gradients\))?\n", capsys.readouterr().err)
     assert said[-2:] == [("other spectra 0/2", "248"), ("other spectra 1/2", "248")]  # 2 × (62 + 62)
     for number, block in enumerate(found):
         eigenvalues = torch.linalg.eigvalsh(blocks[number][number])

@@ -135,7 +135,7 @@ def test_a_report_is_drawn_alone_with_as_many_names_as_fit() -> None:
     several = draw_heatmaps([build_setups(names=LONG, init=init) for init in INITS[:2]])
     readable(several)
     assert len(maps(several)[0].get_yticklabels()) == 27
-    with pytest.raises(HessdiagError, match="has no weight block to draw a map of"):
+    with pytest.raises(HessdiagError, match="has no measured weights to draw a map of"):
         draw_heatmap(build_report([build_block("u.scale")], normalized=np.zeros((0, 0))))
 
 

@@ -79,8 +79,10 @@ def draw_heatmap(report: Report, *, relative: bool = False) -> Figure:
         HessdiagError: the report has no weight blocks.
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or draw Setups with draw_heatmaps")
-    if not report.weights:
-        raise HessdiagError(f"{report.model} has no weight block to draw a map of: use draw_layers")
+    if not report.heatmap.names:
+        raise HessdiagError(
+            f"{report.model} has no measured weights to draw a map of: use draw_layers, or leave quick out"
+        )
     return draw_heatmaps([Setups.collect([report])], relative=relative)
 
 
