@@ -106,7 +106,7 @@ def judge(findings: Sequence[Finding]) -> tuple[VerdictLevel, str]:
     """Judge findings, the gravest first, on a network whose signals are known: level and sentence.
 
     >>> judge([])
-    ('no-problem', 'No problem found in 26 checks.')
+    ('no-problem', 'No problem found in 28 checks.')
     """
     counts = Counter(finding.severity for finding in findings)
     found = ", ".join(f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in GRAVITY if counts[kind])

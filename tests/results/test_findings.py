@@ -129,8 +129,8 @@ def report_with(*severities: Severity) -> Report:
 
 
 @pytest.mark.parametrize(("level", "severities", "sentence"), [
-    ("no-problem", (), "No problem found in 26 checks."),
-    ("no-problem", ("note",), "No problem found in 26 checks (1 note)."),
+    ("no-problem", (), "No problem found in 28 checks."),
+    ("no-problem", ("note",), "No problem found in 28 checks (1 note)."),
     ("suspicious", ("warning", "note"), "1 warning, 1 note: look first at fc1 (HD202)."),
     ("faulty", ("fault", "fault", "note"), "2 faults, 1 note: look first at fc1 (HD202)."),
 ])  # fmt: skip
