@@ -7,7 +7,7 @@ import io
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -240,10 +240,11 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A tensor that an operation such as chunk took apart; its pieces are taken by `getitem`."""
+    """A tensor that an operation such as chunk took apart along a dimension; its pieces are taken by `getitem`."""
 
     source: Ref
     function: Callable[[Tensor], Any]
+    along: int | None
 
 
 @dataclass(frozen=True)
@@ -386,8 +387,8 @@ class Call:
     def applied(self, name: str, tensor: Tensor) -> Any:
         """Run the operation itself with one argument replaced by a tensor."""
         function = self.operation.call
-        if self.operation.target in ("aten.view", "aten._unsafe_view"):  # an expanded tensor cannot always be viewed
-            return tensor.reshape(list(self.arguments["size"]))
+        if self.operation.target in VIEWS:
+            return viewed(tensor, self.shape)
         arguments = {**self.arguments, name: tensor}
         if not isinstance(function, torch._ops.OpOverload):
             return function(*arguments.values())
@@ -396,14 +397,35 @@ class Call:
         return function(*args, **{a.name: arguments[a.name] for a in schema if a.kwarg_only})
 
 
+VIEWS = tuple(f"aten.{name}" for name in ("view", "_unsafe_view", "reshape", "flatten", "unflatten"))
+
+
+def viewed(sq: Tensor, shape: Sequence[int]) -> Tensor:
+    """The same entries in another shape; what is repeated along the last dimensions still takes no memory."""
+    try:
+        return sq.view(*shape)
+    except RuntimeError:
+        kept = sq
+        for d in reversed([d for d in range(sq.dim()) if sum(sq.stride()[d:]) == 0]):
+            kept = kept.narrow(d, 0, 1)
+        return kept.contiguous().expand(sq.shape).reshape(*shape)
+
+
 def listed(value: Any) -> Any:
     """Give sizes as the list that PyTorch's functions take."""
     return list(value) if isinstance(value, tuple) else value
 
 
-def transposed(function: Callable[[Tensor], Tensor], like: Tensor, cotangent: Tensor) -> Tensor:
-    """Compute Aᵀ v for a linear function A of tensors shaped like `like`."""
+def transposed(
+    function: Callable[[Tensor], Tensor], like: Tensor, cotangent: Tensor, along: int | None = None
+) -> Tensor:
+    """Compute Aᵀ v for a linear function A of tensors shaped like `like`, which changes dimension `along` alone."""
+    size = list(like.shape)
+    if along is not None:
+        repeated = [d != along % like.dim() and stride == 0 for d, stride in enumerate(cotangent.stride())]
+        size = [1 if same else n for n, same in zip(size, repeated, strict=True)]
+        cotangent = cotangent[tuple(slice(1) if same else slice(None) for same in repeated)]
     with torch.enable_grad():
-        leaf = torch.zeros((), dtype=torch.float64).expand(like.shape).requires_grad_()
+        leaf = torch.zeros((), dtype=torch.float64).expand(size).requires_grad_()
         (result,) = torch.autograd.grad(function(leaf), leaf, cotangent)
-    return result
+    return result.expand(like.shape)

@@ -133,8 +133,6 @@ def distinct(sq: Tensor, *others: Tensor) -> Tensor:
 def thin(sq: Tensor) -> Tensor:
     """Keep equal entries once, as an expanded view."""
     kept = distinct(sq)
-    if kept.numel() < FEW:
-        return sq
     for d in range(kept.dim()):
         first = kept.narrow(d, 0, 1)
         if kept.shape[d] > 1 and torch.equal(first.expand(kept.shape), kept):
@@ -243,13 +241,18 @@ def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
         (a,) = phi.parameters
         slope_sq = (1 + a * a) / 2
         return Response(q * slope_sq, q * (1 - a) ** 2 / (2 * math.pi), slope_sq, (1 + a**4) / 2 / slope_sq**2)
-    z, weights = _grid()
-    x = math.sqrt(mean * q) + math.sqrt((1 - mean) * q) * z
-    y = phi(x)
-    slopes = phi.derivative(x).square()
-    found = (float((weights * values).sum()) for values in (y.square(), y, slopes, slopes.square()))
-    sq, average_y, slope_sq, fourth = found
+    sq, average_y, slope_sq, fourth = (
+        float(each) for each in responses(phi, torch.tensor([q], dtype=torch.float64), mean)
+    )
     return Response(sq, average_y**2, slope_sq, fourth / slope_sq**2 if slope_sq else 1.0)
+
+
+def responses(phi: Nonlinearity, q: Tensor, mean: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """E[y²], E[y], E[φ'²] and E[φ'⁴] as in `respond`, of several q (k,) at once, each (k,)."""
+    z, weights = _grid()
+    x = (mean * q).sqrt()[:, None] + ((1 - mean) * q).sqrt()[:, None] * z  # (k, nodes)
+    y, slopes = phi(x), phi.derivative(x).square()
+    return y.square() @ weights, y @ weights, slopes @ weights, slopes.square() @ weights
 
 
 @lru_cache(maxsize=4096)

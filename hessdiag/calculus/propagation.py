@@ -120,7 +120,7 @@ def _cross_entropy(y: Activation, outputs: int, class_dim: int) -> OutputGradien
     classes, q = y.sq.shape[class_dim], y.second_moment
     positions = outputs // classes
     error, curvature = softmax_moments(q, classes)
-    sq = torch.full_like(y.sq, error / (classes * positions**2))
+    sq = torch.tensor(error / (classes * positions**2), dtype=torch.float64).expand(y.sq.shape)
     share = q * curvature / error if error else math.nan
     return OutputGradient(Gradient(sq), share, curvature / positions, 2 - error - 2 / classes, positions)
 

@@ -162,16 +162,34 @@ def _by_position(sq: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
+class _Sight:
+    """What a mask alone decides: E[A_st] (Q, K), its rows' one value above 0 (Q,), and (Σ_t E[A_st] E[A_s't])²."""
+
+    count: Tensor
+    mean: Tensor
+    height: Tensor
+    overlap: Tensor
+
+
+@lru_cache(maxsize=4)
+def _sight(visible: bytes, queries: int, keys: int) -> _Sight:
+    """Of a mask, True where a query sees a key; layers share it."""
+    seen = torch.frombuffer(bytearray(visible), dtype=torch.bool).view(queries, keys)
+    count = seen.sum(1).clamp(min=1)
+    mean = seen / count[:, None].double()
+    return _Sight(count, mean, mean.amax(1), (mean @ mean.T).square())
+
+
+@dataclass(frozen=True)
 class _Head:
-    """One head: queries, keys and values, E[A_st] and E[A_st²] (Q, K), and what `concentration` gives (Q,)."""
+    """One head: queries, keys and values, which keys are in sight, and what `concentration` gives (Q,)."""
 
     q: Activation
     k: Activation
     v: Activation
     factor: float
     variance: float
-    mean: Tensor
-    square: Tensor
+    sight: _Sight
     P: Tensor
     F: Tensor
     tau: Tensor
@@ -190,8 +208,8 @@ class _Head:
 
     def pairs(self, h: Tensor) -> Tensor:
         """Σ_{s≠s'} E[A_st A_s't] h_s h_s' for every t."""
-        one = self.mean * h[:, None]
-        return self.between * (one.sum(0).square() - one.square().sum(0))
+        mean, height = self.sight.mean, self.sight.height
+        return self.between * ((h @ mean).square() - (height * h.square()) @ mean)
 
 
 def _head(call: Call, scores: Scores, value: Ref) -> _Head:
@@ -202,14 +220,13 @@ def _head(call: Call, scores: Scores, value: Ref) -> _Head:
     if v.sq.shape[-2] != K or k.sq.shape[-1] != n:
         raise UnsupportedError("a product of two activations")
     visible = torch.ones(Q, K, dtype=torch.bool) if scores.mask is None else scores.mask.expand(Q, K)
-    count = visible.sum(1).clamp(min=1)  # keys in sight of each query
+    sight = _sight(visible.contiguous().numpy().tobytes(), Q, K)
     variance = scores.factor**2 * n * q.second_moment * k.second_moment * (1 - min(k.site_correlation, 1.0))
     variance += scores.shift
     if not math.isfinite(variance):
         raise UnsupportedError("queries or keys have no second moment")
-    P, F, tau, *more = (each[count - 1] for each in concentration(float(f"{variance:.6g}"), K))
-    mean = visible / count[:, None].double()
-    return _Head(q, k, v, scores.factor, variance, mean, mean * P[:, None], P, F, tau, *more)
+    P, F, tau, *more = (each[sight.count - 1] for each in concentration(float(f"{variance:.6g}"), K))
+    return _Head(q, k, v, scores.factor, variance, sight, P, F, tau, *more)
 
 
 def _attend(call: Call, scores: Scores, value: Ref) -> Step:
@@ -218,17 +235,18 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
         nothing = {"site_correlation": 0.0, "example_correlation": 0.0, "mean": 0.0, "read": 0.0}
         head = replace(head, **{each: replace(getattr(head, each), **nothing) for each in "qkv"})
     v, own = head.v, 1 - min(head.v.site_correlation, 1.0)
-    size = _by_position(v.sq)
-    together = head.mean @ size  # (Q,) of values in common
-    apart = head.square @ size + (1 - head.P) * head.variance * head.chance * together
+    size, mean, height = _by_position(v.sq), head.sight.mean, head.sight.height
+    together = mean @ size  # (Q,) of values in common
+    apart = (head.P + (1 - head.P) * head.variance * head.chance) * together
     sq = (1 - own) * together + own * apart
     Q = len(sq)
-    shared = (head.between * head.mean.sum(0).square() * size).sum() - (head.between * head.mean.square() * size).sum()
+    received = mean.sum(0)  # by each key
+    shared = head.between * (received.square() @ size - height @ together)
     across = (1 - own) * float(together.mean()) + own * float(shared) / max(Q * (Q - 1), 1)
     total = float(sq.mean()) or 1.0
-    seen = (1 - own) + own * (head.mean @ head.mean.T)  # E[o_s o_s'] over E[v²]
-    pairs = float(seen.square().sum() - seen.diagonal().square().sum()) * v.second_moment**2
-    pairs /= max(Q * (Q - 1), 1) * total**2
+    alike = received.square().sum() - height.sum()  # Σ_{s≠s'} Σ_t E[A_st] E[A_s't]
+    seen = (1 - own) ** 2 * Q * (Q - 1) + 2 * own * (1 - own) * alike + own**2 * _off_diagonal(head.sight)
+    pairs = float(seen) * v.second_moment**2 / (max(Q * (Q - 1), 1) * total**2)  # of E[o_s o_s'] over E[v²], squared
     everywhere = min(v.site_correlation, v.example_correlation)  # what all positions of all examples have in common
     examples = everywhere + float(head.P.mean()) * max(v.example_correlation - everywhere, 0.0)
     out = Activation(
@@ -244,21 +262,24 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
     return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE, attention=_mixing(head))
 
 
+def _off_diagonal(sight: _Sight) -> Tensor:
+    """Σ_{s≠s'} (Σ_t E[A_st] E[A_s't])²."""
+    return sight.overlap.sum() - sight.height.square().sum()
+
+
 def _mixing(head: _Head) -> Mixing:
     """Fourth moments of what goes to queries, keys and values, over squares of its second."""
-    n, chance, P, F, T = head.q.sq.shape[-1], head.chance, head.P, head.F, head.mean.shape[1]
+    n, chance, P, F, sight = head.q.sq.shape[-1], head.chance, head.P, head.F, head.sight
+    mean, height, T = sight.mean, sight.height, sight.mean.shape[1]
     spread = F + (1 - P).square() * chance  # tr C² of the covariance C of the keys under A; below tr C⁴
     fourth = head.A4 + 6 * head.A3 * chance + 6 * P * chance**2 + chance**3
     uneven, weight = head.P2 / P.square(), spread.square() / spread.square().sum()
     few = (fourth / spread.square().clamp(min=1e-30)).clamp(max=1)
     left = F / P
-    steep = head.mean.T @ (left[:, None] * head.mean)
-    own = float(steep.diagonal().square().sum())
-    single, alone = head.mean.T @ F, head.mean.T @ (head.A4 * left.square())
-    keys = head.mean.square().sum(1)
-    near = float((spread * keys).sum() / (F * keys).sum()) ** 2
-    seen = head.mean.T @ head.mean
-    seen = seen - seen.diagonal().diag() + head.square.sum(0).diag()
+    own = float(((left * height) @ mean).square().sum())
+    single, alone = F @ mean, (head.A4 * left.square()) @ mean
+    near = float((spread @ height) / (F @ height)) ** 2
+    seen = sight.overlap.sum() - (height @ mean).square().sum() + (P @ mean).square().sum()
     ones = torch.ones(len(P), dtype=torch.float64)
     apart, alike = (float(_to_value(head, ones, c)[0].sum()) / len(ones) for c in (0.0, 1.0))
     return Mixing(
@@ -266,11 +287,11 @@ def _mixing(head: _Head) -> Mixing:
         query=(float(weight @ uneven), float(weight @ (uneven + n * few))),
         key=(
             near,
-            (float(steep.square().sum()) / own - 1) * (1 / n + chance),
+            (float(left @ sight.overlap @ left) / own - 1) * (1 / n + chance),
             n * (float(alone.sum() / single.square().sum()) + chance),
             n * (float(P.mean()) + chance),
         ),
-        value=float(seen.square().sum()) / (alike**2 + (T * apart - alike) ** 2 / max(T - 1, 1)),
+        value=float(seen) / (alike**2 + (T * apart - alike) ** 2 / max(T - 1, 1)),
     )
 
 
@@ -309,7 +330,7 @@ def _over_pairs(pairs: float, sq: Tensor) -> float:
 
 def _to_value(head: _Head, g: Tensor, c: float) -> tuple[Tensor, float]:
     h = g.sqrt()
-    sq = head.square.T @ g + c * head.pairs(h)
+    sq = (head.P * g) @ head.sight.mean + c * head.pairs(h)
     everything = float(g.sum() + c * (h.sum() ** 2 - g.sum()))  # of Σ_t Δv_t = Σ_s g_s
     return sq, _over_pairs(everything - float(sq.sum()), sq)
 
@@ -329,7 +350,7 @@ def _to_key(head: _Head, g: Tensor, c: float) -> tuple[Tensor, float]:
     own = 1 - min(head.v.site_correlation, 1.0)
     left = head.F / head.P  # of a value's square, less the mean that the softmax takes away
     g = g * _by_position(head.q.sq)
-    alone = head.square.T @ (left * g * (1 + (head.tau - 1) / n))
+    alone = (head.F * g * (1 + (head.tau - 1) / n)) @ head.sight.mean
     pairs = c * max(head.q.site_correlation, 0.0) * head.pairs((left * g).sqrt())
     sq = head.factor**2 * n * own * _by_position(head.v.sq) * (alone + pairs)
     return sq, -1 / max(len(sq) - 1, 1)  # Σ_t Δk_t = 0 where all queries are alike

@@ -10,7 +10,18 @@ import torch
 from torch import Tensor
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Ref, Step, UnsupportedError
-from hessdiag.calculus.moments import Activation, Before, Gradient, Nonlinearity, average, compactly, correlate, respond
+from hessdiag.calculus.moments import (
+    Activation,
+    Before,
+    Gradient,
+    Nonlinearity,
+    average,
+    compactly,
+    correlate,
+    distinct,
+    respond,
+    responses,
+)
 
 LARGE_SHIFT = 0.1  # of what it is added to, in second moments
 
@@ -217,11 +228,10 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
         sq: Tensor = compactly(lambda v: v * at_mean.sq, x.sq)
         slope_sq = torch.tensor(at_mean.slope_sq, dtype=torch.float64).expand(x.sq.shape)
     else:
-        sq = compactly(lambda v: _interpolated(lambda q: respond(phi, q, x.mean).sq, v), x.sq)
-        slope_sq = compactly(lambda v: _interpolated(lambda q: respond(phi, q, x.mean).slope_sq, v), x.sq)
+        sq, slope_sq = (each.expand(x.sq.shape) for each in _interpolated(phi, x.mean, distinct(x.sq)))
 
     def back(g: Gradient) -> Gradient:
-        steep = g.slope * compactly(lambda a, b: a * b, g.sq, slope_sq)
+        steep = compactly(lambda a, b: g.slope * a * b, g.sq, slope_sq)
         return Gradient(steep, g.site_correlation * sites[1], g.example_correlation * examples[1])
 
     out = replace(
@@ -249,21 +259,22 @@ def _pointwise_of_paper(call: Call, phi: Nonlinearity, ref: Ref, x: Activation, 
     return Step(x.independent(forward), ((ref, lambda g: g.scaled(slope_sq)),), note=note)
 
 
-def _interpolated(function: Callable[[float], float], sq: Tensor) -> Tensor:
-    """A smooth function of the moments: at one value, or between 24 of them when entries differ."""
+def _interpolated(phi: Nonlinearity, mean: float, sq: Tensor) -> tuple[Tensor, Tensor]:
+    """E[φ²] and E[φ'²] of x with these E[x²]: at one value, or between 24 of them when entries differ."""
     low, high = float(sq.min()), float(sq.max())
     if not (math.isfinite(low) and math.isfinite(high)):
-        return sq * math.nan
+        return sq * math.nan, sq * math.nan
     if high <= low * (1 + 1e-9) or low <= 0:
         middle = (low + high) / 2
-        step = 1e-4 * middle if middle else 1.0
-        slope = (function(middle + step) - function(middle)) / step
-        return function(middle) + slope * (sq - middle)
-    nodes = torch.logspace(math.log10(low), math.log10(high), 24, dtype=torch.float64)
-    heights = torch.tensor([function(float(node)) for node in nodes], dtype=torch.float64)
-    index = torch.searchsorted(nodes, sq.contiguous()).clamp(1, 23)
+        nodes = torch.tensor([middle, 1.0001 * middle or 1.0], dtype=torch.float64)
+        index = torch.ones((), dtype=torch.long)
+    else:
+        nodes = torch.logspace(math.log10(low), math.log10(high), 24, dtype=torch.float64)
+        index = torch.searchsorted(nodes, sq.contiguous()).clamp(1, 23)
     share = (sq - nodes[index - 1]) / (nodes[index] - nodes[index - 1])
-    return heights[index - 1] * (1 - share) + heights[index] * share
+    y_sq, _, slope_sq, _ = responses(phi, nodes, mean)
+    both = (h[index - 1] * (1 - share) + h[index] * share for h in (y_sq, slope_sq))
+    return next(both), next(both)
 
 
 def dropout(call: Call) -> Step:

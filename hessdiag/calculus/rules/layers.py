@@ -253,7 +253,7 @@ def _normalised(call: Call, dims: int, entries: int, *, centred: bool) -> Step:
     w, b = call.optional("weight"), call.optional("bias")
     w_sq = average(w.sq) if w else torch.ones((), dtype=torch.float64)
     over = tuple(range(x.sq.dim() - dims, x.sq.dim()))
-    size = x.sq.mean(over, keepdim=True)
+    size = distinct(x.sq).mean(over, keepdim=True)
     left = 1 - x.mean if centred and call.kernel else 1.0
     variance = size * left + float(call.arguments.get("eps") or 0.0)
     used = (2 if centred else 1) / entries if call.kernel else 0.0  # directions that a normalisation takes out
@@ -261,7 +261,7 @@ def _normalised(call: Call, dims: int, entries: int, *, centred: bool) -> Step:
     joint = {name: getattr(x, name) for name in ("site_correlation", "example_correlation")}
     if centred and x.mean < 1:
         joint = {name: max((value - x.mean) / (1 - x.mean), 0.0) for name, value in joint.items()}
-    sq = (x.sq * left / variance * w_sq).expand(x.sq.shape)
+    sq = compactly(lambda sq, variance: sq * left / variance * w_sq, x.sq, variance.expand(x.sq.shape))
     out = replace(x, sq=sq, mean=0.0 if centred else x.mean, before=None, **joint)
     note = f"normalisation: {NOT_IN_PAPER}"
 

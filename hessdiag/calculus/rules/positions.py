@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hessdiag.calculus.graph import (
     NOT_IN_PAPER,
+    VIEWS,
     Back,
     Call,
     Pieces,
@@ -21,6 +22,7 @@ from hessdiag.calculus.graph import (
     UnsupportedError,
     listed,
     transposed,
+    viewed,
 )
 from hessdiag.calculus.moments import (
     Activation,
@@ -29,6 +31,7 @@ from hessdiag.calculus.moments import (
     Nonlinearity,
     average,
     compactly,
+    distinct,
     respond_of_largest,
     weighted,
 )
@@ -63,15 +66,32 @@ def reshaped(call: Call) -> Step:
     """Moments go where the entries go."""
     name = _first(call)
     x = call.activation(name)
-    return _moved(call, call.ref(name), lambda v: call.applied(name, v), x)
+    return _moved(call, call.ref(name), lambda v: call.applied(name, v), x, _along(call))
 
 
-def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activation) -> Step:
+def _along(call: Call) -> int | None:
+    """The one dimension in which an operation takes some of the entries."""
+    return int(call.arguments["dim"]) if call.operation.target in _TAKE else None
+
+
+_TAKE = frozenset(f"aten.{x}" for x in ("slice", "narrow", "chunk", "split", "split_with_sizes", "tensor_split"))
+
+
+def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activation, along: int | None = None) -> Step:
     sq = function(x.sq)
+    # Some channels of (B, T, ..., C): all are alike forward, and share the gradient, of which a layer takes the mean.
+    last = along in (-1, x.sq.dim() - 1) and x.sq.dim() > 2
+    channels = last and x.sq.shape[1] == x.positions and x.sq.stride(-1) == 0 and sq.dim() == x.sq.dim()
     merged = sq.dim() == 2 and x.sq.dim() > 2 and x.positions > 1 and not x.parameter
 
     def back(g: Gradient) -> Gradient:
-        back_sq = transposed(function, x.sq, g.sq)
+        if channels:
+            of_one = distinct(g.sq).mean(-1, keepdim=True) * (g.sq.shape[-1] / x.sq.shape[-1])
+            back_sq = of_one.expand(x.sq.shape)
+        elif call.operation.target in VIEWS:
+            back_sq = viewed(g.sq, x.sq.shape)
+        else:
+            back_sq = transposed(function, x.sq, g.sq, along)
         # Behind a flattening every position has weights of its own: their gradients are uncorrelated.
         return Gradient(
             back_sq, 0.0 if merged and sq.shape[0] == x.sq.shape[0] else g.site_correlation, g.example_correlation
@@ -84,7 +104,7 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
 def take_apart(call: Call) -> Step:
     """chunk, split, unbind: the pieces are taken by getitem."""
     name = _first(call)
-    return Step(Pieces(call.ref(name), lambda v: call.applied(name, v)))
+    return Step(Pieces(call.ref(name), lambda v: call.applied(name, v), _along(call)))
 
 
 def get_item(call: Call) -> Step:
@@ -95,7 +115,7 @@ def get_item(call: Call) -> Step:
         return Step(pieces, ((source, lambda g: g),)) if index == 0 else Step(Unknown())
     if not isinstance(pieces, Pieces):
         raise UnsupportedError("an item of something that has no moments")
-    return _moved(call, pieces.source, lambda v: pieces.function(v)[index], call.at(pieces.source))
+    return _moved(call, pieces.source, lambda v: pieces.function(v)[index], call.at(pieces.source), pieces.along)
 
 
 def concatenate(call: Call) -> Step:
