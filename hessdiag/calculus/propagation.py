@@ -27,7 +27,7 @@ from hessdiag.calculus.moments import Activation, Gradient, InputMoments, Weight
 from hessdiag.calculus.rules import BY_TARGET, Rule
 from hessdiag.calculus.rules.attention import on_scores, product
 from hessdiag.calculus.rules.composed import Chain, chained, compose, joins, size_of, with_numbers
-from hessdiag.calculus.rules.elementwise import add, multiply, of_angle
+from hessdiag.calculus.rules.elementwise import ANGLES, add, multiply, of_angle
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
@@ -185,8 +185,11 @@ def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
         return _broken(operation, arguments)
     if step.note:
         found.notes[step.note] = None
+    turned = constants and all(v.parameter == ANGLES for v in moving if isinstance(v, Activation))
     if not isinstance(step.out, Activation) or (constants and rule and rule.operation in KEEPS_CONSTANTS):
         return step
+    if turned:
+        return replace(step, out=replace(step.out, parameter=ANGLES), back=())
     out = replace(step.out, parameter="", sq=thin(step.out.sq))
     return replace(step, out=out.uniform() if call.moments == PAPER else out)
 

@@ -10,6 +10,9 @@ from torch import nn
 
 import hessdiag
 from hessdiag.calculus import predict
+from hessdiag.calculus.graph import trace_graph
+from hessdiag.calculus.moments import Activation, distinct, weight_moments
+from hessdiag.calculus.propagation import propagate
 from tests.networks import Net
 
 POSITIONS, WIDTH, HEADS = 24, 48, 3
@@ -184,6 +187,27 @@ def test_squared_singular_values_of_a_block(causal):
         found.append([math.log2(b.avg_sq_singular_value / report[b.name].avg_sq_singular_value) for b in predicted])
     off = {b.name: mean(each) for b, each in zip(predicted, zip(*found, strict=True), strict=True)}
     assert max(map(abs, off.values())) < 0.9, off
+
+
+def test_moments_of_a_causal_network_take_one_number_a_position():
+    """Else those of a network of a billion weights take gigabytes: positions × channels of every layer."""
+
+    def packed(m, x):
+        q, k, v = (heads(each) for each in m.qkv(m.norm(x).view(-1, WIDTH)).view(*x.shape[:2], -1).split(WIDTH, 2))
+        half = WIDTH // HEADS // 2
+        q = torch.cat([-q[..., half:], q[..., :half]], -1)
+        return m.o(whole(q, k, v, True).transpose(1, 2).reshape(-1, WIDTH)).view(x.shape)
+
+    model = Net(packed, qkv=nn.Linear(WIDTH, 3 * WIDTH), norm=nn.LayerNorm(WIDTH), o=nn.Linear(WIDTH, WIDTH))
+    graph = trace_graph(model, (torch.randn(2, POSITIONS, WIDTH),))
+    found = propagate(graph, weight_moments(model), moments="kernel", loss="mse")
+    moved = [step.out for _, step in found.steps if isinstance(step.out, Activation) and not step.out.parameter]
+    held = {distinct(each.sq).numel() for each in (*moved, *found.gradients.values())}
+    assert POSITIONS in held
+    assert max(held) <= 2 * POSITIONS, held
+    qkv = found.gradients[next(operation.name for operation, step in found.steps if step.weight == "qkv.weight")]
+    apart = [found.gradients[operation.name] for operation, _ in found.steps if operation.target == "getitem"]
+    assert qkv.second_moment == pytest.approx(sum(each.second_moment for each in apart) / 3, rel=1e-12)
 
 
 def test_exponents_in_the_size_of_the_embedding():

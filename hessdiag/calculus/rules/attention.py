@@ -31,7 +31,7 @@ from hessdiag.data.seeds import stream
 HIDDEN = -1e4  # a mask's numbers below this hide a key
 OF_INPUTS = "its mask depends on the inputs: leave attention_mask out"
 _KEEP = frozenset(("dropout", "expand", "view", "reshape", "_unsafe_view", *SAME.split()))
-DRAWN = 2**18  # random scores for one attention
+DRAWN, IN_CACHE = 2**18, 2**13  # random scores for one attention, and of them at once
 NOTE = f"attention: {NOT_IN_PAPER}, scores are taken as Gaussian and independent of the values"
 
 
@@ -120,13 +120,15 @@ def _shifted(call: Call, scores: Scores, mask: Ref) -> Scores:
         raise UnsupportedError(OF_INPUTS)
     if numbers.dtype == torch.bool:
         return _masked(scores, numbers)
+    numbers = distinct(numbers)
     visible = numbers > HIDDEN
-    if float(numbers[visible].std(correction=0) if visible.any() else 0.0) > 0:
+    if bool(visible.any()) and bool((visible & (numbers < numbers.amax())).any()):
         raise UnsupportedError("scores with a fixed slope over positions")
     return _masked(scores, visible)
 
 
 def _masked(scores: Scores, visible: Tensor) -> Scores:
+    visible = distinct(visible)
     while visible.dim() > 2:
         if not bool((visible == visible[:1]).all()):
             raise UnsupportedError("a mask that differs between heads or examples")
@@ -143,15 +145,23 @@ def concentration(variance: float, keys: int) -> tuple[Tensor, ...]:
     >>> concentration(1e-9, 4)[0]
     tensor([1.0000, 0.5000, 0.3333, 0.2500], dtype=torch.float64)
     """
+    drawn, sums = _scores(keys), torch.zeros(5, keys, dtype=torch.float64)
+    for scores in torch.split(drawn, max(IN_CACHE // keys, 1)):
+        e = (math.sqrt(variance) * scores).exp()
+        total, squares = e.cumsum(1), scores.square()
+        powers, over = ((x2 := x * x, x2 * x, x2 * x2) for x in (e, total))
+        A2, A3, A4 = (power.cumsum(1) / part for power, part in zip(powers, over, strict=True))
+        S2, S3, S4 = ((power * squares).cumsum(1) / part for power, part in zip(powers, over, strict=True))
+        sums += torch.stack([A2, A3, A4, A2.square(), S2 - 2 * S3 + S4]).sum(1)
+    A2, A3, A4, A2_sq, S = sums / len(drawn)
+    return A2, A2 - 2 * A3 + A2_sq, S / (A2 - 2 * A3 + A4).clamp(min=1e-30), A2_sq, A3, A4
+
+
+@lru_cache(maxsize=1)
+def _scores(keys: int) -> Tensor:
+    """Rows of random scores."""
     rows = min(max(DRAWN // keys, 64), 4096)
-    scores = torch.randn(rows, keys, generator=stream(0, "attention scores"), dtype=torch.float64)
-    e = (math.sqrt(variance) * scores).exp()
-    total = e.cumsum(1)
-    A2, A3, A4 = (e.pow(k).cumsum(1) / total.pow(k) for k in (2, 3, 4))
-    S2, S3, S4 = ((e.pow(k) * scores.square()).cumsum(1) / total.pow(k) for k in (2, 3, 4))
-    steep = (A2 - 2 * A3 + A4).mean(0).clamp(min=1e-30)
-    tau = (S2 - 2 * S3 + S4).mean(0) / steep
-    return A2.mean(0), (A2 - 2 * A3 + A2.square()).mean(0), tau, A2.square().mean(0), A3.mean(0), A4.mean(0)
+    return torch.randn(rows, keys, generator=stream(0, "attention scores"), dtype=torch.float64)
 
 
 def _by_position(sq: Tensor) -> Tensor:

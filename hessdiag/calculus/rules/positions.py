@@ -81,7 +81,9 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
     sq = function(x.sq)
     # Some channels of (B, T, ..., C): all are alike forward, and share the gradient, of which a layer takes the mean.
     last = along in (-1, x.sq.dim() - 1) and x.sq.dim() > 2
-    channels = last and x.sq.shape[1] == x.positions and x.sq.stride(-1) == 0 and sq.dim() == x.sq.dim()
+    channels = (
+        last and x.positions in (x.sq.shape[1], x.sq.shape[-2]) and x.sq.stride(-1) == 0 and sq.dim() == x.sq.dim()
+    )
     merged = sq.dim() == 2 and x.sq.dim() > 2 and x.positions > 1 and not x.parameter
 
     def back(g: Gradient) -> Gradient:
@@ -124,7 +126,10 @@ def concatenate(call: Call) -> Step:
     parts = [call.at(ref) for ref in refs]
     dim = int(call.arguments.get("dim") or 0)
     join = torch.stack if call.operation.target == "aten.stack" else torch.cat
-    sq = join([part.sq for part in parts], dim)
+    rank = parts[0].sq.dim()
+    kept = [d for d in range(rank) if d == dim % rank or any(part.sq.stride(d) for part in parts)]
+    thin = [part.sq[tuple(slice(None) if d in kept else slice(1) for d in range(rank))] for part in parts]
+    sq = join(thin, dim).expand(call.shape)
     sizes = [float(part.sq.sum()) for part in parts]
     parts = [replace(part, alike=part.alike or 1 / part.sq.shape[-1]) for part in parts]
     names = ("mean", "site_correlation", "example_correlation", "alike", "read")
