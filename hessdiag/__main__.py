@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             result = INTERRUPTED
         except Exception as error:
-            return _refuse(_explain(error))
+            return _say(" ".join(_explain(error).split()), REFUSED)
     if result == INTERRUPTED:  # the command-line library makes a status of it
         return _say("interrupted", INTERRUPTED)
     return result if isinstance(result, int) else 0
@@ -42,10 +42,6 @@ def _explain(error: Exception) -> str:
         if is_out_of_memory(error):
             return "out of memory: use a smaller --batch-size or model"
     raise error
-
-
-def _refuse(message: str) -> int:
-    return _say(" ".join(message.split()), REFUSED)
 
 
 def _say(message: str, status: int) -> int:

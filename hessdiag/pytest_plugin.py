@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,10 +18,11 @@ if TYPE_CHECKING:
 
     from hessdiag.data.batch import Inputs
     from hessdiag.derivatives.losses import LossFunction
-    from hessdiag.results.findings import Finding, Severity
+    from hessdiag.results.findings import Severity
     from hessdiag.results.report import Report
 
 LISTED = "hessdiag explain lists all"
+MOST_NAMES = 6
 
 
 @pytest.fixture
@@ -84,7 +84,8 @@ def _check_choices(fail_on: str, ignore: Iterable[str]) -> frozenset[str]:
 
 def _describe_failure(report: Report, fail_on: Severity, ignored: frozenset[str]) -> str:
     """Describe the findings that count, most severe first; empty where there are none."""
-    from hessdiag.results.findings import is_as_grave, judge
+    from hessdiag.results.findings import is_as_grave, judge, told
+    from hessdiag.results.text_table import plain_text
 
     if report.signals is None:
         return f"{report.model}: {report.verdict.sentence}"
@@ -92,22 +93,9 @@ def _describe_failure(report: Report, fail_on: Severity, ignored: frozenset[str]
     if not counted:
         return ""
     lines = [f"{report.model}: {judge(counted)[1]}"]
-    lines += [line for finding in counted for line in _describe(finding)]
+    lines += [line for finding in counted for line in told(finding, MOST_NAMES)]
     rest = [f for f in report.findings if f not in counted]
     if rest:
         reasons = [f"{f.rule} ({'ignored' if f.rule in ignored else f'a {f.severity}'})" for f in rest]
         lines.append(f"not counted: {', '.join(reasons)}")
-    return "\n".join(lines)
-
-
-def _describe(finding: Finding) -> list[str]:
-    from hessdiag.arguments import few
-    from hessdiag.diagnosis.rules import CATALOGUE
-
-    where = few(finding.blocks, 6) or "the model"
-    lines = [f"{finding.severity} {finding.rule}: {CATALOGUE[finding.rule].title}"]
-    parts = {"where": where, "seen": finding.message, "do": finding.advice, "why": f"hessdiag explain {finding.rule}"}
-    for title, text in parts.items():
-        first = f"  {title}:".ljust(9)
-        lines.append(fill(text, 100, initial_indent=first, subsequent_indent=" " * 9, break_long_words=False))
-    return lines
+    return plain_text(lines)

@@ -76,12 +76,11 @@ def test_a_failure_says_what_is_wrong_where_and_what_to_do(run) -> None:  # type
         [
             ">*check(hessdiag, -10.0)",
             "E*AssertionError: Sequential: 1 fault, 1 warning: look first at 0.bias (HD402).",
-            "E*fault HD402: Dead units",
-            "E*where: 0.bias, 0.weight",
-            "E*seen:  100 % of the ReLUs *",
-            "E*do:    Start the bias at zero: `nn.init.zeros_(model.get_parameter('0.bias'))`.",
-            "E*why:   hessdiag explain HD402",
-            "E*warning HD205: *",
+            "E*HD402 fault: 0.bias, 0",
+            "E*found: 100 % of the ReLUs *",
+            "E*do: Start the bias at zero: `nn.init.zeros_(model.get_parameter('0.bias'))`.",
+            "E*why: hessdiag explain HD402",
+            "E*HD205 warning: *",
             "FAILED test_models.py::test_sunk - AssertionError: Sequential: 1 fault*",
         ]
     )

@@ -105,8 +105,8 @@ def is_as_grave(finding: Finding, severity: Severity) -> bool:
 def judge(findings: Sequence[Finding]) -> tuple[VerdictLevel, str]:
     """Judge findings, the gravest first, on a network whose signals are known: level and sentence.
 
-    >>> judge([])
-    ('no-problem', 'No problem found in 28 checks.')
+    >>> judge([])[0]
+    'no-problem'
     """
     counts = Counter(finding.severity for finding in findings)
     found = ", ".join(f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}" for kind in GRAVITY if counts[kind])
@@ -208,9 +208,9 @@ def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
         return value, float(np.exp((apart - noise).max())), float(np.exp((apart + noise).max()))
 
 
-def told(finding: Finding) -> list[str]:
-    """Lines of a finding: where, what was found, what to do, and where it says why."""
-    where = _labels(finding.blocks, 1) or "the whole model"
+def told(finding: Finding, most: int = 1) -> list[str]:
+    """Lines of a finding: where, in `most` layers by name, what was found, what to do, and where it says why."""
+    where = _labels(finding.blocks, most) or "the whole model"
     advice = [f"  do: {finding.advice}"] if finding.advice else []
     return [
         f"{finding.rule} {finding.severity}: {where}",

@@ -54,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 GOOD = ("./nets_bad.py:good",)
 REFUSED: list[tuple[tuple[str, ...], str]] = [
     # MODEL
-    (("./nets_bad.py:silent",), "(--input-size 3,32,32)"),
+    (("./nets_bad.py:silent",), "pass --input-size 4"),
     (("./nets_bad.py:nan_weights",), "'weight' holds NaN"),
     (("./nets_bad.py:complex_outputs",), "real floating-point"),
     # --arg

@@ -10,7 +10,7 @@ import pytest
 import hessdiag
 from hessdiag import Report
 from hessdiag.results.blocks import BlockReport
-from hessdiag.results.findings import Balance, Finding, Severity, weigh
+from hessdiag.results.findings import CHECKS, Balance, Finding, Severity, weigh
 from tests import reports
 from tests.signals import network
 from tests.synthetic import build_block
@@ -129,8 +129,8 @@ def report_with(*severities: Severity) -> Report:
 
 
 @pytest.mark.parametrize(("level", "severities", "sentence"), [
-    ("no-problem", (), "No problem found in 28 checks."),
-    ("no-problem", ("note",), "No problem found in 28 checks (1 note)."),
+    ("no-problem", (), f"No problem found in {CHECKS} checks."),
+    ("no-problem", ("note",), f"No problem found in {CHECKS} checks (1 note)."),
     ("suspicious", ("warning", "note"), "1 warning, 1 note: look first at fc1 (HD202)."),
     ("faulty", ("fault", "fault", "note"), "2 faults, 1 note: look first at fc1 (HD202)."),
 ])  # fmt: skip

@@ -30,9 +30,7 @@ def draw_density(found: Sharpness, name: str = "") -> Figure:
     sides = {"above λ": block.density(at), "below −λ": block.density(-at, below=True)}
     with style.context("whitegrid"):
         figure = Figure(figsize=SIZE)
-        axes = figure.subplots()
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes = figure.subplots(subplot_kw={"xscale": "log", "yscale": "log"})
         legend = []
         for (label, (share, error)), colour in zip(sides.items(), style.COLOURS, strict=False):
             if share.any():
@@ -41,9 +39,7 @@ def draw_density(found: Sharpness, name: str = "") -> Figure:
                 low, high = np.maximum(share - Z95 * error, 0.1 / block.numel), share + Z95 * error
                 axes.fill_between(at, low, high, where=share > 0, step="post", color=colour, alpha=0.25, linewidth=0)
                 legend.append(Line2D([], [], color=colour, label=label))
-        axes.set_ylim(0.5 / block.numel, 2)
-        axes.set_xlabel("λ")
-        axes.set_ylabel("share of eigenvalues")
+        axes.set(ylim=(0.5 / block.numel, 2), xlabel="λ", ylabel="share of eigenvalues")
         starts = len(block.nodes)
         how = "all eigenvalues" if starts == 1 else f"Lanczos quadrature, {starts} starts, bands of 95 %"
         note = " · ".join((how, found.matrix, found.loss, f"mean of {found.batch_size} examples", found.init))

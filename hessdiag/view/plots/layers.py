@@ -46,8 +46,7 @@ def draw_layers(report: Report) -> Figure:
             if missing := len(placed) - len(shown):
                 hidden.append(f"{series.symbol} zero or undefined in {missing} of {len(placed)} blocks")
         axes.set_yticks(range(len(names)), labels=style.short_labels(names))
-        axes.set_ylim(len(names) - 0.45, -0.55)
-        axes.set_xlabel("value (logarithmic)")
+        axes.set(ylim=(len(names) - 0.45, -0.55), xlabel="value (logarithmic)")
         axes.tick_params(axis="y", length=0)
         low, high = axes.get_xlim()
         grow = max(1.0, math.sqrt(100 * low / high))  # two decades at least, for their ticks

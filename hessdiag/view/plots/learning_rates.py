@@ -22,8 +22,7 @@ def draw_learning_rates(rates: LearningRates) -> Figure:
     colours = dict(zip(rates, style.COLOURS, strict=False))
     with style.context("whitegrid"):
         figure = Figure(figsize=SIZE)
-        axes = figure.subplots()
-        axes.set_yscale("log")
+        axes = figure.subplots(subplot_kw={"yscale": "log"})
         for optimizer, colour in colours.items():
             rate = rates[optimizer]
             shown = [(number, each) for number, each in enumerate(rate.steps, 1) if each > 0]
@@ -32,8 +31,7 @@ def draw_learning_rates(rates: LearningRates) -> Figure:
             if math.isfinite(rate.value):
                 axes.axhline(rate.value, color=colour, linewidth=1.4)
         style.label_decades(axes.yaxis)
-        axes.set_xlabel("virtual step")
-        axes.set_ylabel("learning rate")
+        axes.set(xlabel="virtual step", ylabel="learning rate")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         legend = [Line2D([], [], color=c, marker="o", markersize=4, label=NAMES[o]) for o, c in colours.items()]
         batch = f"{'a fresh batch of' if rates.fresh else 'the same'} {rates.batch_size} examples"

@@ -64,8 +64,7 @@ def _edges(ratio: Array) -> Array:
 def _draw_panel(axes: Axes, label: str, values: Array, edges: Array) -> None:
     finite, colour = values[np.isfinite(values)], style.GAMMA.colour
     statistics = "no defined value\n"
-    axes.set_xscale("log")
-    axes.set_xlim(edges[0], edges[-1])
+    axes.set(xscale="log", xlim=(edges[0], edges[-1]))
     axes.hist(finite[finite > 0], bins=edges.tolist(), color=colour, alpha=0.55)
     if len(finite):
         low, median, high = np.percentile(finite, (5, 50, 95))
