@@ -98,7 +98,14 @@ def named(stranger: Stranger, found: Mapping[str, Any]) -> str:
 
 def cost(stranger: Stranger) -> dict[str, Any]:
     """What the fault costs: losses at the start and the end of the healthy twin and the other, at the better rate."""
-    runs = {(planted, rate): losses(stranger, planted, rate)[1] for planted in (False, True) for rate in TRIED}
+    if stranger.blind and not stranger.fault:
+        for rate in TRIED:  # the first that halves the loss
+            start, end = losses(stranger, False, rate, TRAINED)[1]
+            if end < start / 2:
+                break
+        return {"start": start, "end": end}
+    steps = TRAINED if stranger.blind else SHORT
+    runs = {(planted, rate): losses(stranger, planted, rate, steps)[1] for planted in (False, True) for rate in TRIED}
     ends = [min(runs[planted, rate][-1] for rate in TRIED) for planted in (False, True)]
     return {"starts": [runs[planted, TRIED[0]][0] for planted in (False, True)], "ends": ends} if stranger.fault else {}
 

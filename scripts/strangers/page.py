@@ -11,16 +11,17 @@ from statistics import median
 from typing import Any
 
 from strangers.case import STRANGERS
-from strangers.split import half
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.md"
 RATES, COSTS, AFTER, PAIRS, REPAIRS = (
     ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs")
 )
+BLIND = ("apart", "blind")  # written without sight of the rules
 GRAVE = ("fault", "warning")
 NEAR = 4
 LOUD = 0.1
+MUTE = 0.5  # of the blind set's
 ASKED = 40  # training steps, in the median
 
 
@@ -49,16 +50,16 @@ def measured(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Sum up a table: healthy networks, and two lines for the faults of each part; cases apart as first scored."""
+    """Sum up a table: healthy networks, and two lines for the faults of each part; apart and blind as first scored."""
     steps = [each["healthy"]["steps"] for each in now.values() if "steps" in each["healthy"]]
     lines = [
-        f"- {measured({name: each for name, each in now.items() if half(STRANGERS[name].source) != 'apart'})}",
+        f"- {measured({name: each for name, each in now.items() if STRANGERS[name].part not in BLIND})}",
         *([f"- median time {median(steps):.0f} training steps"] if steps else []),
     ]
-    for part in ("writing", "held out", "apart"):
-        table_ = first if part == "apart" else now
-        rows = {name: each for name, each in table_.items() if half(STRANGERS[name].source) == part}
-        lines += [f"- apart, healthy: {measured(rows)}"] if part == "apart" else []
+    for part in ("writing", "held out", *BLIND):
+        table_ = first if part in BLIND else now
+        rows = {name: each for name, each in table_.items() if STRANGERS[name].part == part}
+        lines += [f"- {part}, healthy: {measured(rows)}"] if part in BLIND else []
         for loud, which in ((True, "loud ones"), (False, "others")):
             cases = [each for name, each in rows.items() if "named" in each and is_loud(name) == loud]
             told_ = [each["named"] for each in cases]
@@ -129,13 +130,14 @@ def lost(name: str) -> float:
     (start, own), (healthy, planted) = run["starts"], run["ends"]
     if not math.isfinite(planted):
         return 1.0
-    scale = own if own > 100 * start or start > 100 * own else start  # other targets
+    other = not STRANGERS[name].blind and (own > 100 * start or start > 100 * own)  # targets
+    scale = own if other else start
     return 1 - (1 - planted / scale) / (1 - healthy / start)
 
 
 def is_loud(name: str) -> bool:
-    """Whether a fault costs at least a tenth of the progress."""
-    return lost(name) >= LOUD
+    """Whether a fault costs at least a tenth of the progress, or half of it in the blind set."""
+    return lost(name) >= (MUTE if STRANGERS[name].blind else LOUD)
 
 
 def table(now: Mapping[str, Any], first: Mapping[str, Any]) -> Iterator[str]:
@@ -145,7 +147,7 @@ def table(now: Mapping[str, Any], first: Mapping[str, Any]) -> Iterator[str]:
     for name, each in now.items():
         case = STRANGERS[name]
         cost = lost(name)
-        cells = [name, case.source, half(case.source), told(each["healthy"]), case.fault or "–"]
+        cells = [name, case.source, case.part, told(each["healthy"]), case.fault or "–"]
         cells += ["–" if math.isnan(cost) else f"{100 * min(max(cost, 0.0), 1.0):.0f} %"]
         cells += [first.get(name, {}).get("named", "–"), each.get("named", "–")]
         yield "| " + " | ".join(cells) + " |"
@@ -179,10 +181,12 @@ def page(found: Mapping[str, Any]) -> str:
         "Rules may be written on one *half* of the sources; the other is *held out*, only scored. The hash",
         "of a source's name says which it belongs to (`scripts/strangers/split.py`). The gallery is of the",
         "first half. Cases *apart*, whose source is an address, were written on November 23 without sight of",
-        "the rules; the counts below take them as they were first scored.",
+        "the rules; the counts below take them as they were first scored. So were the *blind* ones, on the",
+        "evening of that day.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the",
-        "batch, each at the better of the rates 0.001 and 0.01; from 10 % on it is loud. *First* says that",
+        "batch, each at the better of the rates 0.001 and 0.01; from 10 % on it is loud (blind cases: 200",
+        "steps, mostly on new examples, and 50 %). *First* says that",
         "the first layer of all warnings and faults is guilty, *three* that one of the first three is; *at",
         "first*, as each case was first measured (until November 23 among the first three of the first",
         "finding).",
