@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from hessdiag.arguments import check_kind
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.files import write_text
-from hessdiag.results.findings import BALANCED, UNBALANCED
 from hessdiag.results.init_check import InitCheck
+from hessdiag.results.layer_table import layer_table
 from hessdiag.results.numbers import short
 from hessdiag.results.report import COLUMNS, BlockReport, Report, cells
 from hessdiag.view import plots
@@ -56,8 +56,7 @@ def _page(report: Report) -> str:
         report=report,
         places={block.name: number for number, block in enumerate(report.blocks)},
         rules=CATALOGUE,
-        balanced=BALANCED,
-        unbalanced=UNBALANCED,
+        glance=layer_table(report.weights) if report.heatmap.names else None,
         columns=tuple(COLUMNS),
         cells=_cells,
         map=_picture(plots.draw_heatmap(report)) if report.heatmap.names else None,

@@ -13,6 +13,7 @@ import pytest
 from hessdiag import to_html
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.findings import Finding
+from hessdiag.results.layer_table import layer_table
 from hessdiag.results.report import COLUMNS, Report, cells
 from tests.synthetic import build_block, build_report
 
@@ -149,7 +150,7 @@ def test_names_are_text_wherever_they_stand() -> None:
     body = page.text("tbody")
     for name in HOSTILE:
         assert re.sub(r"[\x07\u202e\ud800]", "\ufffd", name) in body
-    assert page.text("title").startswith("<b>&\"'{{ model }}: undecided")
+    assert page.text("title").startswith("<b>&\"'{{ model }}: Undecided")
     assert "</title><script>" in page.text("h1")
     assert "</script>" in body  # a version
     assert not {"u", "i"} & {tag for tag, _ in page.elements}
@@ -178,6 +179,7 @@ def test_says_what_the_text_table_says(name: str) -> None:
     assert report.verdict.balance.sentence.split("x\x07")[0] in page.text("p")
     assert all(column in page.text("thead") for column in COLUMNS)
     body = page.text("tbody")
+    assert all(row[2] in body for row in layer_table(report.weights).rows)
     for block in report.blocks:
         assert all(text in body for text in cells(block)[1:])
     if report.loss != "<i>":
