@@ -23,6 +23,7 @@ from hessdiag.cli.options import (
     grouped,
 )
 from hessdiag.cli.printing import Printing, complain, gate_findings, gate_spread
+from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +37,8 @@ def diagnose(
     html: Html = "", plots: Plots = "", max_spread: MaxSpread = None, fail_on: FailOn = None,
 ) -> None:  # fmt: skip
     """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
+    if curvature.quick and max_spread is not None:
+        raise HessdiagError("--max-spread is of the curvature, which --quick leaves out: pass one of them")
     check_files(csv, html)
     check_folder(plots)
     source, prepared = subject.prepare(model, say=printing.say)
@@ -51,8 +54,7 @@ def diagnose(
         return
     printing.draw(lambda: _figures(report), plots)
     printing.show(report, csv=csv, html=html)
-    if not curvature.quick:
-        gate_spread(report.spread["avg_sq_singular_value"], max_spread)
+    gate_spread(report.spread["avg_sq_singular_value"], max_spread)
     if fail_on and report.signals is None:
         complain(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
         raise typer.Exit(1)

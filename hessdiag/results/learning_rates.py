@@ -95,8 +95,8 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
             "",
             TextTable(TITLES, [self._cells(optimizer) for optimizer in self]),
             "",
-            "Constant rates for the first hundreds of steps: the best one is often a factor 1.5 off, and now and then"
-            " 4.",
+            "These are constant rates for the first hundreds of steps. The best rate is often 1.5×, now and then 4×"
+            " away.",
             "± by the steps: 1.96 standard errors, as the steps scatter. Half → half: of the earlier and later steps.",
         ]
         return plain_text([*parts, *warnings])

@@ -88,6 +88,7 @@ OTHERS = [  # lines of every command, and part of what is said
     ("diagnose mlp:4-3 --matrix fisher", "'fisher' is not one of 'ggn', 'hessian'"),
     ("diagnose mlp:4-3 --rtol 0", "pass a relative error above 0"),
     ("diagnose mlp:4-3 --max-spread 0", "'--max-spread': Input should be greater than or equal to 1"),
+    ("diagnose mlp:4-3 --quick --max-spread 2", "which --quick leaves out: pass one of them"),
     ("diagnose mlp:4-3 --fail-on note", "'note' is not one of 'fault', 'warning'"),
     ("diagnose mlp:4-3 --output logits:last", "write the dimension of the classes behind the colon, as in :1 or :-1"),
     ("explain nonsense", "there is no rule 'nonsense': hessdiag explain lists all"),
