@@ -46,6 +46,7 @@ SAME_GRADIENT = {torch.float32: 2e-2, torch.float64: 1e-6}  # where rounding may
 REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to each of them
 PIECE = 2**18  # numbers that are compared at a time, as new memory for many logits takes long
 STEP = 0.1  # to weights close by, relative to their size
+ROUNDINGS = 8  # that a small step is larger than one
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
 READ_ELSEWHERE = (
@@ -225,6 +226,22 @@ def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
             return _largest(part.call(model) - y)
     except REFUSALS:
         return 0.0
+
+
+def sensitivity(model: nn.Module, few: Batch) -> float:
+    """The relative change of the outputs over that of all weights, by little at random.
+
+    NaN where both ways along a direction are not opposite, as where rounding decides between experts that tie.
+    """
+    y = few.call(model).detach()
+    step = ROUNDINGS * torch.finfo(y.dtype).eps
+    moved = []
+    for sign in (1, -1):
+        with torch.no_grad(), emptied(caches_of(model)), _moved(model, 0, sign * step):
+            moved.append(few.call(model) - y)
+    change = float((moved[0] - moved[1]).norm()) / 2
+    odd = float((moved[0] + moved[1]).norm()) < change
+    return change / (step * float(y.norm())) if odd and float(y.norm()) > 0 else math.nan
 
 
 def halves_of(part: Batch, seed: int) -> list[Tensor]:

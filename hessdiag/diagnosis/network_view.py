@@ -54,7 +54,7 @@ class Net:
         self.normalised = any(layer.normalises for layer in signals.layers) or (
             not signals.fixed_norms and any("norm" in layer.labels for layer in signals.layers)
         )
-        self.residual = any("add" in self.layers[path].labels for path in self.hidden)
+        self.residual = any("add" in self.layers[path].labels or self._skips(path) for path in self.hidden)
 
     @property
     def loss_ratio(self) -> float:
@@ -67,6 +67,21 @@ class Net:
         """Whether the outputs tell the targets; of an overfitted network, once they are scaled down."""
         scaled = self.signals.scaled_loss < LEARNT_SCALED * self.signals.chance_loss
         return self.loss_ratio < LEARNT or (scaled and self.signals.examples >= ENOUGH)
+
+    def _skips(self, path: str) -> bool:
+        """Whether a layer reads what another one wrote, and beside that what the other one descends from."""
+        sources = set(self.layers[path].sources) & self.layers.keys()
+        return any(self._above(source) & sources for source in sources) if len(sources) > 1 else False
+
+    def _above(self, path: str) -> set[str]:
+        """The layers that one descends from."""
+        found: set[str] = set()
+        left = [path]
+        while left:
+            new = {o for o in self.layers[left.pop()].sources if o in self.layers} - found
+            found |= new
+            left += new
+        return found
 
     def scale(self, path: str) -> float:
         """n k² E[W²]: what the layer multiplies E[x²] by, were its inputs uncorrelated."""

@@ -8,7 +8,7 @@ from collections import Counter
 from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, SMALL, TINY, Net, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
-from hessdiag.results.signals import RANGES, ParameterSignals
+from hessdiag.results.signals import RANGES, REPEATED, ParameterSignals
 
 LOSS = {"cross-entropy": (2.0, 2.5, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
@@ -229,7 +229,7 @@ def raw_inputs(net: Net) -> Finding | None:
     signals = net.signals
     first = {path: layer.x_sq for path in net.backbone if not (layer := net.layers[path]).sources}
     path = max(first, key=lambda o: first[o] if first[o] > 0 else 0.0, default="")
-    sq, what = max((signals.input_sq, "inputs"), (first.get(path, 0.0), "inputs"), key=lambda each: each[0] or 0.0)
+    sq, what = first.get(path, signals.input_sq), "inputs"  # what a layer reads: the model may scale by itself
     path = path if sq > INPUT_SQ else (net.head or "")
     if not sq > INPUT_SQ and signals.loss_kind == "mse" and signals.chance_loss > TARGET_SQ:
         sq, what = signals.chance_loss, "targets"
@@ -395,6 +395,36 @@ def linear_pair(net: Net) -> Finding | None:
     return Finding("HD117", "warning", tuple(hit), message, advice, 1.0, 0.0)
 
 
+ATTENTIONS, SENSITIVE = 4, 1e3
+
+
+def unskipped(net: Net) -> Finding | None:
+    """HD118: attention upon attention without a skip connection."""
+    attending = {layer.sources: path for path, layer in net.layers.items() if "attention" in layer.labels}
+    if net.residual or len(attending) < ATTENTIONS:
+        return None
+    blocks = tuple(net.name_of(path) for path in attending.values() if path in net.weight_of)
+    message = f"{len(attending)} attentions follow each other without a skip connection, with {net.listed(blocks)}."
+    advice = "Add what a block reads to what it writes: `x = x + block(norm(x))`."
+    return Finding("HD118", "warning", blocks, message, advice, len(attending), ATTENTIONS - 1)
+
+
+def chaotic(net: Net) -> Finding | None:
+    """HD119: a recurrence that enlarges whatever changes, step by step."""
+    value = net.signals.sensitivity
+    if not value > SENSITIVE:
+        return None
+    repeated = {path for path, layer in net.layers.items() if layer.calls >= REPEATED}
+    sizes = {p.name: p.fan_in * p.kernel * p.weight_sq for p in net.weights if repeated & {*p.owners}}
+    blocks = worst_first(sizes)[:1]
+    message = (
+        f"The outputs change {short(value)}× as much as the weights (usual: below {trimmed(SENSITIVE)}×):"
+        f" {net.listed(blocks)} enlarges it at every step."
+    )
+    advice = f"Draw {net.listed(blocks)} smaller: `nn.init.orthogonal_` keeps sizes from step to step."
+    return Finding("HD119", "warning", blocks, message, advice, value, SENSITIVE)
+
+
 SATURATED, SATURATED_FAULT = 0.5, 0.9
 PEAKED = 0.1
 PHASE, WIDE = math.pi / 2, 2 * math.pi
@@ -490,5 +520,6 @@ def below_epsilon(net: Net) -> Finding | None:
 
 RULES = (
     initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, operations, drowned,
-    out_of_reach, astray, shown, linear_pair, saturation, peaked_attention, narrow_phase, below_epsilon,
+    out_of_reach, astray, shown, linear_pair, unskipped, chaotic, saturation, peaked_attention, narrow_phase,
+    below_epsilon,
 )  # fmt: skip

@@ -7,7 +7,7 @@ and embeddings too, look at what it reads and writes, and one backward pass give
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,12 +20,13 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
+from hessdiag.diagnosis.checks import sensitivity
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
 from hessdiag.diagnosis.roles import Graph, attentions, last_operation, written_by
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
-from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
+from hessdiag.results.signals import ALIKE, REPEATED, Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
@@ -116,6 +117,7 @@ class SignalPass:
         self.layers: dict[str, _Noted] = {}
         self.norms: dict[Any, str] = {}  # node of what a normalisation reads -> its path
         self.entered: dict[str, Tensor | None] = {}
+        self.calls: Counter[str] = Counter()
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
@@ -169,6 +171,8 @@ class SignalPass:
         x = args[0] if args else next(iter(kwargs.values()), None)
         x = x if isinstance(x, Tensor) else None
         self.entered[path] = x
+        steps = x.shape[int(module.batch_first)] if isinstance(module, nn.RNNBase) and x is not None else 1
+        self.calls[path] += steps
         if _is_norm(module) and x is not None and x.grad_fn is not None:
             self.norms[x.grad_fn] = path
 
@@ -214,7 +218,7 @@ class SignalPass:
         for paths, peaked, astray in attentions(graph, written, held):
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
-                numbers["labels"] = (*numbers.get("labels", ()), *("astray",) * astray)
+                numbers["labels"] = (*numbers.get("labels", ()), "attention", *("astray",) * astray)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
         uses = {name: each if self.parameters[name].dim() > 1 else each & {"branch"} for name, each in uses.items()}
         strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
@@ -251,7 +255,8 @@ class SignalPass:
             if not layer.empty:
                 layer.send_back(at_output, at_input, part.size)
         uses, of_outputs = self._assign_roles(y)
-        layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
+        layers = tuple(LayerSignals(calls=self.calls[o], **layer.numbers) for o, layer in self.layers.items())
+        recurrent = any(layer.calls >= REPEATED for layer in layers)
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         return Signals(
@@ -264,6 +269,7 @@ class SignalPass:
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
             layers=layers,
+            sensitivity=sensitivity(model, part.narrow(0, FEW)) if recurrent else math.nan,
             **of_outputs,
             **fit_of(model, part, y, own[0], loss, of_outputs["bounded"]),
             parameters=parameter_signals(

@@ -239,17 +239,20 @@ def norm_gain(net: Net) -> Finding | None:
 
 def identical_units(net: Net) -> Finding | None:
     """HD208: all outputs of a layer have the same weights, so that they learn the same."""
-    alike = tuple(
-        p.name for p in net.weights if p.weight_sq > 0 and p.unlike < ALIKE and p.shape[0] > 1 and p.trainable
-    )
+    drawn = [p for p in net.weights if p.weight_sq > 0 and p.shape[0] > 1 and p.trainable]
+    limits = {p.name: NEARLY if math.isnan(p.kurtosis) else ALIKE for p in drawn}  # of a constant: its gradients
+    alike = tuple(p.name for p in drawn if p.unlike < limits[p.name])
     if not alike:
         return None
-    value = net.named[alike[0]].unlike
-    message = f"All units of {net.listed(alike)} have the same weights and gradients, so that they stay the same."
+    value = min(net.named[name].unlike for name in alike)
+    severity: Severity = "fault" if value < ALIKE else "warning"
+    gradients = "gradients, so that they stay the same" if value < ALIKE else "nearly the same gradients"
+    message = f"All units of {net.listed(alike)} have the same weights and {gradients}."
     advice = f"Draw random weights ({how_drawn(net, alike[0])})."
-    return Finding("HD208", "fault", alike, message, advice, value, ALIKE)
+    return Finding("HD208", severity, alike, message, advice, value, limits[alike[0]])
 
 
+NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
 DEAD, DEAD_FAULT = 0.8, 0.95
 RARE = 0.01  # share of values above zero
 MIN_SAMPLES = 16  # of a unit, before it is called dead

@@ -14,6 +14,7 @@ from hessdiag.results.records import Record
 
 Gradient = Literal["some", "zero", "cut", "none"]
 RANGES = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "relu": (0.0, math.inf)}
+REPEATED = 4  # calls of a layer, from which on it is a recurrent one
 ALIKE = 1e-9  # share of E[W²] by which the rows of a weight that are all alike differ
 
 
@@ -24,11 +25,13 @@ class LayerSignals(Record):
     Attributes:
         path, kind: where it is in the model, and the name of its class.
         labels: where its output goes, read off the autograd graph: `"output"`, `"add"` (the end of a residual branch),
-            `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, `"astray"` (into a softmax whose weights
-            do not sum to 1 over what they mix), and names of nonlinearities.
+            `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, `"attention"` (the makings of queries or
+            keys), `"astray"` (into a softmax whose weights do not sum to 1 over what they mix), and names of
+            nonlinearities.
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
+        calls: how often it was called; of a recurrent layer, its steps.
         x_sq, x_varies: E[x²] of what it reads, and the share of it that varies.
         out_sq, out_varies: E[x²] of what it writes, and the share of it that varies.
         x_gradient_sq: E[Δx²] of what it reads, through all of its readers; NaN where x has no gradient.
@@ -47,6 +50,7 @@ class LayerSignals(Record):
     sources: tuple[str, ...] = ()
     normalises: bool = False
     samples: int = 0
+    calls: int = 1
     x_sq: float = math.nan
     x_varies: float = math.nan
     out_sq: float = 0.0
@@ -146,6 +150,8 @@ class Signals(Record):
             or "own", the last one that it sees.
         unmoved: how many of the first few outputs that are alike for all examples depend on no parameter, though the
             loss would move them.
+        sensitivity: of a network with recurrent layers, the relative change of the outputs over that of all weights, by
+            little at random; NaN elsewhere.
         unregistered: names of tensors that the outputs depend on and that are no parameters.
         sources: paths of the layers that wrote the outputs.
         input_sq: E[x²] of floating-point inputs; NaN where there are none.
@@ -175,6 +181,7 @@ class Signals(Record):
     unbounded: bool = False
     shown: str = ""
     unmoved: int = 0
+    sensitivity: float = math.nan
     unregistered: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     input_sq: float

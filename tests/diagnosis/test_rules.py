@@ -72,6 +72,13 @@ def layer_of(key: str, path: str = "l1") -> Make:
     return lambda value: network(layers={path: {key: value}})
 
 
+def attending(count: int) -> Signals:
+    """Layers that are queries, one upon the other."""
+    paths = [f"l{n}" for n in range(count)]
+    chained = network(layers={path: {"sources": tuple(paths[max(n - 1, 0) : n])} for n, path in enumerate(paths)})
+    return relabelled(chained, "attention", paths=tuple(paths))
+
+
 def bias(value: float) -> Signals:
     return plus(layer_of("out_sq", "l2")(value), parameters=(vector("l2.bias", weight_sq=value),))
 
@@ -114,6 +121,8 @@ CASES: list[tuple[str, Make, Any, Any]] = [
         31.0,
     ),
     ("HD105", lambda v: network(loss_kind="mse", chance_loss=v, initial_loss=v), 990.0, 1010.0),
+    ("HD118", attending, 3, 4),
+    ("HD119", lambda v: network(layers={"l1": {"calls": 8}}, sensitivity=v), 990.0, 1010.0),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),
     ("HD101", lambda v: network(loss_kind="other", chance_loss=math.nan, logits_sq=v), 15.5, 16.5),
     ("HD113", lambda v: network(unbounded=v, sources=("head",)), False, True),
