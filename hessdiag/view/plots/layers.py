@@ -44,7 +44,8 @@ def draw_layers(report: Report) -> Figure:
             for kind in MARKERS:
                 _draw_kind(axes, series, kind, [(block, y) for block, y in shown if block.kind == kind])
             if missing := len(placed) - len(shown):
-                hidden.append(f"{series.symbol} zero or undefined in {missing} of {len(placed)} blocks")
+                symbol = series.label.partition(",")[0]
+                hidden.append(f"{symbol} zero or undefined in {missing} of {len(placed)} blocks")
         axes.set_yticks(range(len(names)), labels=style.short_labels(names))
         axes.set(ylim=(len(names) - 0.45, -0.55), xlabel="value (logarithmic)")
         axes.tick_params(axis="y", length=0)

@@ -58,11 +58,6 @@ class Quantity:
     colour: str
     offset: float
 
-    @property
-    def symbol(self) -> str:
-        """The first word of the label."""
-        return self.label.partition(",")[0]
-
 
 GAMMA = Quantity("gamma", "γ, scaling factor of the theory", "o", COLOURS[0], -0.2)
 SIGMA_SQ = Quantity("avg_sq_singular_value", "σ², average squared singular value", "D", COLOURS[2], 0.0)
