@@ -27,7 +27,7 @@ def compare(
     """Name the layers that changed between two reports, or between two models on the same inputs."""
     reports = [is_report(side) for side in (before, after)]
     if any(reports) and not all(reports):
-        raise HessdiagError(f"{before} and {after} are a report and a model: pass two reports or two models")
+        raise HessdiagError(f"of {before} and {after} one is a report and one a model: pass two of a kind")
     if all(reports):
         if (subject, curvature) != (Subject(), Curvature()):
             raise HessdiagError("reports are measured: leave out the options that say how to measure")

@@ -39,12 +39,8 @@ class TrainingSubject(Subject):
             raise HessdiagError("--loss random-quadratic: no network is trained with it; use cross-entropy or mse")
         size = self.batch_size if self.data else 2 * self.batch_size  # random examples are all alike: few are drawn
         drawn: dict[str, Any] = {"say": say, "batches": 2 * steps, "batch_size": size}
-        if self.loss:
+        if self.loss or self.data:
             return self.prepare(model, **drawn)[1], self.objective
-        if self.data:
-            _, prepared = self.prepare(model, loss="cross-entropy", **drawn)
-            targets = prepared.batch.targets
-            return prepared, "mse" if targets is not None and targets.is_floating_point() else "cross-entropy"
         with suppress(HessdiagError):  # no telling which dimension the classes are
             _, prepared = self.prepare(model, loss="cross-entropy", **drawn)
             labels = prepared.batch.targets

@@ -189,14 +189,12 @@ def factory_source(
     factory.check_arguments(arguments)
 
     def build() -> Network:
-        built, size = factory(**arguments), None
-        if isinstance(built, tuple) and len(built) == 2:
-            built, given = built
-            size = as_size(given)
-            if size is None:
-                what = f"{factory.label} returned the input size {given!r}"
-                raise HessdiagError(f"{what}: return one such as (3, 32, 32)")
-        module = _check_module(built, factory.label)
+        built = factory(**arguments)
+        built, given = built if isinstance(built, tuple) and len(built) == 2 else (built, None)
+        module, size = _check_module(built, factory.label), as_size(given)
+        if given is not None and size is None:
+            what = f"{factory.label} returned the input size {given!r}"
+            raise HessdiagError(f"{what}: return one such as (3, 32, 32)")
         size = input_size or size or as_size(getattr(module, "input_size", None))
         return Network(module, _drawn(module, size) if size else None)
 

@@ -91,7 +91,7 @@ def test_a_repair_passes_the_gate_and_a_new_finding_does_not(run, before: str, a
 def test_refusals(run, tmp_path: Path) -> None:
     (tmp_path / "nets.json").write_text("{", encoding="utf-8")
     for line, message in {
-        "before.json ./nets.py:net": "are a report and a model: pass two reports or two models",
+        "before.json ./nets.py:net": "one is a report and one a model: pass two of a kind",
         "before.json missing.json": "cannot read 'missing.json'",
         "before.json nets.json": "is not valid JSON",
         "before.json after.json --batch-size 8": "leave out the options that say how to measure",

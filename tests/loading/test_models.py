@@ -32,6 +32,7 @@ def odd():
     module.input_size = "four"
     return module
 def tokens(): return nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 2))
+def data(): return torch.ones(9), torch.ones(9)
 def nothing(): return None
 def a_class(): return Net
 def bad_size(): return nn.Linear(4, 2), "4"
@@ -85,13 +86,14 @@ def test_a_factory_runs_once_for_each_network_and_names_take_arguments(file: str
 
 
 @pytest.mark.parametrize(("name", "message"), [
+    ("data", "returned a Tensor: return a torch.nn.Module"),
     ("nothing", "returned a NoneType: return a torch.nn.Module, or .module, input_size."),
     ("a_class", "returned the class Net"),
     ("bad_size", "returned the input size '4': return one such as"),
     ("zero_size", "returned the input size .0, 4."),
     ("lazy", "lazy parameter 'weight': run the network once"),
     ("meta", "'weight' on the meta device"),
-    ("raises", "raised ValueError: depth must be even .nets.py, line 26"),
+    ("raises", "raised ValueError: depth must be even .nets.py, line 27"),
 ])  # fmt: skip
 def test_what_a_factory_may_not_return(file: str, name: str, message: str) -> None:
     source = resolve_model(f"{file}:{name}")
