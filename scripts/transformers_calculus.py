@@ -40,6 +40,9 @@ def _gpt(width: int, depth: int, heads: int) -> dict[str, Any]:
 
 
 OPT = {"ffn_dim": 512, "word_embed_proj_dim": 128}
+SWIN = {"embed_dim": 48, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
+WHISPER = {"d_model": 128, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 512, "num_labels": 10,
+           "num_mel_bins": 20, "max_source_positions": 32, "pad_token_id": 0, "vocab_size": TOKENS}  # fmt: skip
 GLOBAL = {"attention_types": [[["global"], 2]], "num_layers": 2, "num_heads": 4}
 
 # name: (class, configuration, its options, positions or pixels)
@@ -64,6 +67,8 @@ NETWORKS: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "ViT": ("ViTForImageClassification", "ViTConfig", _sizes(128, 3, 4) | IMAGES, -32),
     "DeiT": ("DeiTForImageClassification", "DeiTConfig", _sizes(128, 2, 4) | IMAGES, -32),
     "CLIP image tower": ("CLIPVisionModelWithProjection", "CLIPVisionConfig", _sizes(128, 2, 4) | IMAGES, -32),
+    "Swin": ("SwinForImageClassification", "SwinConfig", IMAGES | SWIN, -32),
+    "Whisper encoder": ("WhisperForAudioClassification", "WhisperConfig", WHISPER, 64),
 }  # fmt: skip
 APART: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "OLMo": ("OlmoForCausalLM", "OlmoConfig", _sizes(96, 4, 4), 96),
@@ -84,6 +89,8 @@ def build(name: str) -> tuple[Any, dict[str, torch.Tensor]]:
     settings = getattr(tf, config)(**options)
     settings.use_cache = False
     model = getattr(tf, kind)(settings).eval()
+    if kind.startswith("Whisper"):
+        return model, {"input_features": torch.randn(BATCH, options["num_mel_bins"], size)}
     if size < 0:
         return model, {"pixel_values": torch.randn(BATCH, 3, -size, -size)}
     if "TEXT" in os.environ:
