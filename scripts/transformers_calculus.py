@@ -175,11 +175,15 @@ class Attention(nn.Module):
 
 
 def moments() -> Iterator[str]:
-    """Percentiles of |predicted / simulated - 1| of second moments: of the result, and of gradients of q, k and v."""
-    off: dict[str, list[float]] = {name: [] for name in ("o", "Δq", "Δk", "Δv")}
+    """Percentiles of |predicted / simulated - 1| of second moments: of the result, and of gradients of q, k and v.
+
+    Those of the simulation's own standard errors stand below.
+    """
+    names = ("o", "Δq", "Δk", "Δv")
+    off: dict[str, list[float]] = {name: [] for name in (*names, *(f"noise of {name}" for name in names))}
     grid = itertools.product((64, 128, 256), (64, 256), (16, 64), (0.01, 0.3, 1.0, 2.0), (0.0, 0.3, 0.6), (False, True))
     for number, (T, d, n, u_sq, c, causal) in enumerate(grid):
-        sums = torch.zeros(4, dtype=torch.float64)
+        drawn = []
         draws = 6
         for draw in range(draws):
             torch.manual_seed(100 * number + draw)
@@ -187,11 +191,14 @@ def moments() -> Iterator[str]:
             y = model(torch.randn(6, T, d))
             g = torch.randn_like(y)
             gradients = torch.autograd.grad(y, model.seen, g)
-            sums += torch.stack([each.detach().double().square().mean() for each in (model.out, *gradients)]) / draws
+            drawn.append(torch.stack([each.detach().double().square().mean() for each in (model.out, *gradients)]))
         blocks = {block.name[0]: block for block in predict(model, (T, d)).weights}
         predicted = [blocks["o"].x_sq, *(blocks[x].out_gradient_sq / blocks["o"].out_gradient_sq for x in "qkv")]
-        for name, p, m in zip(off, predicted, sums.tolist(), strict=True):
+        simulated = torch.stack(drawn)  # (draws, 4)
+        noise = simulated.std(0) / simulated.mean(0) / math.sqrt(draws)
+        for name, p, m, stderr in zip(names, predicted, simulated.mean(0).tolist(), noise.tolist(), strict=True):
             off[name].append(abs(p / m - 1))
+            off[f"noise of {name}"].append(stderr)
     yield f"| percentile of {number + 1} | 50 | 90 | 95 | 99 |\n|---|---|---|---|---|"
     for name, each in off.items():
         each.sort()

@@ -133,9 +133,9 @@ def distinct(sq: Tensor, *others: Tensor) -> Tensor:
 def thin(sq: Tensor) -> Tensor:
     """Keep equal entries once, as an expanded view."""
     kept = distinct(sq)
-    for d in range(kept.dim()):
+    for d in (d for d in range(kept.dim()) if kept.shape[d] > 1):
         first = kept.narrow(d, 0, 1)
-        if kept.shape[d] > 1 and torch.equal(first.expand(kept.shape), kept):
+        if torch.equal(first.expand(kept.shape), kept):
             kept = first
     return kept.expand(sq.shape)
 

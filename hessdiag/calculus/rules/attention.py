@@ -1,16 +1,16 @@
 """Attention, whole or written as products and a softmax: averages over positions with weights that are activations.
 
 One head: scores S_st = a q_s · k_t, weights A = softmax(S), result o_s = Σ_t A_st v_t. What all keys have in common
-drops out of the softmax, so that the scores of a query are Gaussian with variance u² = a² n E[q²] E[k²] (1 - c_k).
-Three means are taken over random scores of m keys in sight, with a fixed seed: P = E Σ_t A_st², what tr(C²) of the
-covariance C of unit vectors under A is, F = E[P - 2 Σ A³ + P²], and the size τ of the scores where A (1 - A) is large,
-E Σ A²(1 - A)²S² / u² E Σ A²(1 - A)². κ² is the mean product of two positions' chance similarities in k and in v, 1/d
-for both read from d independent channels, n the channels of a head, and h_s = √E[g_s²]:
+drops out of the softmax, so that scores of a query are Gaussian with variance χ u², u² = a² n E[q²] E[k²] (1 - c_k); χ,
+|q_s|² and the keys' weight in its direction, varies by 2/n + 2/d. Means are taken over random scores of m visible keys
+with a fixed seed: P = E Σ_t A_st², what tr(C²) of the covariance C of unit vectors under A is, F = E[P - 2 Σ A³ + P²],
+and τ = E[χ F] / F. κ² is the mean product of two positions' chance similarities in k and in v, 1/d for both read from d
+independent channels, n the channels of a head, and h_s = √E[g_s²]:
 
     E[o_s²]  = E[v²] (c_v + (1 - c_v) (P + (1 - P) u² κ²))
     E[Δv_t²] = Σ_s P_s/m_s g_s² + c_g e^{c_q u²} Σ_{s≠s'} h_s h_s' / (m_s m_s')
     E[Δq_s²] = a² n E[k²] E[v²] (1 - c_k) (1 - c_v) g_s² (F + (1 - P)² κ²)
-    E[Δk_t²] = a² n E[q²] E[v²] (1 - c_v) (Σ_s F_s/m_s g_s² (1 + (τ - 1)/n) + c_q × pairs as of v)
+    E[Δk_t²] = a² n E[q²] E[v²] (1 - c_v) (Σ_s F_s/m_s g_s² (1 + (τ - 1)/(1 + n/d)) + c_q × pairs as of v)
 """
 
 from __future__ import annotations
@@ -137,31 +137,39 @@ def _masked(scores: Scores, visible: Tensor) -> Scores:
 
 
 @lru_cache(maxsize=256)
-def concentration(variance: float, keys: int) -> tuple[Tensor, ...]:
-    """P, F, τ, E[(Σ A²)²], E Σ A³ and E Σ A⁴ for 1, 2, ... `keys` keys with scores N(0, variance), each (keys,).
+def concentration(variance: float, keys: int, freedom: float = math.inf) -> tuple[Tensor, ...]:
+    """P, F, τ, E[(Σ A²)²], E Σ A³ and E Σ A⁴ for 1, 2, ... `keys` keys, each (keys,).
 
-    Without variance they are 1/m, 1/m - 1/m², 1, 1/m², 1/m² and 1/m³.
+    Scores of a row are N(0, χ `variance`) with χ of that row, a mean of `freedom` squared Gaussians. Without variance
+    they are 1/m, 1/m - 1/m², 1, 1/m², 1/m² and 1/m³.
 
     >>> concentration(1e-9, 4)[0]
     tensor([1.0000, 0.5000, 0.3333, 0.2500], dtype=torch.float64)
     """
-    drawn, sums = _scores(keys), torch.zeros(5, keys, dtype=torch.float64)
-    for scores in torch.split(drawn, max(IN_CACHE // keys, 1)):
-        e = (math.sqrt(variance) * scores).exp()
-        total, squares = e.cumsum(1), scores.square()
-        powers, over = ((x2 := x * x, x2 * x, x2 * x2) for x in (e, total))
+    drawn, chi = _scores(keys, freedom)
+    sums = torch.zeros(5, keys, dtype=torch.float64)
+    at_once = max(IN_CACHE // keys, 1)
+    for scores, size in zip(torch.split(drawn, at_once), torch.split(chi, at_once), strict=True):
+        e = ((variance * size).sqrt() * scores).exp()
+        total, e2 = e.cumsum(1), e * e
+        total2 = total * total
+        powers, over = (e2, e2 * e, e2 * e2), (total2, total2 * total, total2 * total2)
         A2, A3, A4 = (power.cumsum(1) / part for power, part in zip(powers, over, strict=True))
-        S2, S3, S4 = ((power * squares).cumsum(1) / part for power, part in zip(powers, over, strict=True))
-        sums += torch.stack([A2, A3, A4, A2.square(), S2 - 2 * S3 + S4]).sum(1)
-    A2, A3, A4, A2_sq, S = sums / len(drawn)
-    return A2, A2 - 2 * A3 + A2_sq, S / (A2 - 2 * A3 + A4).clamp(min=1e-30), A2_sq, A3, A4
+        A2_sq = A2.square()
+        sums += torch.stack([A2, A3, A4, A2_sq, (A2 - 2 * A3 + A2_sq) * size]).sum(1)
+    A2, A3, A4, A2_sq, long = sums / len(drawn)
+    F = A2 - 2 * A3 + A2_sq
+    return A2, F, torch.where(F > 0, long / F, 1.0), A2_sq, A3, A4
 
 
-@lru_cache(maxsize=1)
-def _scores(keys: int) -> Tensor:
-    """Rows of random scores."""
+@lru_cache(maxsize=4)
+def _scores(keys: int, freedom: float) -> tuple[Tensor, Tensor]:
+    """Rows of random scores, and χ of each (rows, 1): quantiles, by Wilson and Hilferty's approximation."""
     rows = min(max(DRAWN // keys, 64), 4096)
-    return torch.randn(rows, keys, generator=stream(0, "attention scores"), dtype=torch.float64)
+    level = (torch.arange(rows, dtype=torch.float64) + 0.5) / rows
+    chi = (1 - 2 / (9 * freedom) + torch.special.ndtri(level) * math.sqrt(2 / (9 * freedom))).clamp(min=0) ** 3
+    scores = torch.randn(rows, keys, generator=stream(0, "attention scores"), dtype=torch.float64)
+    return scores, (chi / chi.mean())[:, None]
 
 
 def _by_position(sq: Tensor) -> Tensor:
@@ -235,7 +243,9 @@ def _head(call: Call, scores: Scores, value: Ref) -> _Head:
     variance += scores.shift
     if not math.isfinite(variance):
         raise UnsupportedError("queries or keys have no second moment")
-    P, F, tau, *more = (each[sight.count - 1] for each in concentration(float(f"{variance:.6g}"), K))
+    P, F, tau, *more = (
+        each[sight.count - 1] for each in concentration(float(f"{variance:.6g}"), K, 1 / (1 / n + k.read))
+    )
     return _Head(q, k, v, scores.factor, variance, sight, P, F, tau, *more)
 
 
@@ -360,7 +370,8 @@ def _to_key(head: _Head, g: Tensor, c: float) -> tuple[Tensor, float]:
     own = 1 - min(head.v.site_correlation, 1.0)
     left = head.F / head.P  # of a value's square, less the mean that the softmax takes away
     g = g * _by_position(head.q.sq)
-    alone = (head.F * g * (1 + (head.tau - 1) / n)) @ head.sight.mean
+    own_length = 1 / (1 + n * head.k.read)  # share of the queries in what χ varies by; the rest is the keys' weight
+    alone = (head.F * g * (1 + (head.tau - 1) * own_length)) @ head.sight.mean
     pairs = c * max(head.q.site_correlation, 0.0) * head.pairs((left * g).sqrt())
     sq = head.factor**2 * n * own * _by_position(head.v.sq) * (alone + pairs)
     return sq, -1 / max(len(sq) - 1, 1)  # Σ_t Δk_t = 0 where all queries are alike
