@@ -322,7 +322,7 @@ def out_of_reach(net: Net) -> Finding | None:
         return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
     if signals.cut_off:
         message = f"{signals.cut_off} drops everything in training: its probability is 1."
-        return Finding("HD113", "fault", (), message, "Pass the share to drop, such as .1, not that to keep.", 1.0, 0.0)
+        return Finding("HD113", "fault", (), message, "Pass the share to drop, such as 0.1, not that to keep.", 1.0, 0.0)
     alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
     if alike and signals.bounded in RANGES and signals.bounded != "relu":  # dead ones are HD402's
         message = f"The {signals.bounded} at the end writes the same for every example."
@@ -511,7 +511,7 @@ def below_epsilon(net: Net) -> Finding | None:
     blocks = tuple(sorted(hit, key=lambda name: (hit[name], name not in sources)))
     worst = hit[blocks[0]]
     what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
-    advice = f"Make {blocks[0]} larger (a standard deviation of .02 is usual for embeddings), or ε smaller."
+    advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
     if not sources:
         what, advice = f"The ε of {net.listed(blocks)} outweighs the signal: it", "Make ε smaller: 1e-5 is usual."
     message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
