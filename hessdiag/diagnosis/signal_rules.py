@@ -322,7 +322,7 @@ def out_of_reach(net: Net) -> Finding | None:
         return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
     if signals.cut_off:
         message = f"{signals.cut_off} drops everything in training: its probability is 1."
-        return Finding("HD113", "fault", (), message, "Pass the share to drop, such as 0.1, not that to keep.", 1.0, 0.0)
+        return Finding("HD113", "fault", (), message, "Pass the share to drop, not that to keep.", 1.0, 0.0)
     alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
     if alike and signals.bounded in RANGES and signals.bounded != "relu":  # dead ones are HD402's
         message = f"The {signals.bounded} at the end writes the same for every example."
