@@ -17,8 +17,8 @@ from hessdiag.derivatives.losses import MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
 from hessdiag.errors import HessdiagError
-from hessdiag.network.shapes import NetworkShape
 from hessdiag.network.torch_state import statistics_of
+from hessdiag.network.trace import NetworkShape
 from hessdiag.results.records import Record
 
 MATRICES = ("ggn", "hessian")

@@ -38,7 +38,7 @@ from hessdiag.data.sums import Sums, add, sum_over
 from hessdiag.derivatives.backward import block_vjps, trace_blocks
 from hessdiag.derivatives.losses import sides_of
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.shapes import SENT_AT_ONCE
+from hessdiag.network.trace import SENT_AT_ONCE
 from hessdiag.results.numbers import Array
 
 FEWEST, MOST = 6, 24  # directions of an example, where nothing is asked for

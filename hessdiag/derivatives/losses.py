@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hessdiag.arguments import did_you_mean
+from hessdiag.data.batch import Layout
 from hessdiag.data.noise import Noise, user_code
-from hessdiag.data.outputs import Layout
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.targets import IGNORED, check_values, class_dimension, is_like_outputs, required
 from hessdiag.errors import CoupledError, HessdiagError

@@ -12,7 +12,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
-from hessdiag.network.shapes import NetworkShape, measure_shapes
+from hessdiag.network.trace import NetworkShape, measure_shapes
 
 
 @dataclass(frozen=True)

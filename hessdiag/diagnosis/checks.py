@@ -14,7 +14,7 @@ mixes examples before it and from wherever it reads a weight: the few examples a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -222,7 +222,7 @@ def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
     A recurrent network with large weights is chaotic: it makes another example of each rounding.
     """
     try:
-        with torch.no_grad(), emptied(caches_of(model)), _moved(model, 0, torch.finfo(y.dtype).eps):
+        with torch.no_grad(), _moved(model, 0, torch.finfo(y.dtype).eps):
             return _largest(part.call(model) - y)
     except REFUSALS:
         return 0.0
@@ -237,7 +237,7 @@ def sensitivity(model: nn.Module, few: Batch) -> float:
     step = ROUNDINGS * torch.finfo(y.dtype).eps
     moved = []
     for sign in (1, -1):
-        with torch.no_grad(), emptied(caches_of(model)), _moved(model, 0, sign * step):
+        with torch.no_grad(), _moved(model, 0, sign * step):
             moved.append(few.call(model) - y)
     change = float((moved[0] - moved[1]).norm()) / 2
     odd = float((moved[0] + moved[1]).norm()) < change
@@ -349,7 +349,7 @@ def apart_nearby(model: nn.Module, few: Batch, *, seed: int) -> set[str]:
         HessdiagError: the model mixes examples.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
-    with emptied(caches_of(model)), _moved(model, seed):
+    with _moved(model, seed):
         try:
             y = few.call(model)
         except REFUSALS:
@@ -364,18 +364,26 @@ def apart_nearby(model: nn.Module, few: Batch, *, seed: int) -> set[str]:
 @contextmanager
 def _moved(model: nn.Module, seed: int, step: float = STEP) -> Iterator[None]:
     """Hold other parameters in place of the model's, a random step away."""
-    generator = stream(seed, "weights close by")
-    places = []
-    for slots in parameter_slots(model).values():
+    generator, others = stream(seed, "weights close by"), {}
+    for name, slots in parameter_slots(model).items():
         weight = parameter_at(model.get_submodule(slots[0][0]), slots[0][1])
         if weight.is_floating_point() and not nn.parameter.is_lazy(weight):
-            other = nn.Parameter(weight.detach() + step * _direction(weight.detach(), generator))
-            places += [(model.get_submodule(path)._parameters, attribute, other) for path, attribute in slots]
+            others[name] = nn.Parameter(weight.detach() + step * _direction(weight.detach(), generator))
+    with holding(model, others):
+        yield
+
+
+@contextmanager
+def holding(model: nn.Module, others: Mapping[str, nn.Parameter]) -> Iterator[None]:
+    """Hold other parameters in place of some of the model's, by name."""
+    slots = parameter_slots(model)
+    places = [(model.get_submodule(path)._parameters, a, p) for name, p in others.items() for path, a in slots[name]]
     held = [parameters[attribute] for parameters, attribute, _ in places]
     try:
-        for parameters, attribute, moved in places:
-            parameters[attribute] = moved
-        yield
+        with emptied(caches_of(model)):
+            for parameters, attribute, other in places:
+                parameters[attribute] = other
+            yield
     finally:
         for (parameters, attribute, _), parameter in zip(places, held, strict=True):
             parameters[attribute] = parameter

@@ -17,8 +17,8 @@ from hessdiag.loading.conventions import reader
 from hessdiag.loading.first_call import try_model
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.shapes import NetworkShape
 from hessdiag.network.torch_state import fixed_statistics
+from hessdiag.network.trace import NetworkShape
 from hessdiag.results.records import Record
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_loss, check_model, check_whole
 from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.norms import Curvature, merge
-from hessdiag.data.batch import Batch, BatchDim, Inputs
+from hessdiag.data.batch import Batch, BatchDim, Inputs, Layout
 from hessdiag.data.memory import OVERHEAD, MemoryBudget, unless_out_of_memory
-from hessdiag.data.outputs import Layout
 from hessdiag.data.stream import Tally, batches_of
 from hessdiag.data.sums import Sums, add
 from hessdiag.derivatives.losses import LossFunction, check_targets
@@ -34,8 +33,8 @@ from hessdiag.loading.models import ModelSource
 from hessdiag.loading.prepare import Prepared
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.shapes import NetworkShape
 from hessdiag.network.torch_state import fixed_statistics
+from hessdiag.network.trace import NetworkShape
 from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.results.report import Heatmap, Report

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from hessdiag.data.batch import Batch
-from hessdiag.data.outputs import Layout
+from hessdiag.data.batch import Batch, Layout
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.network_view import LEARNT_SCALED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +20,11 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
-from hessdiag.diagnosis.checks import sensitivity
+from hessdiag.diagnosis.checks import holding, sensitivity
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
 from hessdiag.diagnosis.roles import Graph, attentions, last_operation, written_by
 from hessdiag.errors import HessdiagError
+from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.signals import ALIKE, REPEATED, Gradient, LayerSignals, ParameterSignals, Signals
@@ -31,6 +32,7 @@ from hessdiag.results.signals import ALIKE, REPEATED, Gradient, LayerSignals, Pa
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
+STEPS, RATE = 3, 1e-3  # of Adam, at the rate that it has by default
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
@@ -278,7 +280,7 @@ class SignalPass:
                 self.trainable,
                 _radial_shares(model, part, layers) if self.balanced else {},
                 uses,
-                _detached(model, part, of_mean),
+                {**_opened(model, part, loss, of_mean, self.trainable), **_detached(model, part, of_mean)},
             ),
         )
 
@@ -343,7 +345,34 @@ def _radial_share(w: Tensor, g: Tensor) -> float:
     return w.numel() * float((w * g).sum()) ** 2 / norms if norms > 0 else math.nan
 
 
-def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | None]) -> set[str]:
+def _opened(
+    model: nn.Module, part: Batch, loss: Loss, gradients: Mapping[str, Tensor | None], trainable: Mapping[str, bool]
+) -> dict[str, Gradient]:
+    """What has no gradient now, and gets one when the others move: by first steps of Adam, on copies."""
+    moved = {name: p for name, p in model.named_parameters() if trainable[name] and gradients.get(name) is not None}
+    asleep = {name for name in moved if _state(gradients[name]) == "zero"}
+    opened: dict[str, Gradient] = {}
+    for _ in range(STEPS):
+        if opened.keys() == asleep:
+            break
+        moved = {
+            name: nn.Parameter(p.detach() - RATE * g.sign())
+            for name, p in moved.items()
+            if (g := gradients[name]) is not None
+        }
+        try:
+            with holding(model, moved):
+                y = part.call(model)
+                own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
+                found = backpropagate(y, [get_gradient_edge(p) for p in moved.values()], own)
+        except REFUSALS:  # nothing is known
+            return dict.fromkeys(asleep, "later")
+        gradients = {name: None if g is None else g[0] for name, g in zip(moved, found, strict=True)}
+        opened |= {name: "later" for name in asleep if name in moved and _state(gradients[name]) == "some"}
+    return opened
+
+
+def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
     """Names of parameters that have no gradient and yet change the outputs of a few examples; put back as they were."""
     few, found = batch.narrow(0, 2), set()
     parameters = dict(model.named_parameters())
@@ -367,7 +396,7 @@ def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | N
         if y is not None and not torch.equal(y, outputs_with(without)):
             each = [[name] for name in without] if len(without) <= MOST_TRIED else [*groups.values()]
             found = {name for names in each if not torch.equal(y, outputs_with(names)) for name in names}
-    return found
+    return dict.fromkeys(found, "cut")
 
 
 def _names_of(tensors: Sequence[Tensor], model: nn.Module) -> tuple[str, ...]:
@@ -395,7 +424,7 @@ def parameter_signals(
     trainable: Mapping[str, bool],
     radial: Mapping[str, float],
     uses: Mapping[str, set[str]],
-    detached: Collection[str],
+    states: Mapping[str, Gradient],
 ) -> tuple[ParameterSignals, ...]:
     """Describe every floating-point parameter.
 
@@ -405,7 +434,7 @@ def parameter_signals(
         trainable: whether it is to learn, by name.
         radial: see `ParameterSignals`, for the names where it was measured.
         uses: likewise.
-        detached: names of those without a gradient that the outputs depend on.
+        states: of gradients that more is known of than whether they are there.
     """
     places: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for path, module in model.named_modules():
@@ -431,7 +460,7 @@ def parameter_signals(
                 shape=tuple(w.shape),
                 numel=w.numel(),
                 trainable=trainable[name],
-                gradient="cut" if name in detached else _state(gradient),
+                gradient=states.get(name) or _state(gradient),
                 gradient_sq=0.0 if gradient is None else mean_sq(gradient),
                 radial=radial.get(name, math.nan),
                 uses=tuple(sorted(uses.get(name, ()))),

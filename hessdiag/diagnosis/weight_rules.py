@@ -259,15 +259,15 @@ MIN_SAMPLES = 16  # of a unit, before it is called dead
 
 
 def cannot_learn(net: Net) -> Finding | None:
-    """HD401: exactly zero gradients that no zero weight on their way, itself with a gradient, explains."""
-    stuck = [p for p in net.parameters if p.trainable and p.gradient == "zero"]
-    stuck = [p for p in stuck if not explained(net, p) and not _is_idle(net, p)]
+    """HD401: gradients that are exactly zero, and stay it when the other weights learn."""
+    waiting = [p for p in net.parameters if p.trainable and p.gradient in ("zero", "later") and not _is_idle(net, p)]
+    stuck = [p for p in waiting if p.gradient == "zero"]
     stuck.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))  # nearest the outputs first
     telling = [p for p in stuck if len(p.shape) > 1 or p.weight_sq > 0]
+    if starved := _starved(net, waiting):
+        return starved
     if not telling:
         return _unmoved(net)
-    if starved := _starved(net, telling):
-        return starved
     both = [p for p in telling if p.weight_sq == 0]
     beside = {owner for p in telling for owner in p.owners}
     biases = [p for p in stuck if p not in telling and beside & set(p.owners)]
@@ -328,20 +328,6 @@ def _neighbourhood(p: ParameterSignals) -> str:
     return owner.rpartition(".")[0] if p.attribute == "weight" else owner
 
 
-def explained(net: Net, stuck: ParameterSignals) -> bool:
-    """Whether some weight, gain or scale that starts at zero and has a gradient will open the way."""
-    zeros = [p for p in net.parameters if p.trainable and p.weight_sq == 0 and p.gradient == "some"]
-    return any(_explains(net, zero, stuck) for zero in zeros if "bias" not in zero.attribute)  # a bias opens nothing
-
-
-def _explains(net: Net, zero: ParameterSignals, stuck: ParameterSignals) -> bool:
-    """Whether the zero weight lies behind the stuck parameter, or beside it in the same module."""
-    if set(zero.owners) & set(stuck.owners):
-        return True
-    place = max((net.order.get(o, -1) for o in zero.owners), default=-1)
-    return place >= min(map(net.place_of, stuck.owners), default=0)
-
-
 def dead(net: Net) -> Finding | None:
     """HD402: a layer whose outputs, or the units behind them, do not change with the inputs; the first one."""
     for path, layer in net.layers.items():
@@ -358,7 +344,7 @@ def dead(net: Net) -> Finding | None:
                     f"The normalisation {path} writes the same for every example: it takes the mean of one number."
                 )
                 advice = "Normalise over more than one number: over all channels, or before the pooling."
-            opens = own is not None and own.weight_sq == 0 and (own.gradient == "some" or explained(net, own))
+            opens = own is not None and own.weight_sq == 0 and (own.gradient in ("some", "later"))
             return Finding("HD402", "warning" if opens else "fault", blocks, message, advice, 0.0, 0.0)
         rectified = {"relu", "relu6"} & set(layer.labels) and layer.samples >= MIN_SAMPLES
         if own and own.weight_sq > 0 and rectified and (layer.off_share > DEAD or layer.on_share < RARE):

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import did_you_mean, few, kind_of, one_line
 from hessdiag.curvature.measurement import Settings
-from hessdiag.data.batch import Batch, BatchDim
-from hessdiag.data.outputs import Layout, Outputs, chosen, held_by, mapped, own_loss, tensors_in
+from hessdiag.data.batch import Batch, BatchDim, Layout, Outputs, chosen, held_by, mapped, own_loss, tensors_in
 from hessdiag.data.stream import Read
 from hessdiag.derivatives.losses import SAME, UNFIT, Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.derivatives.targets import IGNORED

@@ -19,7 +19,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
-from hessdiag.network.shapes import DryRun, run_dry
+from hessdiag.network.trace import DryRun, run_dry
 
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)  # of layers that cannot read inputs
 APART = "diagnose(model, inputs, targets), or (inputs, targets) from the function of --data"

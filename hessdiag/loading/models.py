@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_kind, check_number, did_you_mean, few, kind_of
-from hessdiag.data.outputs import pick_output
+from hessdiag.data.batch import pick_output
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import NamedFunction, foreign_code, import_library, load_function, missing_file
 from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet, mlp

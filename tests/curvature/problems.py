@@ -7,7 +7,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
-from hessdiag.network.shapes import measure_shapes
+from hessdiag.network.trace import measure_shapes
 
 
 def log_cosh(y: Tensor, t: Tensor | None) -> Tensor:

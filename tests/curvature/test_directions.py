@@ -16,7 +16,7 @@ from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.shapes import measure_shapes
+from hessdiag.network.trace import measure_shapes
 from tests.curvature.problems import problem_of as small_problem
 from tests.networks import BUILDERS, PLAIN, build
 

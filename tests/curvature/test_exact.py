@@ -140,7 +140,7 @@ def test_the_result_does_not_depend_on_the_chunks(examples_at_once: int, monkeyp
     for per in ("example", "batch"):
         whole = hessdiag.diagnose(model, x, per=per, **PLAIN)
         with monkeypatch.context() as patch:
-            patch.setattr("hessdiag.network.shapes.NetworkShape.chunk", lambda *_, **__: examples_at_once)
+            patch.setattr("hessdiag.network.trace.NetworkShape.chunk", lambda *_, **__: examples_at_once)
             pieces = hessdiag.diagnose(model, x, per=per, **PLAIN)
         np.testing.assert_allclose(pieces.heatmap.frobenius_sq, whole.heatmap.frobenius_sq, rtol=1e-12)
         for a, b in zip(pieces.blocks, whole.blocks, strict=True):

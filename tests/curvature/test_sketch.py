@@ -20,7 +20,7 @@ from hessdiag.curvature.sketch import directions_for, mean_of, products_of
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.shapes import SENT_AT_ONCE
+from hessdiag.network.trace import SENT_AT_ONCE
 from hessdiag.results.numbers import Array
 from tests.curvature.problems import problem_of
 from tests.networks import PLAIN, build

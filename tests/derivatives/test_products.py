@@ -13,7 +13,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Products
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.shapes import measure_shapes
+from hessdiag.network.trace import measure_shapes
 from tests.kinds import Cube
 from tests.networks import BUILDERS, RECURRENT, Net, build
 

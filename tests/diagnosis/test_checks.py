@@ -49,7 +49,7 @@ def singular_values(report: hessdiag.Report) -> dict[str, float]:
 
 def in_chunks(monkeypatch: pytest.MonkeyPatch, examples: int) -> None:
     """As many examples at once as fit into little memory."""
-    monkeypatch.setattr("hessdiag.network.shapes.NetworkShape.chunk", lambda *_, **__: examples)
+    monkeypatch.setattr("hessdiag.network.trace.NetworkShape.chunk", lambda *_, **__: examples)
 
 
 NOT_APART = pytest.raises(hessdiag.HessdiagError, match="the model runs over the first dimension")

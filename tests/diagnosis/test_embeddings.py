@@ -92,7 +92,7 @@ def compare(found: Any, expected: Any, *, rtol: float, least: float = 1e-18) -> 
 def test_planned_memory_has_no_dense_jacobian_of_a_vocabulary() -> None:
     from hessdiag.data.batch import Batch
     from hessdiag.network.blocks import find_blocks
-    from hessdiag.network.shapes import measure_shapes
+    from hessdiag.network.trace import measure_shapes
 
     model = nn.Sequential(nn.Embedding(1000, 8), nn.Linear(8, 1000, bias=False))
     model[1].weight = model[0].weight

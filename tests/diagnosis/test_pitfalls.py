@@ -93,7 +93,7 @@ def test_training_mode_batch_normalisation_that_chunks_would_change(
 ) -> None:
     model, x, maps = running(), torch.randn(4, 4, dtype=torch.float64), []
     for examples_at_once in (1, 2, 100):
-        monkeypatch.setattr("hessdiag.network.shapes.NetworkShape.chunk", lambda *_, n=examples_at_once, **__: n)
+        monkeypatch.setattr("hessdiag.network.trace.NetworkShape.chunk", lambda *_, n=examples_at_once, **__: n)
         with unchanged(model, x):
             report = hessdiag.diagnose(model, x, matrix=matrix, per=per, method="exact", signals=False)
         maps.append(report.heatmap.frobenius_sq)

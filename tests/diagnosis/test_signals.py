@@ -22,6 +22,7 @@ from hessdiag.results.signals import LayerSignals, Signals
 from tests.kinds import KINDS
 from tests.layouts import WITHOUT_RULES
 from tests.networks import Net
+from tests.unchanged import unchanged
 
 
 def signals_of(model: nn.Module, x: Tensor, targets: Tensor | None = None, loss: str = "random-quadratic") -> Signals:
@@ -58,7 +59,25 @@ def test_the_gradient_that_is_at_hand_is_that_of_the_first_batch(batches: int, *
         assert (one.name, one.gradient, one.trainable) == (other.name, other.gradient, other.trainable)
         assert one.gradient_sq == pytest.approx(other.gradient_sq, rel=1e-12)
     assert {p.name: p.gradient for p in found.parameters}["unread.weight"] == "none"
-    assert {p.name: p.gradient for p in found.parameters}["first.weight"] == "zero"
+    assert {p.name: p.gradient for p in found.parameters}["first.weight"] == "later"  # once the last one has moved
+
+
+def test_what_opens_when_others_move_is_told_from_what_never_does() -> None:
+    """Zeros two deep open one after the other, from the outputs on; two factors that are both zero never do."""
+    torch.manual_seed(0)
+    names = ("first", "second", "third", "left", "right")
+    layers = {name: nn.Linear(4, 4, bias=False) for name in names}
+    for name in names[1:]:
+        nn.init.zeros_(layers[name].weight)
+
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return x + m.third(m.second(m.first(x)) + x) * (1 + m.second(x)) + m.right(m.left(x))
+
+    model, x = Net(forward, **layers).double(), torch.randn(6, 4, dtype=torch.float64)
+    with unchanged(model, x):
+        found = signals_of(model, x, torch.arange(6) % 4, "cross-entropy")
+    expected = {"first": "later", "second": "later", "third": "some", "left": "zero", "right": "zero"}
+    assert {p.owners[0]: p.gradient for p in found.parameters} == expected
 
 
 def test_moments_and_gradients_are_those_of_autograd() -> None:
