@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 
 from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, SMALL, TINY, Net, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
@@ -380,10 +380,11 @@ def linear_pair(net: Net) -> Finding | None:
     """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer."""
     held = Counter(o for p in net.matrices for o in p.owners)
     plain = {o: p for o, p in net.weight_of.items() if held[o] == 1 and p.groups == 1 and p in net.weights}
+    readers = Counter(o for layer in net.layers.values() for o in layer.sources)
     hit: dict[str, None] = {}
     for path in (path for path in net.backbone if path in plain and len(net.layers[path].sources) == 1):
         (source,) = net.layers[path].sources
-        if source in plain and set(net.layers[source].labels) == {"linear"}:
+        if source in plain and set(net.layers[source].labels) == {"linear"} and readers[source] == 1:
             direct = math.isclose(net.layers[source].out_sq, net.layers[path].x_sq, rel_tol=1e-5)  # not pooled
             first, second = plain[source], plain[path]
             if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
@@ -399,7 +400,22 @@ ATTENTIONS, SENSITIVE = 4, 1e3
 
 
 def unskipped(net: Net) -> Finding | None:
-    """HD118: attention upon attention without a skip connection."""
+    """HD118: a block without the skip connection of its siblings, or attention upon attention without any."""
+    families: dict[str, list[str]] = defaultdict(list)
+    for path in net.hidden:
+        families[net.siblings[net.name_of(path)]].append(path)
+    hit: list[str] = []
+    for family in families.values():
+        without = [net.name_of(path) for path in family if not {"add", "gate"} & {*net.layers[path].labels}]
+        ends = sum("add" in net.layers[path].labels for path in family)
+        if (
+            ends >= 2 * len(without) and net.name_of(family[0]) not in without
+        ):  # it may add to inputs, which is not seen
+            hit += without
+    if hit:
+        message = f"The output of {net.listed(hit)} is added to nothing, while it is at other depths."
+        advice = "Add what the block reads to what it writes: `x = x + block(norm(x))`."
+        return Finding("HD118", "warning", tuple(hit), message, advice, float(len(hit)), 0.0)
     attending = {layer.sources: path for path, layer in net.layers.items() if "attention" in layer.labels}
     if net.residual or len(attending) < ATTENTIONS:
         return None

@@ -138,6 +138,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
         1.1,
         1.0,
     ),
+    ("HD118", lambda v: relabelled(relabelled(network(), "add"), *v, paths=("l3",)), ("add",), ("norm",)),
     ("HD404", lambda v: network(unregistered=v), (), ("l1.weight",)),
     ("HD405", lambda v: network(weights={"l2": {"uses": ("lookup",), "rows": v}}), 2, 1),
     ("HD401", weights_of("gradient"), "some", "zero"),

@@ -226,7 +226,7 @@ EXTRA: tuple[Case, ...] = (
     case("vanishing-tanh",
          lambda width: dense([32] + [width] * 12 + [10], nn.Tanh, variance=1.0), times("weight", 0.3), points,
          "*.weight"),
-    case("packed-part", packed, part_of_packed, text,
+    case("packed-part", packed, part_of_packed, masked_text,
          "2.self_attn.in_proj_weight"),
 )  # fmt: skip
 
