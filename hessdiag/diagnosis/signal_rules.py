@@ -405,6 +405,7 @@ def unskipped(net: Net) -> Finding | None:
     for path in net.hidden:
         families[net.siblings[net.name_of(path)]].append(path)
     hit: list[str] = []
+    behind: dict[bool, list[str]] = {True: [], False: []}  # attention: layers that end residual branches, and others
     for family in families.values():
         without = [net.name_of(path) for path in family if not {"add", "gate"} & {*net.layers[path].labels}]
         ends = sum("add" in net.layers[path].labels for path in family)
@@ -412,8 +413,13 @@ def unskipped(net: Net) -> Finding | None:
             ends >= 2 * len(without) and net.name_of(family[0]) not in without
         ):  # it may add to inputs, which is not seen
             hit += without
-    if hit:
-        message = f"The output of {net.listed(hit)} is added to nothing, while it is at other depths."
+        read = [[*map(net.layers.__getitem__, net.layers[path].sources)] for path in family]
+        labels = {label for some in read for each in some for label in each.labels}
+        after = all(any("attention" in each.labels for each in some) for some in read)
+        if after and not {"add", "self-add"} & labels and "attention" not in net.layers[family[0]].labels:
+            behind[ends > 0] += [net.name_of(path) for path in family] if ends or len(family) > 1 else []
+    if hit := hit or (behind[False] if not behind[True] else []):
+        message = f"The output of {net.listed(hit)} is added to nothing: no skip connection goes around."
         advice = "Add what the block reads to what it writes: `x = x + block(norm(x))`."
         return Finding("HD118", "warning", tuple(hit), message, advice, float(len(hit)), 0.0)
     attending = {layer.sources: path for path, layer in net.layers.items() if "attention" in layer.labels}

@@ -279,6 +279,15 @@ def test_what_starts_small_and_learns_does_not_drown() -> None:
     assert found.severity == "note"
 
 
+def test_layers_behind_attention_end_residual_branches() -> None:
+    layers = {"l1": {"sources": ("l0",)}, "l3": {"sources": ("l2",)}}
+    weights = {path: {"shape": (10, 20)} for path in layers}
+    attends = relabelled(network(layers=layers, weights=weights), "attention", paths=("l0", "l2"))
+    (found,) = of("HD118", attends)
+    assert found.blocks == ("l1.weight", "l3.weight")
+    assert of("HD118", relabelled(attends, "add", paths=("l1", "l3"))) == []
+
+
 def test_a_gated_network_is_no_plain_chain() -> None:
     grown = chain(1e5)
     assert of("HD103", grown)
