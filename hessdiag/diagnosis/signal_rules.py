@@ -130,7 +130,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     blocks = tuple(cut) or worst_first(steps)[: max(3, len(steps) // 3)]
     message = (
         f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
-        f" {short(math.sqrt(SILENT))}). {net.listed(blocks)} shrink it most."
+        f" {short(math.sqrt(SILENT))}). It shrinks most in {net.listed(blocks)}."
     )
     advice = "Initialise these layers with `hessdiag.init.apply(model, 'fan-in')`, or put normalisations between them."
     zeros = [p for p in net.parameters if p.trainable and p.weight_sq == 0 and "bias" not in p.attribute]
@@ -334,7 +334,7 @@ def out_of_reach(net: Net) -> Finding | None:
         return Finding("HD113", "fault", blocks, message, "End the network in `log_softmax`.", 1.0, 0.0)
     if not signals.floor > OUT_OF_REACH and signals.would_broadcast:
         message = (
-            f"nn.MSELoss broadcasts the shapes {signals.would_broadcast}; measured is each output with its target."
+            f"nn.MSELoss would broadcast {signals.would_broadcast}: here each output was compared with its own target."
         )
         advice = "Does the training loop give both the same shape, as by `outputs.squeeze(-1)`?"
         return Finding("HD113", "note", (), message, advice, 0.0, 0.0)
