@@ -356,6 +356,11 @@ class CallableLoss(Loss):
             message = f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out,"
             raise HessdiagError(f"{message} or draw them once")
         if not bool(values.isfinite().all()):
+            if not bool(self.of_all(y, targets).isfinite()):
+                raise HessdiagError(
+                    f"the loss {self.name!r} is NaN or infinite: look for a logarithm, a root or a division at zero,"
+                    " or targets that no output can reach"
+                )
             raise CoupledError(
                 f"the loss {self.name!r} is NaN or infinite for some examples on their own: pass per='batch'"
                 " (--per batch), or a name such as 'cross-entropy', which leaves labels -100 out"

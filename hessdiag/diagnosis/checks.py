@@ -47,6 +47,7 @@ REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to ea
 PIECE = 2**18  # numbers that are compared at a time, as new memory for many logits takes long
 STEP = 0.1  # to weights close by, relative to their size
 ROUNDINGS = 8  # that a small step is larger than one
+CHAOS = 1e-3  # change of the outputs by one rounding of the weights, where gradients say nothing any more
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
 READ_ELSEWHERE = (
@@ -191,7 +192,7 @@ def examples_apart(
             one = few.narrow(number, number + 1).call(model)
             alone = backpropagate(one, arrivals, z[number : number + 1].unsqueeze(0))
             if not _alike(alone, found[len(inputs) + len(ends) :], y.dtype):
-                raise mixing()
+                raise mixing() if _moved_by_rounding(model, few, y) < CHAOS * _largest(y) else chaos()
         for call, gradient in zip(seen.calls, found[len(inputs) :], strict=False):
             if mixes_rows(call, gradient, side):
                 mixed.add(call.owner)
@@ -324,6 +325,14 @@ def called_alone(examples: int) -> Iterator[None]:
         raise HessdiagError(
             f"{which} cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
         ) from error
+
+
+def chaos() -> HessdiagError:
+    """The refusal of a model whose gradients are rounding."""
+    return HessdiagError(
+        "the model is chaotic: one rounding of its weights changes all of its outputs, so that its gradients are noise;"
+        " draw the weights smaller, above all recurrent ones (nn.init.orthogonal_)"
+    )
 
 
 def mixing() -> HessdiagError:
