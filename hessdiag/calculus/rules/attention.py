@@ -265,7 +265,8 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
     across = (1 - own) * float(together.mean()) + own * float(shared) / max(Q * (Q - 1), 1)
     total = float(sq.mean()) or 1.0
     alike = received.square().sum() - height.sum()  # Σ_{s≠s'} Σ_t E[A_st] E[A_s't]
-    seen = (1 - own) ** 2 * Q * (Q - 1) + 2 * own * (1 - own) * alike + own**2 * _off_diagonal(head.sight)
+    squares = head.sight.overlap.sum() - height.square().sum()
+    seen = (1 - own) ** 2 * Q * (Q - 1) + 2 * own * (1 - own) * alike + own**2 * squares
     pairs = float(seen) * v.second_moment**2 / (max(Q * (Q - 1), 1) * total**2)  # of E[o_s o_s'] over E[v²], squared
     everywhere = min(v.site_correlation, v.example_correlation)  # what all positions of all examples have in common
     examples = everywhere + float(head.P.mean()) * max(v.example_correlation - everywhere, 0.0)
@@ -280,11 +281,6 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
     refs = (scores.query, scores.key, value)
     backs: Mapping[str, Back] = {name: _back(head, name, scores.key_last) for name in "qkv"}
     return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE, attention=_mixing(head))
-
-
-def _off_diagonal(sight: _Sight) -> Tensor:
-    """Σ_{s≠s'} (Σ_t E[A_st] E[A_s't])²."""
-    return sight.overlap.sum() - sight.height.square().sum()
 
 
 def _mixing(head: _Head) -> Mixing:
