@@ -372,12 +372,17 @@ def apart_nearby(model: nn.Module, few: Batch, *, seed: int) -> set[str]:
 
 @contextmanager
 def _moved(model: nn.Module, seed: int, step: float = STEP) -> Iterator[None]:
-    """Hold other parameters in place of the model's, a random step away."""
+    """Hold other parameters in place of the model's, a random step away.
+
+    It is relative to a parameter's size, or for large steps to that of an initialisation where it is larger.
+    """
     generator, others = stream(seed, "weights close by"), {}
     for name, slots in parameter_slots(model).items():
         weight = parameter_at(model.get_submodule(slots[0][0]), slots[0][1])
         if weight.is_floating_point() and not nn.parameter.is_lazy(weight):
-            others[name] = nn.Parameter(weight.detach() + step * _direction(weight.detach(), generator))
+            others[name] = nn.Parameter(
+                weight.detach() + step * _direction(weight.detach(), generator, least=step == STEP)
+            )
     with holding(model, others):
         yield
 
@@ -398,10 +403,9 @@ def holding(model: nn.Module, others: Mapping[str, nn.Parameter]) -> Iterator[No
             parameters[attribute] = parameter
 
 
-def _direction(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """Random, of the size of a parameter, or of that of an initialisation if it is larger."""
+def _direction(weight: Tensor, generator: torch.Generator, *, least: bool) -> Tensor:
     reads = weight[0].numel() if weight.dim() > 1 and len(weight) else 1
-    size = max(float(weight.square().mean().sqrt()), max(reads, 1) ** -0.5) if weight.numel() else 0.0
+    size = max(float(weight.square().mean().sqrt()), max(reads, 1) ** -0.5 * least) if weight.numel() else 0.0
     return size * torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
 
 

@@ -122,7 +122,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ),
     ("HD105", lambda v: network(loss_kind="mse", chance_loss=v, initial_loss=v), 990.0, 1010.0),
     ("HD118", attending, 3, 4),
-    ("HD119", lambda v: network(layers={"l1": {"calls": 8}}, sensitivity=v), 990.0, 1010.0),
+    ("HD119", lambda v: network(layers={"l1": {"calls": 8}}, sensitivity=v), 99.0, 101.0),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),
     ("HD101", lambda v: network(loss_kind="other", chance_loss=math.nan, logits_sq=v), 15.5, 16.5),
     ("HD113", lambda v: network(unbounded=v, sources=("head",)), False, True),
