@@ -69,7 +69,7 @@ def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.d
     if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
         names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
         raise HessdiagError(
-            f"model and inputs are in {names}: convert both to float32 or float64, as by inputs.float()"
+            f"model and inputs are in {names}: convert both, as by model.float() and inputs.float()"
         )
     return tensors[0].device, tensors[0].dtype
 

@@ -398,7 +398,7 @@ def test_texts_dry_runs_dicts_and_batches(capsys: pytest.CaptureFixture[str]) ->
     assert text == bytes_
     out, err = capsys.readouterr()
     assert out == ""
-    assert "hessdiag: measuring Linear, moments 1/1 (" in err
+    assert "hessdiag: measuring Linear, 0 s so far: moments 1/1\n" in err
     assert hessdiag.diagnose(model, X, progress=False) == bytes_
     assert capsys.readouterr().err == ""
     with pytest.raises(hessdiag.HessdiagError, match="one example without a batch"):
