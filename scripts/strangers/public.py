@@ -146,7 +146,7 @@ def main() -> None:
         found[repository] = {}
         for name in [each for each in sys.modules if each.partition(".")[0] in ("models", "utils", "model", "layers")]:
             del sys.modules[name]
-        sys.path[:1] = [str(Path(folder) / repository.partition("/")[2]), sys.path[0]]
+        sys.path[0] = str(Path(folder) / repository.partition("/")[2])  # a folder may be no regular package
         torch.manual_seed(1)
         for case in REPOSITORIES[repository]():
             found[repository][case[0]] = told = measure(case)
