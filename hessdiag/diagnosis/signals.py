@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import torch
@@ -32,7 +33,8 @@ from hessdiag.results.signals import ALIKE, REPEATED, Gradient, LayerSignals, Pa
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
-STEPS, RATE = 3, 1e-3  # of Adam, at the rate that it has by default
+STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
+OPENED = 1e-4  # of the usual size of a gradient: less is rounding
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
@@ -368,7 +370,9 @@ def _opened(
         except REFUSALS:  # nothing is known
             return dict.fromkeys(asleep, "later")
         gradients = {name: None if g is None else g[0] for name, g in zip(moved, found, strict=True)}
-        opened |= {name: "later" for name in asleep if name in moved and _state(gradients[name]) == "some"}
+        sizes = {name: 0.0 if g is None else largest_entry(g) for name, g in gradients.items()}
+        usual = median(sizes[name] for name in moved if name not in asleep) if len(asleep) < len(moved) else 0.0
+        opened |= {name: "later" for name in asleep if name in moved and sizes[name] > OPENED * usual}
     return opened
 
 

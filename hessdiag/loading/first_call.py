@@ -68,9 +68,7 @@ def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.d
     dtypes = {t.dtype for t in (*tensors, *batch.tensors) if t.is_floating_point()}
     if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
         names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
-        raise HessdiagError(
-            f"model and inputs are in {names}: convert both, as by model.float() and inputs.float()"
-        )
+        raise HessdiagError(f"model and inputs are in {names}: convert both, as by model.float() and inputs.float()")
     return tensors[0].device, tensors[0].dtype
 
 
