@@ -338,6 +338,10 @@ def out_of_reach(net: Net) -> Finding | None:
         )
         advice = "Does the training loop give both the same shape, as by `outputs.squeeze(-1)`?"
         return Finding("HD113", "note", (), message, advice, 0.0, 0.0)
+    if signals.bounded == "relu" and signals.loss_kind == "cross-entropy":
+        message = "The network ends in a relu, and the loss expects logits of both signs: at 0 they get no gradient."
+        advice = f"Return the outputs of {net.listed(blocks)} without the relu."
+        return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
         return None
     ends = f"The network ends in a {signals.bounded}"

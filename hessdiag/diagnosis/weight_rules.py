@@ -410,7 +410,7 @@ def frozen(net: Net) -> Finding | None:
     few = 0 < len(amid) <= len(places) / 4  # of adapters the rest is frozen, of a fine-tuned network the beginning
     if not (found := amid if few else alike):
         return None
-    which = "most layers learn, before and after it" if few else "the same layers at other depths learn"
+    which = "most layers learn, before and after" if few else "the same layers at other depths learn"
     message = f"{net.listed(found)} {'is' if len(found) == 1 else 'are'} frozen, while {which}."
     advice = f"If that is not meant: `model.get_parameter({found[0]!r}).requires_grad_()`."
     return Finding("HD403", "warning" if few else "note", found, message, advice, float(len(found)), 0.0)

@@ -83,7 +83,8 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
         """Return the rates (`"brief"`), and the table with how far they may be off."""
         warnings = self._warnings()
         if detail == "brief":
-            lines = [f"{NAMES[name]}: {short(rate.value)} ± {short(Z95 * rate.stderr)}" for name, rate in self.items()]
+            errors = {name: f" ± {short(Z95 * r.stderr)}" * (r.stderr >= 0) for name, r in self.items()}  # none of one
+            lines = [f"{NAMES[name]}: {short(rate.value)}{errors[name]}" for name, rate in self.items()]
             return plain_text([*lines, *warnings])
         steps = max((len(rate.steps) for rate in self.values()), default=0)
         examples = f"batches of {self.batch_size} examples, measured on fresh ones"

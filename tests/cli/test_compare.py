@@ -59,7 +59,8 @@ def test_reports_give_the_same_comparison_as_models_and_both_models_see_the_same
     status, out, err = run("compare before.json after.json --json -")
     assert (status, err) == (0, "")
     of_models = run("compare ./nets.py:net ./nets.py:louder --batch-size 8 --json -").out
-    assert json.loads(out) == json.loads(of_models)
+    mixed = run("compare before.json ./nets.py:louder --batch-size 8 --json -").out
+    assert json.loads(out) == json.loads(of_models) == json.loads(mixed)
     status, out, _ = run("compare ./nets.py:net ./nets.py:net --data ./nets.py:noise --batch-size 8")
     assert status == 0
     assert "The two agree in all 6 parameters." in out
@@ -91,7 +92,6 @@ def test_a_repair_passes_the_gate_and_a_new_finding_does_not(run, before: str, a
 def test_refusals(run, tmp_path: Path) -> None:
     (tmp_path / "nets.json").write_text("{", encoding="utf-8")
     for line, message in {
-        "before.json ./nets.py:net": "one is a report and one a model: pass two of a kind",
         "before.json missing.json": "cannot read 'missing.json'",
         "before.json nets.json": "is not valid JSON",
         "before.json after.json --batch-size 8": "leave out the options that say how to measure",

@@ -126,6 +126,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),
     ("HD101", lambda v: network(loss_kind="other", chance_loss=math.nan, logits_sq=v), 15.5, 16.5),
     ("HD113", lambda v: network(unbounded=v, sources=("head",)), False, True),
+    ("HD113", lambda v: network(bounded=v, sources=("head",)), "", "relu"),
     (
         "HD117",
         lambda v: relabelled(network(layers={"l2": {"sources": ("l1",)}}), *v, paths=("l1",)),
