@@ -26,18 +26,23 @@ Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse"
 Moments = Annotated[
     Literal["paper", "kernel"], typer.Option(help="paper: its rules alone; kernel: also correlations and borders")
 ]
-Trials = Annotated[int, typer.Option("--setups", min=0, help="also measure so many random trials, and show both")]
+Compare = Annotated[bool, typer.Option("--compare", help="measure random trials too, and show both")]
+Trials = Annotated[
+    int, typer.Option("--setups", min=0, help="random trials to compare with; --compare alone measures 20")
+]
+TRIALS = 20
 
 
 @grouped
 def predict(
     model: Model, network: Network, printing: Printing, init: Init = "", batch_size: BatchSize = 64,
-    loss: Loss = "random-quadratic", moments: Moments = "kernel", setups: Trials = 0,
+    loss: Loss = "random-quadratic", moments: Moments = "kernel", compare: Compare = False, setups: Trials = 0,
     blocks: Blocks = None, resume: Resume = "",
 ) -> None:  # fmt: skip
     """Predict ς, γ and ν of every layer of MODEL from shapes and E[W²] alone: no data, no weights, no training."""
+    setups = setups or TRIALS * compare
     if resume and not setups:
-        raise HessdiagError("--resume keeps measured trials: pass --setups N too")
+        raise HessdiagError("--resume keeps measured trials: pass --compare or --setups N too")
     check_files(resume)
     source = network.source(model)
     from hessdiag.calculus import predict as predict_model

@@ -1,6 +1,7 @@
 """hessdiag predict."""
 
 import json
+from importlib import import_module
 
 import pytest
 
@@ -14,8 +15,10 @@ def test_json_on_stdout(run, moments):
     assert [block["name"] for block in record["blocks"]] == ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]
 
 
-def test_compare_measures_too(run, tmp_path):
-    status, out, _ = run("predict mlp:20-30-5 --setups 3 --batch-size 8 --json out.json")
+@pytest.mark.parametrize("asked", ["--setups 3", "--compare --setups 3", "--compare"])
+def test_compare_measures_too(run, tmp_path, monkeypatch, asked):
+    monkeypatch.setattr(import_module("hessdiag.cli.predict"), "TRIALS", 3)  # the package holds the command
+    status, out, _ = run(f"predict mlp:20-30-5 {asked} --batch-size 8 --json out.json")
     assert status == 0
     assert "mean of 3 random trials" in out
     record = json.loads((tmp_path / "out.json").read_text())
