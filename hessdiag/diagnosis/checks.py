@@ -223,10 +223,15 @@ def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
     A recurrent network with large weights is chaotic: it makes another example of each rounding.
     """
     try:
-        with torch.no_grad(), _moved(model, 0, torch.finfo(y.dtype).eps):
-            return _largest(part.call(model) - y)
+        return _largest(_change(model, part, y, torch.finfo(y.dtype).eps))
     except REFUSALS:
         return 0.0
+
+
+def _change(model: nn.Module, part: Batch, y: Tensor, step: float) -> Tensor:
+    """How the outputs y change where all weights are a random step away, relative to their own sizes."""
+    with torch.no_grad(), _moved(model, 0, step, least=0.0):
+        return part.call(model) - y
 
 
 def sensitivity(model: nn.Module, few: Batch) -> float:
@@ -236,12 +241,9 @@ def sensitivity(model: nn.Module, few: Batch) -> float:
     """
     y = few.call(model).detach()
     step = ROUNDINGS * torch.finfo(y.dtype).eps
-    moved = []
-    for sign in (1, -1):
-        with torch.no_grad(), _moved(model, 0, sign * step):
-            moved.append(few.call(model) - y)
-    change = float((moved[0] - moved[1]).norm()) / 2
-    odd = float((moved[0] + moved[1]).norm()) < change
+    there, back = (_change(model, few, y, sign * step) for sign in (1, -1))
+    change = float((there - back).norm()) / 2
+    odd = float((there + back).norm()) < change
     return change / (step * float(y.norm())) if odd and float(y.norm()) > 0 else math.nan
 
 
@@ -371,18 +373,16 @@ def apart_nearby(model: nn.Module, few: Batch, *, seed: int) -> set[str]:
 
 
 @contextmanager
-def _moved(model: nn.Module, seed: int, step: float = STEP) -> Iterator[None]:
+def _moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0) -> Iterator[None]:
     """Hold other parameters in place of the model's, a random step away.
 
-    It is relative to a parameter's size, or for large steps to that of an initialisation where it is larger.
+    It is relative to a parameter's size, or to `least` times that of an initialisation where this is larger.
     """
     generator, others = stream(seed, "weights close by"), {}
     for name, slots in parameter_slots(model).items():
         weight = parameter_at(model.get_submodule(slots[0][0]), slots[0][1])
         if weight.is_floating_point() and not nn.parameter.is_lazy(weight):
-            others[name] = nn.Parameter(
-                weight.detach() + step * _direction(weight.detach(), generator, least=step == STEP)
-            )
+            others[name] = nn.Parameter(weight.detach() + step * _direction(weight.detach(), generator, least))
     with holding(model, others):
         yield
 
@@ -403,9 +403,9 @@ def holding(model: nn.Module, others: Mapping[str, nn.Parameter]) -> Iterator[No
             parameters[attribute] = parameter
 
 
-def _direction(weight: Tensor, generator: torch.Generator, *, least: bool) -> Tensor:
+def _direction(weight: Tensor, generator: torch.Generator, least: float) -> Tensor:
     reads = weight[0].numel() if weight.dim() > 1 and len(weight) else 1
-    size = max(float(weight.square().mean().sqrt()), max(reads, 1) ** -0.5 * least) if weight.numel() else 0.0
+    size = max(float(weight.square().mean().sqrt()), least * max(reads, 1) ** -0.5) if weight.numel() else 0.0
     return size * torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
 
 

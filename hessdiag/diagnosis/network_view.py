@@ -71,7 +71,7 @@ class Net:
     def _skips(self, path: str) -> bool:
         """Whether a layer reads what another one wrote, and beside that what the other one descends from."""
         sources = set(self.layers[path].sources) & self.layers.keys()
-        return any(self._above(source) & sources for source in sources) if len(sources) > 1 else False
+        return len(sources) > 1 and any(self._above(source) & sources for source in sources)
 
     def _above(self, path: str) -> set[str]:
         """The layers that one descends from."""

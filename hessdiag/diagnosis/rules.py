@@ -88,14 +88,8 @@ CAUSES = {
 EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116", "HD401"}
 DEPTH = {"HD103", "HD104"}  # themselves the cause of these:
 OF_DEPTH = {"HD101", "HD102", "HD110"}
-NOT_LEARNING = {
-    "HD113",
-    "HD116",
-    "HD401",
-    "HD403",
-    "HD404",
-    "HD405",
-}  # whatever the loss is: what cannot learn, or fall
+# What cannot learn, or fall, whatever the loss is.
+NOT_LEARNING = {"HD113", "HD116", "HD401", "HD403", "HD404", "HD405"}
 RULES = (*signal_rules.RULES, *weight_rules.RULES)
 
 

@@ -413,25 +413,22 @@ def unskipped(net: Net) -> Finding | None:
     for family in families.values():
         without = [net.name_of(path) for path in family if not {"add", "gate"} & {*net.layers[path].labels}]
         ends = sum("add" in net.layers[path].labels for path in family)
-        if (
-            ends >= 2 * len(without) and net.name_of(family[0]) not in without
-        ):  # it may add to inputs, which is not seen
+        if ends >= 2 * len(without) and net.name_of(family[0]) not in without:  # the first may add to unseen inputs
             hit += without
         read = [[*map(net.layers.__getitem__, net.layers[path].sources)] for path in family]
         labels = {label for some in read for each in some for label in each.labels}
         after = all(any("attention" in each.labels for each in some) for some in read)
         if after and not {"add", "self-add"} & labels and "attention" not in net.layers[family[0]].labels:
             behind[ends > 0] += [net.name_of(path) for path in family] if ends or len(family) > 1 else []
+    advice = "Add what a block reads to what it writes: `x = x + block(norm(x))`."
     if hit := hit or (behind[False] if not behind[True] else []):
         message = f"The output of {net.listed(hit)} is added to nothing: no skip connection goes around."
-        advice = "Add what the block reads to what it writes: `x = x + block(norm(x))`."
         return Finding("HD118", "warning", tuple(hit), message, advice, float(len(hit)), 0.0)
     attending = {layer.sources: path for path, layer in net.layers.items() if "attention" in layer.labels}
     if net.residual or len(attending) < ATTENTIONS:
         return None
     blocks = tuple(net.name_of(path) for path in attending.values() if path in net.weight_of)
     message = f"{len(attending)} attentions follow each other without a skip connection, with {net.listed(blocks)}."
-    advice = "Add what a block reads to what it writes: `x = x + block(norm(x))`."
     return Finding("HD118", "warning", blocks, message, advice, len(attending), ATTENTIONS - 1)
 
 

@@ -344,7 +344,7 @@ def dead(net: Net) -> Finding | None:
                     f"The normalisation {path} writes the same for every example: it takes the mean of one number."
                 )
                 advice = "Normalise over more than one number: over all channels, or before the pooling."
-            opens = own is not None and own.weight_sq == 0 and (own.gradient in ("some", "later"))
+            opens = own is not None and own.weight_sq == 0 and own.gradient in ("some", "later")
             return Finding("HD402", "warning" if opens else "fault", blocks, message, advice, 0.0, 0.0)
         rectified = {"relu", "relu6"} & set(layer.labels) and layer.samples >= MIN_SAMPLES
         if own and own.weight_sq > 0 and rectified and (layer.off_share > DEAD or layer.on_share < RARE):
