@@ -22,6 +22,7 @@ from torch import nn
 
 from hessdiag import measure_setups
 from hessdiag.models import resolve_model
+from hessdiag.view.plots.style import label_decades
 
 # Title, name of the network, its arguments.
 NETWORKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -98,6 +99,7 @@ def draw(found: dict[str, Any]) -> Figure:
                     axes.plot(np.linspace(0, 100, len(values)), relative, linewidth=0.9, **look)
                 axes.axhline(1, color=study.GREY, linestyle="--", linewidth=0.8)
                 axes.set(yscale="log", ylabel=f"{symbol} / mean")
+                label_decades(axes.yaxis)
                 study.head(axes, name, f"{symbol}: max/min {values.max() / values.min():.3g}")
     return figure
 
