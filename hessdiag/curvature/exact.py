@@ -5,8 +5,8 @@ With S the Hessian of the loss in the N outputs of an example and K_l = J_l J_l^
     ‖G_ij‖_F² = ‖J_i^T S J_j‖_F² = tr(S K_j S K_i).
 
 N cotangents are back-propagated once to *all* layers, so that the whole L x L map costs little more than its diagonal
-and no probe, hence no noise, is involved. In the batch view the outputs of all B examples count together, G is
-divided by B, and K_l is (B N, B N), taken in panels of rows.
+and no probe, hence no noise, is involved; for each example those that S does not take to zero are enough. In the batch
+view the outputs of all B examples count together, G is divided by B, and K_l is (B N, B N), taken in panels of rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
@@ -23,6 +24,8 @@ from hessdiag.derivatives.backward import block_vjps, trace_blocks, unit_cotange
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import Block
 from hessdiag.results.numbers import Array
+
+ROUNDINGS = 16  # of the largest curvature of the loss, below which there is none
 
 
 def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
@@ -33,8 +36,11 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
         seen = trace_blocks(problem.model, part, blocks)
         y = seen.y.detach()
         S = problem.loss.hessian_matrix(y, part.targets).double()  # (B, N, N)
+        basis = _curved(S, torch.finfo(y.dtype).eps)
+        S = basis @ S @ basis.T
+        cotangents = basis.to(y).view(-1, 1, *y.shape[1:]).expand(-1, *y.shape)
         SK = S.new_zeros(part.size, len(blocks), *S.shape[1:])
-        for number, jacobian in enumerate(block_vjps(problem.model, part, blocks, seen, unit_cotangents(y))):
+        for number, jacobian in enumerate(block_vjps(problem.model, part, blocks, seen, cotangents)):
             if jacobian is not None:
                 SK[:, number] = torch.bmm(S, jacobian.gram().double())
         norms = torch.bmm(SK.flatten(2), SK.transpose(2, 3).flatten(2).mT).sum(dim=0)
@@ -71,6 +77,14 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
 
     norms = sum_over(parts, panel, step="exact panels")["norms"]
     return _curvature((norms + norms.T) / (2 * batch.size**2), blocks)
+
+
+def _curved(S: Tensor, eps: float) -> Tensor:
+    """An orthonormal basis (R, N) of the outputs in which the loss of some example is curved, R ≥ 1."""
+    rows = S.flatten(0, 1)
+    squares, basis = torch.linalg.eigh(rows.T @ rows)
+    kept: Tensor = basis[:, min(len(squares) - 1, int((squares <= (ROUNDINGS * eps) ** 2 * squares[-1]).sum())) :]
+    return kept.T
 
 
 def _curvature(frobenius_sq: Array, blocks: Sequence[Block]) -> Curvature:

@@ -383,7 +383,7 @@ def shown(net: Net) -> Finding | None:
 def linear_pair(net: Net) -> Finding | None:
     """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer."""
     held = Counter(o for p in net.matrices for o in p.owners)
-    plain = {o: p for o, p in net.weight_of.items() if held[o] == 1 and p.groups == 1 and p in net.weights}
+    plain = {o: p for o, p in net.weight_of.items() if held[o] == 1 and p.groups == 1 and "lookup" not in p.uses}
     readers = Counter(o for layer in net.layers.values() for o in layer.sources)
     hit: dict[str, None] = {}
     for path in (path for path in net.backbone if path in plain and len(net.layers[path].sources) == 1):
