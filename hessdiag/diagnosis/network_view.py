@@ -31,7 +31,7 @@ class Net:
         matrices, weights: weights of layers (no free parameters), and those of them that are no table.
         backbone: paths of the layers that hold weights; `head` is the last that writes the output, `hidden` the others.
         normalised: whether a normalisation with statistics of the batch is at work.
-        residual: whether a hidden layer ends a residual branch.
+        residual: whether a hidden layer, or a normalisation behind it, ends a residual branch.
     """
 
     def __init__(self, signals: Signals) -> None:
@@ -54,7 +54,10 @@ class Net:
         self.normalised = any(layer.normalises for layer in signals.layers) or (
             not signals.fixed_norms and any("norm" in layer.labels for layer in signals.layers)
         )
-        self.residual = any("add" in self.layers[path].labels or self._skips(path) for path in self.hidden)
+        tables = self.weight_of.keys() - {*self.hidden}
+        self.residual = any("add" in layer.labels for path, layer in self.layers.items() if path not in tables) or any(
+            map(self._skips, self.hidden)
+        )
 
     @property
     def loss_ratio(self) -> float:
