@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.describe import describe as describe
     from hessdiag.diagnosis.diagnose import diagnose as diagnose
     from hessdiag.diagnosis.learning_rates import learning_rates as learning_rates
-    from hessdiag.diagnosis.operator import operator as operator
     from hessdiag.diagnosis.prescribe import Prescription as Prescription
     from hessdiag.diagnosis.prescribe import prescribe as prescribe
     from hessdiag.diagnosis.random_setups import check_init as check_init
     from hessdiag.diagnosis.random_setups import measure_setups as measure_setups
+    from hessdiag.diagnosis.sharpness import operator as operator
     from hessdiag.diagnosis.sharpness import sharpness as sharpness
     from hessdiag.errors import HessdiagError as HessdiagError
     from hessdiag.results.comparison import Comparison as Comparison
@@ -43,7 +43,7 @@ _HOMES = {
     "LearningRates": "results.learning_rates", "Monitor": "training.monitor", "Report": "results.report",
     "Setups": "results.setups", "check_init": "diagnosis.random_setups", "compare": "diagnosis.compare",
     "describe": "diagnosis.describe", "diagnose": "diagnosis.diagnose", "learning_rates": "diagnosis.learning_rates",
-    "operator": "diagnosis.operator", "sharpness": "diagnosis.sharpness", "Sharpness": "results.sharpness",
+    "operator": "diagnosis.sharpness", "sharpness": "diagnosis.sharpness", "Sharpness": "results.sharpness",
     "measure_setups": "diagnosis.random_setups", "to_html": "view.html", "predict": "calculus.prediction",
     "prescribe": "diagnosis.prescribe", "Prescription": "diagnosis.prescribe",
 }  # fmt: skip

@@ -1,16 +1,17 @@
 """The curvature matrix of the batch-mean loss as a linear operator: the door to SciPy's eigensolvers.
 
 The mean over the batch is summed up in chunks of examples; where these meet, as in batch normalisation, all are one.
-Each chunk is gone through once for all vectors that fit the memory, vmapped over them.
+Each chunk is gone through once for all vectors that fit the memory, vmapped over them: a product alone is mostly
+overhead, and twenty together cost about two. They may be of different blocks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,10 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from hessdiag.curvature.measurement import as_one_example
+from hessdiag.data.batch import Batch
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.derivatives.functional import FunctionalModel, Values
-from hessdiag.derivatives.losses import CallableLoss, MeanLoss
+from hessdiag.derivatives.losses import CallableLoss, Loss, MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Matrix, Products
 from hessdiag.errors import HessdiagError
@@ -97,6 +99,9 @@ def _pieces(model: nn.Module, block: Block, split: str | None) -> list[Part]:
     return [Part(f"{block.name}[{name}]", block, dim, *ends) for name, *ends in ranges] if len(names) > 1 else []
 
 
+Column = tuple[int, Tensor]  # a vector of consecutive entries, and the number of the first
+
+
 class CurvatureOperator(LinearOperator):  # type: ignore[misc]
     """H of the batch-mean loss over parts of parameters, one after the other, each as `flatten` orders it.
 
@@ -119,75 +124,83 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
         few = problem if problem.batch.as_one else replace(problem, batch=problem.batch.narrow(0, CHECKED))
         products = Products(as_one_example(few), matrix, seed=seed)
         self.mode, self.reason = products.mode, products.reason
-        self._restrict(parts or [Part(block.name, block) for block in problem.blocks])
-
-    def _restrict(self, parts: Sequence[Part]) -> None:
-        """Take these for rows and columns."""
-        self.parts, self.names = tuple(parts), tuple(part.name for part in parts)
-        blocks = {part.block.name: part.block for part in parts}
-        self.at: Values = {name: block_parameter(self.problem.model, b).detach() for name, b in blocks.items()}
+        self.parts = tuple(parts) or tuple(Part(block.name, block) for block in problem.blocks)
+        self.names = tuple(part.name for part in self.parts)
+        self.at: Values = {b.name: block_parameter(problem.model, b).detach() for b in problem.blocks}
         self.like = next(iter(self.at.values()))
-        size = sum(part.numel for part in parts)
+        *self.starts, size = accumulate((part.numel for part in self.parts), initial=0)
         super().__init__(np.dtype(str(self.like.dtype).removeprefix("torch.")), (size, size))
-
-    @property
-    def eps(self) -> float:
-        """Rounding of one number."""
-        return torch.finfo(self.like.dtype).eps
-
-    def only(self, parts: Sequence[Part]) -> CurvatureOperator:
-        """The diagonal block of these parts."""
-        new = copy(self)
-        new._restrict(parts)
-        return new
 
     def torch_matmat(self, V: Tensor) -> Tensor:
         """H V of vectors V (P, K), on the model's device: (P, K)."""
+        rows = self.products([(0, v) for v in V.detach().to(self.like).T])
+        return torch.stack(rows, dim=1) if rows else torch.empty_like(V)
+
+    def products(self, columns: Sequence[Column]) -> list[Tensor]:
+        """Diagonal blocks of H times vectors: of each the same entries, at the cost of these."""
         with self.around():
             try:
-                rows = [self._products(some) for some in torch.split(V.detach().to(self.like).T, self._at_once)]
-                return torch.cat(rows).T if rows else torch.empty_like(V)
+                return [w for some in self._fitting(columns) for w in self._products(some)]
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or self.memory < MIN_BYTES:
                     raise
             torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
             self.memory //= 4
-            return self.torch_matmat(V)
+            return self.products(columns)
 
-    def _products(self, rows: Tensor) -> Tensor:
-        """Of vectors (K, P), that fit the memory together."""
-        tangents = {name: value.new_zeros(len(rows), *value.shape) for name, value in self.at.items()}
-        for part, entries in zip(self.parts, torch.split(rows, [p.numel for p in self.parts], dim=1), strict=True):
+    def _fitting(self, columns: Sequence[Column]) -> Iterator[list[Column]]:
+        """As many together as fit the memory of one chunk, at least 1."""
+        some: list[Column] = []
+        examples = min(self.problem.batch.size, self._examples_at_once) * self.problem.shape.bytes_per_example(1)
+        low, high = self.shape[0], 0
+        for start, v in columns:
+            low, high = min(low, start), max(high, start + len(v))
+            numbers = 3 * (high - low) * v.element_size()  # tangent, gradient, product
+            if some and (len(some) + 1) * (examples + numbers) > self.memory:
+                yield some
+                some, low, high = [], start, start + len(v)
+            some.append((start, v))
+        if some:
+            yield some
+
+    def _products(self, columns: Sequence[Column]) -> list[Tensor]:
+        low, high = min(start for start, _ in columns), max(start + len(v) for start, v in columns)
+        places = [slice(start - low, start - low + len(v)) for start, v in columns]
+        rows = self.like.new_zeros(len(columns), high - low)
+        for row, place, (_, v) in zip(rows, places, columns, strict=True):
+            row[place] = v
+        parts = [part for part, start in zip(self.parts, self.starts, strict=True) if low <= start < high]
+        at = {part.block.name: self.at[part.block.name] for part in parts}
+        tangents = {name: value.new_zeros(len(rows), *value.shape) for name, value in at.items()}
+        for part, entries in zip(parts, torch.split(rows, [p.numel for p in parts], dim=1), strict=True):
             part.of(tangents[part.block.name]).copy_(entries.view(-1, *part.shape))
-        batch, total = self.problem.batch, torch.zeros_like(rows)
-        for chunk in batch.chunks(self._examples_at_once):
-            loss, share = self.problem.loss, 1 / batch.size
-            if isinstance(loss, CallableLoss):  # which calls its function for each example on its own
-                loss, share, chunk = MeanLoss(loss), chunk.size / batch.size, replace(chunk, as_one=True, size=1)
+        total = torch.zeros_like(rows)
+        for piece, loss, share in self.pieces():
 
-            def one(r: Values, chunk: Any = chunk, loss: Any = loss) -> Tensor:
-                found = PRODUCTS[self.matrix][self.mode](self.network, loss, self.at, r, chunk)
+            def one(r: Values, piece: Batch = piece, loss: Loss = loss) -> Tensor:
+                found = PRODUCTS[self.matrix][self.mode](self.network, loss, at, r, piece)
                 # Detached: a model may read a parameter from elsewhere, which has a gradient still.
-                own = [part.of(found[part.block.name].detach().unsqueeze(0)).flatten() for part in self.parts]
-                return torch.cat(own)
+                return torch.cat([part.of(found[part.block.name].detach().unsqueeze(0)).flatten() for part in parts])
 
             if self.mode == AD_MODES[0]:
                 total += share * vmap(one, randomness="same")(tangents).detach()
             else:
                 each = [one({name: r[k] for name, r in tangents.items()}) for k in range(len(rows))]
                 total += share * torch.stack(each)
-        return total
+        return [row[place] for row, place in zip(total, places, strict=True)]
+
+    def pieces(self) -> Iterator[tuple[Batch, Loss, float]]:
+        """Examples that fit the memory, and their loss, which counts so much in the batch's mean."""
+        batch, loss = self.problem.batch, self.problem.loss
+        for chunk in batch.chunks(self._examples_at_once):
+            if isinstance(loss, CallableLoss):  # which calls its function for each example on its own
+                yield replace(chunk, as_one=True, size=1), MeanLoss(loss), chunk.size / batch.size
+            else:
+                yield chunk, loss, 1 / batch.size
 
     @property
     def _examples_at_once(self) -> int:
         return self.problem.shape.chunk(1, memory=self.memory)
-
-    @property
-    def _at_once(self) -> int:
-        """Vectors that fit the memory of one chunk, at least 1."""
-        numbers = 3 * sum(value.nbytes for value in self.at.values())  # tangent, gradient, product
-        examples = min(self.problem.batch.size, self._examples_at_once)
-        return max(1, self.memory // (numbers + examples * self.problem.shape.bytes_per_example(1)))
 
     def _matmat(self, X: Any) -> Any:
         given = torch.from_numpy(np.array(X, dtype=self.dtype))

@@ -2,42 +2,92 @@
 
 * All eigenvalues, exactly: of a Gauss-Newton matrix with few outputs by Gram matrices in output space, where
   A^T J_l J_l^T A, with S = A σ A^T the Hessian of the loss in the outputs, has the non-zero eigenvalues of block l; of
-  any small block by its dense matrix.
-* Of others extreme eigenvalues by Lanczos' algorithm, with the residual of their Ritz vectors, within which an
-  eigenvalue lies. Traces and norms come from the same vectors V and from random signs g orthogonal to them,
-  tr(VᵀHV) + E gᵀHg and ‖HV‖² + E‖Hg‖² (Chen and Hallman, arXiv 2205.01736): what V has caught adds no noise.
+  a small network by its dense matrix.
+* Of others extreme eigenvalues by Lanczos' algorithm, of all blocks and of the whole in lockstep, so that a step of all
+  is one batch of products. An eigenvalue lies within the residual of a Ritz vector; a block whose residual is small
+  enough takes no more of them.
+* Traces and norms come from the same vectors V and, of P = I − VVᵀ, from random signs (Chen and Hallman, arXiv
+  2205.01736): what V has caught adds no noise. For a Hessian g are weights of a block, tr(PHP) = E gᵀPHPg and
+  ‖PHP‖² = E‖PHPg‖². For a Gauss-Newton matrix z are outputs, whose gradients c = PJᵀz, d = PJᵀSz are those of all
+  blocks at once: tr(PGP) = E cᵀd and ‖PGP‖² = E (c_iᵀd_j)(c_jᵀd_i) of pairs; where S = AAᵀ, c = d = PJᵀAz.
 * Densities of others by stochastic Lanczos quadrature (Golub and Meurant 1994): eigenvalues and squared first entries
   of eigenvectors of the tridiagonal matrix are nodes and weights, of a few random starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
-from hessdiag.curvature.norms import widening
+from hessdiag.curvature.measurement import EXACT_BATCH_OUTPUTS
+from hessdiag.curvature.norms import degrees_of_freedom, widening
 from hessdiag.curvature.operator import CurvatureOperator, Part
+from hessdiag.curvature.pairs import pair_statistics
+from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.backward import block_vjps, trace_blocks, unit_cotangents
-from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian
+from hessdiag.derivatives.functional import functional_jacobians
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.blocks import block_parameter
+from hessdiag.derivatives.products import Matrix
+from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array
 from hessdiag.results.sharpness import BlockSharpness
 
-DENSE = 256  # entries of a block whose matrix is formed
+DENSE = 1024  # entries in all of which the matrix is formed
 PROBES = 32  # random signs of a trace
 STEPS, DENSITY_STEPS, STARTS = 60, 40, 8  # of Lanczos' algorithm, and random starts of a density
-FEW_STEPS = 10  # after which it mostly ends
-SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # squared norms of gradients, by Gram matrix and by autograd
+FEW_STEPS, PRODUCT = 12, 2.0  # after which it mostly ends; gradients that a product of many at once costs
 TAILS = 2.0  # how many times fewer degrees of freedom than of Gaussians
 ROUNDING = 64  # of one number, that eigenvalues are off by at most, relative to the largest
 ZERO = 1e4  # squared roundings, relative to the whole, that a block is at least
+Estimate = tuple[float, float]  # and its standard error
+Group = tuple[slice, dict[str, Any]]  # rows of a block, and its name, shape and numel
+
+
+def spectra(
+    problem: Problem, matrix: Matrix, parts: Sequence[Part], memory: MemoryBudget, *, density: bool, rtol: float,
+    seed: int,
+) -> tuple[list[BlockSharpness], str]:  # fmt: skip
+    """Spectra of parts, and of all together as the last, and which way was taken to them.
+
+    Blocks that are nothing beside the whole, factors of the size of rounding, are marked: that of a bias before batch
+    normalisation is, which is zero by symmetry.
+
+    Args:
+        density: whether to tell how sampled eigenvalues are distributed.
+        rtol: residual of an extreme eigenvalue, relative to the largest in size.
+    """
+    *starts, P = ends = [*accumulate((part.numel for part in parts), initial=0)]
+    groups: list[Group] = [(slice(0, P), {"name": "", "shape": (P,), "numel": P})]
+    groups[:0] = [
+        (slice(*rows), {"name": part.name, "shape": part.shape, "numel": part.numel})
+        for rows, part in zip(pairwise(ends), parts, strict=True)
+    ]
+    eps = torch.finfo(block_parameter(problem.model, parts[0].block).dtype).eps
+    outputs, values = problem.batch.size * problem.shape.outputs, list[Tensor]()
+    if matrix == "ggn" and outputs <= EXACT_BATCH_OUTPUTS:
+        values = gram_eigenvalues(problem, parts, starts, memory)
+        how = f"{outputs} outputs of all examples: all eigenvalues, by Gram matrices in output space"
+    else:
+        operator = CurvatureOperator(problem, matrix, parts=parts, memory=memory.chunk, seed=seed)
+        how = f"{f'all {P} rows' if P <= DENSE else 'sampled'} by products, {operator.reason}"
+        if P <= DENSE:
+            dense = operator.torch_matmat(torch.eye(P)).double()
+            values = [torch.linalg.eigvalsh((dense[rows, rows] + dense[rows, rows].T) / 2) for rows, _ in groups]
+    found = [exact_spectrum(v.cpu().numpy(), eps=eps, **of) for v, (_, of) in zip(values, groups, strict=bool(values))]
+    if not found:
+        limit = memory.total // 2
+        found = sampled_spectra(operator, groups, density=density, rtol=rtol, memory=limit, seed=seed)
+    least = ZERO * eps**2 * abs(found[-1].nodes).max()
+    shown: dict[str, Any] = {} if density else {"nodes": np.zeros((0, 0)), "weights": np.zeros((0, 0))}
+    return [replace(each, informative=bool(abs(each.nodes).max() > least), **shown) for each in found], how
 
 
 def exact_spectrum(eigenvalues: Array, *, eps: float = 0.0, **of: Any) -> BlockSharpness:
@@ -63,202 +113,210 @@ def exact_spectrum(eigenvalues: Array, *, eps: float = 0.0, **of: Any) -> BlockS
     )
 
 
-def products_of(numel: int, *, density: bool) -> int:
-    """About how many products the spectrum of a block takes; one of Lanczos' algorithm costs as much as three others.
-
-    >>> products_of(100, density=False), products_of(1000, density=False), products_of(1000, density=True)
-    (100, 62, 352)
-    """
-    return numel if numel <= DENSE else PROBES + (STARTS * DENSITY_STEPS if density else 3 * FEW_STEPS)
-
-
-def dense_spectrum(operator: CurvatureOperator, **of: Any) -> BlockSharpness:
-    """By all of the matrix."""
-    matrix = operator.torch_matmat(torch.eye(operator.shape[0]).to(operator.like)).double()
-    return exact_spectrum(torch.linalg.eigvalsh((matrix + matrix.T) / 2).cpu().numpy(), eps=operator.eps, **of)
-
-
-# Gram matrices in output space.
-
-
-def gram_spectra(problem: Problem, parts: Sequence[Part], *, chunk: int) -> list[BlockSharpness] | None:
-    """Exact spectra of the Gauss-Newton blocks of parts, and of all together; None where hooks misread a layer."""
-    pieces, roots, signs = list(problem.batch.chunks(chunk)), [], []
-    known: list[list[Jacobian | None]] = []
-    blocks = problem.blocks
-    for number, piece in enumerate(pieces):
-        traced = trace_blocks(problem.model, piece, blocks)
-        y = traced.y.detach()
-        S = problem.loss.hessian_matrix(y, piece.targets).double() / problem.batch.size
-        values, vectors = torch.linalg.eigh(S)
-        roots.append(vectors * values.abs().sqrt().unsqueeze(1))  # (B, N, N)
-        signs.append(values.sign() * (values.abs() > 1e-12 * values.abs().max()))
-        found = list(block_vjps(problem.model, piece, blocks, traced, unit_cotangents(y)))
-        u = torch.randn(y.shape, generator=stream(number, "check of Gram matrices")).to(y)
-        if not _are_autograds(problem, found, traced.y, u):
-            return None
-        by_name = dict(zip((block.name for block in blocks), found, strict=True))
-        known.append([_narrowed(by_name[part.block.name], part) for part in parts])
-    eps = torch.finfo(u.dtype).eps
-    sign, total, spectra = torch.cat([each.flatten() for each in signs]), torch.zeros(()), []
-    for number, part in enumerate(parts):
-        rows: list[list[Tensor]] = []
-        for p, (here, A) in enumerate(zip(known, roots, strict=True)):
-            row = [_rooted(here[number], A, there[number], B) for there, B in zip(known[p:], roots[p:], strict=True)]
-            rows.append([rows[q][p].mT for q in range(p)] + row)
-        gram = torch.cat([torch.cat(row, dim=1) for row in rows])
-        total = total.to(gram) + gram
-        spectra.append(exact_spectrum(_eigenvalues(gram, sign), eps=eps, **described([part])))
-    return [*spectra, exact_spectrum(_eigenvalues(total, sign), eps=eps, **described(parts))]
+def gram_eigenvalues(
+    problem: Problem, parts: Sequence[Part], starts: Sequence[int], memory: MemoryBudget
+) -> list[Tensor]:
+    """Non-zero eigenvalues of the Gauss-Newton blocks of parts, and of all together."""
+    examples, outputs = problem.batch.size, problem.shape.outputs
+    row = outputs * problem.shape.element_size  # bytes of an entry's derivatives, of one example
+    most = max(1, memory.total // (4 * row * examples))  # entries whose Jacobians are held
+    total, found, sign = torch.zeros(()), [], torch.zeros(())
+    for _, some in groupby(zip(starts, parts, strict=True), key=lambda each: each[0] // most):
+        here = [part for _, part in some]
+        blocks, signs, rows = blocks_of(here), [], []
+        held = row * sum(block.numel for block in blocks) + problem.shape.bytes_per_example(outputs)
+        for piece in problem.batch.chunks(max(1, memory.chunk // held)):
+            y = piece.call(problem.model).detach()
+            values, vectors = torch.linalg.eigh(problem.loss.hessian_matrix(y, piece.targets).double() / examples)
+            root = vectors * values.abs().sqrt().unsqueeze(1)  # (B, N, N)
+            signs.append(values.sign() * (values.abs() > 1e-12 * values.abs().max()))
+            J = functional_jacobians(problem.model, blocks, piece, root.permute(2, 0, 1).reshape(-1, *y.shape).to(y))
+            rows.append([_entries(part, J) for part in here])
+        sign = torch.cat([each.flatten() for each in signs])
+        for columns in zip(*rows, strict=True):
+            R = torch.cat(columns).double()  # (B N, P)
+            found.append(_eigenvalues(gram := R @ R.T, sign))
+            total = total.to(gram) + gram
+    return [*found, _eigenvalues(total, sign)]
 
 
-def _are_autograds(problem: Problem, found: Sequence[Jacobian | None], y: Tensor, u: Tensor) -> bool:
-    """Whether ‖J_lᵀu‖² of a random u (B, *out) is that of autograd's gradient for each block, but for rounding."""
-    parameters = [block_parameter(problem.model, block) for block in problem.blocks]
-    exact = torch.autograd.grad(y, parameters, u, retain_graph=True, materialize_grads=True)
-    sizes = [float(each.to_dense().double().square().sum()) for each in exact]
-    flat, least = u.flatten().double(), ZERO * torch.finfo(u.dtype).eps ** 2 * max(sizes)
-    own = [0.0 if J is None else float(flat @ J.cross(J).double().view(len(flat), -1) @ flat) for J in found]
-    return all(abs(a - b) <= SAME[u.dtype] * max(a, b) + least for a, b in zip(own, sizes, strict=True))
+def blocks_of(parts: Sequence[Part]) -> list[Block]:
+    """Each once."""
+    return list({part.block.name: part.block for part in parts}.values())
 
 
-def _narrowed(jacobian: Jacobian | None, part: Part) -> Jacobian | None:
-    """The Jacobian of a part of the block."""
-    if jacobian is None or part.stop is None:
-        return jacobian
-    dense = jacobian.dense()
-    entries = part.of(dense.J.reshape(-1, *part.block.shape))
-    return DenseJacobian(entries.reshape(*dense.shape, -1), size=dense.size)
+def _entries(part: Part, jacobians: dict[str, Tensor]) -> Tensor:
+    """Rows (B N, P) of a part's Jacobian."""
+    return part.of(jacobians[part.block.name].reshape(-1, *part.block.shape)).flatten(1)
 
 
-def _rooted(here: Jacobian | None, A: Tensor, there: Jacobian | None, B: Tensor) -> Tensor:
-    """A^T J_here J_there^T B, (b N, b' N)."""
-    if here is None or there is None:
-        return A.new_zeros(A.shape[0] * A.shape[1], B.shape[0] * B.shape[1])
-    cross = here.cross(there).double()
-    return torch.einsum("bni,bncm,cmj->bicj", A, cross, B).reshape(A.shape[0] * A.shape[1], -1)
-
-
-def _eigenvalues(gram: Tensor, sign: Tensor) -> Array:
+def _eigenvalues(gram: Tensor, sign: Tensor) -> Tensor:
     """Of G σ with G positive: those of its root R, in R^T σ R."""
     if bool((sign < 0).any()):
         values, vectors = torch.linalg.eigh(gram)
         root = vectors * values.clamp(min=0).sqrt()
         gram = root.T @ (sign.unsqueeze(1) * root)
-    return np.asarray(torch.linalg.eigvalsh(gram).cpu().numpy())
+    found: Tensor = torch.linalg.eigvalsh(gram)
+    return found
 
 
-def described(parts: Sequence[Part]) -> dict[str, Any]:
-    """Name, shape and number of entries of a part, or of several together."""
-    numel = sum(part.numel for part in parts)
-    alone = len(parts) == 1
-    return {"name": parts[0].name if alone else "", "shape": parts[0].shape if alone else (numel,), "numel": numel}
+class Lanczos:
+    """Lanczos' algorithm from one start: orthonormal vectors V (k, P), and the tridiagonal V H Vᵀ, `alpha` and `beta`.
 
+    It ends after `most` steps, or where H moves no more than these.
 
-# Lanczos' algorithm.
-
-
-def lanczos(
-    product: Callable[[Tensor], Tensor],
-    starts: Tensor,
-    steps: int,
-    settled: Callable[[Tensor, Tensor], bool] = lambda alpha, beta: False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Tridiagonal matrices of R starts (P, R) at once: diagonals and the entries below (k, R), and bases (R, k, P).
-
-    It ends after `steps`, where the starts are all that the matrix moves, or where `settled` says so.
-
-    >>> alpha, beta, _ = lanczos(lambda v: torch.tensor([[1.0], [2.0]]) * v, torch.ones(2, 1).double(), 2)
-    >>> alpha.flatten().numpy().round(9), beta.flatten()[:1].numpy().round(9)
-    (array([1.5, 1.5]), array([0.5]))
+    >>> run, H = Lanczos(slice(2), torch.ones(2).double(), most=2), torch.tensor([1.0, 2.0]).double()
+    >>> while not run.ended:
+    ...     run.take(H * run.basis[len(run.alpha)])
+    >>> np.round(run.alpha, 9), np.round(run.beta, 9), run.ritz()[0].round(9)
+    (array([1.5, 1.5]), array([0.5, 0. ]), array([1., 2.]))
     """
-    (P, R), alphas, betas = starts.shape, [], []
-    bases = starts.new_empty(R, min(steps, P), P)
-    bases[:, 0] = (starts / starts.norm(dim=0)).T
-    for k in range(1, bases.shape[1] + 1):
-        known = bases[:, :k]
-        w = product(known[:, -1].T).T.unsqueeze(2)  # (R, P, 1)
-        size = w.norm(dim=(1, 2))
-        alphas.append(torch.bmm(known[:, -1:], w).flatten().double().cpu())
+
+    def __init__(self, rows: slice, first: Tensor, most: int) -> None:
+        self.rows, self.ended = rows, False
+        self.alpha: list[float] = []
+        self.beta: list[float] = []
+        self.basis = first.new_empty(min(most, len(first)), len(first))
+        self.basis[0] = first / first.norm()
+
+    def take(self, moved: Tensor) -> None:
+        """H times the vector that was found last."""
+        least = 8 * torch.finfo(moved.dtype).eps * float(moved.norm())
+        self.alpha.append(float(self.basis[len(self.alpha)] @ moved))
+        left = self.beyond(moved.unsqueeze(0))[0]
+        beta = float(left.norm())
+        self.beta.append(beta if beta > least else 0.0)
+        self.ended = self.beta[-1] == 0 or len(self.alpha) == len(self.basis)
+        if not self.ended:
+            self.basis[len(self.alpha)] = left / beta
+
+    def beyond(self, rows: Tensor) -> Tensor:
+        """Rows (K, P) without what V holds."""
+        known = self.basis[: len(self.alpha)]
         for _ in range(2):
-            w = w - torch.bmm(known.mT, torch.bmm(known, w))
-        beta = w.norm(dim=(1, 2))
-        beta = torch.where(beta > 8 * torch.finfo(w.dtype).eps * size, beta, 0.0)
-        betas.append(beta.double().cpu())
-        found = torch.stack(alphas), torch.stack(betas)
-        if k == bases.shape[1] or not bool(beta.any()) or settled(*found):
-            break
-        bases[:, k] = torch.where(beta.unsqueeze(1) > 0, w.squeeze(2) / beta.unsqueeze(1), 0.0)
-    return *found, known
+            rows = rows - (rows @ known.T) @ known
+        return rows
+
+    def ritz(self) -> tuple[Array, Array, Array]:
+        """Ritz values (k,), the residuals of their vectors, and squares of the first entries of these."""
+        values, vectors = eigh_tridiagonal(self.alpha, self.beta[:-1])
+        return values, self.beta[-1] * np.abs(vectors[-1]), vectors[0] ** 2
 
 
-def _ritz(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Ritz values (k,), the residuals of their vectors, and squares of the first entries of these."""
-    off = torch.diag(beta[:-1], 1)
-    values, vectors = torch.linalg.eigh(torch.diag(alpha) + off + off.T)
-    return values, beta[-1] * vectors[-1].abs(), vectors[0].square()
-
-
-def sampled_spectrum(
-    operator: CurvatureOperator, *, density: bool, rtol: float, memory: int, seed: int, **of: Any
-) -> BlockSharpness:
+def sampled_spectra(
+    operator: CurvatureOperator, groups: Sequence[Group], *, density: bool, rtol: float, memory: int, seed: int
+) -> list[BlockSharpness]:
     """Extreme eigenvalues until their residuals are `rtol` of the largest in size, trace and norm; or a density.
 
     A density takes `DENSITY_STEPS` from `STARTS` starts; all vectors together take no more than `memory` bytes.
     """
-    size, like, both = operator.shape[0], operator.like, operator.matrix == "hessian"
-    generator = stream(seed, f"spectrum of {of['name']}")
-    starts = STARTS if density else 1
-    steps = min(DENSITY_STEPS if density else STEPS, max(2, memory // (size * like.element_size() * starts)))
+    both, like = operator.matrix == "hessian", operator.like
+    starts, most = (STARTS, DENSITY_STEPS) if density else (1, STEPS)
+    most = min(most, max(2, memory // (2 * operator.shape[0] * like.element_size() * starts)))
+    runs: list[list[Lanczos]] = []
+    for rows, of in groups:
+        drawn = torch.randn(starts, of["numel"], generator=stream(seed, f"spectrum of {of['name']}")).to(like)
+        runs.append([Lanczos(rows, first, most) for first in drawn])
 
-    def settled(alpha: Tensor, beta: Tensor) -> bool:
-        values, residuals, _ = _ritz(alpha[:, 0], beta[:, 0])
-        enough = rtol * float(values.abs().max())
-        return not density and float(residuals[-1]) <= enough and not (both and float(residuals[0]) > enough)
+    def goes_on(run: Lanczos) -> bool:
+        values, residuals, _ = run.ritz()
+        enough = rtol * np.abs(values).max()
+        return not run.ended and (density or residuals[-1] > enough or (both and residuals[0] > enough))
 
-    drawn = torch.randn(size, starts, generator=generator, dtype=torch.float64).to(like)
-    alpha, beta, bases = lanczos(operator.torch_matmat, drawn, steps, settled)
-    each = [_ritz(alpha[:, r], beta[:, r]) for r in range(starts)]
-    high = max(each, key=lambda ritz: float(ritz[0][-1]))
-    low = min(each, key=lambda ritz: float(ritz[0][0]))
-    rounding = 8 * operator.eps * max(float(values.abs().max()) for values, *_ in each)
-    signs = torch.randint(0, 2, (size, min(PROBES, size)), generator=generator, dtype=torch.int8)
-    traces, norms = [], []
-    for some in torch.split(signs, max(1, memory // (32 * size)), dim=1):
-        g = (2 * some - 1).to(like)
-        for _ in range(2):
-            g = g - bases[0].T @ (bases[0] @ g)
-        moved = operator.torch_matmat(g).double()
-        traces.append((g.double() * moved).sum(dim=0))
-        norms.append(moved.square().sum(dim=0))
-    (trace, trace_stderr), (frobenius_sq, norm_stderr) = _mean(torch.cat(traces)), _mean(torch.cat(norms))
-    caught = alpha[:, 0].square().sum() + 2 * beta[:-1, 0].square().sum() + beta[-1, 0].square()
-    return BlockSharpness(
-        trace=float(alpha[:, 0].sum()) + trace,
-        trace_stderr=trace_stderr,
-        frobenius_sq=float(caught) + frobenius_sq,
-        frobenius_sq_stderr=norm_stderr,
-        largest=float(high[0][-1]),
-        largest_error=max(float(high[1][-1]), rounding),
-        smallest=float(low[0][0]) if both else np.nan,
-        smallest_error=max(float(low[1][0]), rounding) if both else 0.0,
-        nodes=np.stack([values.numpy() for values, *_ in each]),
-        weights=np.stack([weights.numpy() for *_, weights in each]),
-        **of,
-    )
+    active, step = [run for some in runs for run in some], "steps of Lanczos' algorithm"
+    cost, further = PRODUCT * len(active), (most if density else FEW_STEPS) - 1
+    for number in range(most):
+        if number < 2:  # the first step tells how long the others take
+            announce(step, further if number else 1, gradients=cost * (further + both * PROBES if number else 1))
+        moved = operator.products([(run.rows.start, run.basis[number]) for run in active])
+        for run, w in zip(active, moved, strict=True):
+            run.take(w)
+        active = [run for run in active if goes_on(run)]
+        advance(step)
+        if not active:
+            break
+    found = []
+    left = remainders(operator, [run for run, *_ in runs], memory, seed)
+    for some, beyond, (_, of) in zip(runs, left, groups, strict=True):
+        (trace, trace_stderr), (norm, norm_stderr) = beyond
+        each = [run.ritz() for run in some]
+        high, low = max(each, key=lambda ritz: ritz[0][-1]), min(each, key=lambda ritz: ritz[0][0])
+        rounding = 8 * torch.finfo(like.dtype).eps * max(np.abs(values).max() for values, *_ in each)
+        alpha, beta = np.array(some[0].alpha), np.array(some[0].beta)
+        found.append(BlockSharpness(
+            trace=alpha.sum() + trace,
+            trace_stderr=trace_stderr,
+            frobenius_sq=(alpha**2).sum() + 2 * (beta**2).sum() + norm,
+            frobenius_sq_stderr=norm_stderr,
+            largest=high[0][-1],
+            largest_error=max(high[1][-1], rounding),
+            smallest=low[0][0] if both else np.nan,
+            smallest_error=max(low[1][0], rounding) if both else 0.0,
+            nodes=_padded([values for values, *_ in each]),
+            weights=_padded([weights for *_, weights in each]),
+            **of,
+        ))  # fmt: skip
+    return found
 
 
-def _mean(values: Tensor) -> tuple[float, float]:
+def _padded(rows: Sequence[Array]) -> Array:
+    """One below the other, with zeros behind those that ended sooner: nodes of no weight."""
+    longest = max(map(len, rows))
+    return np.stack([np.pad(row, (0, longest - len(row))) for row in rows])
+
+
+def remainders(
+    operator: CurvatureOperator, runs: Sequence[Lanczos], memory: int, seed: int
+) -> Iterator[tuple[Estimate, Estimate]]:
+    """Trace and norm, each with its standard error, of what the vectors V of each run leave of its block."""
+    if operator.matrix == "ggn":
+        count = min(PROBES, max(4, memory // (2 * operator.shape[0] * operator.like.element_size())))
+        C, D = output_gradients(operator, count, stream(seed, "signs of outputs"))
+        wide = float(widening(degrees_of_freedom(count, 1.0)))
+        for run in runs:
+            X = (run.beyond(C[:, run.rows]) @ run.beyond(D[:, run.rows]).T).double()
+            pairs = pair_statistics(X[None, None], X[None, None], 0)
+            yield _mean(X.diagonal()), (float(pairs["value"]), wide * float(pairs["variance"]) ** 0.5)
+        return
+    for number, run in enumerate(runs):
+        generator, size = stream(seed, f"signs of block {number}"), run.basis.shape[1]
+        traces, norms = [], []
+        for some in torch.split(_signs((PROBES, size), generator), max(1, memory // (32 * size))):
+            g = run.beyond(some.to(run.basis))
+            moved = run.beyond(torch.stack(operator.products([(run.rows.start, each) for each in g])))
+            traces.append((g * moved).double().sum(dim=1))
+            norms.append(moved.double().square().sum(dim=1))
+        yield _mean(torch.cat(traces)), _mean(torch.cat(norms))
+
+
+def output_gradients(operator: CurvatureOperator, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Jᵀz and JᵀSz of random signs z in output space, (count, P) both; where S = AAᵀ is known, JᵀAz twice."""
+    problem, rows = operator.problem, []
+    most = max(1, min(count, operator.memory // (16 * problem.shape.element_size * problem.shape.outputs)))
+    for at_once in [most] * (count // most) + [count % most] * (count % most > 0):
+        total: Any = 0
+        for piece, loss, share in operator.pieces():
+            y = piece.call(problem.model).detach()
+            z = _signs((at_once, *y.shape), generator).to(y)
+            if loss.has_root:
+                sent = loss.root_products(y, piece.targets, z) * share**0.5
+            else:
+                sent = torch.cat([z, loss.hessian_products(y, piece.targets, z) * share])
+            if not piece.as_one:  # all examples' gradients together
+                piece, sent = replace(piece, as_one=True, size=1), sent.unsqueeze(1)
+            J = functional_jacobians(problem.model, blocks_of(operator.parts), piece, sent)
+            total = total + torch.cat([_entries(part, J) for part in operator.parts], dim=1)
+        rows.append(total.view(-1, at_once, total.shape[1]))
+    found = torch.cat(rows, dim=1)
+    return found[0], found[-1]
+
+
+def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return 2 * torch.randint(0, 2, shape, generator=generator, dtype=torch.int8) - 1
+
+
+def _mean(values: Tensor) -> Estimate:
     """Mean and standard error, as wide as few heavy-tailed values make it."""
     count = len(values)
     error = float(values.std()) / count**0.5 if count > 1 else np.inf
     return float(values.mean()), error * float(widening(max((count - 1) / TAILS, 1.0)))
-
-
-def told_from_rounding(spectra: Sequence[BlockSharpness], eps: float) -> list[BlockSharpness]:
-    """The spectra with blocks marked that are nothing beside the whole, the last one: factors of the size of rounding.
-
-    That of a bias before batch normalisation is, which is zero by symmetry.
-    """
-    least = ZERO * eps**2 * abs(spectra[-1].nodes).max()
-    return [replace(each, informative=bool(abs(each.nodes).max() > least)) for each in spectra]

@@ -1,39 +1,84 @@
-"""`hessdiag.sharpness`: traces and extreme eigenvalues of a batch's curvature, of the whole and of each block."""
+"""`hessdiag.operator` and `hessdiag.sharpness`: the curvature matrix of a batch's mean loss, and its eigenvalues."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_number
-from hessdiag.curvature.measurement import EXACT_BATCH_OUTPUTS, Settings, check_choice
-from hessdiag.curvature.operator import Part, parts_of
-from hessdiag.curvature.spectrum import (
-    DENSE,
-    dense_spectrum,
-    described,
-    gram_spectra,
-    products_of,
-    sampled_spectrum,
-    told_from_rounding,
-)
-from hessdiag.data.batch import BatchDim, Inputs
+from hessdiag.arguments import check_loss, check_model, check_number
+from hessdiag.curvature.measurement import Settings, as_one_example, check_choice
+from hessdiag.curvature.operator import CurvatureOperator, parts_of
+from hessdiag.curvature.spectrum import spectra
+from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.memory import MemoryBudget
+from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis.operator import opened, operator_of
+from hessdiag.derivatives.products import Matrix
+from hessdiag.diagnosis.checks import FEW
+from hessdiag.diagnosis.diagnose import check_few, read_first, stream_of
+from hessdiag.loading.conventions import reader, state_of
+from hessdiag.loading.first_call import check_tensors
 from hessdiag.network.blocks import block_parameter
-from hessdiag.parallel.progress import Progress, advance, announce, showing
-from hessdiag.results.sharpness import BlockSharpness, Sharpness
+from hessdiag.network.preserve import preserve_state
+from hessdiag.network.torch_state import fixed_statistics
+from hessdiag.parallel.progress import Progress, showing
+from hessdiag.results.sharpness import Sharpness
 
-PRODUCT = 2.0  # gradients that a product costs, of many at once
+
+def operator(  # noqa: PLR0913, public keyword-only options
+    model: nn.Module,
+    inputs: Inputs | Iterable[Any],
+    targets: Tensor | None = None,
+    *,
+    loss: str | LossFunction | None = None,
+    class_dim: int | None = None,
+    output: str | int | None = None,
+    batch_dim: BatchDim = 0,
+    examples: str = "batch",
+    matrix: str = "ggn",
+    mode: str = "train",
+    blocks: str | Sequence[str] | None = None,
+    max_memory: int | str | None = None,
+    seed: int = 0,
+) -> CurvatureOperator:
+    """Return the Hessian or Gauss-Newton matrix of the batch-mean loss as a `scipy.sparse.linalg.LinearOperator`.
+
+    Rows and columns are the entries of the trainable parameters in the order of `names`, each flattened. The weights
+    are those at the time of a product; the model is left exactly as it was by each.
+
+    Args:
+        model, inputs, targets, loss, class_dim, output, batch_dim, examples, matrix, mode, max_memory: as of
+            `hessdiag.diagnose`; of an iterable, all batches together are the one batch.
+        blocks: patterns of the names of parameters or modules: the diagonal block of these alone, at their cost.
+        seed: of a random quadratic loss, and of the vectors that products are checked on.
+
+    Returns:
+        The operator (P, P); `.names` are its parameters, `.torch_matmat` multiplies tensors (P, K) on their device.
+
+    Raises:
+        HessdiagError: an argument cannot be used, or no product can be had right.
+
+    >>> import torch
+    >>> H = operator(nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 2.0]]), torch.ones(1, 1), loss="mse")
+    >>> H @ [1.0, 0.0]  # 2 x xᵀ
+    array([2., 4.], dtype=float32)
+    """
+    settings = Settings(matrix=matrix, per="batch", mode=mode, seed=seed, class_dim=class_dim, output=output)
+    how: dict[str, Any] = {"loss": loss, "batch_dim": batch_dim, "examples": examples, "blocks": blocks}
+    with opened(model, inputs, targets, settings, max_memory=max_memory, **how) as (problem, memory):
+        few = problem.batch.narrow(0, 2)
+        again: dict[str, Any] = {"seed": seed, "mode": mode, "call": lambda: few.run(model)}
+        around = partial(preserve_state, model, **again)
+        return CurvatureOperator(problem, cast(Matrix, matrix), memory=memory.chunk, around=around, seed=seed)
 
 
 def sharpness(  # noqa: PLR0913, public keyword-only options
@@ -59,7 +104,7 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
     """Measure traces, extreme eigenvalues and norms of the batch-mean loss's curvature, whole and block by block.
 
     All eigenvalues are exact where they are few: of a Gauss-Newton matrix with up to 1,024 outputs of all examples, and
-    of blocks of up to 256 entries. Others are sampled, each with its error. The model is left exactly as it was.
+    of up to 1,024 weights. Others are sampled, each with its error. The model is left exactly as it was.
 
     Args:
         model, inputs, targets, loss, class_dim, output, batch_dim, examples, matrix, mode, max_memory, progress: as of
@@ -90,19 +135,17 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
         opened(model, inputs, targets, settings, max_memory=max_memory, **how) as (problem, memory),
         showing(progress, title=f"measuring {type(model).__name__}"),
     ):
-        parts = parts_of(model, problem.blocks, split)
-        spectra, why = measure(problem, settings, memory, parts, density=density, rtol=rtol)
-        first = block_parameter(model, parts[0].block)
-    found = told_from_rounding(spectra, torch.finfo(first.dtype).eps)
-    share, stderr = off_diagonal(found[:-1], found[-1])
-    if not density:
-        nothing = np.zeros((0, 0))
-        found = [replace(each, nodes=nothing, weights=nothing) for each in found]
+        parts, kind = parts_of(model, problem.blocks, split), cast(Matrix, matrix)
+        (*found, whole), why = spectra(problem, kind, parts, memory, density=density, rtol=rtol, seed=seed)
+    share = sum(each.frobenius_sq for each in found) / whole.frobenius_sq if whole.frobenius_sq > 0 else math.nan
+    errors = [each.frobenius_sq_stderr for each in found]  # of the Gauss-Newton matrix they have signs in common
+    error = math.hypot(sum(errors) if matrix == "ggn" else math.hypot(*errors), share * whole.frobenius_sq_stderr)
+    first = block_parameter(model, parts[0].block)
     return Sharpness(
-        **vars(found.pop()) | {"name": type(model).__name__},
+        **vars(whole) | {"name": type(model).__name__},
         blocks=tuple(found),
-        off_diagonal_share=share,
-        off_diagonal_stderr=stderr,
+        off_diagonal_share=1 - share,
+        off_diagonal_stderr=error / whole.frobenius_sq if whole.frobenius_sq > 0 else math.nan,
         matrix=matrix,
         mode=mode,
         loss=problem.loss.name,
@@ -116,40 +159,35 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
     )
 
 
-def measure(
-    problem: Problem, settings: Settings, memory: MemoryBudget, parts: Sequence[Part], *, density: bool, rtol: float
-) -> tuple[list[BlockSharpness], str]:
-    """Spectra of parts, and of all together as the last, and which way was taken to them."""
-    outputs = problem.batch.size * problem.shape.outputs
-    held = problem.batch.size * problem.shape.bytes_per_example(problem.shape.outputs)
-    if settings.matrix == "ggn" and outputs <= EXACT_BATCH_OUTPUTS and held <= memory.total // 2:
-        chunk = problem.shape.chunk(problem.shape.outputs, memory=memory.chunk)
-        for ruled in (True, False):
-            read = [replace(block, structured=ruled and block.structured) for block in problem.blocks]
-            if (found := gram_spectra(problem.read_as(read), parts, chunk=chunk)) is not None:
-                return found, f"{outputs} outputs of all examples: all eigenvalues, by Gram matrices in output space"
-    operator, spectra = operator_of(problem, settings, memory), []
-    sampling: dict[str, Any] = {"density": density, "rtol": rtol, "memory": memory.total // 2, "seed": settings.seed}
-    groups = [*([part] for part in parts), parts]
-    costs = [PRODUCT * products_of(sum(part.numel for part in some), density=density) for some in groups]
-    announce("first spectrum", 1, gradients=costs[0])
-    for number, some in enumerate(groups):
-        if number == 1:  # the first one has told how long they take
-            announce("other spectra", len(parts), gradients=sum(costs[1:]))
-        own, of = operator.only(some), described(some)
-        spectra.append(dense_spectrum(own, **of) if own.shape[0] <= DENSE else sampled_spectrum(own, **of, **sampling))
-        advance("other spectra" if number else "first spectrum")
-    *blocks, whole = spectra
-    trace_stderr = math.hypot(*(each.trace_stderr for each in blocks))
-    if trace_stderr < whole.trace_stderr:  # the blocks' sum is the more certain
-        whole = replace(whole, trace=sum(each.trace for each in blocks), trace_stderr=trace_stderr)
-    return [*blocks, whole], f"blocks over {DENSE} entries are sampled, {operator.reason}"
+@contextmanager
+def opened(
+    model: nn.Module,
+    inputs: Inputs | Iterable[Any],
+    targets: Tensor | None,
+    settings: Settings,
+    *,
+    loss: str | LossFunction | None,
+    max_memory: int | str | None = None,
+    blocks: str | Sequence[str] | None = None,
+    **read: Any,
+) -> Iterator[tuple[Problem, MemoryBudget]]:
+    """In this context, what is measured on the mean loss of the whole batch, and the memory that may be taken.
 
-
-def off_diagonal(own: Sequence[BlockSharpness], whole: BlockSharpness) -> tuple[float, float]:
-    """Share of ‖H‖_F² that is not in diagonal blocks, and its standard error."""
-    if not whole.frobenius_sq > 0:
-        return math.nan, math.nan
-    share = sum(each.frobenius_sq for each in own) / whole.frobenius_sq
-    errors = [*(each.frobenius_sq_stderr for each in own), share * whole.frobenius_sq_stderr]
-    return 1 - share, math.hypot(*errors) / whole.frobenius_sq
+    All that is trained is a block, or those that are asked for; where examples meet they are one. `read` has
+    `batch_dim` and `examples`; see `hessdiag.operator` for the others.
+    """
+    check_model(model)
+    check_loss(loss)
+    given = batches_of(inputs, targets, read=reader(model, read["batch_dim"], read["examples"], loss))
+    first: Batch = next(stream_of(given, settings, most=None))
+    device, _ = check_tensors(model, first)
+    few = first.narrow(0, 2)
+    state = preserve_state(model, seed=settings.seed, call=lambda: few.run(model), mode=settings.mode)
+    with state, state_of(loss, settings.seed):
+        _, problem, y = read_first(model, first, iter(()), loss, settings, vectors=True)
+        problem = problem if blocks is None else problem.only(blocks)
+        with fixed_statistics() if problem.coupled else nullcontext():
+            problem, _ = check_few(problem, problem.batch.narrow(0, FEW), settings)
+        problem = replace(problem, loss=problem.loss.of_batch(problem.batch.targets, y))
+        whole = as_one_example(problem) if problem.coupled or problem.loss.couples else problem
+        yield whole, MemoryBudget.of(max_memory, device)

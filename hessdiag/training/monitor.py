@@ -19,7 +19,7 @@ from hessdiag.arguments import check_loss, check_model, check_number, check_whol
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
-from hessdiag.diagnosis.operator import operator
+from hessdiag.diagnosis.sharpness import operator
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.conventions import reader
 from hessdiag.results.files import write_text

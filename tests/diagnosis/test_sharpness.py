@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag import HessdiagError
-from hessdiag.curvature.spectrum import sampled_spectrum
+from hessdiag.curvature.spectrum import output_gradients, sampled_spectra
 from hessdiag.results.numbers import Z95, Array
 from hessdiag.results.sharpness import BlockSharpness, Sharpness
 from tests.diagnosis.test_operator import ORACLES, subject, targets
@@ -89,8 +89,9 @@ def spiked() -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("matrix", ORACLES)
-def test_outliers_above_a_bulk(spiked: tuple[Tensor, Tensor], matrix: str) -> None:
+def test_outliers_above_a_bulk(spiked: tuple[Tensor, Tensor], matrix: str, monkeypatch) -> None:
     """The outliers are at θ + θ/(θ − 1), the bulk ends at 4: free additive convolution with Marchenko and Pastur's."""
+    monkeypatch.setattr("hessdiag.curvature.spectrum.DENSE", 0)
     Y, X = spiked
     t = torch.zeros(len(X), 1, dtype=torch.float64)
     found = hessdiag.sharpness(Regression(len(Y)), X, t, matrix=matrix, density=True, rtol=1e-10)
@@ -128,11 +129,12 @@ def held_by_errors(kind: str, seeds: int, n: int = 100) -> tuple[Array, float]:
     values = {"indefinite": 2 * at - 1, "few outliers": (at > 0.99) * 10 * at + 0.1 * at, "decaying": (-9 * at).exp()}
     matrix, eigenvalues = (Q * values[kind]) @ Q.T, values[kind].numpy()
     largest, levels = np.abs(eigenvalues).max(), np.quantile(eigenvalues, [0.2, 0.5, 0.8])
-    operator = SimpleNamespace(shape=(n, n), like=matrix, matrix="hessian", eps=1e-15, torch_matmat=matrix.__matmul__)
-    how = {"rtol": 1e-3, "memory": 2**30, "name": kind, "shape": (n,), "numel": n}
+    products = lambda columns: [matrix @ v for _, v in columns]  # noqa: E731
+    operator = SimpleNamespace(shape=(n, n), like=matrix, matrix="hessian", products=products)
+    groups = [(slice(n), {"name": kind, "shape": (n,), "numel": n})]
     held, dense = [], []
     for seed in range(seeds):
-        found = sampled_spectrum(operator, density=False, seed=seed, **how)
+        (found,) = sampled_spectra(operator, groups, rtol=1e-3, memory=2**30, density=False, seed=seed)
         for value, error, end in (
             (found.largest, found.largest_error, eigenvalues.max()),
             (found.smallest, found.smallest_error, eigenvalues.min()),
@@ -142,7 +144,7 @@ def held_by_errors(kind: str, seeds: int, n: int = 100) -> tuple[Array, float]:
         trace = abs(found.trace - eigenvalues.sum()) <= Z95 * found.trace_stderr
         norm = abs(found.frobenius_sq - (eigenvalues**2).sum()) <= Z95 * found.frobenius_sq_stderr
         held.append((trace, norm))
-        found = sampled_spectrum(operator, density=True, seed=seed, **how)
+        (found,) = sampled_spectra(operator, groups, rtol=1e-3, memory=2**30, density=True, seed=seed)
         share, error = found.density(levels)
         dense.append(np.abs(share - [0.8, 0.5, 0.2]) <= Z95 * error + 0.5 / n)
     return np.mean(held, axis=0), float(np.mean(dense))
@@ -156,16 +158,42 @@ def test_error_bars_hold() -> None:
     assert np.mean([dense for _, dense in rates]) >= 0.9
 
 
+@pytest.mark.parametrize("name", ["convs strided", "batchnorm", "random quadratic", "callable"])
+def test_signs_of_outputs(name: str, monkeypatch) -> None:
+    """Unit vectors in their place make the whole matrix; in chunks, where examples meet, and without a root of S."""
+    model, x = subject(name if name in NETWORKS else "tanh")
+    t = None if name == "random quadratic" else targets(model, x)
+    loss = (lambda y, t: F.cross_entropy(y, t)) if name == "callable" else None
+    H = hessdiag.operator(model, x, t, loss=loss)
+    count = H.problem.batch.size * H.problem.shape.outputs
+    done = [0]
+
+    def units(shape: tuple[int, ...], _: object) -> Tensor:
+        assert shape[0] == count
+        done[0] += math.prod(shape[1:])
+        return torch.eye(count)[:, done[0] - math.prod(shape[1:]) : done[0]].reshape(shape)
+
+    H.memory = 2**15 if name == "convs strided" else H.memory
+    assert (len(list(H.pieces())) > 1) == (name == "convs strided")
+    monkeypatch.setattr("hessdiag.curvature.spectrum._signs", units)
+    with H.around():
+        C, D = output_gradients(H, count, torch.Generator())
+    dense = torch.from_numpy(H @ np.eye(H.shape[0]))
+    torch.testing.assert_close(C.T @ D, dense, rtol=1e-10, atol=1e-10 * float(dense.abs().max()))
+
+
 def test_a_network_with_large_blocks_says_its_cost(monkeypatch, capsys) -> None:
     monkeypatch.setattr("hessdiag.parallel.progress.PATIENCE", 0.0)
+    monkeypatch.setattr("hessdiag.curvature.spectrum.DENSE", 0)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(17, 16), nn.Tanh(), nn.Linear(16, 17), nn.Tanh(), nn.Linear(17, 3)).double()
     x, names = torch.randn(12, 17, dtype=torch.float64), ["0.weight", "2.weight"]
     t = torch.arange(12) % 3
     blocks = blocks_of(model, x, t, "hessian", names)
     found = hessdiag.sharpness(model, x, t, matrix="hessian", blocks=names, rtol=1e-9, progress=True)
-    said = re.findall(r"so far: (.+ [01]/\d)(?:, about \d+ s in all \((\d+) gradients\))?\n", capsys.readouterr().err)
-    assert said[-2:] == [("other spectra 0/2", "248"), ("other spectra 1/2", "248")]  # 2 × (62 + 62)
+    said = re.findall(r"so far: (.+ [01]/\d+)(?:, about \d+ s in all \((\d+) gradients\))?\n", capsys.readouterr().err)
+    step = "steps of Lanczos' algorithm"
+    assert said[-2:] == [(f"{step} 0/11", "258"), (f"{step} 1/11", "258")]  # 2 × 3 × (11 + 32)
     for number, block in enumerate(found):
         eigenvalues = torch.linalg.eigvalsh(blocks[number][number])
         assert block.largest == pytest.approx(float(eigenvalues[-1]), rel=1e-8)
