@@ -16,7 +16,7 @@ from hessdiag.network.blocks import Block, block_parameter
 from hessdiag.results.blocks import Ended
 from hessdiag.results.numbers import Z95, Array
 
-ROUNDING = 16  # rounding of one product, in units of the dtype's eps
+ROUNDING = 64  # rounding of a norm, in units of the dtype's eps
 TAILS = 6.0  # how many times fewer degrees of freedom the variance of fourth powers of Gaussians has than of Gaussians
 MARGIN = 1.2  # on the standard error that a first stage foretells
 
