@@ -4,4 +4,16 @@ from strangers.case import STRANGERS as STRANGERS
 from strangers.case import Stranger as Stranger
 from strangers.case import Task as Task
 
-from . import apart, apart_healthy, blind2, blind2_healthy, convolutional, language, other, reports, vision  # noqa: F401  # each adds its own to STRANGERS
+from . import (  # noqa: F401  # each adds its own to STRANGERS
+    apart,
+    apart_healthy,
+    blind2,
+    blind2_healthy,
+    blind3,
+    blind3_healthy,
+    convolutional,
+    language,
+    other,
+    reports,
+    vision,
+)

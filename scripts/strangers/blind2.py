@@ -17,7 +17,7 @@ from strangers.case import report as any_report
 from strangers.data import _digits, digits
 from strangers.reports import mlp
 
-report = partial(any_report, blind=True)
+report = partial(any_report, blind="blind")
 bce = F.binary_cross_entropy_with_logits
 Draw = Callable[[], tuple[tuple[Tensor, ...], Tensor]]
 

@@ -18,7 +18,7 @@ from strangers.case import report as any_report
 from strangers.data import digits, text
 from strangers.reports import regress
 
-healthy = partial(any_report, blind=True)
+healthy = partial(any_report, blind="blind")
 
 
 def residual(m: Any, x: Tensor) -> Tensor:

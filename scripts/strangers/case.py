@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -40,7 +40,7 @@ class Stranger:
         says: pattern of what a finding says where no parameter is guilty.
         task: makes the network, or its twin.
         source: repository, site or author that it is after: see `strangers.split`.
-        blind: of the second set that was written apart.
+        blind: which of the later sets that were written apart it is of, if any.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Stranger:
     says: str
     task: Callable[[bool], Task]
     source: str = ""
-    blind: bool = False
+    blind: Literal["", "blind", "blind3"] = ""
 
     @property
     def part(self) -> Part:
-        return "blind" if self.blind else half(self.source)
+        return self.blind or half(self.source)
 
 
 STRANGERS: dict[str, Stranger] = {}
@@ -73,7 +73,13 @@ def stranger(
 
 
 def report(
-    name: str, source: str, *, fault: str = "", guilty: str = r"(?!)", says: str = r"(?!)", blind: bool = False
+    name: str,
+    source: str,
+    *,
+    fault: str = "",
+    guilty: str = r"(?!)",
+    says: str = r"(?!)",
+    blind: Literal["", "blind", "blind3"] = "",
 ) -> Callable[[Callable[[bool], Task]], Callable[[bool], Task]]:
     """Enter a case out of a public report; without a fault, a healthy network that looks odd."""
 

@@ -17,11 +17,11 @@ RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.
 RATES, COSTS, AFTER, PAIRS, REPAIRS = (
     ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs")
 )
-BLIND = ("apart", "blind")  # written without sight of the rules
+BLIND = ("apart", "blind", "blind3")  # written without sight of the rules
 GRAVE = ("fault", "warning")
 NEAR = 4
 LOUD = 0.1
-MUTE = 0.5  # of the blind set's
+MUTE = 0.5  # of the blind sets'
 ASKED = 40  # training steps, in the median
 
 
@@ -59,6 +59,8 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
     for part in ("writing", "held out", *BLIND):
         table_ = first if part in BLIND else now
         rows = {name: each for name, each in table_.items() if STRANGERS[name].part == part}
+        if not rows:  # not scored yet
+            continue
         lines += [f"- {part}, healthy: {measured(rows)}"] if part in BLIND else []
         for loud, which in ((True, "loud ones"), (False, "others")):
             cases = [each for name, each in rows.items() if "named" in each and is_loud(name) == loud]
@@ -136,7 +138,7 @@ def lost(name: str) -> float:
 
 
 def is_loud(name: str) -> bool:
-    """Whether a fault costs at least a tenth of the progress, or half of it in the blind set."""
+    """Whether a fault costs at least a tenth of the progress, or half of it in the blind sets."""
     return lost(name) >= (MUTE if STRANGERS[name].blind else LOUD)
 
 
@@ -182,7 +184,7 @@ def page(found: Mapping[str, Any]) -> str:
         "of a source's name says which it belongs to (`scripts/strangers/split.py`). The gallery is of the",
         "first half. Cases *apart*, whose source is an address, were written on November 23 without sight of",
         "the rules; the counts below take them as they were first scored. So were the *blind* ones, on the",
-        "evening of that day.",
+        "evening of that day, and then those of *blind3*.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the",
         "batch, each at the better of the rates 0.001 and 0.01; from 10 % on it is loud (blind cases: 200",
