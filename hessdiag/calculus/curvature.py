@@ -26,17 +26,11 @@ from hessdiag.network.blocks import Block
 
 @dataclass(frozen=True)
 class Sent:
-    """Gradients of size 1 at the outputs on their way back.
+    """Gradients of size 1 at the outputs on their way back."""
 
-    Attributes:
-        apart: as it arrives from outputs that are independent between positions.
-        alike: the same from outputs that are alike at all positions; None where S joins all outputs.
-        gain: ‖M‖² over that of independent sides.
-    """
-
-    apart: Gradient
-    alike: Gradient | None
-    gain: float = 1.0
+    apart: Gradient  # as it arrives from outputs that are independent between positions
+    alike: Gradient | None  # the same from outputs that are alike at all positions; None where S joins all outputs
+    gain: float = 1.0  # ‖M‖² over that of independent sides
 
 
 def send_back(found: Propagation) -> dict[str, Sent]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves
 
 from hessdiag.arguments import one_line
 from hessdiag.calculus.moments import Activation, Gradient
@@ -28,27 +29,16 @@ _SAME_MOMENTS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """One call in the graph.
+    """One call in the graph."""
 
-    Attributes:
-        name: of the result.
-        target: the operation, such as `aten.linear`; the overload is left out.
-        call: the function itself.
-        arguments: by name, defaults too, with `Ref` in place of results of earlier operations.
-        refs: all results of earlier operations among the arguments.
-        place: path of the module whose forward called it, `""` for the model itself.
-        layer: class name of that module.
-        shape: of the result; None where it is no single tensor.
-    """
-
-    name: str
-    target: str
-    call: Any
-    arguments: Mapping[str, Any]
-    refs: tuple[Ref, ...]
-    place: str
-    layer: str
-    shape: tuple[int, ...] | None
+    name: str  # of the result
+    target: str  # the operation, such as `aten.linear`; the overload is left out
+    call: Any  # the function itself
+    arguments: Mapping[str, Any]  # by name, defaults too, with `Ref` in place of results of earlier operations
+    refs: tuple[Ref, ...]  # all results of earlier operations among the arguments
+    place: str  # path of the module whose forward called it, `""` for the model itself
+    layer: str  # class name of that module
+    shape: tuple[int, ...] | None  # of the result; None where it is no single tensor
 
 
 @dataclass(frozen=True)
@@ -60,23 +50,16 @@ class Ref:
 
 @dataclass(frozen=True)
 class Graph:
-    """A traced model.
+    """A traced model."""
 
-    Attributes:
-        inputs: (name, shape, whether it holds floating-point numbers) of what the user passes.
-        parameters, buffers: graph name to name in the model.
-        operations: in execution order.
-        output: the network's output.
-        batch: examples it was traced with.
-    """
-
+    # (name, shape, whether it holds floating-point numbers) of what the user passes
     inputs: tuple[tuple[str, tuple[int, ...], bool], ...]
-    parameters: Mapping[str, str]
+    parameters: Mapping[str, str]  # parameters, buffers: graph name to name in the model
     buffers: Mapping[str, str]
-    constants: Mapping[str, Tensor]
-    operations: tuple[Operation, ...]
-    output: Ref
-    batch: int
+    constants: Mapping[str, Tensor]  # numbers that the model's Python made while it was traced, and those of token ids
+    operations: tuple[Operation, ...]  # in execution order
+    output: Ref  # the network's output
+    batch: int  # examples it was traced with
 
 
 def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Graph:
@@ -93,7 +76,7 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
         inputs=inputs,
         parameters=dict(signature.inputs_to_parameters),
         buffers=dict(signature.inputs_to_buffers),
-        constants=_constants(exported),
+        constants={**_constants(exported), **_given(exported)},
         operations=tuple(_operation(node) for node in nodes if node.op == "call_function"),
         output=output,
         batch=inputs[0][1][0],
@@ -139,6 +122,16 @@ def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
         if spec.kind.name == "CONSTANT_TENSOR" and isinstance(value, Tensor):
             found[spec.arg.name] = value
     return found
+
+
+def _given(exported: ExportedProgram) -> dict[str, Tensor]:
+    """Inputs that are no measurements, such as token ids, by graph name, where they have numbers."""
+    given = zip(exported.graph_signature.user_inputs, tree_leaves(exported.example_inputs), strict=True)
+    return {
+        str(name): value
+        for name, value in given
+        if isinstance(value, Tensor) and not value.is_floating_point() and not value.is_meta
+    }
 
 
 def _operation(node: torch.fx.Node) -> Operation:
@@ -227,15 +220,10 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True)
 class Unknown:
-    """A value without moments: indices, masks, shapes.
+    """A value without moments: indices, masks, shapes."""
 
-    Attributes:
-        drawn: whether it depends on what the user passes, as token ids do and positions do not.
-        broken: whether it comes from an operation without a rule.
-    """
-
-    drawn: bool = False
-    broken: bool = False
+    drawn: bool = False  # whether it depends on what the user passes, as token ids do and positions do not
+    broken: bool = False  # whether it comes from an operation without a rule
 
 
 @dataclass(frozen=True)
@@ -249,21 +237,15 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Scores:
-    """Products of all queries with all keys, before their softmax or, `normalised`, after it.
+    """Products of all queries with all keys, before their softmax or, `normalised`, after it."""
 
-    Attributes:
-        query, key: (..., positions, n); `key_last`: the key is (..., n, positions), as a product of matrices takes it.
-        factor: that they were multiplied by.
-        mask: which keys a query sees, (queries, keys); None for all.
-        shift: variance of a learnable bias that was added.
-    """
-
+    # (..., positions, n); `key_last`: the key is (..., n, positions), as a product of matrices takes it
     query: Ref
     key: Ref
     key_last: bool = False
-    factor: float = 1.0
-    mask: Tensor | None = None
-    shift: float = 0.0
+    factor: float = 1.0  # that they were multiplied by
+    mask: Tensor | None = None  # which keys a query sees, (queries, keys); None for all
+    shift: float = 0.0  # variance of a learnable bias that was added
     normalised: bool = False
 
 
@@ -283,50 +265,34 @@ Back = Callable[[Gradient], Gradient]
 
 @dataclass(frozen=True)
 class Mixing:
-    """By how much ‖M‖² of queries, keys and values is larger than without what an attention makes alike.
+    """By how much ‖M‖² of queries, keys and values is larger than without what an attention makes alike."""
 
-    Attributes:
-        heads: of which each has weights of its own.
-        query: factor on ‖M‖², and what the covariance of few keys adds to it, over its part along the identity.
-        key: factor on both, what pairs of keys add, and what few queries add to single keys and to pairs.
-        value: factor that one for all positions leaves out, where a mask lets some keys be seen more often.
-    """
-
-    heads: int
+    heads: int  # of which each has weights of its own
+    # factor on ‖M‖², and what the covariance of few keys adds to it, over its part along the identity
     query: tuple[float, float]
+    # factor on both, what pairs of keys add, and what few queries add to single keys and to pairs
     key: tuple[float, float, float, float]
-    value: float
+    value: float  # factor that one for all positions leaves out, where a mask lets some keys be seen more often
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a rule found.
+    """What a rule found."""
 
-    Attributes:
-        out: moments of the result.
-        back: for each argument that gets a gradient, the map of the gradient's moments.
-        weight, bias, scalar: parameters that the operation applies.
-        x: the layer's input, where there is a weight or a scalar, or the input of a nonlinearity.
-        source: the argument that `x` is.
-        note: what the reader should know, such as that the paper has no such rule.
-        attention: where `back` goes to queries, keys and values.
-        length: E|x|² of what one output position of a layer reads.
-        kurtosis: E[f⁴] / E[f²]² of the factors f that `back` multiplies each entry with.
-        blind: of a normalisation: the result does not depend on the input's `"size"`, or that of each of its
-            `"channels"` and their means.
-    """
-
-    out: Value
-    back: tuple[tuple[Ref, Back], ...] = ()
-    weight: str = ""
+    out: Value  # moments of the result
+    back: tuple[tuple[Ref, Back], ...] = ()  # for each argument that gets a gradient, the map of the gradient's moments
+    weight: str = ""  # weight, bias, scalar: parameters that the operation applies
     bias: str = ""
     scalar: str = ""
+    # the layer's input, where there is a weight or a scalar, or the input of a nonlinearity
     x: Activation | None = None
-    source: Ref | None = None
-    note: str = ""
-    attention: Mixing | None = None
-    kurtosis: float = 1.0
-    length: float = math.nan
+    source: Ref | None = None  # the argument that `x` is
+    note: str = ""  # what the reader should know, such as that the paper has no such rule
+    attention: Mixing | None = None  # where `back` goes to queries, keys and values
+    kurtosis: float = 1.0  # E[f⁴] / E[f²]² of the factors f that `back` multiplies each entry with
+    length: float = math.nan  # E|x|² of what one output position of a layer reads
+    # of a normalisation: the result does not depend on the input's `"size"`, or that of each of its
+    # `"channels"` and their means
     blind: str = ""
 
 

@@ -27,16 +27,11 @@ class Moments:
 
     They are a tensor of the same shape, so that reshaping, slicing and concatenating are done to the moments by the
     very same operation. Equal entries are expanded views: they take no memory.
-
-    Attributes:
-        sq: E[x²], float64, of the tensor's shape (B, ...).
-        site_correlation: E[x_s x_s'] / E[x²] of one channel at two positions s ≠ s' of an example.
-        example_correlation: E[x_a x_b] / E[x²] of one entry for two examples a ≠ b.
     """
 
-    sq: Tensor
-    site_correlation: float = 0.0
-    example_correlation: float = 0.0
+    sq: Tensor  # E[x²], float64, of the tensor's shape (B, ...)
+    site_correlation: float = 0.0  # E[x_s x_s'] / E[x²] of one channel at two positions s ≠ s' of an example
+    example_correlation: float = 0.0  # E[x_a x_b] / E[x²] of one entry for two examples a ≠ b
 
     @property
     def second_moment(self) -> float:
@@ -47,43 +42,35 @@ class Moments:
         """Multiply all second moments by a factor."""
         return replace(self, sq=compactly(lambda sq: sq * factor, self.sq))
 
-    def uniform(self) -> Self:
-        """Give every entry the mean moment, as the paper's i.i.d. assumption has it."""
-        return replace(self, sq=average(self.sq).expand(self.sq.shape))
+    def independent(self) -> Self:
+        """Take all entries as centred and i.i.d., as the paper does: every one has the mean moment."""
+        return type(self)(average(self.sq).expand(self.sq.shape))
 
 
 @dataclass(frozen=True)
 class Activation(Moments):
-    """Second moments of what an operation returns, or of a parameter or buffer.
+    """Second moments of what an operation returns, or of a parameter or buffer."""
 
-    Attributes:
-        sq, site_correlation, example_correlation: see `Moments`.
-        mean: part of the second moment that is the square of the mean over channels; 1/π after a ReLU.
-        positions: number of positions per example.
-        parameter: name of the parameter or buffer whose values it holds; empty for an activation.
-        before: the Gaussian that a nonlinearity was applied to, for max pooling, which needs the distribution.
-        alike: by how much two positions are alike by chance: the mean square of the cosine of what differs between
-            them, 1/n with n independent channels; 0 where that is to be taken.
-        pairs: mean square of E[x_s x_s'] over that of E[x²], of positions s ≠ s'; 0 for `site_correlation`².
-        read: the same of the input of the linear layer that it comes from, with what rotations by position leave of it.
-    """
-
-    mean: float = 0.0
-    positions: int = 1
-    parameter: str = ""
+    mean: float = 0.0  # part of the second moment that is the square of the mean over channels; 1/π after a ReLU
+    positions: int = 1  # number of positions per example
+    parameter: str = ""  # name of the parameter or buffer whose values it holds; empty for an activation
+    # the Gaussian that a nonlinearity was applied to, for max pooling, which needs the distribution
     before: Before | None = None
+    # by how much two positions are alike by chance: the mean square of the cosine of what differs between them,
+    # 1/n with n independent channels; 0 where that is to be taken
     alike: float = 0.0
+    # the same of the input of the linear layer that it comes from, with what rotations by position leave of it
     read: float = 0.0
-    pairs: float = 0.0
+    pairs: float = 0.0  # mean square of E[x_s x_s'] over that of E[x²], of positions s ≠ s'; 0 for `site_correlation`²
 
     @property
     def elements(self) -> int:
         """Count the entries per example."""
         return self.sq.numel() // self.sq.shape[0]
 
-    def independent(self, sq: Tensor) -> Activation:
-        """Replace the moments and take all entries as centred and independent, as the paper does."""
-        return replace(self, sq=sq, mean=0.0, site_correlation=0.0, example_correlation=0.0, before=None)
+    def independent(self) -> Activation:
+        """As of all moments, which keep their positions."""
+        return replace(super().independent(), positions=self.positions)
 
     def weakened(self, sq: Tensor, keep: float) -> Activation:
         """Replace the moments, of which the mean part and what is in common stay as large as `keep` says."""
@@ -109,16 +96,12 @@ class Before:
 
 @dataclass(frozen=True)
 class Gradient(Moments):
-    """Second moments of the gradient of an activation.
+    """Second moments of the gradient of an activation."""
 
-    Attributes:
-        sq, site_correlation, example_correlation: see `Moments`.
-        slope: factor on E[φ'²] of the nonlinearity below, where the gradient lies on entries that are not like all:
-            the largest ones behind a max pooling, or those that a second ReLU has let pass already.
-        along: share of it that points along the activation, which a normalisation takes out: that of a squared error.
-    """
-
+    # factor on E[φ'²] of the nonlinearity below, where the gradient lies on entries that are not like all: the
+    # largest ones behind a max pooling, or those that a second ReLU has let pass already
     slope: float = 1.0
+    # share of it that points along the activation, which a normalisation takes out: that of a squared error
     along: float = 0.0
 
 
@@ -315,24 +298,43 @@ def _grid(nodes: int = NODES) -> tuple[Tensor, Tensor]:
     return z, weights / weights.sum()
 
 
+def alike(values: Tensor) -> dict[str, Any]:
+    """What the rows of a table (..., T, n) have in common, the square of their means over channels, and their cosines.
+
+    The first two are shares of the mean square, less what independent numbers have by chance; see `Activation`.
+    """
+    x = values.detach().double()
+    x = x.reshape(-1, *x.shape[-2:]) if x.dim() > 1 else x[None, None]
+    x = x[:, :: max(x.shape[1] // ROWS, 1)]
+    sq, (T, n) = float(x.square().sum()), x.shape[-2:]
+    if sq == 0 or not math.isfinite(sq):
+        return {}
+    common = (float(x.sum(1).square().sum()) / sq - 1) / (T - 1) if T > 1 else 1.0
+    mean = (float(x.sum(2).square().sum()) / sq - 1) / (n - 1) if n > 1 else 0.0
+    found = {"site_correlation": max(common, 0.0), "mean": max(mean, 0.0)}
+    if T > 2:
+        rest = x - x.mean(1, keepdim=True)
+        size, gram = rest.square().sum(-1), rest.mT @ rest  # (..., T), (..., n, n)
+        pairs = float(gram.square().sum() - size.square().sum()) / (T - 1)
+        found["alike"] = pairs * T / max(float(size.sum(-1).square().sum()), 1e-300)
+    return found
+
+
+ROWS = 1024  # of a table, that are compared with each other
+
+
 @dataclass(frozen=True)
 class WeightMoments:
-    """Second moments of the parameters and buffers of a model.
+    """Second moments of the parameters and buffers of a model."""
 
-    Attributes:
-        sq: E[W²] by name.
-        values: the numbers themselves, of parameters and buffers that have some and are small enough to matter one by
-            one, such as a multiplier.
-        shapes: of parameters and buffers.
-        names: the one name of `hessdiag.network.blocks` for every name that a parameter goes by.
-        source: where they come from, for the table.
-    """
-
-    sq: Mapping[str, float]
+    sq: Mapping[str, float]  # E[W²] by name
+    # the numbers themselves, of parameters and buffers that have some and are small enough to matter one by
+    # one, such as a multiplier
     values: Mapping[str, Tensor]
-    shapes: Mapping[str, tuple[int, ...]]
-    names: Mapping[str, str]
-    source: str
+    alike: Mapping[str, dict[str, Any]]  # of tables such as embeddings, see `alike`
+    shapes: Mapping[str, tuple[int, ...]]  # of parameters and buffers
+    names: Mapping[str, str]  # the one name of `hessdiag.network.blocks` for every name that a parameter goes by
+    source: str  # where they come from, for the table
 
 
 def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoments:
@@ -346,6 +348,7 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
     scheme = scheme_moments(model, init) if init else {}
     sq: dict[str, float] = {}
     values: dict[str, Tensor] = {}
+    tables: dict[str, dict[str, Any]] = {}
     meta = False
     for name, slots in parameter_slots(model).items():
         path, attribute = slots[0]
@@ -360,6 +363,8 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
             sq[name] = float(parameter.detach().double().square().mean()) if parameter.numel() else math.nan
             if parameter.numel() == 1 or (parameter.dim() == 1 and parameter.numel() <= FEW):
                 values[name] = parameter.detach()
+            elif not (is_linear(module) or isinstance(module, (*STRUCTURED, *TRANSPOSED))):
+                tables[name] = alike(parameter)
     for name, buffer in model.named_buffers():
         if not buffer.is_meta:
             values[name] = buffer.detach()
@@ -369,7 +374,7 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
     shapes = {name: tuple(tensor.shape) for name, tensor in both}
     first = {id(parameter): name for name, parameter in model.named_parameters()}
     names = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
-    return WeightMoments(sq, values, shapes, names, source)
+    return WeightMoments(sq, values, tables, shapes, names, source)
 
 
 def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
@@ -407,6 +412,9 @@ def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:
     return math.nan
 
 
+EXAMPLES = 8  # of token ids, to see how often they repeat
+
+
 @dataclass(frozen=True)
 class InputMoments:
     """E[x²] of what the network reads, and its correlation between positions and between examples."""
@@ -416,7 +424,7 @@ class InputMoments:
 
 
 def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any], InputMoments]:
-    """Make arguments to trace with, two examples of them, and find the moments of the floating-point ones."""
+    """Make arguments to trace with, a few examples of them, and find the moments of the floating-point ones."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     size = _shape_of_one_example(inputs)
@@ -425,8 +433,10 @@ def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict
     args, kwargs = _arguments(inputs)
     numbers = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.is_floating_point()]
     moments = measured_inputs(numbers[0]) if numbers and not numbers[0].is_meta else InputMoments()
-    two = {key: _two_examples(value, device) for key, value in kwargs.items()}
-    return tuple(_two_examples(value, device) for value in args), two, moments
+    counted = [len(v) for v in (*args, *kwargs.values()) if _is_counted(v, device)]
+    count = min(max(counted, default=2), EXAMPLES)
+    few = {key: _few_examples(value, device, count) for key, value in kwargs.items()}
+    return tuple(_few_examples(value, device, count) for value in args), few, moments
 
 
 def _shape_of_one_example(inputs: Any) -> tuple[int, ...] | None:
@@ -449,12 +459,20 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
 
 
-def _two_examples(value: Any, device: torch.device) -> Any:
+def _is_counted(value: Any, device: torch.device) -> bool:
+    """Say whether an argument holds numbers that are no measurements, such as token ids; those are used as they are."""
+    given = isinstance(value, Tensor) and value.dim() > 0 and not value.is_meta and device.type != "meta"
+    return given and not value.is_floating_point()
+
+
+def _few_examples(value: Any, device: torch.device, count: int) -> Any:
     if not isinstance(value, Tensor):
         return value
     if value.dim() == 0 or value.shape[0] < 1:
         raise HessdiagError("inputs hold no example: their first dimension must run over examples")
-    return torch.empty((2, *value.shape[1:]), dtype=value.dtype, device=device)
+    if _is_counted(value, device):
+        return value[torch.arange(max(count, 2)) % len(value)].to(device)
+    return torch.empty((max(count, 2), *value.shape[1:]), dtype=value.dtype, device=device)
 
 
 def measured_inputs(x: Tensor) -> InputMoments:

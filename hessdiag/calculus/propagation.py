@@ -23,7 +23,7 @@ from hessdiag.calculus.graph import (
     UnsupportedError,
     Value,
 )
-from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients, thin
+from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients, alike, thin
 from hessdiag.calculus.rules import BY_TARGET, Rule
 from hessdiag.calculus.rules.attention import on_scores, product
 from hessdiag.calculus.rules.composed import Chain, chained, compose, joins, size_of, with_numbers
@@ -45,11 +45,12 @@ def initial_values(
         for name, shape, floating in graph.inputs
     }
     for name in graph.parameters:
-        values[name] = _constant(known[name], weights.sq[known[name]], weights.shapes[known[name]])
+        path = known[name]
+        constant = _constant(path, weights.sq[path], weights.shapes[path])
+        values[name] = replace(constant, **weights.alike.get(path, {}))
     for name, actual in numbers.items():
         if name not in values and actual.is_floating_point():
-            sq = actual.double().square()
-            values[name] = Activation(sq, example_correlation=1.0, parameter=graph.buffers.get(name, name))
+            values[name] = _of_numbers(actual, graph.buffers.get(name, name))
         elif name not in values:
             values[name] = Unknown()
     for name, buffer in graph.buffers.items():
@@ -73,25 +74,22 @@ def _constant(name: str, sq: float, shape: tuple[int, ...]) -> Activation:
     return Activation(moment, example_correlation=1.0, parameter=name)
 
 
+def _of_numbers(actual: Tensor, name: str) -> Activation:
+    return Activation(actual.double().square(), example_correlation=1.0, parameter=name, **alike(actual))
+
+
 SAMPLES, MAX_DRAWN_CLASSES = 2048, 2048
 
 
 @dataclass(frozen=True)
 class OutputGradient:
-    """What enters the backward pass.
+    """What enters the backward pass."""
 
-    Attributes:
-        gradient: moments of Δy.
-        curvature: E[(S u)²] / E[Δy²], with S the Hessian of the loss in the outputs and u ~ N(0, E[y²]).
-        square, trace: E‖S‖² and E[tr S] of one example.
-        positions: of the outputs, between which S has no entries.
-    """
-
-    gradient: Gradient
-    curvature: float
-    square: float
+    gradient: Gradient  # moments of Δy
+    curvature: float  # E[(S u)²] / E[Δy²], with S the Hessian of the loss in the outputs and u ~ N(0, E[y²])
+    square: float  # square, trace: E‖S‖² and E[tr S] of one example
     trace: float
-    positions: int = 1
+    positions: int = 1  # of the outputs, between which S has no entries
 
 
 def output_gradient(loss: str, y: Activation, examples: int, class_dim: int = 1) -> OutputGradient:
@@ -191,7 +189,7 @@ def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
     if turned:
         return replace(step, out=replace(step.out, parameter=ANGLES), back=())
     out = replace(step.out, parameter="", sq=thin(step.out.sq))
-    return replace(step, out=out.uniform() if call.moments == PAPER else out)
+    return replace(step, out=out.independent() if call.moments == PAPER else out)
 
 
 def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
@@ -229,8 +227,8 @@ def _folded(call: Call, rule: Rule | None) -> Step | None:
     if rule and rule.operation in KEEPS_CONSTANTS and any(isinstance(value, Activation) for value in read):
         return None
     if not actual.is_floating_point():
-        return Step(Unknown())
-    return Step(Activation(actual.double().square(), example_correlation=1.0, parameter=FIXED))
+        return Step(Unknown(drawn=any(isinstance(value, Unknown) and value.drawn for value in read)))
+    return Step(_of_numbers(actual, FIXED))
 
 
 def _number(call: Call) -> Tensor | None:
@@ -265,30 +263,21 @@ def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Ste
 
 @dataclass
 class Propagation:
-    """Everything that one forward and one backward sweep found.
+    """Everything that one forward and one backward sweep found."""
 
-    Attributes:
-        graph: what was swept.
-        steps: (operation, step) in execution order; steps of unsupported operations have moments of NaN.
-        unsupported: (operation with its place, reason).
-        notes: approximations, each once.
-        chains: by result, what it is as a function, entry by entry, of one earlier result.
-        squares: by result, of what it is the square.
-        roots: by result, the results that it depends on without a weight layer between.
-        output: moments of the network's output.
-        loss: what the loss sends back.
-        gradients: moments of the gradient of each result that the loss depends on, by name.
-    """
-
-    graph: Graph
+    graph: Graph  # what was swept
+    # (operation, step) in execution order; steps of unsupported operations have moments of NaN
     steps: list[tuple[Operation, Step]] = field(default_factory=list)
-    unsupported: list[tuple[str, str]] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
+    unsupported: list[tuple[str, str]] = field(default_factory=list)  # (operation with its place, reason)
+    notes: dict[str, None] = field(default_factory=dict)  # approximations, each once
+    # by result, what it is as a function, entry by entry, of one earlier result
     chains: dict[str, Chain] = field(default_factory=dict)
-    squares: dict[str, Ref] = field(default_factory=dict)
+    squares: dict[str, Ref] = field(default_factory=dict)  # by result, of what it is the square
+    # by result, the results that it depends on without a weight layer between
     roots: dict[str, frozenset[str]] = field(default_factory=dict)
-    output: Activation = field(init=False)
-    loss: OutputGradient = field(init=False)
+    output: Activation = field(init=False)  # moments of the network's output
+    loss: OutputGradient = field(init=False)  # what the loss sends back
+    # moments of the gradient of each result that the loss depends on, by name
     gradients: dict[str, Gradient] = field(default_factory=dict)
 
 
@@ -336,7 +325,7 @@ def _backward(found: Propagation, moments: str) -> None:
         if not arrived or not isinstance(step.out, Activation):
             continue
         g = add_gradients(arrived)
-        found.gradients[operation.name] = g = g.uniform() if moments == PAPER else replace(g, sq=thin(g.sq))
+        found.gradients[operation.name] = g = g.independent() if moments == PAPER else replace(g, sq=thin(g.sq))
         for ref, back in step.back:
             waiting.setdefault(ref.name, []).append(back(g))
 

@@ -11,8 +11,9 @@ from torch import nn
 import hessdiag
 from hessdiag.calculus import predict
 from hessdiag.calculus.graph import trace_graph
-from hessdiag.calculus.moments import Activation, distinct, weight_moments
+from hessdiag.calculus.moments import Activation, alike, distinct, weight_moments
 from hessdiag.calculus.propagation import propagate
+from hessdiag.calculus.rules.layers import repeated
 from tests.networks import Net
 
 POSITIONS, WIDTH, HEADS = 24, 48, 3
@@ -81,6 +82,43 @@ def test_one_attention(scores, shared, causal):
     )
     assert set(found) == {f"{name}.weight" for name in "qkvo"}
     assert max(map(abs, found.values())) < (0.45 if shared or scores > 1 else 0.3), found
+
+
+def test_tokens_that_repeat_and_positions_that_are_alike():
+    def kept(q, k, v, causal):
+        model.seen = q, k, v, whole(q, k, v, causal)
+        return model.seen[-1]
+
+    ids = torch.multinomial(1 / torch.arange(1, 41), 8 * POSITIONS, replacement=True).view(8, POSITIONS)
+    turns = torch.arange(POSITIONS)[:, None] / 50 ** torch.linspace(0, 1, WIDTH // 2)
+    simulated = []
+    for seed in range(40):
+        torch.manual_seed(seed)
+        model = one_head(scores=0.1, product=kept)
+        model.shift.data.zero_()
+        model.table, model.rule = nn.Embedding(40, WIDTH), lambda m, ids: attention(m, m.table(ids) + m.places)
+        model.places = nn.Parameter(torch.cat([turns.sin(), turns.cos()], 1), requires_grad=False)
+        y = model(ids)
+        squares = [each.square().mean().detach() for each in torch.autograd.grad(y, model.seen, torch.randn_like(y))]
+        simulated.append([model.seen[-1].square().mean().detach(), *(square / squares[-1] for square in squares[:-1])])
+    o, *layers = (predict(model, ids, loss="mse").block(f"{name}.weight") for name in "oqkv")
+    found = [o.x_sq, *(layer.out_gradient_sq / o.x_gradient_sq for layer in layers)]
+    assert found == pytest.approx(torch.tensor(simulated).mean(0).tolist(), rel=0.12)
+
+
+def test_what_rows_of_a_table_have_in_common():
+    torch.manual_seed(0)
+    x = torch.randn(5, 4, dtype=torch.float64) + 1
+    rest, others = x - x.mean(0), ~torch.eye(5, dtype=torch.bool)
+    found = alike(x)
+    assert found["site_correlation"] == pytest.approx(float((x @ x.T)[others].mean() / 4 / x.square().mean()))
+    assert found["alike"] == pytest.approx(
+        float((rest @ rest.T)[others].square().mean() / rest.square().sum(1).mean() ** 2)
+    )
+    means = [row[i] * row[j] for row in x for i in range(4) for j in range(4) if i != j]
+    assert found["mean"] == pytest.approx(float(torch.stack(means).mean() / x.square().mean()))
+    rows = torch.tensor([[0, 0, 1, 0], [2, 1, 1, 3]])
+    assert repeated(rows) == pytest.approx((8 / 24, 6 / 48))  # ordered pairs and triples of the same index
 
 
 @pytest.mark.parametrize("causal", [False, True])

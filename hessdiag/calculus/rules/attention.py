@@ -251,9 +251,6 @@ def _head(call: Call, scores: Scores, value: Ref) -> _Head:
 
 def _attend(call: Call, scores: Scores, value: Ref) -> Step:
     head = _head(call, scores, value)
-    if not call.kernel:
-        nothing = {"site_correlation": 0.0, "example_correlation": 0.0, "mean": 0.0, "read": 0.0}
-        head = replace(head, **{each: replace(getattr(head, each), **nothing) for each in "qkv"})
     v, own = head.v, 1 - min(head.v.site_correlation, 1.0)
     size, mean, height = _by_position(v.sq), head.sight.mean, head.sight.height
     together = mean @ size  # (Q,) of values in common

@@ -42,7 +42,7 @@ def add(call: Call) -> Step:
     x, y = _everywhere(call.at(left)), _everywhere(call.at(right))
     b = y.scaled(alpha**2)
     q_x, q_y = x.second_moment, b.second_moment
-    both = 2 * sign * math.sqrt(x.mean * y.mean) if call.kernel and x.mean > 0 and y.mean > 0 else 0.0
+    both = 2 * sign * math.sqrt(x.mean * y.mean) if x.mean > 0 and y.mean > 0 else 0.0
 
     def total_sq(p: Tensor, q: Tensor) -> Tensor:
         return p + q + both * (p * q).sqrt() if both else p + q
@@ -50,14 +50,18 @@ def add(call: Call) -> Step:
     sq = compactly(total_sq, x.sq.expand(call.shape), b.sq.expand(call.shape))
     total = float(average(sq)) or 1.0
     cross = both * math.sqrt(q_x * q_y)
+    differing = [q * max(1 - each.site_correlation, 0.0) for q, each in ((q_x, x), (q_y, y))]
+    share = differing[0] / (sum(differing) or 1.0)
+    # such as tokens and positions
+    apart = 1 / call.shape[-1] if abs(x.example_correlation - y.example_correlation) > 0.5 else None
     out = Activation(
         sq=sq,
         mean=min(max((x.mean * q_x + y.mean * q_y + cross) / total, 0.0), 1.0),
         site_correlation=max((x.site_correlation * q_x + y.site_correlation * q_y + cross) / total, 0.0),
         example_correlation=max((x.example_correlation * q_x + y.example_correlation * q_y + cross) / total, 0.0),
         positions=max(x.positions, y.positions),
-        alike=_joined(x.alike or 1 / x.sq.shape[-1], y.alike or 1 / y.sq.shape[-1], q_x / total),
-        read=_joined(x.read, y.read, q_x / total),
+        alike=_joined(x.alike or 1 / x.sq.shape[-1], y.alike or 1 / y.sq.shape[-1], share, apart),
+        read=_joined(x.read, y.read, share),
     )
     note = ""
     if (y.parameter and q_y > LARGE_SHIFT * q_x) or (x.parameter and q_x > LARGE_SHIFT * q_y):
@@ -73,9 +77,13 @@ def _everywhere(x: Activation) -> Activation:
     return replace(x, site_correlation=1.0) if same else x
 
 
-def _joined(x: float, y: float, share: float) -> float:
-    """The mean square of a cosine in a sum, of which the first has that share: cosines add up."""
-    return float((share * math.sqrt(x) + (1 - share) * math.sqrt(y)) ** 2)
+def _joined(x: float, y: float, share: float, apart: float | None = None) -> float:
+    """The mean square of a cosine in a sum, of which the first has that share: cosines add up.
+
+    Of two that know nothing of each other, `apart` is the mean square of the cosine between them.
+    """
+    together = math.sqrt(x * y) if apart is None else apart
+    return share**2 * x + (1 - share) ** 2 * y + 2 * share * (1 - share) * together
 
 
 def _to_shape(shape: torch.Size, factor: float | Tensor) -> Back:
@@ -156,7 +164,7 @@ def _by_parameter(call: Call, ref: Ref, factor: Ref, *, inverse: bool) -> Step:
         raise UnsupportedError("a division by numbers that are not at hand")
     sq = 1 / u.sq if inverse else u.sq
     sq = sq.expand(call.shape)
-    kept = _kept_between_positions(u, actual, x.sq.dim()) if call.kernel else 1.0
+    kept = _kept_between_positions(u, actual, x.sq.dim())
     out = replace(
         x,
         sq=compactly(torch.mul, x.sq.expand(call.shape), sq),
@@ -208,11 +216,19 @@ def prelu(call: Call) -> Step:
     return pointwise(call, Nonlinearity("leaky_relu", (slope,)), call.ref("self"), "")
 
 
+LINEAR = {"tanh": (0.0, 1.0), "sigmoid": (1 / 4, 1 / 16)}  # E[y²] at E[x²] = 0 and its growth, without curvature
+
+
 def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
-    """y = φ(x): `paper` takes x as centred; `kernel` as Gaussian with its mean part and correlations."""
+    """y = φ(x) of a Gaussian x with its mean part and correlations; in `paper`, tanh and sigmoid are linear."""
     x = call.at(ref)
-    if not call.kernel:
-        return _pointwise_of_paper(call, phi, ref, x, note)
+    if not call.kernel and phi.name in LINEAR:
+        shift, factor = LINEAR[phi.name]
+        return Step(
+            replace(x, sq=compactly(lambda sq: shift + factor * sq, x.sq)),
+            ((ref, lambda g: g.scaled(factor)),),
+            note=note,
+        )
     if phi.name == "relu" and x.before is not None and x.before.nonlinearity == "relu":
         on = respond(phi, 1.0, x.before.mean).slope_sq
 
@@ -243,20 +259,6 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
         before=Before(phi.name, phi.parameters, x.mean, x.site_correlation) if phi.homogeneous else None,
     )
     return Step(out, ((ref, back),), note=note, kurtosis=at_mean.slope_kurtosis)
-
-
-def _pointwise_of_paper(call: Call, phi: Nonlinearity, ref: Ref, x: Activation, note: str) -> Step:
-    """Homogeneous functions exactly; tanh and sigmoid in their linear regime; others as of N(0, E[x²])."""
-    if phi.name == "tanh":
-        forward, slope_sq = x.sq, 1.0
-    elif phi.name == "sigmoid":
-        forward, slope_sq = 0.25 + x.sq / 16, 1 / 16
-    else:
-        q = x.second_moment
-        response = respond(phi, q, 0.0)
-        factor = response.sq / q if q else math.nan
-        forward, slope_sq = compactly(lambda sq: sq * factor, x.sq), response.slope_sq
-    return Step(x.independent(forward), ((ref, lambda g: g.scaled(slope_sq)),), note=note)
 
 
 def _interpolated(phi: Nonlinearity, mean: float, sq: Tensor) -> tuple[Tensor, Tensor]:

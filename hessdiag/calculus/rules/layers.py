@@ -195,24 +195,38 @@ def _sizes(call: Call, kernel: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 
 def embedding(call: Call) -> Step:
-    """E[y²] = E[W²]; tokens are independent and rarely the same, positions the same for every example."""
-    w = call.activation("weight")
-    shape = call.shape
-    indices = call.values[call.ref("indices").name]
+    """E[y²] = E[W²]; two positions are alike where they read the same row, or rows that are alike.
+
+    Token ids without numbers are drawn independently; positions are the same for every example.
+    """
+    w, ref = call.activation("weight"), call.ref("indices")
+    indices, numbers = call.values[ref.name], call.numbers.get(ref.name)
     drawn = isinstance(indices, Unknown) and indices.drawn
-    numbers = call.numbers.get(call.ref("indices").name)
-    row = numbers if numbers is None or numbers.dim() < 2 else numbers[0]
-    counts = torch.zeros(1) if row is None else torch.bincount(row.flatten()).double()
-    pairs = float(counts.sum() * (counts.sum() - 1))  # of positions, of which some read the same row
-    return Step(
-        Activation(
-            sq=average(w.sq).expand(shape),
-            site_correlation=float((counts * (counts - 1)).sum()) / pairs if pairs > 0 else 0.0,
-            example_correlation=0.0 if drawn else 1.0,
-            positions=math.prod(shape[1:-1]),
-        ),
-        weight=w.parameter,
+    sites = thrice = 0.0
+    examples = 0.0 if drawn else 1.0
+    if numbers is not None:
+        rows = numbers.reshape(len(numbers) if numbers.dim() > 1 else 1, -1)  # (examples, positions)
+        sites, thrice = repeated(rows)
+        if drawn:
+            examples = repeated(rows.T)[0] if bool((rows != rows[:1]).any()) else sites
+    out = Activation(
+        sq=average(w.sq).expand(call.shape),
+        site_correlation=sites + (1 - sites) * w.site_correlation,
+        example_correlation=examples + (1 - examples) * w.site_correlation,
+        mean=w.mean,
+        positions=math.prod(call.shape[1:-1]),
+        # frequencies p of rows that differ: Σ p² - 2 Σ p³ + (Σ p²)² less their mean, over what is left of their size
+        alike=(w.alike or 1 / w.sq.shape[-1]) + max(sites - 2 * thrice + sites**2, 0.0) / max(1 - sites, 1e-9) ** 2,
     )
+    return Step(out, weight=w.parameter)
+
+
+def repeated(rows: Tensor) -> tuple[float, float]:
+    """The shares of pairs and of triples of positions that have the same index, over rows (examples, positions)."""
+    counts = torch.cat([torch.unique(row, return_counts=True)[1] for row in rows]).double()
+    pairs, T = counts * (counts - 1), rows.shape[1]
+    count = max(len(rows) * T * (T - 1), 1)
+    return float(pairs.sum()) / count, float((pairs * (counts - 2)).sum()) / max(count * (T - 2), 1)
 
 
 def batch_norm(call: Call) -> Step:
@@ -254,7 +268,7 @@ def _normalised(call: Call, dims: int, entries: int, *, centred: bool) -> Step:
     w_sq = average(w.sq) if w else torch.ones((), dtype=torch.float64)
     over = tuple(range(x.sq.dim() - dims, x.sq.dim()))
     size = distinct(x.sq).mean(over, keepdim=True)
-    left = 1 - x.mean if centred and call.kernel else 1.0
+    left = 1 - x.mean if centred else 1.0
     variance = size * left + float(call.arguments.get("eps") or 0.0)
     used = (2 if centred else 1) / entries if call.kernel else 0.0  # directions that a normalisation takes out
 

@@ -182,21 +182,11 @@ def mean(call: Call) -> Step:
 def averaged(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], count: float) -> Step:
     """y = the mean of `count` entries, with `function` the operation itself."""
     x = call.at(ref)
-    if not call.kernel:
-        shape = call.shape
-        ratio = math.prod(shape) / x.sq.numel()  # outputs that an input reaches, over `count`
-
-        def uniform_back(g: Gradient) -> Gradient:
-            return Gradient((average(g.sq) * ratio / count).expand(x.sq.shape))
-
-        out = x.independent((average(x.sq) / count).expand(shape))
-        positions = max(x.positions * math.prod(shape) // x.sq.numel(), 1)
-        return Step(replace(out, positions=positions), ((ref, uniform_back),))
     coherent = function(compactly(torch.sqrt, x.sq)).square()  # what entries that are all equal would give
     sq = (1 - x.site_correlation) * function(x.sq) / count + x.site_correlation * coherent
     size, whole = float(average(sq)), float(average(coherent))
     share = whole / size if size else 0.0
-    positions = max(round(x.positions / count), 1)
+    positions = max(x.positions * math.prod(call.shape) // x.sq.numel(), 1)
 
     def back(g: Gradient) -> Gradient:
         apart = transposed(function, x.sq, g.sq) / count
