@@ -1,4 +1,4 @@
-"""`hessdiag sharpness`: traces and extreme eigenvalues of a network's curvature, whole and by layer."""
+"""`hessdiag sharpness`: traces and top eigenvalues of a network's curvature, whole and by layer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,9 @@ Density = Annotated[bool, typer.Option("--density", help="also measure how the e
 
 @grouped
 def sharpness(
-    model: Model,
-    subject: Subject,
-    printing: Printing,
-    matrix: Matrix = "ggn",
-    blocks: Blocks = None,
-    split: Split = "auto",
-    density: Density = False,
-    csv: Csv = "",
-    plots: Plots = "",
-) -> None:
+    model: Model, subject: Subject, printing: Printing, matrix: Matrix = "ggn", blocks: Blocks = None,
+    split: Split = "auto", density: Density = False, csv: Csv = "", plots: Plots = "",
+) -> None:  # fmt: skip
     """Measure traces and extreme eigenvalues of the mean loss's curvature, of MODEL and of each of its layers."""
     check_files(csv)
     check_folder(plots)
@@ -39,18 +32,10 @@ def sharpness(
 
     with redirect_stdout(sys.stderr):
         measured = hessdiag.sharpness(
-            prepared.module,
-            prepared.batches(),
-            loss=subject.objective,
-            matrix=matrix,
-            mode=subject.mode,
-            blocks=blocks,
-            split=None if split == "none" else split,
-            density=density or bool(plots),
-            seed=subject.seed,
-            progress=printing.progress,
-            **prepared.how,
-        )
+            prepared.module, prepared.batches(), loss=subject.objective, matrix=matrix, mode=subject.mode,
+            blocks=blocks, split=None if split == "none" else split, density=density or bool(plots),
+            seed=subject.seed, progress=printing.progress, **prepared.how,
+        )  # fmt: skip
     found = replace(measured, name=source.name, init=prepared.init, data=prepared.data)
     printing.draw(lambda: {"density": hessdiag.plots.draw_density(found)}, plots)
     printing.show(found, csv=csv)

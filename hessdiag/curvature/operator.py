@@ -36,20 +36,16 @@ MIN_BYTES = 2**16  # of a chunk, which are never too many
 
 @dataclass(frozen=True)
 class Part:
-    """Entries of a parameter that belong together: all of them, or a range along one dimension."""
+    """Entries of a parameter that belong together: all of them, or those of an index."""
 
     name: str
     block: Block
-    dim: int = 0
-    start: int = 0
-    stop: int | None = None
+    index: tuple[slice, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the entries."""
-        if self.stop is None:
-            return self.block.shape
-        return (*self.block.shape[: self.dim], self.stop - self.start, *self.block.shape[self.dim + 1 :])
+        return tuple(torch.empty(self.block.shape, device="meta")[self.index].shape)
 
     @property
     def numel(self) -> int:
@@ -58,7 +54,7 @@ class Part:
 
     def of(self, values: Tensor) -> Tensor:
         """Its entries (K, *self.shape) of those of several whole parameters (K, *block.shape)."""
-        return values if self.stop is None else values.narrow(self.dim + 1, self.start, self.stop - self.start)
+        return values[(slice(None), *self.index)]
 
 
 def parts_of(model: nn.Module, blocks: Sequence[Block], split: str | None) -> list[Part]:
@@ -76,27 +72,28 @@ def parts_of(model: nn.Module, blocks: Sequence[Block], split: str | None) -> li
 
 def _pieces(model: nn.Module, block: Block, split: str | None) -> list[Part]:
     (above, _, leaf), module = block.owners[0].rpartition("."), model.get_submodule(block.owners[0])
-    parent, dim, letters, heads = model.get_submodule(above), 0, "qkv", 1
-    library = type(parent).__module__.partition(".")[0]
-    if split is None:
+    parent: Any = model.get_submodule(above)
+    dim, letters, library = 0, "qkv", type(parent).__module__.partition(".")[0]
+    if split == "experts" and len(block.shape) == 3 and getattr(module, "num_experts", None) == block.shape[0]:
+        heads = block.shape[0]
+    elif split in (None, "experts"):
         return []
-    if split == "experts":
-        known = len(block.shape) == 3 and getattr(module, "num_experts", None) == block.shape[0]
-        return [Part(f"{block.name}[{n}]", block, 0, n, n + 1) for n in range(block.shape[0])] if known else []
-    if isinstance(module, nn.MultiheadAttention) and block.attribute.startswith("in_proj_"):
+    elif isinstance(module, nn.MultiheadAttention) and block.attribute.startswith("in_proj_"):
         heads = module.num_heads
     elif leaf == "c_attn" and type(parent).__name__ == "GPT2Attention" and not parent.is_cross_attention:
-        dim, heads = len(block.shape) - 1, int(parent.num_heads)  # type: ignore[arg-type]
+        dim, heads = len(block.shape) - 1, int(parent.num_heads)
     elif leaf == "qkv" and library == "timm" and block.shape[0] == 3 * block.fan_in:
-        heads = int(parent.num_heads)  # type: ignore[arg-type]
+        heads = int(parent.num_heads)
     elif leaf in ("q_proj", "k_proj", "v_proj") and library == "transformers" and hasattr(parent, "head_dim"):
-        letters, heads = leaf[0], block.shape[0] // int(parent.head_dim)  # type: ignore[arg-type]
+        letters, heads = leaf[0], block.shape[0] // int(parent.head_dim)
     else:
         return []
-    names = [f"{x}.{n}" for x in letters for n in range(heads)] if split == "heads" else list(letters)
-    size = block.shape[dim] // len(names)
-    ranges = [(name, n * size, (n + 1) * size) for n, name in enumerate(names)]
-    return [Part(f"{block.name}[{name}]", block, dim, *ends) for name, *ends in ranges] if len(names) > 1 else []
+    names = {"experts": [str(n) for n in range(heads)], "heads": [f"{x}.{n}" for x in letters for n in range(heads)]}
+    kinds = names.get(str(split), list(letters))
+    size = block.shape[dim] // len(kinds)
+    places = [(slice(None),) * dim + (slice(n * size, (n + 1) * size),) for n in range(len(kinds))]
+    pieces = [Part(f"{block.name}[{kind}]", block, place) for kind, place in zip(kinds, places, strict=True)]
+    return pieces if len(pieces) > 1 else []
 
 
 Column = tuple[int, Tensor]  # a vector of consecutive entries, and the number of the first
@@ -110,15 +107,9 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        matrix: Matrix,
-        *,
-        parts: Sequence[Part] = (),
-        memory: int,
+        self, problem: Problem, matrix: Matrix, *, memory: int, parts: Sequence[Part] = (), seed: int = 0,
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
-        seed: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.problem, self.matrix, self.memory, self.around = problem, matrix, memory, around
         self.network = FunctionalModel(problem.model)
         few = problem if problem.batch.as_one else replace(problem, batch=problem.batch.narrow(0, CHECKED))

@@ -3,13 +3,12 @@
 * All eigenvalues, exactly: of a Gauss-Newton matrix with few outputs by Gram matrices in output space, where
   A^T J_l J_l^T A, with S = A σ A^T the Hessian of the loss in the outputs, has the non-zero eigenvalues of block l; of
   a small network by its dense matrix.
-* Of others extreme eigenvalues by Lanczos' algorithm, of all blocks and of the whole in lockstep, so that a step of all
-  is one batch of products. An eigenvalue lies within the residual of a Ritz vector; a block whose residual is small
-  enough takes no more of them.
+* Of others extreme eigenvalues by Lanczos' algorithm, of all blocks in lockstep: a step of all is one batch of
+  products. An eigenvalue lies within the residual of a Ritz vector, and a block with a small one takes no more of them.
 * Traces and norms come from the same vectors V and, of P = I − VVᵀ, from random signs (Chen and Hallman, arXiv
-  2205.01736): what V has caught adds no noise. For a Hessian g are weights of a block, tr(PHP) = E gᵀPHPg and
-  ‖PHP‖² = E‖PHPg‖². For a Gauss-Newton matrix z are outputs, whose gradients c = PJᵀz, d = PJᵀSz are those of all
-  blocks at once: tr(PGP) = E cᵀd and ‖PGP‖² = E (c_iᵀd_j)(c_jᵀd_i) of pairs; where S = AAᵀ, c = d = PJᵀAz.
+  2205.01736): what V has caught adds no noise. For a Hessian these are weights g, tr(PHP) = E gᵀPHPg and
+  ‖PHP‖² = E‖PHPg‖². For a Gauss-Newton matrix they are outputs z, whose gradients c = PJᵀz and d = PJᵀSz are those of
+  all blocks at once: tr(PGP) = E cᵀd and ‖PGP‖² = E (c_iᵀd_j)(c_jᵀd_i) of pairs; where S = AAᵀ, c = d = PJᵀAz.
 * Densities of others by stochastic Lanczos quadrature (Golub and Meurant 1994): eigenvalues and squared first entries
   of eigenvectors of the tridiagonal matrix are nodes and weights, of a few random starts.
 """
@@ -35,7 +34,7 @@ from hessdiag.data.seeds import stream
 from hessdiag.derivatives.functional import functional_jacobians
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
-from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.blocks import block_parameter
 from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array
 from hessdiag.results.sharpness import BlockSharpness
@@ -65,10 +64,10 @@ def spectra(
         rtol: residual of an extreme eigenvalue, relative to the largest in size.
     """
     *starts, P = ends = [*accumulate((part.numel for part in parts), initial=0)]
-    groups: list[Group] = [(slice(0, P), {"name": "", "shape": (P,), "numel": P})]
-    groups[:0] = [
-        (slice(*rows), {"name": part.name, "shape": part.shape, "numel": part.numel})
-        for rows, part in zip(pairwise(ends), parts, strict=True)
+    bounds, named = [*pairwise(ends), (0, P)], [*((part.name, part.shape) for part in parts), ("", (P,))]
+    groups: list[Group] = [
+        (slice(*ends), {"name": name, "shape": shape, "numel": ends[1] - ends[0]})
+        for ends, (name, shape) in zip(bounds, named, strict=True)
     ]
     eps = torch.finfo(block_parameter(problem.model, parts[0].block).dtype).eps
     outputs, values = problem.batch.size * problem.shape.outputs, list[Tensor]()
@@ -123,7 +122,7 @@ def gram_eigenvalues(
     total, found, sign = torch.zeros(()), [], torch.zeros(())
     for _, some in groupby(zip(starts, parts, strict=True), key=lambda each: each[0] // most):
         here = [part for _, part in some]
-        blocks, signs, rows = blocks_of(here), [], []
+        blocks, signs, rows = list({part.block.name: part.block for part in here}.values()), [], []
         held = row * sum(block.numel for block in blocks) + problem.shape.bytes_per_example(outputs)
         for piece in problem.batch.chunks(max(1, memory.chunk // held)):
             y = piece.call(problem.model).detach()
@@ -138,11 +137,6 @@ def gram_eigenvalues(
             found.append(_eigenvalues(gram := R @ R.T, sign))
             total = total.to(gram) + gram
     return [*found, _eigenvalues(total, sign)]
-
-
-def blocks_of(parts: Sequence[Part]) -> list[Block]:
-    """Each once."""
-    return list({part.block.name: part.block for part in parts}.values())
 
 
 def _entries(part: Part, jacobians: dict[str, Tensor]) -> Tensor:
@@ -225,9 +219,8 @@ def sampled_spectra(
 
     active, step = [run for some in runs for run in some], "steps of Lanczos' algorithm"
     cost, further = PRODUCT * len(active), (most if density else FEW_STEPS) - 1
+    announce(step, 1, gradients=cost)  # which tells how long the others take
     for number in range(most):
-        if number < 2:  # the first step tells how long the others take
-            announce(step, further if number else 1, gradients=cost * (further + both * PROBES if number else 1))
         moved = operator.products([(run.rows.start, run.basis[number]) for run in active])
         for run, w in zip(active, moved, strict=True):
             run.take(w)
@@ -235,6 +228,8 @@ def sampled_spectra(
         advance(step)
         if not active:
             break
+        if number == 0:
+            announce(step, further, gradients=cost * (further + both * PROBES))
     found = []
     left = remainders(operator, [run for run, *_ in runs], memory, seed)
     for some, beyond, (_, of) in zip(runs, left, groups, strict=True):
@@ -304,7 +299,7 @@ def output_gradients(operator: CurvatureOperator, count: int, generator: torch.G
                 sent = torch.cat([z, loss.hessian_products(y, piece.targets, z) * share])
             if not piece.as_one:  # all examples' gradients together
                 piece, sent = replace(piece, as_one=True, size=1), sent.unsqueeze(1)
-            J = functional_jacobians(problem.model, blocks_of(operator.parts), piece, sent)
+            J = functional_jacobians(problem.model, problem.blocks, piece, sent)
             total = total + torch.cat([_entries(part, J) for part in operator.parts], dim=1)
         rows.append(total.view(-1, at_once, total.shape[1]))
     found = torch.cat(rows, dim=1)

@@ -35,21 +35,11 @@ from hessdiag.results.sharpness import Sharpness
 
 
 def operator(  # noqa: PLR0913, public keyword-only options
-    model: nn.Module,
-    inputs: Inputs | Iterable[Any],
-    targets: Tensor | None = None,
-    *,
-    loss: str | LossFunction | None = None,
-    class_dim: int | None = None,
-    output: str | int | None = None,
-    batch_dim: BatchDim = 0,
-    examples: str = "batch",
-    matrix: str = "ggn",
-    mode: str = "train",
-    blocks: str | Sequence[str] | None = None,
-    max_memory: int | str | None = None,
-    seed: int = 0,
-) -> CurvatureOperator:
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
+    loss: str | LossFunction | None = None, class_dim: int | None = None, output: str | int | None = None,
+    batch_dim: BatchDim = 0, examples: str = "batch", matrix: str = "ggn", mode: str = "train",
+    blocks: str | Sequence[str] | None = None, max_memory: int | str | None = None, seed: int = 0,
+) -> CurvatureOperator:  # fmt: skip
     """Return the Hessian or Gauss-Newton matrix of the batch-mean loss as a `scipy.sparse.linalg.LinearOperator`.
 
     Rows and columns are the entries of the trainable parameters in the order of `names`, each flattened. The weights
@@ -75,32 +65,18 @@ def operator(  # noqa: PLR0913, public keyword-only options
     settings = Settings(matrix=matrix, per="batch", mode=mode, seed=seed, class_dim=class_dim, output=output)
     how: dict[str, Any] = {"loss": loss, "batch_dim": batch_dim, "examples": examples, "blocks": blocks}
     with opened(model, inputs, targets, settings, max_memory=max_memory, **how) as (problem, memory):
-        few = problem.batch.narrow(0, 2)
-        again: dict[str, Any] = {"seed": seed, "mode": mode, "call": lambda: few.run(model)}
-        around = partial(preserve_state, model, **again)
+        call = partial(problem.batch.narrow(0, 2).run, model)
+        around = partial(preserve_state, model, seed=seed, mode=mode, call=call)
         return CurvatureOperator(problem, cast(Matrix, matrix), memory=memory.chunk, around=around, seed=seed)
 
 
 def sharpness(  # noqa: PLR0913, public keyword-only options
-    model: nn.Module,
-    inputs: Inputs | Iterable[Any],
-    targets: Tensor | None = None,
-    *,
-    loss: str | LossFunction | None = None,
-    class_dim: int | None = None,
-    output: str | int | None = None,
-    batch_dim: BatchDim = 0,
-    examples: str = "batch",
-    matrix: str = "ggn",
-    mode: str = "train",
-    blocks: str | Sequence[str] | None = None,
-    split: str | None = "auto",
-    density: bool = False,
-    rtol: float = 1e-3,
-    max_memory: int | str | None = None,
-    seed: int = 0,
-    progress: Progress = None,
-) -> Sharpness:
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
+    loss: str | LossFunction | None = None, class_dim: int | None = None, output: str | int | None = None,
+    batch_dim: BatchDim = 0, examples: str = "batch", matrix: str = "ggn", mode: str = "train",
+    blocks: str | Sequence[str] | None = None, split: str | None = "auto", density: bool = False, rtol: float = 1e-3,
+    max_memory: int | str | None = None, seed: int = 0, progress: Progress = None,
+) -> Sharpness:  # fmt: skip
     """Measure traces, extreme eigenvalues and norms of the batch-mean loss's curvature, whole and block by block.
 
     All eigenvalues are exact where they are few: of a Gauss-Newton matrix with up to 1,024 outputs of all examples, and
@@ -137,15 +113,15 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
     ):
         parts, kind = parts_of(model, problem.blocks, split), cast(Matrix, matrix)
         (*found, whole), why = spectra(problem, kind, parts, memory, density=density, rtol=rtol, seed=seed)
-    share = sum(each.frobenius_sq for each in found) / whole.frobenius_sq if whole.frobenius_sq > 0 else math.nan
-    errors = [each.frobenius_sq_stderr for each in found]  # of the Gauss-Newton matrix they have signs in common
-    error = math.hypot(sum(errors) if matrix == "ggn" else math.hypot(*errors), share * whole.frobenius_sq_stderr)
+    norm, errors = whole.frobenius_sq or math.nan, [each.frobenius_sq_stderr for each in found]
+    share = sum(each.frobenius_sq for each in found) / norm
+    error = sum(errors) if matrix == "ggn" else math.hypot(*errors)  # blocks have their signs in common, or not
     first = block_parameter(model, parts[0].block)
     return Sharpness(
         **vars(whole) | {"name": type(model).__name__},
         blocks=tuple(found),
         off_diagonal_share=1 - share,
-        off_diagonal_stderr=error / whole.frobenius_sq if whole.frobenius_sq > 0 else math.nan,
+        off_diagonal_stderr=math.hypot(error, share * whole.frobenius_sq_stderr) / norm,
         matrix=matrix,
         mode=mode,
         loss=problem.loss.name,
@@ -161,16 +137,9 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
 
 @contextmanager
 def opened(
-    model: nn.Module,
-    inputs: Inputs | Iterable[Any],
-    targets: Tensor | None,
-    settings: Settings,
-    *,
-    loss: str | LossFunction | None,
-    max_memory: int | str | None = None,
-    blocks: str | Sequence[str] | None = None,
-    **read: Any,
-) -> Iterator[tuple[Problem, MemoryBudget]]:
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None, settings: Settings, *,
+    loss: str | LossFunction | None, max_memory: int | str | None, blocks: str | Sequence[str] | None, **read: Any,
+) -> Iterator[tuple[Problem, MemoryBudget]]:  # fmt: skip
     """In this context, what is measured on the mean loss of the whole batch, and the memory that may be taken.
 
     All that is trained is a block, or those that are asked for; where examples meet they are one. `read` has

@@ -119,49 +119,43 @@ class Sharpness(Printed, BlockSharpness):
     def __iter__(self) -> Iterator[BlockSharpness]:
         return iter(self.blocks)
 
-    def __len__(self) -> int:
-        return len(self.blocks)
-
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return one row for the whole and for each block as CSV text; also write it to `path` if that is given."""
         import pandas as pd
 
         columns = [f.name for f in fields(BlockSharpness) if f.name not in ("shape", "nodes", "weights")]
-        columns += BlockSharpness.derived
-        rows = [{key: getattr(each, key) for key in columns} for each in (self, *self.blocks)]
+        rows = [{key: getattr(each, key) for key in (*columns, *self.derived)} for each in (self, *self)]
         return csv_of(pd.DataFrame(rows), path)
 
     def text(self, detail: Detail = "table") -> str:
         """Return the numbers of the whole (`"brief"`), and the table of all blocks."""
         what = "Hessian" if self.matrix == "hessian" else "Gauss-Newton matrix"
-        mode = {"train": "as it trains", "eval": "as for inference"}[self.mode]
-        about = f"{what} of the mean loss of {self.batch_size} examples, {self.loss}, {mode}"
+        mode = "as it trains" if self.mode == "train" else "as for inference"
         lines = [
             f"{printable(self.name)}: λ_max {_bounded(self.largest, self.largest_error)}, trace"
             f" {_bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
             f"Gradient descent is stable below a rate of {short(self.edge)} (2/λ_max), where the loss is quadratic.",
         ]
-        if not math.isnan(self.smallest) and self.smallest < 0:
+        if self.smallest < 0:
             lines.append(f"λ_min is {_bounded(self.smallest, self.smallest_error)}.")
         if len(self.blocks) > 1:
             noise = f" ± {percent(Z95 * self.off_diagonal_stderr)}" if self.off_diagonal_stderr > 0 else ""
             lines.append(f"Pairs of different parameters hold {percent(self.off_diagonal_share)}{noise} % of ‖H‖².")
-        lines += [
-            f"! The block of {printable(each.name)} has no information: products with it are rounding."
-            for each in (self, *self.blocks)
-            if not each.informative
-        ]
+        empty = [printable(each.name) for each in (self, *self) if not each.informative]
+        lines += [f"! The block of {name} has no information: products with it are rounding." for name in empty]
         if detail == "brief":
             return plain_text(lines)
-        rows = [_cells(each) for each in self.blocks]
+        rows = [_cells(each) for each in self]
         shown = TITLES if any(row[-1] != "–" for row in rows) else TITLES[:-1]
-        table = TextTable(shown, [row[: len(shown)] for row in rows])
-        left = [f"Not measured: {name}, {reason}" for name, reason in self.skipped]
-        notes = [
+        left = [f"Not measured: {name}, {reason}" for name, reason in self.skipped if detail == "whole"]
+        return plain_text([
+            *lines,
+            f"{what} of the mean loss of {self.batch_size} examples, {self.loss}, {mode}",
+            *("", TextTable(shown, [row[: len(shown)] for row in rows]), ""),
             f"weights {self.init}{', ' * bool(self.data)}{self.data}, seed {self.seed}, {self.dtype}; {self.how}",
             "±: of the trace 1.96 standard errors; of λ_max the distance within which there is an eigenvalue.",
-        ]
-        return plain_text([*lines, about, "", table, "", *notes, *(left if detail == "whole" else [])])
+            *left,
+        ])  # fmt: skip
 
 
 def _bounded(value: float, error: float) -> str:

@@ -252,7 +252,7 @@ def test_packed_parameters_come_apart(matrix: str) -> None:
         t = torch.randint(3, logits.shape[:-1])
         how = {} if isinstance(y, Tensor) else {"class_dim": -1}
         found = hessdiag.sharpness(model, inputs, t, matrix=matrix, split=split, blocks=name, **how)
-        assert len(found) == count
+        assert len(found.blocks) == count
         adapted = nn.Module()
         adapted.forward = lambda given, model=model: getattr(model(given), "logits", model(given))  # type: ignore[method-assign, misc]
         adapted.get_parameter = model.get_parameter  # type: ignore[method-assign]
@@ -265,7 +265,7 @@ def test_packed_parameters_come_apart(matrix: str) -> None:
             assert_same(block, own, float(dense.abs().max()))
     assert [block.name for block in found] == ["weight[0]", "weight[1]"]
     whole, apart = (hessdiag.sharpness(attention, x, split=split, blocks="attend.in_proj*") for split in (None, "auto"))
-    assert len(whole) == 2
+    assert len(whole.blocks) == 2
     assert [block.name[-3:] for block in apart] == ["[q]", "[k]", "[v]"] * 2
     with pytest.raises(HessdiagError, match="no block is packed"):
         hessdiag.sharpness(attention, x, split="experts")

@@ -17,12 +17,7 @@ DECADES, POINTS = 6, 400
 def draw_density(found: Sharpness, name: str = "") -> Figure:
     """Draw the share of eigenvalues above λ, and of those below −λ, with 95 % bands over the random starts.
 
-    Args:
-        found: measured with `density=True`.
-        name: of a block; the whole if empty.
-
-    Raises:
-        HessdiagError: it has no density.
+    Of the block of this name, or of the whole, which was measured with `density=True`.
     """
     block = found[name] if name else found
     top = max(abs(block.largest), abs(block.smallest) if np.isfinite(block.smallest) else 0.0)
