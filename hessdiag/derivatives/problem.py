@@ -24,6 +24,7 @@ class Problem:
         shape: sizes of the network and its layers.
         skipped: `(name, reason)` of parameters that are no blocks.
         coupled: whether examples meet in normalisations over the batch; each is measured within it then.
+        unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
     """
 
     model: nn.Module
@@ -33,6 +34,7 @@ class Problem:
     shape: NetworkShape
     skipped: tuple[tuple[str, str], ...] = ()
     coupled: bool = False
+    unseen: tuple[str, ...] = ()
 
     def read_as(self, blocks: Sequence[Block], skipped: Iterable[tuple[str, str]] = ()) -> Problem:
         """The same with blocks that are read in another way; some are `skipped` more, for a reason each."""

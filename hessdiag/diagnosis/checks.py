@@ -70,7 +70,8 @@ def as_read(problem: Problem, few: Batch, seed: int, *, nearby: bool = True) -> 
     if any(b.looked_up and b.structured for b in blocks) and not same_when_traced(model, few, y, owners, in_common):
         problem = problem.read_as([replace(b, structured=b.structured and not b.looked_up) for b in blocks])
         owners, in_common = measured_layers(model, problem.blocks), frozenset()
-    mixed = examples_apart(model, few, owners, in_common=in_common, seed=seed)
+    mixed, unseen = examples_apart(model, few, owners, in_common=in_common, seed=seed)
+    problem = replace(problem, unseen=unseen)
     elsewhere = apart_nearby(model, few, seed=seed) if nearby else set()
     left = {block.name: READ_ELSEWHERE for block in problem.blocks if block.name in elsewhere}
     return problem.without(left), mixed
@@ -150,11 +151,11 @@ def examples_apart(
     seed: int,
     in_common: Collection[str] = (),
     to_inputs: bool = True,
-) -> set[str]:
+) -> tuple[set[str], tuple[str, ...]]:
     """Check all pairs of a few examples, and return the layers whose rows are not those of one example after the other.
 
     Such a layer runs over time, windows or a table; where the model keeps examples apart nevertheless, it is measured
-    without a rule.
+    without a rule. Besides, what of the inputs reaches no output: see `Problem`.
 
     Args:
         model, few: the model, and examples.
@@ -166,7 +167,7 @@ def examples_apart(
         HessdiagError: the outputs of one example, or their gradient, depend on another one.
     """
     if few.size == 1:
-        return set()
+        return set(), ()
     watched, inputs = differentiable(few) if to_inputs else (replace(few, targets=None), [])
     seen = trace(model, watched, owners, in_common=in_common)
     y = seen.y.detach()
@@ -177,6 +178,10 @@ def examples_apart(
     parameters = [] if exact else [p for p in model.parameters() if p.requires_grad]
     arrivals = [get_gradient_edge(p) for p in parameters]
     mixed: set[str] = set()
+    floats = [value for value in replace(few, targets=None).leaves if value.is_floating_point()] if inputs else []
+    tables = [call.owner if call.input_edge is None and not call.x.is_floating_point() else "" for call in seen.calls]
+    read = [("the inputs", v) for v in floats] + [(o, c.x) for o, c in zip(tables, seen.calls, strict=True)]
+    arrived = [torch.zeros(v.shape if where else (0,), dtype=torch.bool) for where, v in read]
     z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
     for number in range(few.size):
         side = torch.arange(few.size) == number
@@ -196,7 +201,33 @@ def examples_apart(
         for call, gradient in zip(seen.calls, found[len(inputs) :], strict=False):
             if mixes_rows(call, gradient, side):
                 mixed.add(call.owner)
-    return mixed
+        arrived = [here | _arrives(gradient, here) for here, gradient in zip(arrived, found, strict=False)]
+    told = (_unreached(*each, here) for each, here in zip(read, arrived, strict=True) if each[0])
+    return mixed, next(filter(None, told), ())
+
+
+def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
+    """Where a gradient (1, *shape, or *shape and what is looked up there) is not zero."""
+    if gradient is None or not like.numel() or gradient.numel() % like.numel():
+        return torch.ones_like(like)
+    return (gradient != 0).cpu().reshape(*like.shape, -1).any(-1)
+
+
+LEAST_PLACES = 3
+
+
+def _unreached(name: str, values: Tensor, arrived: Tensor) -> tuple[str, ...]:
+    """The first or last half, or more, of a dimension from which nothing reaches the outputs, and which varies."""
+    for dim in range(1, values.dim()):
+        there = arrived.movedim(dim, 0).flatten(1).any(1)
+        size, count = len(there), int(there.sum())
+        if size >= LEAST_PLACES and 0 < count <= size // 2 and (there[:count].all() or there[-count:].all()):
+            left = values.movedim(dim, 0)[~there.to(values.device)]
+            first, last = (count, size - 1) if there[0] else (0, size - count - 1)
+            if bool((left != left.flatten()[0]).any()):  # no padding
+                which = f"positions {first} to {last} of {size} in dimension {dim} of {name}"
+                return (which,) if name == "the inputs" else (which, name)
+    return ()
 
 
 def halves_agree(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Tensor]) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -20,20 +22,21 @@ from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.network_view import LEARNT_SCALED
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
-from hessdiag.results.signals import RANGES
 
 HALVED = 12  # times, that outputs are
 NOISES = 3  # random vectors like the outputs, beside the first
 
 
-def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss, last: str) -> dict[str, Any]:
+def fit_of(
+    model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss, last: str, size: float = 1.0
+) -> dict[str, Any]:
     """Fields of `hessdiag.results.signals.Signals` on the loss.
 
     Args:
         model, part: the network and examples.
         y, own: their outputs (B, *out), whose graph is alive, and the gradients of their losses there.
         loss: of the outputs.
-        last: the operation that made the outputs.
+        last, size: the operation that made the outputs, and how large they can be where it is a product of unit rows.
     """
     at, targets = y.detach(), part.targets
     values = loss.value(at, targets).detach().double()
@@ -41,10 +44,17 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss, la
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
     turns = {piece: _rises(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"}
+    bound = partial(BOUNDS.get(last, lambda z, size: z), size=size)
+
+    def of(z: Tensor, targets: Tensor | None) -> Tensor:
+        return loss.of_all(bound(z), targets)
+
+    constant = chance
     if kind == "other":
         free = -1 not in turns.values() and last != "LogSoftmax"
-        chance, usual_sq = _of_constant(loss, at, targets, initial, free=free)
+        chance, usual_sq, constant = _of_constant(loss, at, targets, initial, bound, free=free)
     best = chance if math.isfinite(chance) else initial
+    known = type(loss) is CrossEntropy or isinstance(loss, MeanSquaredError) or at.numel() > MOST_FITTED
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     halved = [float(loss.of_all(at / 2**n, targets)) for n in range(1, HALVED) if falls]
@@ -54,9 +64,10 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss, la
         "chance_loss": chance,
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
-        "floor": _floor(loss, at, targets, last, best),
+        "floor": _floor(of, loss.of_all, at, targets, best) if last in BOUNDS else math.nan,
+        **({} if known else _asked(of, at, part, constant, initial, within=last in BOUNDS)),
         **_broadcast(loss, y, targets, initial, values),
-        "cut_off": _cut_off(model, loss if kind == "other" else None, at, part, initial),
+        "dropped": _dropped(model),
         "chance_sq": usual_sq,
         "unbounded": [*turns.values()] == [-1] and not _are_log_probabilities(at),
         "logits_sq": max(
@@ -106,11 +117,14 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
     return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), classes)
 
 
-def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, now: float, *, free: bool) -> tuple[float, float]:
+def _of_constant(
+    loss: Loss, y: Tensor, targets: Tensor | None, now: float, bound: Bound, *, free: bool
+) -> tuple[float, float, float]:
     """The loss of the best constant outputs for all examples, and E[y²] of these: their mean, zero, or what descends
     from there; of outputs that are not `free`, log-probabilities, mean or equal probabilities.
 
-    NaN for a loss that only scales with the outputs, however small, and for one that has nothing to gain above 0.
+    NaN for a loss that only scales with the outputs, however small; and for one that has nothing to gain above 0, whose
+    least comes last nevertheless.
     """
     rows, small = y.flatten(0, -2).double(), y / max(1e3 * float(y.abs().max()), 1e-30)
     mean, zero = rows.mean(0).to(y), torch.zeros_like(y.flatten(0, -2)[0])
@@ -120,18 +134,16 @@ def _of_constant(loss: Loss, y: Tensor, targets: Tensor | None, now: float, *, f
 
     try:
         whole, half = (float(loss.of_all(each, targets)) for each in (small, small / 2))
-        if free and abs(whole) > 1.9 * abs(half):
-            return math.nan, math.nan
         guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
         found = [(float(of(each)), each) for each in guesses]
         if free and len(rows) >= ROWS_PER_OUTPUT * len(mean):
-            found.append(_descended(of, mean))
+            least, row = _descended(lambda z: of(bound(z)), mean)
+            found.append((least, bound(row)))
     except Exception:  # a loss of the user's, of outputs that it was not made for
-        return math.nan, math.nan
-    least, row = min(
-        (pair for pair in found if pair[0] > GAINED * now), key=lambda pair: pair[0], default=(math.nan, zero)
-    )
-    return least, mean_sq(row)
+        return math.nan, math.nan, math.nan
+    told = [] if free and abs(whole) > 1.9 * abs(half) else [pair for pair in found if pair[0] > GAINED * now]
+    least, row = min(told, key=lambda pair: pair[0], default=(math.nan, zero))
+    return least, mean_sq(row), min(value for value, _ in found)
 
 
 def _are_log_probabilities(y: Tensor) -> bool:
@@ -144,8 +156,8 @@ GAINED = 1e-6  # of the loss now: what a constant brings below that was no guess
 TRIALS, FASTER, SLOWER = 40, 1.5, 0.5
 
 
-def _descended(of: Callable[[Tensor], Tensor], start: Tensor) -> tuple[float, Tensor]:
-    """The least loss of a row of outputs and that row, by steps along the signs of the gradient (Rprop)."""
+def _descended(of: Callable[[Tensor], Tensor], start: Tensor, enough: float = -math.inf) -> tuple[float, Tensor]:
+    """The least loss, or one that is enough, and its outputs, by steps along the signs of the gradient (Rprop)."""
     least, best, at = math.inf, start, start
     step, before = 0.1 * start.abs().clamp(min=1.0), torch.zeros_like(start)
     for _ in range(TRIALS):
@@ -156,58 +168,89 @@ def _descended(of: Callable[[Tensor], Tensor], start: Tensor) -> tuple[float, Te
             at, step, before = best, step * SLOWER, torch.zeros_like(start)
             continue
         least, best = min((least, best), (float(value.detach()), at), key=lambda pair: pair[0])
+        if least < enough:
+            break
         step = torch.where(slope * before < 0, step * SLOWER, step * FASTER)
         at, before = at - step * slope.sign(), slope
     return least, best
 
 
-FLAT = 1e-6  # by which a loss of the order of 1 differs for any outputs, in rounding
-LARGEST = 30.0  # output that a free network is taken to reach at least
-HALVINGS = 24
+Bound = Callable[[Tensor], Tensor]
+Of = Callable[[Tensor, Tensor | None], Tensor]
+BOUNDS: dict[str, Callable[[Tensor, float], Tensor]] = {  # what ends a network, of free numbers
+    "softmax": lambda z, size: z.softmax(-1),
+    "sigmoid": lambda z, size: z.sigmoid(),
+    "tanh": lambda z, size: z.tanh(),
+    "relu": lambda z, size: nn.functional.softplus(z),
+    "cosine": lambda z, size: size * z.tanh(),
+}
+MOST_FITTED = 2**20  # outputs
+ANY, ROUNDED = 30.0, 1e-6  # size of other outputs, and change of a loss of the order of 1 by rounding
+SLIGHTLY, SOME_SHARE = 1e-3, 0.1
 
 
-def _floor(loss: Loss, y: Tensor, targets: Tensor | None, last: str, chance: float) -> float:
-    """By how much of the chance loss a bounded nonlinearity at the end keeps the loss above that of free outputs.
+def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float) -> float:
+    """By how much of the chance loss a bounded operation at the end keeps the loss above that of free outputs.
 
-    The loss is taken for a sum over outputs, each part of which falls and then rises: halving intervals find the least.
     NaN where the loss takes no other outputs, as that of probabilities, or is no better off with them.
     """
-    if last not in RANGES or not chance > 0:
+    if y.numel() > MOST_FITTED or not chance > 0:
         return math.nan
-    largest = float(targets.abs().max()) if targets is not None and targets.is_floating_point() else 0.0
-    far, (low, high) = max(LARGEST, 1.5 * largest), RANGES[last]
+    with suppress(Exception):  # it takes probabilities, and says so
+        best = _descended(lambda z: free(z, targets), y)[0]
+        bounded = _descended(lambda z: of(z, targets), y)[0]
+        if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance:
+            return (bounded - best) / (chance - best)
+    return math.nan
 
-    def least(low: float, high: float) -> float:
-        at, step = torch.full_like(y, (low + high) / 2), (high - low) / 4
-        for _ in range(HALVINGS):
-            at, step = at - step * loss.gradient(at, targets).sign(), step / 2
-        return float(loss.of_all(at, targets))
 
-    try:
-        free, bounded = least(-far, far), least(low, min(high, far))
-        if last == "softmax":
-            at = torch.full_like(y, 1 / y.shape[-1])
-            best = loss.gradient(at, targets).argmin(-1, keepdim=True)
-            bounded = float(loss.of_all(torch.zeros_like(y).scatter(-1, best, 1.0), targets))
-    except Exception:  # it takes probabilities, and says so
+def _asked(of: Of, y: Tensor, part: Batch, constant: float, now: float, *, within: bool) -> dict[str, Any]:
+    """Fields of `Signals` on what a loss asks of each example, as its outputs descend on their own.
+
+    Args:
+        of: the loss of outputs, or of what is bounded by an operation if they are `within` one, and targets.
+        y, part: the outputs (B, *out), and the examples.
+        constant, now: the losses of the best constant outputs, and of those that there are.
+    """
+    found: dict[str, Any] = {}
+    enough = min([now - SOME_SHARE * abs(now)] + [constant - SOME_SHARE * abs(constant)] * math.isfinite(constant))
+    targets, noise = part.targets, noise_like(y, part)
+    others = (noise, ANY * noise) if within else (y, noise, ANY * noise)
+    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+        for each in others:
+            least, best = _descended(lambda z: of(z, targets), each, enough)
+            if least < enough:
+                break
+        losses = [float(of(each, targets)) for each in (best, *others, noise)]
+        change = max(abs(each - now) for each in losses if math.isfinite(each))
+        found["swing"] = max(change - ROUNDED, 0.0) / max(abs(now), ROUNDED)
+        if targets is None or bool((targets == targets[:1]).all()):
+            return found
+        if within or bool((y < 0).any()):  # no distances, which are small where two are alike
+            found["agrees"] = max(_agreement(moved, targets) for moved in (best - each, best))
+        asks = float(of(best, targets)) != float(of(best, targets.roll(1, 0)))
+        if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
+            size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
+            found["learnable"] = (constant - least) / size
+    return found
+
+
+def _agreement(moved: Tensor, targets: Tensor) -> float:
+    """Correlation of outputs (B, *out), or of how they move, with the targets, be these values or classes.
+
+    NaN for other targets.
+    """
+    if not targets.is_floating_point() and targets.dim() == moved.dim() - 1 and bool((targets >= 0).all()):
+        targets = nn.functional.one_hot(targets, moved.shape[1]).movedim(-1, 1)
+    if targets.shape != moved.shape:
         return math.nan
-    known = math.isfinite(free) and math.isfinite(bounded) and free > -1e-3 * chance
-    return (bounded - free) / (chance - free) if known and chance > free else math.nan
+    return float(torch.corrcoef(torch.stack([moved.flatten().double(), targets.flatten().double()]))[0, 1])
 
 
-def _cut_off(model: nn.Module, loss: Loss | None, y: Tensor, part: Batch, initial: float) -> str:
-    """See `hessdiag.results.signals.Signals`; the loss is tried on random outputs of their size, of 1 at least."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p >= 1:
-            return str(name)
-    if loss is None:  # a known one
-        return ""
-    try:
-        noise = noise_like(y, part) * max(1.0, math.sqrt(mean_sq(y)))
-        others = [float(loss.of_all(each, part.targets)) for each in (noise, 2 * noise)]
-    except Exception:  # a loss of the user's, of outputs that it was not made for
-        return ""
-    return "loss" if all(abs(each - initial) <= FLAT for each in others) else ""  # never for NaN
+def _dropped(model: nn.Module) -> str:
+    """A dropout of everything, by name."""
+    drops = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    return next((name for name, module in drops if module.p >= 1), "")
 
 
 FAR, SAME_SLOPE, NO_SLOPE = 1e3, 0.02, 1e-4

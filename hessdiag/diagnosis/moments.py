@@ -130,7 +130,7 @@ def sum_moments(
         if joined and part.within is None and part.size < batch.size:
             raise HessdiagError("out of memory with a whole batch, which belongs together: use a smaller one")
         first = signals and part.offset == batch.offset and part.within is None
-        watched = SignalPass(problem.model, part, balanced=not settings.quick) if first else None
+        watched = SignalPass(problem.model, part, balanced=not settings.quick, unseen=problem.unseen) if first else None
         sums = _sums(problem, part, settings, mixed, watched, checked=part.numbers[0] in checked)
         passes.extend([watched] if watched else [])
         return sums

@@ -12,6 +12,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from torch import Tensor
@@ -171,13 +173,14 @@ class Graph:
             role.labels.add("norm")
             return False
         if kind:
-            role.labels.add("selu" if kind == "elu" and _is_selu(after) else kind)
+            idle = _is_idle(after, kind)
+            role.labels.add("idle" if idle else "selu" if kind == "elu" and _is_selu(after) else kind)
             role.numbers |= _what_it_did(after, kind)
-            return False
+            return idle
         if _TRANSPARENT.fullmatch(name):
             role.labels.update({"max"} if name.startswith("MaxPool") else ())
             return True
-        if self._reads_linearly(after, position):
+        if self._reads_linearly(after, position) or ("idle" in role.labels and _LAYER.match(name) and not position):
             role.labels.add("linear")
         if not re.fullmatch(r"(Add|Sub|Mul|Div)Backward\d", name):
             return False
@@ -221,6 +224,14 @@ def _is_selu(node: Node) -> bool:
     return float(getattr(node, "_saved_scale", 1.0)) != 1.0
 
 
+def _is_idle(node: Node, kind: str) -> bool:
+    """Whether a nonlinearity gives back all that it reads: a slope of 1, or a ReLU of what is all positive."""
+    if kind == "leaky_relu":
+        return float(node._saved_negative_slope) == 1.0
+    result = node._saved_result.detach() if kind == "relu" else None
+    return result is not None and bool((result[:1] > 0).all()) and bool((result > 0).all())
+
+
 def _what_it_did(node: Node, kind: str) -> dict[str, float]:
     """What a nonlinearity did, from the tensor that it saved for its backward pass."""
     if kind == "sin":
@@ -236,12 +247,15 @@ NEARLY_ALL = 0.99  # of a row's weight
 MIN_KEYS = 32  # a causal mask leaves one row of them a single key: 3 % at most
 CLOSE = 1e-3  # to a sum of 1
 
+VARY = 1e-4  # by which scores differ, far beyond rounding
+
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
+_ON_SCORES = re.compile(r"(Safe)?Softmax|Add|Sub|Mul|Div|MaskedFill|Where")
 
 
 def attentions(
     graph: Graph, layers: Mapping[Node, str], owners: Mapping[int, str]
-) -> Iterator[tuple[list[str], float, bool]]:
+) -> Iterator[tuple[list[str], float, set[str]]]:
     """Every softmax whose result is multiplied by a matrix, which a router's or a classifier's is not.
 
     Args:
@@ -252,7 +266,8 @@ def attentions(
     Yields:
         The paths of what makes its argument, the layers of query and key or the module that multiplies by a matrix of
         its own, as `nn.MultiheadAttention` does; the share of the rows that put nearly all weight on one key, NaN for
-        few keys; whether its weights sum to 1 over another dimension than the one that is mixed.
+        few keys; labels: "astray" where its weights sum to 1 over another dimension than the one that is mixed,
+        "drowned" where they are all equal though the products of queries and keys are not.
     """
     for node in [each for each in graph.consumers if _SOFTMAX.fullmatch(each.name())]:
         products, alone = _products(graph, node), _is_alone(node)
@@ -260,8 +275,23 @@ def attentions(
             result, peaked = node._saved_result.detach(), math.nan
             if result.dim() > 2 and result.shape[-1] >= MIN_KEYS:
                 peaked = float((result.amax(-1) > NEARLY_ALL).double().mean())
-            astray = alone or any(_is_astray(*each) for each in products)
-            yield written_by(node, layers, owners), peaked, astray
+            labels = {"astray"} if alone or any(_is_astray(*each) for each in products) else set()
+            yield written_by(node, layers, owners), peaked, labels | ({"drowned"} if _is_drowned(node) else set())
+
+
+def _is_drowned(softmax: Node) -> bool:
+    """Whether the weights of an attention are alike, up to a mask, though the scores that it is of vary."""
+    weights = softmax._saved_result.detach()
+    some, largest = weights > 0, weights.amax(-1, keepdim=True)
+    if weights.dim() < 2 or bool((some & (weights != largest)).any()) or float(some.sum(-1).double().mean()) < 2:
+        return False
+    node = softmax
+    while not _PRODUCT.fullmatch(node.name()):
+        if not (passes_unchanged(node) or _ON_SCORES.match(node.name())) or not parents_of(node):
+            return False
+        node = parents_of(node)[0]
+    queries, keys = (getattr(node, name, None) for name in ("_saved_self", "_saved_mat2"))
+    return queries is not None and keys is not None and float((queries[:1] @ keys[:1]).std()) > VARY
 
 
 def _is_alone(softmax: Node) -> bool:
@@ -292,12 +322,49 @@ def _is_astray(product: Node, place: int) -> bool:
     return kept and not summed
 
 
-def last_operation(root: Node) -> str:
-    """Name of what made the outputs, but for changes of shape: `"softmax"`, say, or `"LogSoftmax"`."""
+def mixes_axes(view: Node, examples: int) -> bool:
+    """Whether a view does what looks like a transposition, and is none: two axes change places, or one passes a factor
+    of the last, as heads do that are split off.
+    """
+    if not re.match(r"(UnsafeView|View|ReshapeAlias)Backward", view.name()):
+        return False
+    before, after = (
+        [n for n in sizes if n > 1] for sizes in (view._saved_self_sym_sizes, view._input_metadata[0].shape)
+    )
+    one, other = (set(accumulate(reversed(sizes), mul)) for sizes in (before, after))
+    if one <= other or other <= one or min(len(before), len(after)) < 3:  # it splits or joins alone
+        return False
+    swapped = sorted(before) == sorted(after) and examples not in before[-2:]
+    passed = before[-2] == after[-2] and (before[-1] % after[-1] == 0 or after[-1] % before[-1] == 0)
+    return swapped or passed
+
+
+def last_operation(root: Node) -> tuple[str, float]:
+    """Name of what made the outputs, but for changes of shape, such as `"softmax"` or `"LogSoftmax"`; and their bound.
+
+    This is known of a product of rows that all have one norm, which is called `"cosine"`.
+    """
     while passes_unchanged(root) and not root.name().startswith("Neg") and len(parents_of(root)) == 1:
         root = parents_of(root)[0]
+    size, product = 1.0, root
+    while passes_unchanged(product) or _scaled_by(product):
+        size, product = size * (_scaled_by(product) or 1.0), parents_of(product)[0]
+    factors = [getattr(product, name, None) for name in ("_saved_self", "_saved_mat2")]
+    if re.match(r"B?mmBackward", product.name(), re.IGNORECASE):
+        norms = [f.detach().norm(dim=dim) for f, dim in zip(factors, (-1, -2), strict=True) if f is not None]
+        if len(norms) == 2 and all(float(each.max() - each.min()) < CLOSE * float(each.max()) for each in norms):
+            return "cosine", size * math.prod(float(each.max()) for each in norms)
     name = re.sub(r"Backward\d*$", "", root.name())
-    return _NONLINEARITIES.get(name, name)
+    return _NONLINEARITIES.get(name, name), 1.0
+
+
+def _scaled_by(node: Node) -> float:
+    """The number that a node multiplies by, if it does that alone; else 0."""
+    number = getattr(node, "_saved_other", None)
+    if number is None or number.numel() > 1 or len(parents_of(node)) != 1 or not float(number):
+        return 0.0
+    size = abs(float(number))
+    return {"Mul": size, "Div": 1 / size}.get(node.name()[:3], 0.0)
 
 
 def written_by(start: Node, layers: Mapping[Node, str], owners: Mapping[int, str]) -> list[str]:

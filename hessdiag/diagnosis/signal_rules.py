@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 
 from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, SMALL, TINY, Net, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
-from hessdiag.results.signals import RANGES, REPEATED, ParameterSignals
+from hessdiag.results.signals import REPEATED, ParameterSignals
 
 LOSS = {"cross-entropy": (2.0, 2.5, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
@@ -310,28 +310,21 @@ OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
 def out_of_reach(net: Net) -> Finding | None:
     """HD113: the loss cannot fall far, because the outputs are bounded, or compared with the wrong targets."""
     signals, blocks = net.signals, tuple(net.name_of(path) for path in net.signals.sources if path in net.weight_of)
-    if signals.broadcast:
-        message = (
-            f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
-        )
-        advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
-        return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
-    if signals.cut_off == "loss":
-        message = "The loss does not depend on the outputs: it is the same for any, and so has no gradient."
-        advice = "Look for a sum or mean over the wrong dimension in it."
-        return Finding("HD113", "fault", (), message, advice, 1.0, 0.0)
-    if signals.cut_off:
-        message = f"{signals.cut_off} drops everything in training: its probability is 1."
-        return Finding("HD113", "fault", (), message, "Pass the share to drop, not that to keep.", 1.0, 0.0)
     alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
-    if alike and signals.bounded in RANGES and signals.bounded != "relu":  # dead ones are HD402's
+    if alike and signals.bounded in ("softmax", "sigmoid", "tanh"):
         message = f"The {signals.bounded} at the end writes the same for every example."
         advice = f"Return the outputs of {blocks[0]} as they are, or those of a sigmoid where there is one class."
         return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
+    if unasked := _unasked(net):
+        return Finding("HD113", *unasked)
     if signals.unbounded and (net.head is not None or signals.bounded == "softmax"):
         ends = "are those of a softmax" if signals.bounded == "softmax" else "are not normalised"
-        message = f"The loss falls without end as outputs rise: it takes log-probabilities, and the outputs {ends}."
-        return Finding("HD113", "fault", blocks, message, "End the network in `log_softmax`.", 1.0, 0.0)
+        message = (
+            "The loss falls without end as outputs rise: it takes log-probabilities, and the outputs"
+            f" {ends}, or targets from 0 to 1, and these are larger."
+        )
+        advice = "End the network in `log_softmax`, or scale the targets."
+        return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     if not signals.floor > OUT_OF_REACH and signals.would_broadcast:
         message = (
             f"nn.MSELoss would broadcast {signals.would_broadcast}: here each output was compared with its own target."
@@ -349,7 +342,10 @@ def out_of_reach(net: Net) -> Finding | None:
         f"{ends}, which keeps {100 * min(signals.floor, 1.0):.0f} % of the loss out of reach (usual: below"
         f" {100 * OUT_OF_REACH:.0f} %)."
     )
-    if signals.loss_kind != "mse":
+    if signals.bounded == "cosine":
+        message = message.replace("a cosine", f"cosines of at most {short(signals.reach)}")
+        advice = "Divide them by a temperature, of 0.05 or 0.1."
+    elif signals.loss_kind != "mse":
         advice = f"Return the outputs of {net.listed(blocks)} without the {signals.bounded}: the loss expects logits."
     else:
         advice = f"Take the {signals.bounded} away, or scale the targets into its range."
@@ -357,15 +353,82 @@ def out_of_reach(net: Net) -> Finding | None:
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
 
 
+SWING, FLAT, LEARNABLE, AGAINST = 0.05, 1e-6, 1e-3, -0.5
+
+
+def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, float] | None:
+    """What of HD113 is no layer's: a loss that asks for no outputs which differ, or for the opposite of the targets."""
+    signals = net.signals
+    if signals.broadcast:
+        what = f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
+        return (
+            "fault",
+            (),
+            what,
+            "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`.",
+            1.0,
+            0.0,
+        )
+    if signals.dropped:
+        what = f"{signals.dropped} drops everything in training: its probability is 1."
+        return "fault", (), what, "Pass the share to drop, not that to keep.", 1.0, 0.0
+    if signals.swing < SWING:
+        what = (
+            f"Whatever the outputs are, the loss changes by {short(100 * signals.swing)} % (usual: above"
+            f" {short(100 * SWING)} %): a sum or normalisation in it takes away in what they differ."
+        )
+        severity, advice = graded(-signals.swing, -SWING, -FLAT), "Look for a wrong dimension in the loss."
+        return severity, (), what, advice, signals.swing, SWING
+    if signals.agrees < AGAINST:
+        what = "The loss falls as the outputs move away from the targets: its sign is the opposite one."
+        return "warning", (), what, "Change the sign of the loss.", signals.agrees, AGAINST
+    if signals.learnable < LEARNABLE:
+        what = "The loss is least where the outputs are constant, whatever the targets are: it asks for no input."
+        advice = "Look at its sign, and at the targets: a hinge takes ±1, not 0 and 1."
+        return "warning", (), what, advice, signals.learnable, LEARNABLE
+    return None
+
+
 def astray(net: Net) -> Finding | None:
     """HD114: attention whose weights do not sum to one over what they mix."""
     hit = [net.weight_of.get(path) or net.gain_of(path) for path, each in net.layers.items() if "astray" in each.labels]
     blocks = tuple(dict.fromkeys(p.name for p in hit if p is not None))
+    mixed = [o for o, each in net.layers.items() if "mixed" in each.labels]
+    if not blocks and mixed:
+        blocks = tuple(dict.fromkeys(p.name for o in mixed if (p := net.weight_of.get(o) or net.gain_of(o))))
+        message = (
+            f"A view behind {net.listed(blocks)} mixes axes: sizes are those of a transposition, and numbers stay."
+        )
+        advice = "Transpose first, and reshape then: `x.unflatten(-1, (heads, -1)).transpose(1, 2)`."
+        return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0)
     if not blocks:
         return None
     message = f"The softmax behind {net.listed(blocks)} sums to 1 over another dimension than the one that is mixed."
     advice = "Take it over the keys: `scores.softmax(-1) @ values`."
     return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0)
+
+
+REPEATED_OUTPUTS = 0.25
+
+
+def unseen(net: Net) -> Finding | None:
+    """HD120: a part of the inputs that does not reach the outputs, or examples that cannot be told apart there."""
+    signals = net.signals
+    if signals.unseen:
+        which, *table = signals.unseen
+        blocks = tuple(net.name_of(o) for o in table if o in net.weight_of)
+        message = f"The inputs do not reach the outputs from {which}: the gradient there is exactly zero."
+        advice = "Look for a state that is not carried on, an output that is read too early, or a slice."
+        return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
+    if not signals.repeated > REPEATED_OUTPUTS or not signals.output_varies > 0:
+        return None
+    first = tuple(net.name_of(o) for o in net.backbone[:1])
+    message = (
+        f"{100 * signals.repeated:.0f} % of the examples have exactly the outputs of others, whose inputs differ"
+        f" (usual: below {100 * REPEATED_OUTPUTS:.0f} %)."
+    )
+    advice = "Look for inputs outside of a range or a table, and for rounding, on the way from the inputs."
+    return Finding("HD120", "warning", first, message, advice, signals.repeated, REPEATED_OUTPUTS)
 
 
 def shown(net: Net) -> Finding | None:
@@ -393,6 +456,13 @@ def linear_pair(net: Net) -> Finding | None:
             first, second = plain[source], plain[path]
             if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
                 hit |= {first.name: None, second.name: None}
+    idle = [net.name_of(o) for o in net.weight_of if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]
+    if idle:
+        message = f"The activations behind {net.listed(idle)} do nothing: they are linear on all that they read."
+        advice = (
+            "Look at the slope, which is a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
+        )
+        return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)
     if not hit:
         return None
     message = f"Nothing nonlinear stands between {net.listed(hit)}: they do no more than one layer would."
@@ -404,31 +474,13 @@ ATTENTIONS, SENSITIVE = 4, 100.0
 
 
 def unskipped(net: Net) -> Finding | None:
-    """HD118: a block without the skip connection of its siblings, or attention upon attention without any."""
-    families: dict[str, list[str]] = defaultdict(list)
-    for path in net.hidden:
-        families[net.siblings[net.name_of(path)]].append(path)
-    hit: list[str] = []
-    behind: dict[bool, list[str]] = {True: [], False: []}  # attention: layers that end residual branches, and others
-    for family in families.values():
-        without = [net.name_of(path) for path in family if not {"add", "gate"} & {*net.layers[path].labels}]
-        ends = sum("add" in net.layers[path].labels for path in family)
-        if ends >= 2 * len(without) and net.name_of(family[0]) not in without:  # the first may add to unseen inputs
-            hit += without
-        read = [[*map(net.layers.__getitem__, net.layers[path].sources)] for path in family]
-        labels = {label for some in read for each in some for label in each.labels}
-        after = all(any("attention" in each.labels for each in some) for some in read)
-        if after and not {"add", "self-add"} & labels and "attention" not in net.layers[family[0]].labels:
-            behind[ends > 0] += [net.name_of(path) for path in family] if ends or len(family) > 1 else []
-    advice = "Add what a block reads to what it writes: `x = x + block(norm(x))`."
-    if hit := hit or (behind[False] if not behind[True] else []):
-        message = f"The output of {net.listed(hit)} is added to nothing: no skip connection goes around."
-        return Finding("HD118", "warning", tuple(hit), message, advice, float(len(hit)), 0.0)
+    """HD118: attention upon attention, and no skip connection."""
     attending = {layer.sources: path for path, layer in net.layers.items() if "attention" in layer.labels}
     if net.residual or len(attending) < ATTENTIONS:
         return None
     blocks = tuple(net.name_of(path) for path in attending.values() if path in net.weight_of)
     message = f"{len(attending)} attentions follow each other without a skip connection, with {net.listed(blocks)}."
+    advice = "Add what a block reads to what it writes: `x = x + block(norm(x))`."
     return Finding("HD118", "warning", blocks, message, advice, len(attending), ATTENTIONS - 1)
 
 
@@ -475,7 +527,18 @@ def saturation(net: Net) -> Finding | None:
 
 
 def peaked_attention(net: Net) -> Finding | None:
-    """HD112: attention puts nearly all of its weight on one key."""
+    """HD112: attention puts nearly all of its weight on one key, or the same on all of them whatever the scores are."""
+    lost = (
+        net.weight_of.get(path) or net.gain_of(path) for path, each in net.layers.items() if "drowned" in each.labels
+    )
+    if blocks := tuple(dict.fromkeys(p.name for p in lost if p is not None)):
+        message = (
+            f"The attention of {net.listed(blocks)} has the same weight on every key, whatever their products are."
+        )
+        advice = (
+            "Look for a large number that is added to all scores, as of a mask: it leaves nothing of them in rounding."
+        )
+        return Finding("HD112", "warning", blocks, message, advice, 1.0, 0.0)
     shares = {path: layer.peaked for path, layer in net.layers.items() if layer.peaked > PEAKED}
     named = {path: net.weight_of.get(path) or net.gain_of(path) for path in shares}
     hit = {p.name: shares[path] for path, p in named.items() if p is not None}
@@ -544,6 +607,6 @@ def below_epsilon(net: Net) -> Finding | None:
 
 RULES = (
     initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, operations, drowned,
-    out_of_reach, astray, shown, linear_pair, unskipped, chaotic, saturation, peaked_attention, narrow_phase,
+    out_of_reach, astray, unseen, shown, linear_pair, unskipped, chaotic, saturation, peaked_attention, narrow_phase,
     below_epsilon,
 )  # fmt: skip

@@ -23,7 +23,7 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding, sensitivity
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
-from hessdiag.diagnosis.roles import Graph, attentions, last_operation, written_by
+from hessdiag.diagnosis.roles import Graph, attentions, last_operation, mixes_axes, written_by
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import stores_inputs_first
@@ -36,6 +36,7 @@ ROUNDINGS = 8  # by which equal numbers may differ
 STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
 OPENED = 1e-4  # of the usual size of a gradient: less is rounding
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
+SEVERAL = 16  # outputs that are compared first
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
 
@@ -116,8 +117,9 @@ class SignalPass:
     What goes wrong here costs the measurement nothing: the model may do anything in its forward pass.
     """
 
-    def __init__(self, model: nn.Module, part: Batch, *, balanced: bool = False) -> None:
-        self.model, self.part, self.balanced = model, part, balanced  # with what a balance of curvatures needs
+    def __init__(self, model: nn.Module, part: Batch, *, balanced: bool = False, unseen: tuple[str, ...] = ()) -> None:
+        self.model, self.part, self.unseen = model, part, unseen
+        self.balanced = balanced  # with what a balance of curvatures needs
         self.layers: dict[str, _Noted] = {}
         self.norms: dict[Any, str] = {}  # node of what a normalisation reads -> its path
         self.entered: dict[str, Tensor | None] = {}
@@ -219,16 +221,21 @@ class SignalPass:
                 layer.numbers["sources"] = tuple(written_by(layer.x_edge.node, written, {}))
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
-        for paths, peaked, astray in attentions(graph, written, held):
+        for paths, peaked, labels in attentions(graph, written, held):
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
-                numbers["labels"] = (*numbers.get("labels", ()), "attention", *("astray",) * astray)
+                numbers["labels"] = (*numbers.get("labels", ()), "attention", *labels)
+        for node in (graph.root, *graph.consumers):
+            for path in written_by(node, written, held) if mixes_axes(node, self.part.size) else ():
+                self.layers[path].numbers["labels"] = (*self.layers[path].numbers.get("labels", ()), "mixed")
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
         uses = {name: each if self.parameters[name].dim() > 1 else each & {"branch"} for name, each in uses.items()}
         strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
+        last, reach = last_operation(y.grad_fn)
         return uses, {
-            "bounded": last_operation(y.grad_fn),
+            "bounded": last,
+            "reach": reach,
             "unregistered": _names_of([p for p in strangers if id(p) not in known], self.model),
             "sources": tuple(written_by(y.grad_fn, written, {})),
         }
@@ -269,13 +276,15 @@ class SignalPass:
             output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)),
             input_sq=_input_sq(part),
+            unseen=self.unseen,
+            repeated=_repeated(y.detach(), part),
             sent_back=sent_back,
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
             layers=layers,
             sensitivity=sensitivity(model, part.narrow(0, FEW)) if recurrent else math.nan,
             **of_outputs,
-            **fit_of(model, part, y, own[0], loss, of_outputs["bounded"]),
+            **fit_of(model, part, y, own[0], loss, of_outputs["bounded"], of_outputs["reach"]),
             parameters=parameter_signals(
                 model,
                 of_mean,
@@ -319,6 +328,16 @@ def _input_sq(batch: Batch) -> float:
     real = [v for v in batch.tensors if v.is_floating_point() and v.numel()]
     count = sum(v.numel() for v in real)
     return sum(mean_sq(v) * v.numel() for v in real) / count if count else math.nan
+
+
+def _repeated(y: Tensor, batch: Batch) -> float:
+    """The share of the examples with exactly the outputs (B, *out) of another one, whose inputs are others."""
+    found, known = 0, dict[tuple[float, ...], int]()
+    inputs = [v for v in batch.tensors if v.dim() and len(v) == len(y)]
+    for number, row in enumerate(y.flatten(1)[:, :SEVERAL].cpu()):
+        other = known.setdefault(tuple(row.tolist()), number)
+        found += torch.equal(y[number], y[other]) and any(not torch.equal(v[number], v[other]) for v in inputs)
+    return found / len(y)
 
 
 def _radial_shares(model: nn.Module, batch: Batch, layers: Sequence[LayerSignals]) -> dict[str, float]:
@@ -452,9 +471,10 @@ def parameter_signals(
         slots = places[id(parameter)]
         module, w = model.get_submodule(slots[0][0]), parameter.detach()
         gradient = gradients.get(name)
-        numbers = _statistics(w)
+        turned = "lookup" in uses.get(name, ())  # the units of a table are its columns
+        numbers = _statistics(w.mT if turned else w)
         if gradient is not None and numbers["unlike"] < ALIKE and w.dim() and mean_sq(gradient) > 0:
-            numbers["unlike"] = _statistics(gradient)["unlike"]
+            numbers["unlike"] = _statistics(gradient.mT if turned else gradient)["unlike"]
         rows.append(
             ParameterSignals(
                 name=name,

@@ -13,7 +13,6 @@ from typing import Literal
 from hessdiag.results.records import Record
 
 Gradient = Literal["some", "later", "zero", "cut", "none"]
-RANGES = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "relu": (0.0, math.inf)}
 REPEATED = 4  # calls of a layer, from which on it is a recurrent one
 ALIKE = 1e-9  # share of E[W²] by which the rows of a weight that are all alike differ
 
@@ -26,8 +25,9 @@ class LayerSignals(Record):
         path, kind: where it is in the model, and the name of its class.
         labels: where its output goes, read off the autograd graph: `"output"`, `"add"` (the end of a residual branch),
             `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, `"attention"` (the makings of queries or
-            keys), `"astray"` (into a softmax whose weights do not sum to 1 over what they mix), and names of
-            nonlinearities.
+            keys), `"astray"` (into a softmax whose weights do not sum to 1 over what they mix), `"drowned"`
+            (into one whose weights are alike, whatever they are), `"mixed"` (into a view that mixes axes), `"idle"`
+            (into a nonlinearity that does nothing), and names of nonlinearities.
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
@@ -138,11 +138,14 @@ class Signals(Record):
         scaled_loss: of a cross-entropy or mean squared error, the least at the outputs, their half, quarter and so on,
             where the gradient leaves room for much less than a constant guess.
         output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
-        bounded, floor: the nonlinearity that ends the network, if it bounds the outputs, and by how much of the chance
-            loss that keeps the loss above what free outputs could reach.
+        bounded, reach, floor: the operation that ends the network, the size that products of unit rows can have, and by
+            how much of the chance loss a bound keeps the loss above what free outputs could reach.
         broadcast, would_broadcast: shapes of outputs and targets that the loss enlarges to another one; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
-        cut_off: what hides the outputs in training: "loss", if it is the same for others, or a dropout of everything.
+        dropped: name of a dropout of everything.
+        swing: the largest change of another loss, relative to itself, as outputs are random, large or fitted.
+        learnable: by how much of its size the loss falls below that of constant outputs, once each example has its own.
+        agrees: correlation of the targets with how outputs move as such a loss falls.
         chance_sq: E[y²] of that constant, for other losses.
         logits_sq: variance over an example's outputs, where the loss stays as it is if they all rise: NaN elsewhere.
         unbounded: whether it falls without end there, in proportion.
@@ -155,6 +158,8 @@ class Signals(Record):
         unregistered: names of tensors that the outputs depend on and that are no parameters.
         sources: paths of the layers that wrote the outputs.
         input_sq: E[x²] of floating-point inputs; NaN where there are none.
+        unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
+        repeated: share of the examples with exactly the outputs of another one, whose inputs are others.
         sent_back: what the gradients are of: `"loss"`, or `"noise"` where the loss has none (all outputs are 0).
         fixed_norms: batch normalisations that use running statistics, and so normalise nothing.
         fresh_norms: those of them that have never seen a batch.
@@ -172,10 +177,14 @@ class Signals(Record):
     output_varies: float = math.nan
     scaled_loss: float = math.nan
     bounded: str = ""
+    reach: float = 1.0
     floor: float = math.nan
     broadcast: str = ""
     would_broadcast: str = ""
-    cut_off: str = ""
+    dropped: str = ""
+    swing: float = math.nan
+    learnable: float = math.nan
+    agrees: float = math.nan
     chance_sq: float = math.nan
     logits_sq: float = math.nan
     unbounded: bool = False
@@ -185,6 +194,8 @@ class Signals(Record):
     unregistered: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     input_sq: float
+    unseen: tuple[str, ...] = ()
+    repeated: float = 0.0
     sent_back: str
     fixed_norms: int
     fresh_norms: int

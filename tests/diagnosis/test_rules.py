@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.diagnosis.network_view import Net
@@ -124,6 +125,11 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD118", attending, 3, 4),
     ("HD119", lambda v: network(layers={"l1": {"calls": 8}}, sensitivity=v), 99.0, 101.0),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),
+    ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("mixed",)),
+    ("HD112", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("drowned",)),
+    ("HD117", lambda v: relabelled(network(), "norm", "linear", *v, paths=("l2",)), (), ("idle",)),
+    ("HD120", lambda v: network(unseen=v), (), ("positions 1 to 3 of 4 in dimension 1 of l2", "l2")),
+    ("HD120", lambda v: network(output_varies=0.5, repeated=v), 0.24, 0.26),
     ("HD101", lambda v: network(loss_kind="other", chance_loss=math.nan, logits_sq=v), 15.5, 16.5),
     ("HD113", lambda v: network(unbounded=v, sources=("head",)), False, True),
     ("HD113", lambda v: network(bounded=v, sources=("head",)), "", "relu"),
@@ -139,7 +145,6 @@ CASES: list[tuple[str, Make, Any, Any]] = [
         1.1,
         1.0,
     ),
-    ("HD118", lambda v: relabelled(relabelled(network(), "add"), *v, paths=("l3",)), ("add",), ("norm",)),
     ("HD404", lambda v: network(unregistered=v), (), ("l1.weight",)),
     ("HD405", lambda v: network(weights={"l2": {"uses": ("lookup",), "rows": v}}), 2, 1),
     ("HD401", weights_of("gradient"), "some", "zero"),
@@ -280,15 +285,6 @@ def test_what_starts_small_and_learns_does_not_drown() -> None:
     assert found.severity == "note"
 
 
-def test_layers_behind_attention_end_residual_branches() -> None:
-    layers = {"l1": {"sources": ("l0",)}, "l3": {"sources": ("l2",)}}
-    weights = {path: {"shape": (10, 20)} for path in layers}
-    attends = relabelled(network(layers=layers, weights=weights), "attention", paths=("l0", "l2"))
-    (found,) = of("HD118", attends)
-    assert found.blocks == ("l1.weight", "l3.weight")
-    assert of("HD118", relabelled(attends, "add", paths=("l1", "l3"))) == []
-
-
 def test_a_gated_network_is_no_plain_chain() -> None:
     grown = chain(1e5)
     assert of("HD103", grown)
@@ -395,13 +391,63 @@ def test_a_loss_that_cannot_see_the_outputs_is_a_fault() -> None:
     torch.manual_seed(0)
     x, t = torch.randn(8, 4), torch.randint(3, (8,))
     for last, loss, what in (
-        (nn.Identity(), lambda y, t: y.softmax(1).sum(1).mean(), "does not depend on the outputs"),
+        (nn.Identity(), lambda y, t: y.softmax(1).sum(1).mean(), "Whatever the outputs are"),
         (nn.Dropout(1.0), "cross-entropy", "2 drops everything"),
     ):
         model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), last)
         (found,) = hessdiag.diagnose(model, x, t, loss=loss, quick=True).findings[:1]
         assert (found.rule, found.severity) == ("HD113", "fault")
         assert what in found.message
+
+
+@pytest.mark.parametrize(("field", "below", "above"), [
+    ("swing", 0.051, 0.049), ("learnable", 1.1e-3, 0.9e-3), ("agrees", -0.49, -0.51),
+])  # fmt: skip
+def test_a_loss_that_asks_for_nothing_or_the_opposite_is_told_without_a_layer(
+    field: str, below: float, above: float
+) -> None:
+    assert of("HD113", network(**{field: below})) == []
+    (found,) = of("HD113", network(**{field: above}))
+    assert (found.severity, found.blocks) == ("warning", ())
+
+
+def overlap(y: Tensor, t: Tensor) -> Tensor:
+    p, one = y.softmax(1), F.one_hot(t, 3)
+    return ((p * one).sum(1) / (p + one - p * one).sum(1)).mean()
+
+
+def unit(y: Tensor, t: Tensor) -> Tensor:
+    return F.cosine_similarity(y, F.one_hot(t, 3) + 0.1 * t.unsqueeze(1)).mean()
+
+
+ASKED: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], str]] = {
+    "likelihood": (lambda y, t: -F.nll_loss(y.log_softmax(1), t), lambda y, t: F.nll_loss(y.log_softmax(1), t), "away"),
+    "overlap": (overlap, lambda y, t: 1 - overlap(y, t), "away"),
+    "cosine": (unit, lambda y, t: 1 - unit(y, t), "away"),
+    "hinge": (
+        lambda y, t: F.relu(1 - y * F.one_hot(t, 3)).mean(),
+        lambda y, t: F.relu(1 - y * (2 * F.one_hot(t, 3) - 1)).mean(),
+        "constant",
+    ),
+    "norm of all": (
+        lambda y, t: F.cross_entropy(0.3 * y / y.norm(), t), lambda y, t: F.cross_entropy(9 * F.normalize(y), t),
+        "Whatever",
+    ),
+    "distances": (
+        lambda y, t: y.softmax(1).sum(1).mean(), lambda y, t: F.cross_entropy(-y.square(), t), "Whatever"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_a_loss_asks_is_compared_with_the_targets(name: str) -> None:
+    torch.manual_seed(0)
+    wrong, right, what = ASKED[name]
+    model, x, t = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)), torch.randn(32, 8), torch.arange(32) % 3
+    how: dict[str, Any] = {"per": "batch", "quick": True}
+    (found,) = (f for f in hessdiag.diagnose(model, x, t, loss=wrong, **how).findings if f.severity != "note")
+    assert (found.rule, what in found.message) == ("HD113", True)
+    assert [f for f in hessdiag.diagnose(model, x, t, loss=right, **how).findings if f.severity != "note"] == []
 
 
 def test_notes_advise_nothing() -> None:
