@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_model, check_number
 from hessdiag.curvature.measurement import Settings, as_one_example, check_choice
-from hessdiag.curvature.operator import CurvatureOperator, parts_of
-from hessdiag.curvature.spectrum import spectra
+from hessdiag.curvature.spectrum import CurvatureOperator, parts_of, spectra
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.stream import batches_of
@@ -52,7 +51,7 @@ def operator(  # noqa: PLR0913, public keyword-only options
         seed: of a random quadratic loss, and of the vectors that products are checked on.
 
     Returns:
-        The operator (P, P); `.names` are its parameters, `.torch_matmat` multiplies tensors (P, K) on their device.
+        The operator (P, P); `.torch_matmat` multiplies tensors (P, K) on their device.
 
     Raises:
         HessdiagError: an argument cannot be used, or no product can be had right.
@@ -118,21 +117,12 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
     error = sum(errors) if matrix == "ggn" else math.hypot(*errors)  # blocks have their signs in common, or not
     first = block_parameter(model, parts[0].block)
     return Sharpness(
-        **vars(whole) | {"name": type(model).__name__},
-        blocks=tuple(found),
-        off_diagonal_share=1 - share,
-        off_diagonal_stderr=math.hypot(error, share * whole.frobenius_sq_stderr) / norm,
-        matrix=matrix,
-        mode=mode,
-        loss=problem.loss.name,
-        batch_size=problem.batch.rows or 1,
-        how=why,
-        seed=seed,
-        device=first.device.type,
-        dtype=str(first.dtype).removeprefix("torch."),
+        **vars(whole) | {"name": type(model).__name__}, blocks=tuple(found), off_diagonal_share=1 - share,
+        off_diagonal_stderr=math.hypot(error, share * whole.frobenius_sq_stderr) / norm, matrix=matrix, mode=mode,
+        loss=problem.loss.name, batch_size=problem.batch.rows or 1, how=why, seed=seed, device=first.device.type,
+        dtype=str(first.dtype).removeprefix("torch."), skipped=problem.skipped,
         versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
-        skipped=problem.skipped,
-    )
+    )  # fmt: skip
 
 
 @contextmanager
