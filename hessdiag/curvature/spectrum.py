@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby, pairwise, zip_longest
 from typing import Any
 
 import numpy as np
@@ -412,22 +412,17 @@ def sampled_spectra(
         (trace, trace_stderr), (norm, norm_stderr) = beyond
         each = [run.ritz() for run in some]
         high, low = max(each, key=lambda ritz: ritz[0][-1]), min(each, key=lambda ritz: ritz[0][0])
-        rounding = 8 * torch.finfo(like.dtype).eps * max(np.abs(values).max() for values, *_ in each)
+        values, _, weights = (np.array([*zip_longest(*rows, fillvalue=0.0)]).T for rows in zip(*each, strict=True))
+        rounding = 8 * torch.finfo(like.dtype).eps * np.abs(values).max()
         alpha, beta = np.array(some[0].alpha), np.array(some[0].beta)
         found.append(BlockSharpness(
             trace=alpha.sum() + trace, trace_stderr=trace_stderr,
             frobenius_sq=(alpha**2).sum() + 2 * (beta**2).sum() + norm, frobenius_sq_stderr=norm_stderr,
             largest=high[0][-1], largest_error=max(high[1][-1], rounding),
             smallest=low[0][0] if both else np.nan, smallest_error=max(low[1][0], rounding) if both else 0.0,
-            nodes=_padded([values for values, *_ in each]), weights=_padded([weights for *_, weights in each]), **of,
+            nodes=values, weights=weights, **of,  # zeros of no weight where a run ended sooner
         ))  # fmt: skip
     return found
-
-
-def _padded(rows: Sequence[Array]) -> Array:
-    """One below the other, with zeros behind those that ended sooner: nodes of no weight."""
-    longest = max(map(len, rows))
-    return np.stack([np.pad(row, (0, longest - len(row))) for row in rows])
 
 
 def remainders(
