@@ -46,7 +46,6 @@ SAME_GRADIENT = {torch.float32: 2e-2, torch.float64: 1e-6}  # where rounding may
 REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to each of them
 PIECE = 2**18  # numbers that are compared at a time, as new memory for many logits takes long
 STEP = 0.1  # to weights close by, relative to their size
-ROUNDINGS = 8  # that a small step is larger than one
 CHAOS = 1e-3  # change of the outputs by one rounding of the weights, where gradients say nothing any more
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
@@ -254,28 +253,10 @@ def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
     A recurrent network with large weights is chaotic: it makes another example of each rounding.
     """
     try:
-        return _largest(_change(model, part, y, torch.finfo(y.dtype).eps))
+        with torch.no_grad(), _moved(model, 0, torch.finfo(y.dtype).eps, least=0.0):
+            return _largest(part.call(model) - y)
     except REFUSALS:
         return 0.0
-
-
-def _change(model: nn.Module, part: Batch, y: Tensor, step: float) -> Tensor:
-    """How the outputs y change where all weights are a random step away, relative to their own sizes."""
-    with torch.no_grad(), _moved(model, 0, step, least=0.0):
-        return part.call(model) - y
-
-
-def sensitivity(model: nn.Module, few: Batch) -> float:
-    """The relative change of the outputs over that of all weights, by little at random.
-
-    NaN where both ways along a direction are not opposite, as where rounding decides between experts that tie.
-    """
-    y = few.call(model).detach()
-    step = ROUNDINGS * torch.finfo(y.dtype).eps
-    there, back = (_change(model, few, y, sign * step) for sign in (1, -1))
-    change = float((there - back).norm()) / 2
-    odd = float((there + back).norm()) < change
-    return change / (step * float(y.norm())) if odd and float(y.norm()) > 0 else math.nan
 
 
 def halves_of(part: Batch, seed: int) -> list[Tensor]:

@@ -182,7 +182,7 @@ BOUNDS: dict[str, Callable[[Tensor, float], Tensor]] = {  # what ends a network,
     "sigmoid": lambda z, size: z.sigmoid(),
     "tanh": lambda z, size: z.tanh(),
     "relu": lambda z, size: nn.functional.softplus(z),
-    "cosine": lambda z, size: size * z.tanh(),
+    "cosine": lambda z, size: size * (z / size).tanh(),
 }
 MOST_FITTED = 2**20  # outputs
 ANY, ROUNDED = 30.0, 1e-6  # size of other outputs, and change of a loss of the order of 1 by rounding

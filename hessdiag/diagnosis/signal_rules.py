@@ -8,7 +8,7 @@ from collections import Counter
 from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, SMALL, TINY, Net, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
-from hessdiag.results.signals import REPEATED, ParameterSignals
+from hessdiag.results.signals import ParameterSignals
 
 LOSS = {"cross-entropy": (2.0, 2.5, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
@@ -470,7 +470,7 @@ def linear_pair(net: Net) -> Finding | None:
     return Finding("HD117", "warning", tuple(hit), message, advice, 1.0, 0.0)
 
 
-ATTENTIONS, SENSITIVE = 4, 100.0
+ATTENTIONS = 4
 
 
 def unskipped(net: Net) -> Finding | None:
@@ -482,23 +482,6 @@ def unskipped(net: Net) -> Finding | None:
     message = f"{len(attending)} attentions follow each other without a skip connection, with {net.listed(blocks)}."
     advice = "Add what a block reads to what it writes: `x = x + block(norm(x))`."
     return Finding("HD118", "warning", blocks, message, advice, len(attending), ATTENTIONS - 1)
-
-
-def chaotic(net: Net) -> Finding | None:
-    """HD119: a recurrence that enlarges whatever changes, step by step."""
-    value = net.signals.sensitivity
-    if not value > SENSITIVE:
-        return None
-    repeated = {path for path, layer in net.layers.items() if layer.calls >= REPEATED}
-    sizes = {p.name: p.fan_in * p.kernel * p.weight_sq for p in net.weights if repeated & {*p.owners}}
-    if not (blocks := worst_first(sizes)[:1]):  # tables, of which several are read
-        return None
-    message = (
-        f"The outputs change {short(value)}× as much as the weights (usual: below {trimmed(SENSITIVE)}×):"
-        f" {net.listed(blocks)} enlarges it at every step."
-    )
-    advice = f"Draw {net.listed(blocks)} smaller: `nn.init.orthogonal_` keeps sizes from step to step."
-    return Finding("HD119", "warning", blocks, message, advice, value, SENSITIVE)
 
 
 SATURATED, SATURATED_FAULT = 0.5, 0.9
@@ -607,6 +590,6 @@ def below_epsilon(net: Net) -> Finding | None:
 
 RULES = (
     initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, operations, drowned,
-    out_of_reach, astray, unseen, shown, linear_pair, unskipped, chaotic, saturation, peaked_attention, narrow_phase,
+    out_of_reach, astray, unseen, shown, linear_pair, unskipped, saturation, peaked_attention, narrow_phase,
     below_epsilon,
 )  # fmt: skip

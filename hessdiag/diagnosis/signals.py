@@ -7,7 +7,7 @@ and embeddings too, look at what it reads and writes, and one backward pass give
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,14 +21,13 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
-from hessdiag.diagnosis.checks import holding, sensitivity
+from hessdiag.diagnosis.checks import holding
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
 from hessdiag.diagnosis.roles import Graph, attentions, last_operation, mixes_axes, written_by
-from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
-from hessdiag.results.signals import ALIKE, REPEATED, Gradient, LayerSignals, ParameterSignals, Signals
+from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
@@ -38,20 +37,6 @@ OPENED = 1e-4  # of the usual size of a gradient: less is rounding
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
 SEVERAL = 16  # outputs that are compared first
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
-
-
-def network_signals(model: nn.Module, batch: Batch, loss: Loss) -> Signals:
-    """Measure the signals alone, of the first `MAX_EXAMPLES`, where the model's state is preserved."""
-    part = batch.narrow(0, MAX_EXAMPLES)
-    noted = SignalPass(model, part)
-    with noted.watching():
-        y = part.call(model)
-        own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
-        noted.measure(y, backpropagate(y, noted.edges, own), own, loss)
-    found, missing = noted.found
-    if found is None:
-        raise HessdiagError(f"there are no signals: {missing}")
-    return found
 
 
 def second_moment(values: Tensor, examples: int) -> tuple[float, float]:
@@ -123,7 +108,6 @@ class SignalPass:
         self.layers: dict[str, _Noted] = {}
         self.norms: dict[Any, str] = {}  # node of what a normalisation reads -> its path
         self.entered: dict[str, Tensor | None] = {}
-        self.calls: Counter[str] = Counter()
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
@@ -177,8 +161,6 @@ class SignalPass:
         x = args[0] if args else next(iter(kwargs.values()), None)
         x = x if isinstance(x, Tensor) else None
         self.entered[path] = x
-        steps = x.shape[int(module.batch_first)] if isinstance(module, nn.RNNBase) and x is not None else 1
-        self.calls[path] += steps
         if _is_norm(module) and x is not None and x.grad_fn is not None:
             self.norms[x.grad_fn] = path
 
@@ -266,8 +248,7 @@ class SignalPass:
             if not layer.empty:
                 layer.send_back(at_output, at_input, part.size)
         uses, of_outputs = self._assign_roles(y)
-        layers = tuple(LayerSignals(calls=self.calls[o], **layer.numbers) for o, layer in self.layers.items())
-        recurrent = any(layer.calls >= REPEATED for layer in layers)
+        layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         return Signals(
@@ -282,7 +263,6 @@ class SignalPass:
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
             layers=layers,
-            sensitivity=sensitivity(model, part.narrow(0, FEW)) if recurrent else math.nan,
             **of_outputs,
             **fit_of(model, part, y, own[0], loss, of_outputs["bounded"], of_outputs["reach"]),
             parameters=parameter_signals(

@@ -13,7 +13,6 @@ from typing import Literal
 from hessdiag.results.records import Record
 
 Gradient = Literal["some", "later", "zero", "cut", "none"]
-REPEATED = 4  # calls of a layer, from which on it is a recurrent one
 ALIKE = 1e-9  # share of E[W²] by which the rows of a weight that are all alike differ
 
 
@@ -31,7 +30,6 @@ class LayerSignals(Record):
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
-        calls: how often it was called; of a recurrent layer, its steps.
         x_sq, x_varies: E[x²] of what it reads, and the share of it that varies.
         out_sq, out_varies: E[x²] of what it writes, and the share of it that varies.
         x_gradient_sq: E[Δx²] of what it reads, through all of its readers; NaN where x has no gradient.
@@ -50,7 +48,6 @@ class LayerSignals(Record):
     sources: tuple[str, ...] = ()
     normalises: bool = False
     samples: int = 0
-    calls: int = 1
     x_sq: float = math.nan
     x_varies: float = math.nan
     out_sq: float = 0.0
@@ -153,8 +150,6 @@ class Signals(Record):
             or "own", the last one that it sees.
         unmoved: how many of the first few outputs that are alike for all examples depend on no parameter, though the
             loss would move them.
-        sensitivity: of a network with recurrent layers, the relative change of the outputs over that of all weights, by
-            little at random; NaN elsewhere.
         unregistered: names of tensors that the outputs depend on and that are no parameters.
         sources: paths of the layers that wrote the outputs.
         input_sq: E[x²] of floating-point inputs; NaN where there are none.
@@ -190,7 +185,6 @@ class Signals(Record):
     unbounded: bool = False
     shown: str = ""
     unmoved: int = 0
-    sensitivity: float = math.nan
     unregistered: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     input_sq: float

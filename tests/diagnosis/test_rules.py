@@ -123,7 +123,6 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ),
     ("HD105", lambda v: network(loss_kind="mse", chance_loss=v, initial_loss=v), 990.0, 1010.0),
     ("HD118", attending, 3, 4),
-    ("HD119", lambda v: network(layers={"l1": {"calls": 8}}, sensitivity=v), 99.0, 101.0),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("mixed",)),
     ("HD112", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("drowned",)),

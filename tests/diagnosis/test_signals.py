@@ -17,7 +17,8 @@ import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.diagnosis.rules import find
-from hessdiag.diagnosis.signals import network_signals, second_moment
+from hessdiag.diagnosis.signals import MAX_EXAMPLES, SignalPass, second_moment
+from hessdiag.network.trace import backpropagate
 from hessdiag.results.signals import LayerSignals, Signals
 from tests.kinds import KINDS
 from tests.layouts import WITHOUT_RULES
@@ -27,7 +28,15 @@ from tests.unchanged import unchanged
 
 def signals_of(model: nn.Module, x: Tensor, targets: Tensor | None = None, loss: str = "random-quadratic") -> Signals:
     resolved = resolve_loss(loss, y=model(x[:2]).detach(), targets=targets, seed=0)
-    return network_signals(model, Batch.of(x, targets), resolved)
+    part = Batch.of(x, targets).narrow(0, MAX_EXAMPLES)
+    noted = SignalPass(model, part)
+    with noted.watching():
+        y = part.call(model)
+        own = resolved.gradient(y.detach(), part.targets).unsqueeze(0)
+        noted.measure(y, backpropagate(y, noted.edges, own), own, resolved)
+    found, missing = noted.found
+    assert found is not None, missing
+    return found
 
 
 def by_path(signals: Signals) -> dict[str, LayerSignals]:
