@@ -154,13 +154,8 @@ def examples_apart(
     """Check all pairs of a few examples, and return the layers whose rows are not those of one example after the other.
 
     Such a layer runs over time, windows or a table; where the model keeps examples apart nevertheless, it is measured
-    without a rule. Besides, what of the inputs reaches no output: see `Problem`.
-
-    Args:
-        model, few: the model, and examples.
-        owners, in_common: as in `hessdiag.network.trace.trace`.
-        seed: of random cotangents.
-        to_inputs: whether gradients are sent back to the inputs, unless the model writes to what these need.
+    without a rule. Besides, what of the inputs reaches no output: see `Problem`. Gradients are sent back `to_inputs`,
+    unless the model writes to what these need.
 
     Raises:
         HessdiagError: the outputs of one example, or their gradient, depend on another one.
@@ -287,10 +282,7 @@ def reaches_others(gradient: Tensor | None, side: Tensor) -> bool:
 def mixes_rows(call: LayerCall, gradient: Tensor | None, side: Tensor) -> bool:
     """Whether the rows of a layer's output are not equally many of one example after the other.
 
-    Args:
-        call: a call of the layer.
-        gradient: (1, *shape) in its output, sent back from the examples on one side.
-        side: (B,) booleans.
+    The gradient in it, (1, *shape), was sent back from the examples on one side, (B,) booleans.
     """
     shapes = (call.output_shape,) if call.input_edge is None else (call.output_shape, call.x.shape)
     if any(len(shape) < 2 or shape[0] == 0 or shape[0] % len(side) for shape in shapes):  # (F,) is one row
@@ -456,15 +448,7 @@ def gradients_agree(
     problem: Problem, part: Batch, seen: Trace, sent: Sent, mixed: Collection[str], *,
     squares: Callable[[Tensor], float],
 ) -> list[list[float]]:  # fmt: skip
-    """Compare gradients that are assembled from what the hooks saw with autograd's: a `GradientColumn` row a block.
-
-    Args:
-        problem: whose blocks.
-        part, seen: the examples and their pass.
-        sent: what was sent back.
-        mixed: layers that mix rows.
-        squares: of what layers read, and of the gradients in what they write.
-    """
+    """Compare gradients that are assembled from what the hooks saw with autograd's: a `GradientColumn` row a block."""
     model, blocks = problem.model, problem.blocks
     calls, phis = seen.calls, sent.phis
     own = {b.name: [(c, phi) for c, phi in zip(calls, phis, strict=True) if c.owner in b.owners] for b in blocks}

@@ -70,13 +70,7 @@ def parents_of(node: Node) -> list[Node]:
 
 
 class Graph:
-    """The autograd graph behind one output.
-
-    Args:
-        root: node of the output.
-        norms: path of the normalisation that reads what a node wrote.
-        leaves: nodes of parameters.
-    """
+    """The autograd graph behind one output, with the paths of normalisations by the nodes that they read."""
 
     def __init__(self, root: Node, norms: Mapping[Node, str], leaves: Collection[Node]) -> None:
         self.root = root
@@ -328,9 +322,8 @@ def mixes_axes(view: Node, examples: int) -> bool:
     """
     if not re.match(r"(UnsafeView|View|ReshapeAlias)Backward", view.name()):
         return False
-    before, after = (
-        [n for n in sizes if n > 1] for sizes in (view._saved_self_sym_sizes, view._input_metadata[0].shape)
-    )
+    both = (view._saved_self_sym_sizes, view._input_metadata[0].shape)
+    before, after = ([n for n in sizes if n > 1] for sizes in both)
     one, other = (set(accumulate(reversed(sizes), mul)) for sizes in (before, after))
     if one <= other or other <= one or min(len(before), len(after)) < 3:  # it splits or joins alone
         return False

@@ -396,9 +396,7 @@ def astray(net: Net) -> Finding | None:
     mixed = [o for o, each in net.layers.items() if "mixed" in each.labels]
     if not blocks and mixed:
         blocks = tuple(dict.fromkeys(p.name for o in mixed if (p := net.weight_of.get(o) or net.gain_of(o))))
-        message = (
-            f"A view behind {net.listed(blocks)} mixes axes: sizes are those of a transposition, and numbers stay."
-        )
+        message = f"A view behind {net.listed(blocks)} mixes axes: the sizes are those of a transposition."
         advice = "Transpose first, and reshape then: `x.unflatten(-1, (heads, -1)).transpose(1, 2)`."
         return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0)
     if not blocks:
@@ -415,9 +413,8 @@ def unseen(net: Net) -> Finding | None:
     """HD120: a part of the inputs that does not reach the outputs, or examples that cannot be told apart there."""
     signals = net.signals
     if signals.unseen:
-        which, *table = signals.unseen
-        blocks = tuple(net.name_of(o) for o in table if o in net.weight_of)
-        message = f"The inputs do not reach the outputs from {which}: the gradient there is exactly zero."
+        blocks = tuple(net.name_of(o) for o in signals.unseen[1:] if o in net.weight_of)
+        message = f"The inputs do not reach the outputs from {signals.unseen[0]}: the gradient there is exactly zero."
         advice = "Look for a state that is not carried on, an output that is read too early, or a slice."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
     if not signals.repeated > REPEATED_OUTPUTS or not signals.output_varies > 0:

@@ -223,13 +223,8 @@ class SignalPass:
         }
 
     def measure(self, y: Tensor, gradients: Sequence[Tensor | None], own: Tensor, loss: Loss) -> None:
-        """Make the signals, or note why there are none.
-
-        Args:
-            y: outputs (B, *out), whose graph is alive.
-            gradients: (1, *shape) at `edges`, of the cotangent `own` (1, B, *out).
-            own: the gradients of the examples' losses.
-            loss: of the outputs.
+        """Make the signals, or note why there are none: of outputs (B, *out), whose graph is alive, and `gradients`
+        (1, *shape) at `edges` of the cotangent `own` (1, B, *out), the gradients of the examples' losses.
         """
         with self._telling():
             self.found = None if self.missing else self._signals(y, gradients, own, loss), ""
@@ -429,15 +424,8 @@ def parameter_signals(
     uses: Mapping[str, set[str]],
     states: Mapping[str, Gradient],
 ) -> tuple[ParameterSignals, ...]:
-    """Describe every floating-point parameter.
-
-    Args:
-        model: whose parameters.
-        gradients: of the batch's mean loss, by name; None where the outputs do not depend on it.
-        trainable: whether it is to learn, by name.
-        radial: see `ParameterSignals`, for the names where it was measured.
-        uses: likewise.
-        states: of gradients that more is known of than whether they are there.
+    """Describe every floating-point parameter, by name: `gradients` of the batch's mean loss are None where the outputs
+    do not depend on it, and `states` are known of some.
     """
     places: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for path, module in model.named_modules():
