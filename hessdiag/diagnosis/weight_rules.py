@@ -214,7 +214,7 @@ def norm_gain(net: Net) -> Finding | None:
     ends: dict[str, float] = {}  # of branches: small on purpose, unless others are, too
     for path, layer in net.layers.items():
         own, bias = net.gain_of(path), net.bias_of(path)
-        if "Norm" not in layer.kind or not own or not own.weight_sq > 0:
+        if "Norm" not in layer.kind or path in net.weight_of or not own or not own.weight_sq > 0:
             continue
         small = layer.normalises and not layer.x_sq >= SMALL
         if layer.normalises and (small or layer.out_sq < BELOW_EPS) and 0.5 < own.weight_sq < 2:
