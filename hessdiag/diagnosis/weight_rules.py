@@ -335,8 +335,10 @@ def dead(net: Net) -> Finding | None:
         if path == net.head or not layer.x_sq > 0 or not layer.x_varies > 0 or "add" in layer.labels:
             continue  # the last gain of a residual branch is zero on purpose
         if layer.normalises and layer.out_varies == 0:
-            if any(path in each.sources and each.x_varies > 0 for each in net.layers.values()):
-                continue  # a way leads around it, as around a gated branch
+            around = [each.x_varies for each in net.layers.values() if path in each.sources]
+            around += [each.out_varies for name, each in net.layers.items() if path.startswith(f"{name}.")]
+            if any(varies > 0 for varies in around):
+                continue  # a skip connection, where a gate may stand between
             blocks = (own.name,) if own else tuple(net.name_of(o) for o in layer.sources if o in net.weight_of)
             if own and own.weight_sq == 0:
                 message = f"The gain {own.name} is zero, so that nothing passes this normalisation."

@@ -429,3 +429,36 @@ def test_a_failure_is_said_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert "do not watch me" in report.verdict.sentence
     assert report["weight"].avg_sq_singular_value > 0
     assert hessdiag.Report.from_json(report.to_json()) == report
+
+
+class NormalisedTable(nn.Embedding):
+    """An embedding that is normalised as it is read."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.rms_norm(super().forward(ids), (self.embedding_dim,))
+
+
+class Sandwich(nn.Module):
+    """Attention whose normalised result is added to what it reads, scaled, and a gated branch that starts at zero."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o, self.gate = (nn.Linear(width, width) for _ in range(5))
+        self.after, self.last = nn.RMSNorm(width), nn.LayerNorm(width)
+        self.extra = nn.Parameter(torch.empty(0, width))  # as where a configuration needs none
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.q(x) @ self.k(x).transpose(1, 2) / x.shape[-1] ** 0.5
+        x = (x + self.after(self.o(scores.softmax(-1) @ self.v(x))) + self.extra.sum()) / 2**0.5
+        branch = self.last(F.gelu(x))
+        return x + branch * torch.sigmoid(self.gate(branch))
+
+
+def test_ways_of_healthy_networks_are_no_finding() -> None:
+    """Normalised ends of branches, gates behind zero gains, tables that are normalised, parameters without numbers."""
+    torch.manual_seed(0)
+    layers = [NormalisedTable(30, 8), *(Sandwich() for _ in range(4)), nn.Flatten(), nn.Linear(48, 5)]
+    nn.init.normal_(layers[0].weight, std=0.02)
+    report = hessdiag.diagnose(nn.Sequential(*layers), torch.randint(30, (16, 6)), torch.randint(5, (16,)), quick=True)
+    assert report.findings == ()
