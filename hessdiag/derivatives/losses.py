@@ -391,14 +391,16 @@ class CallableLoss(Loss):
             return False
 
     def compares(self, y: Tensor, targets: Tensor | None) -> bool:
-        """Whether the gradient in the outputs of one example depends on those of another."""
-        z = torch.zeros_like(y)
+        """Whether the gradient in the outputs of one example depends on those of another, or is zero without them."""
+        z, together = torch.zeros_like(y), BatchLoss(self.function, scalar=self.scalar, layout=self.layout)
         z[0] = torch.randn(y[0].shape, generator=stream(0, "one of several examples")).to(y)
         try:
-            found = BatchLoss(self.function, scalar=self.scalar, layout=self.layout).hessian_product(y, targets, z)
+            found, whole = together.hessian_product(y, targets, z), together.gradient(y, targets)
+            alone = Loss._gradient(self, y, targets)[1].detach()
         except UNFIT:
             return False
-        return not bool((found[1:] == 0).all())
+        told = whole.abs() > SAME[whole.dtype] * whole.abs().max()
+        return bool((found[1:] != 0).any()) or bool((told & (alone == 0)).any())
 
     def _gradient(self, y: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
         """Of all examples at once, where that is the same: second derivatives of one after the other take longer."""

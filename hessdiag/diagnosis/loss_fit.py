@@ -65,7 +65,7 @@ def fit_of(
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(of, loss.of_all, at, targets, best) if last in BOUNDS else math.nan,
-        **({} if known else _asked(of, at, part, constant, initial, within=last in BOUNDS)),
+        **({} if known else _asked(of, at, own, part, constant, initial, within=last in BOUNDS)),
         **_broadcast(loss, y, targets, initial, values),
         "dropped": _dropped(model),
         "chance_sq": usual_sq,
@@ -186,7 +186,7 @@ BOUNDS: dict[str, Callable[[Tensor, float], Tensor]] = {  # what ends a network,
 }
 MOST_FITTED = 2**20  # outputs
 ANY, ROUNDED = 30.0, 1e-6  # size of other outputs, and change of a loss of the order of 1 by rounding
-SLIGHTLY, SOME_SHARE = 1e-3, 0.1
+SLIGHTLY, NEAR, SOME_SHARE = 1e-3, 0.01, 0.1
 
 
 def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float) -> float:
@@ -204,12 +204,12 @@ def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float) -
     return math.nan
 
 
-def _asked(of: Of, y: Tensor, part: Batch, constant: float, now: float, *, within: bool) -> dict[str, Any]:
+def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: float, *, within: bool) -> dict[str, Any]:
     """Fields of `Signals` on what a loss asks of each example, as its outputs descend on their own.
 
     Args:
         of: the loss of outputs, or of what is bounded by an operation if they are `within` one, and targets.
-        y, part: the outputs (B, *out), and the examples.
+        y, own, part: the outputs (B, *out), the gradients there, and the examples.
         constant, now: the losses of the best constant outputs, and of those that there are.
     """
     found: dict[str, Any] = {}
@@ -217,6 +217,9 @@ def _asked(of: Of, y: Tensor, part: Batch, constant: float, now: float, *, withi
     targets, noise = part.targets, noise_like(y, part)
     others = (noise, ANY * noise) if within else (y, noise, ANY * noise)
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+        if not bool(own.any()):
+            nearby = [float(of(y + step * noise, targets)) for step in (-NEAR, NEAR)]
+            return {"stuck": min(nearby) < now - ROUNDED * abs(now)}
         for each in others:
             least, best = _descended(lambda z: of(z, targets), each, enough)
             if least < enough:

@@ -361,17 +361,8 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
     signals = net.signals
     if signals.broadcast:
         what = f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
-        return (
-            "fault",
-            (),
-            what,
-            "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`.",
-            1.0,
-            0.0,
-        )
-    if signals.dropped:
-        what = f"{signals.dropped} drops everything in training: its probability is 1."
-        return "fault", (), what, "Pass the share to drop, not that to keep.", 1.0, 0.0
+        advice = "Compute it of the outputs themselves, without `detach`, `item` or `argmax`."
+        return "fault", (), what, advice, 0.0, 0.0
     if signals.swing < SWING:
         what = (
             f"Whatever the outputs are, the loss changes by {short(100 * signals.swing)} % (usual: above"

@@ -140,6 +140,7 @@ class Signals(Record):
         broadcast, would_broadcast: shapes of outputs and targets that the loss enlarges to another one; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
         dropped: name of a dropout of everything.
+        stuck: whether another loss sends the outputs no gradient, though it is lower for others.
         swing: the largest change of another loss, relative to itself, as outputs are random, large or fitted.
         learnable: by how much of its size the loss falls below that of constant outputs, once each example has its own.
         agrees: correlation of the targets with how outputs move as such a loss falls.
@@ -177,6 +178,7 @@ class Signals(Record):
     broadcast: str = ""
     would_broadcast: str = ""
     dropped: str = ""
+    stuck: bool = False
     swing: float = math.nan
     learnable: float = math.nan
     agrees: float = math.nan

@@ -352,6 +352,7 @@ PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
         {"loss": "model"},
         r"with 2 tensors over the examples \(0, 1\).*name one, as in output=0",
     ),
+    (PAIR, (X,), {"loss": lambda y, t: (y[0] * (y[0] - y[0].mean(0)).detach()).sum()}, "compares the examples"),
     (PAIR, (X,), {"loss": contrastive}, r"compares the examples of a batch.*pass per='batch' \(--per batch\)"),
     (
         network(lambda m, x: (m.a(x) @ m.a(x).T, m.a(x)), a=LINEAR),

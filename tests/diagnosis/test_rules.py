@@ -391,6 +391,7 @@ def test_a_loss_that_cannot_see_the_outputs_is_a_fault() -> None:
     x, t = torch.randn(8, 4), torch.randint(3, (8,))
     for last, loss, what in (
         (nn.Identity(), lambda y, t: y.softmax(1).sum(1).mean(), "Whatever the outputs are"),
+        (nn.Identity(), lambda y, t: F.cross_entropy(y.detach(), t).requires_grad_(), "sends no gradient"),
         (nn.Dropout(1.0), "cross-entropy", "2 drops everything"),
     ):
         model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), last)
