@@ -52,7 +52,7 @@ from hessdiag.results.sharpness import BlockSharpness
 CHECKED = 4  # examples on which the ways to a product are compared
 MIN_BYTES = 2**16  # of a chunk, which are never too many
 DENSE = 1024  # entries in all of which the matrix is formed
-PROBES = 32  # random signs of a trace
+PROBES, GRADIENTS = 32, 64  # random signs of a trace: weights of a block, or outputs, whose gradients are all blocks'
 STEPS, DENSITY_STEPS, STARTS = 60, 40, 8  # of Lanczos' algorithm, and random starts of a density
 FEW_STEPS, PRODUCT = 12, 2.0  # after which it mostly ends; gradients that a product of many at once costs
 TAILS = 2.0  # how many times fewer degrees of freedom than of Gaussians
@@ -430,7 +430,7 @@ def remainders(
 ) -> Iterator[tuple[Estimate, Estimate]]:
     """Trace and norm, each with its standard error, of what the vectors V of each run leave of its block."""
     if operator.matrix == "ggn":
-        count = min(PROBES, max(4, memory // (2 * operator.shape[0] * operator.like.element_size())))
+        count = min(GRADIENTS, max(4, memory // (2 * operator.shape[0] * operator.like.element_size())))
         C, D = output_gradients(operator, count, stream(seed, "signs of outputs"))
         wide = float(widening(degrees_of_freedom(count, 1.0)))
         for run in runs:
