@@ -8,8 +8,8 @@ hessdiag is timed as a whole, with its checks and the whole network's numbers, o
 parameters. Of peers, single products with every fourth weight's block are timed, and counted four times; there are as
 many as SciPy's `eigsh` takes to the same tolerance, and as Hutchinson's estimator takes to the same standard error of
 the trace, or to 2 % where hessdiag is exact. A peer whose matrix is the Hessian alone is given the Hessian. Compiled:
-curvlinops' product with one weight, traced and compiled, without the minutes that this takes. Each cost is in gradients
-that were timed just before and after it.
+curvlinops' product with one weight inside `torch.compile`, without the minutes that this takes. Each cost is in
+gradients that were timed just before and after it.
 """
 
 from __future__ import annotations
@@ -120,14 +120,7 @@ def pyhessian(model: nn.Module, x: Tensor, t: Tensor, weight: str) -> Product:
 
 
 def compiled(model: nn.Module, x: Tensor, t: Tensor, weight: str) -> Product:
-    from curvlinops.ggn import make_ggn_vector_product
-    from curvlinops.utils import make_functional_model_and_loss
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    parameters = (dict(model.named_parameters())[weight],)
-    product = make_ggn_vector_product(*make_functional_model_and_loss(model, nn.CrossEntropyLoss(), parameters))
-    traced = torch.compile(make_fx(product)(parameters, x, t, torch.zeros_like(parameters[0])))
-    return lambda v: traced(parameters, x, t, v.view_as(parameters[0]))
+    return torch.compile(curvlinops("GGNLinearOperator")(model, x, t, weight))
 
 
 PEERS = {
