@@ -69,7 +69,6 @@ def _joined(arrived: list[Sent], found: Propagation) -> Sent:
 
 
 def _growth(g: Gradient, found: Propagation) -> float:
-    """Σ E[g²] of an example over that of the outputs."""
     return float(average(g.sq)) * g.sq.numel() / found.output.sq.numel()
 
 
@@ -86,7 +85,6 @@ def _sides(sent: Sent, found: Propagation) -> list[tuple[float, float, float]]:
 
 
 def _independent(sent: Sent, found: Propagation) -> float:
-    """‖M‖² of independent sides."""
     return sum(square * growth**2 for square, growth, _ in _sides(sent, found))
 
 
@@ -163,5 +161,4 @@ def _uneven(x: Activation, g: Gradient, chance: float) -> tuple[float, float, fl
 
 
 def _by_position(sq: Tensor) -> Tensor:
-    """E[x²] of each position of an example, or one for all of them."""
     return distinct(sq).mean(-1)

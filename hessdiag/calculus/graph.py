@@ -52,8 +52,7 @@ class Ref:
 class Graph:
     """A traced model."""
 
-    # (name, shape, whether it holds floating-point numbers) of what the user passes
-    inputs: tuple[tuple[str, tuple[int, ...], bool], ...]
+    inputs: tuple[tuple[str, tuple[int, ...], bool], ...]  # name, shape, whether it holds floating-point numbers
     parameters: Mapping[str, str]  # parameters, buffers: graph name to name in the model
     buffers: Mapping[str, str]
     constants: Mapping[str, Tensor]  # numbers that the model's Python made while it was traced, and those of token ids
@@ -84,7 +83,6 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> ExportedProgram:
-    """Trace a model into a graph in which nothing is written in place."""
     with _quiet():
         try:
             with torch.no_grad():  # a model's own no_grad then leaves no subgraph
@@ -96,7 +94,6 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] |
 
 
 def _writes(node: torch.fx.Node) -> bool:
-    """Say whether an operation writes numbers in place; the counters of batch normalisation are none."""
     value = node.meta.get("val")
     written = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
     return written and isinstance(value, Tensor) and value.is_floating_point()
@@ -105,8 +102,7 @@ def _writes(node: torch.fx.Node) -> bool:
 def _functional(exported: ExportedProgram) -> ExportedProgram:
     """Replace every write in place, to a tensor or to a view of one, by an operation that returns its result.
 
-    The empty table keeps operations such as `aten.linear` whole; views, dropout and batch normalisation come in torch's
-    own smaller vocabulary. It costs more than the tracing itself: 0.1 s for an MLP, 0.6 s for a ResNet of 14 layers.
+    The empty table keeps operations such as `aten.linear` whole. It costs 0.1 s for an MLP, 0.6 s for a ResNet.
     """
     for node in exported.graph.nodes:
         node.target = _SAME_MOMENTS.get(node.target, node.target)
@@ -115,7 +111,6 @@ def _functional(exported: ExportedProgram) -> ExportedProgram:
 
 
 def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
-    """Tensors that the model's own Python made while it was traced, by graph name."""
     found = {}
     for spec in exported.graph_signature.input_specs:
         value = exported.constants.get(spec.target or "")
@@ -149,7 +144,6 @@ def _operation(node: torch.fx.Node) -> Operation:
 
 
 def _one_output(model: nn.Module, exported: ExportedProgram) -> Ref:
-    """Find the first tensor that the model returns: of transformers the logits or the last hidden state."""
     written = exported.graph.output_node().args[0]
     assert isinstance(written, (tuple, list))
     specs = exported.graph_signature.output_specs  # buffers and inputs that the model writes to come first
@@ -169,7 +163,6 @@ def _place(node: torch.fx.Node) -> tuple[str, str]:
 
 
 def _target(target: Any) -> str:
-    """`aten.conv2d` of `aten.conv2d.default`; Python functions go by their names."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target._schema.name).replace("::", ".")
     return getattr(target, "__name__", str(target))
@@ -186,7 +179,6 @@ def _refs(value: Any) -> Any:
 
 
 def _arguments(node: torch.fx.Node) -> dict[str, Any]:
-    """Name the arguments as in the operation's schema, with its defaults; those of Python functions by number."""
     given: dict[str, Any] = _refs(node.kwargs)
     if not isinstance(node.target, torch._ops.OpOverload):
         return {str(i): value for i, value in enumerate(_refs(node.args))} | given
@@ -284,16 +276,13 @@ class Step:
     weight: str = ""  # weight, bias, scalar: parameters that the operation applies
     bias: str = ""
     scalar: str = ""
-    # the layer's input, where there is a weight or a scalar, or the input of a nonlinearity
-    x: Activation | None = None
+    x: Activation | None = None  # the input of a layer, a multiplier or a nonlinearity
     source: Ref | None = None  # the argument that `x` is
     note: str = ""  # what the reader should know, such as that the paper has no such rule
     attention: Mixing | None = None  # where `back` goes to queries, keys and values
     kurtosis: float = 1.0  # E[f⁴] / E[f²]² of the factors f that `back` multiplies each entry with
     length: float = math.nan  # E|x|² of what one output position of a layer reads
-    # of a normalisation: the result does not depend on the input's `"size"`, or that of each of its
-    # `"channels"` and their means
-    blind: str = ""
+    blind: str = ""  # of a normalisation: to the input's "size", or to that of each of its "channels" and their means
 
 
 @dataclass(frozen=True)

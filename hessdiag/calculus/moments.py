@@ -32,6 +32,8 @@ class Moments:
     sq: Tensor  # E[x²], float64, of the tensor's shape (B, ...)
     site_correlation: float = 0.0  # E[x_s x_s'] / E[x²] of one channel at two positions s ≠ s' of an example
     example_correlation: float = 0.0  # E[x_a x_b] / E[x²] of one entry for two examples a ≠ b
+    # (T,) of a causal network: covariance of a position with those before it, over its mean; None where all are alike
+    profile: Tensor | None = None
 
     @property
     def second_moment(self) -> float:
@@ -54,13 +56,9 @@ class Activation(Moments):
     mean: float = 0.0  # part of the second moment that is the square of the mean over channels; 1/π after a ReLU
     positions: int = 1  # number of positions per example
     parameter: str = ""  # name of the parameter or buffer whose values it holds; empty for an activation
-    # the Gaussian that a nonlinearity was applied to, for max pooling, which needs the distribution
-    before: Before | None = None
-    # by how much two positions are alike by chance: the mean square of the cosine of what differs between them,
-    # 1/n with n independent channels; 0 where that is to be taken
-    alike: float = 0.0
-    # the same of the input of the linear layer that it comes from, with what rotations by position leave of it
-    read: float = 0.0
+    before: Before | None = None  # the Gaussian below a nonlinearity, for max pooling
+    alike: float = 0.0  # mean square of the cosine of what differs between two positions; 0 for 1/n, of n channels
+    read: float = 0.0  # the same of the input of the linear layer below, with what rotations leave of it
     pairs: float = 0.0  # mean square of E[x_s x_s'] over that of E[x²], of positions s ≠ s'; 0 for `site_correlation`²
 
     @property
@@ -98,11 +96,51 @@ class Before:
 class Gradient(Moments):
     """Second moments of the gradient of an activation."""
 
-    # factor on E[φ'²] of the nonlinearity below, where the gradient lies on entries that are not like all: the
-    # largest ones behind a max pooling, or those that a second ReLU has let pass already
-    slope: float = 1.0
-    # share of it that points along the activation, which a normalisation takes out: that of a squared error
-    along: float = 0.0
+    slope: float = 1.0  # factor on E[φ'²] of the nonlinearity below: a max pooling or a second ReLU chooses entries
+    along: float = 0.0  # share that points along the activation, as of a squared error: a normalisation takes it out
+
+
+def mean_of_pairs(later: Tensor) -> float:
+    """Average over pairs of positions what depends on the later one alone, (T,)."""
+    T = len(later)
+    return float(later @ torch.arange(T, dtype=torch.float64)) * 2 / max(T * (T - 1), 1)
+
+
+def over_size(x: Moments, size: Tensor) -> dict[str, Any]:
+    """What is left of correlations between positions where each is divided by its own size² (..., T, 1)."""
+    kept = by_position(size) if size.dim() > 2 else size
+    if x.profile is None or len(kept) != len(x.profile):
+        return {}
+    inverse = kept.rsqrt()
+    before = (inverse.cumsum(0) - inverse) / torch.arange(len(kept)).clamp(min=1)
+    profile = x.profile * inverse * before
+    mean = mean_of_pairs(profile)
+    left = mean * x.second_moment / float(average(compactly(torch.div, x.sq, size.expand(x.sq.shape))))
+    return {"site_correlation": min(x.site_correlation * left, 1.0), "profile": profile / mean}
+
+
+def flattened(profile: Tensor | None, flat: float, whole: float) -> Tensor | None:
+    """The profile of a correlation of which a part is that of all positions alike."""
+    share = min(max(flat / whole, 0.0), 1.0) if whole > 0 else 0.0
+    return None if profile is None else share + (1 - share) * profile
+
+
+def by_position(sq: Tensor) -> Tensor:
+    """E[x²] of each position, the one dimension before the last."""
+    kept = distinct(sq)
+    mean = kept.mean([d for d in range(kept.dim()) if d != kept.dim() - 2])
+    return mean.expand(sq.shape[-2])
+
+
+def mixed(sizes: Sequence[float], moments: Sequence[Moments]) -> Tensor | None:
+    """The profile of a sum of uncorrelated parts."""
+    parts = [(size * each.site_correlation, each.profile) for size, each in zip(sizes, moments, strict=True)]
+    lengths = {len(profile) for _, profile in parts if profile is not None}
+    total = sum(size for size, _ in parts)
+    if len(lengths) != 1 or total <= 0:
+        return None
+    flat = torch.ones(lengths.pop(), dtype=torch.float64)
+    return sum((size / total * (flat if profile is None else profile) for size, profile in parts), 0 * flat)
 
 
 def distinct(sq: Tensor, *others: Tensor) -> Tensor:
@@ -124,12 +162,7 @@ def thin(sq: Tensor) -> Tensor:
 
 
 def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """Apply a function entry by entry to tensors of one shape, once where all are expanded views.
-
-    >>> import torch
-    >>> compactly(lambda a, b: a + b, torch.ones(1).expand(5), torch.ones(1).expand(5)).stride()
-    (0,)
-    """
+    """Apply a function entry by entry to tensors of one shape, once where all are expanded views."""
     return function(*(distinct(tensor, *tensors) for tensor in tensors)).expand(tensors[0].shape)
 
 
@@ -145,7 +178,7 @@ def add_gradients(gradients: Sequence[Gradient]) -> Gradient:
     sizes = [g.second_moment for g in gradients]
     sq = compactly(lambda *parts: sum(parts[1:], parts[0]), *(g.sq for g in gradients))
     names = ("site_correlation", "example_correlation", *(["slope"] if sum(sizes) else []))
-    return Gradient(sq, **{name: weighted(sizes, gradients, name) for name in names})
+    return Gradient(sq, profile=mixed(sizes, gradients), **{name: weighted(sizes, gradients, name) for name in names})
 
 
 def weighted(sizes: Sequence[float], moments: Sequence[Moments], name: str) -> float:
@@ -154,6 +187,7 @@ def weighted(sizes: Sequence[float], moments: Sequence[Moments], name: str) -> f
 
 
 FEW = 4096  # entries that are not looked at one by one
+ROWS, EXAMPLES = 1024, 8  # of a table, that are compared with each other, and of token ids
 NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
 
 
@@ -213,11 +247,7 @@ class Response(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
-    """Find the moments of φ(x), x Gaussian with E[x²] = q, of which `mean` is the square of the mean.
-
-    >>> respond(Nonlinearity("relu"), 2.0, 0.0)
-    Response(sq=1.0, mean_sq=0.3183..., slope_sq=0.5, slope_kurtosis=2.0)
-    """
+    """Find the moments of φ(x), x Gaussian with E[x²] = q, of which `mean` is the square of the mean."""
     if phi.name == "relu" and mean == 0:
         return Response(q / 2, q / (2 * math.pi), 0.5, 2.0)
     if phi.name == "leaky_relu" and mean == 0:
@@ -243,9 +273,6 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
     """Find (E[φ(x) φ(x')] / E[φ²], E[φ'(x) φ'(x')] / E[φ'²]) of two such variables with E[x x'] = `correlation` q.
 
     For a ReLU of variables without mean, with ρ = cos θ: (√(1-ρ²) + ρ (π - θ)) / π and 1 - θ/π.
-
-    >>> correlate(Nonlinearity("relu"), 1.0, 0.0, 0.0)
-    (0.3183..., 0.5)
     """
     if math.isnan(correlation):
         return math.nan, math.nan
@@ -320,17 +347,12 @@ def alike(values: Tensor) -> dict[str, Any]:
     return found
 
 
-ROWS = 1024  # of a table, that are compared with each other
-
-
 @dataclass(frozen=True)
 class WeightMoments:
     """Second moments of the parameters and buffers of a model."""
 
     sq: Mapping[str, float]  # E[W²] by name
-    # the numbers themselves, of parameters and buffers that have some and are small enough to matter one by
-    # one, such as a multiplier
-    values: Mapping[str, Tensor]
+    values: Mapping[str, Tensor]  # the numbers themselves, of buffers and of small parameters such as a multiplier
     alike: Mapping[str, dict[str, Any]]  # of tables such as embeddings, see `alike`
     shapes: Mapping[str, tuple[int, ...]]  # of parameters and buffers
     names: Mapping[str, str]  # the one name of `hessdiag.network.blocks` for every name that a parameter goes by
@@ -338,13 +360,7 @@ class WeightMoments:
 
 
 def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoments:
-    """Find E[W²] of all parameters.
-
-    Args:
-        model: on any device; on the meta device there are no weights, and formulas are used.
-        init: a scheme of `hessdiag.init.SCHEMES` for linear and convolutional layers, with biases zero; None for the
-            weights as they are.
-    """
+    """Find E[W²] of all parameters."""
     scheme = scheme_moments(model, init) if init else {}
     sq: dict[str, float] = {}
     values: dict[str, Tensor] = {}
@@ -378,11 +394,7 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
 
 
 def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
-    """Find E[W²] by parameter name that a scheme of `hessdiag.init` gives to linear layers and convolutions.
-
-    >>> scheme_moments(nn.Sequential(nn.Linear(8, 2)), "fan-in")
-    {'0.weight': 0.25, '0.bias': 0.0}
-    """
+    """Find E[W²] by parameter name that a scheme of `hessdiag.init` gives to linear layers and convolutions."""
     initialisations.check_scheme(scheme)
     c = 2 / initialisations.typical_kernel(model)
     layers = dict(initialised_layers(model))
@@ -393,10 +405,7 @@ def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
 
 
 def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:
-    """What PyTorch's constructors draw: uniform with variance 1 / (3 fan-in) for weights and biases alike.
-
-    Embeddings are N(0, 1), normalisation layers start at weight 1 and bias 0.
-    """
+    """What PyTorch draws: variance 1 / (3 fan-in) for weights and biases, N(0, 1) for embeddings, 1 for norms."""
     if isinstance(module, (*STRUCTURED, *TRANSPOSED)):
         weight = module.weight
         fan_in = weight.shape[1] * math.prod(weight.shape[2:])
@@ -410,9 +419,6 @@ def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:
     if isinstance(module, nn.PReLU):
         return 0.25**2
     return math.nan
-
-
-EXAMPLES = 8  # of token ids, to see how often they repeat
 
 
 @dataclass(frozen=True)

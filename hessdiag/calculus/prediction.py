@@ -109,7 +109,6 @@ def _parameter_gradient_sq(
 
 
 def _reason(block: Block, applied: list[Use]) -> str:
-    """Why a block has no γ."""
     if not applied:
         return "no operation with a rule applies it"
     if len(block.owners) != 1 or len(applied) != 1:
@@ -217,12 +216,6 @@ def imbalance(
     """Say between which roles γ differs most, and what moves it; a role is a weight's name without its numbers.
 
     Weights to whose scale the network is blind do not count, as in the balance of a report.
-
-    Args:
-        blocks: with their predicted γ.
-        applied: where each parameter is applied.
-        found: the sweep.
-        sizes_sq: E[W²] of each parameter.
     """
     unseen = [b.name for b in blocks if b.kind == "weight" and _is_unseen(applied.get(b.name, []), found, sizes_sq)]
     said = _contrast([block for block in blocks if block.name not in unseen], applied, found)
@@ -230,7 +223,6 @@ def imbalance(
 
 
 def _is_unseen(applied: Sequence[Use], found: Propagation, sizes_sq: Mapping[str, float]) -> bool:
-    """Whether only normalisations read what a weight makes, and no bias tells them its scale."""
 
     def readers(name: str) -> Iterator[Step]:
         for operation, step in found.steps:
@@ -247,7 +239,6 @@ def _is_unseen(applied: Sequence[Use], found: Propagation, sizes_sq: Mapping[str
 
 
 def _contrast(blocks: Sequence[BlockPrediction], applied: Mapping[str, list[Use]], found: Propagation) -> str:
-    """The two roles whose γ differ most."""
     roles: dict[str, list[BlockPrediction]] = {}
     for block in blocks:
         if block.kind == "weight" and math.isfinite(block.gamma) and block.gamma > 0:

@@ -60,7 +60,6 @@ def initial_values(
 
 
 def _input(shape: tuple[int, ...], inputs: InputMoments, *, last: bool) -> Activation:
-    """Inputs, with channels `last` or second."""
     return Activation(
         sq=torch.tensor(inputs.sq, dtype=torch.float64).expand(shape),
         site_correlation=inputs.correlation,
@@ -124,11 +123,7 @@ def _cross_entropy(y: Activation, outputs: int, class_dim: int) -> OutputGradien
 
 
 def softmax_moments(q: float, classes: int) -> tuple[float, float]:
-    """Find (E|p - t|², E tr S²) for p the softmax of `classes` logits N(0, q), t a random label, S = diag(p) - p pᵀ.
-
-    >>> softmax_moments(0.0, 2)
-    (0.5, 0.25)
-    """
+    """Find (E|p - t|², E tr S²) for p the softmax of `classes` logits N(0, q), t a random label, S = diag(p) - p pᵀ."""
     if math.isnan(q):
         return math.nan, math.nan
     if classes > MAX_DRAWN_CLASSES:  # sums over many classes hardly vary
@@ -193,7 +188,6 @@ def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
 
 
 def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
-    """Apply the rule of what an operation is part of, such as an attention, or its own."""
     refs = call.operation.refs
     if any(isinstance(call.values.get(ref.name), Scores) for ref in refs):
         return product(call) or on_scores(call)
@@ -266,19 +260,15 @@ class Propagation:
     """Everything that one forward and one backward sweep found."""
 
     graph: Graph  # what was swept
-    # (operation, step) in execution order; steps of unsupported operations have moments of NaN
-    steps: list[tuple[Operation, Step]] = field(default_factory=list)
+    steps: list[tuple[Operation, Step]] = field(default_factory=list)  # in execution order; NaN of unsupported ones
     unsupported: list[tuple[str, str]] = field(default_factory=list)  # (operation with its place, reason)
     notes: dict[str, None] = field(default_factory=dict)  # approximations, each once
-    # by result, what it is as a function, entry by entry, of one earlier result
-    chains: dict[str, Chain] = field(default_factory=dict)
+    chains: dict[str, Chain] = field(default_factory=dict)  # by result, as a function of one earlier result
     squares: dict[str, Ref] = field(default_factory=dict)  # by result, of what it is the square
-    # by result, the results that it depends on without a weight layer between
-    roots: dict[str, frozenset[str]] = field(default_factory=dict)
+    roots: dict[str, frozenset[str]] = field(default_factory=dict)  # on which it depends, no weights between
     output: Activation = field(init=False)  # moments of the network's output
     loss: OutputGradient = field(init=False)  # what the loss sends back
-    # moments of the gradient of each result that the loss depends on, by name
-    gradients: dict[str, Gradient] = field(default_factory=dict)
+    gradients: dict[str, Gradient] = field(default_factory=dict)  # by result that the loss depends on
 
 
 def propagate(

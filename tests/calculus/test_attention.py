@@ -106,6 +106,24 @@ def test_tokens_that_repeat_and_positions_that_are_alike():
     assert found == pytest.approx(torch.tensor(simulated).mean(0).tolist(), rel=0.12)
 
 
+def test_late_positions_of_a_causal_network_are_less_alike_than_early_ones():
+    def two(m, x):
+        x = x + attention(m.first, x)
+        return attention(m.second, F.rms_norm(x, x.shape[-1:]))
+
+    def kept(q, k, v, causal):
+        model.seen = whole(q, k, v, causal)
+        return model.seen
+
+    simulated, x = [], torch.randn(8, POSITIONS, WIDTH)
+    for seed in range(40):
+        torch.manual_seed(seed)
+        model = Net(two, **{name: one_head(scores=0.01, causal=True, product=kept) for name in ("first", "second")})
+        model(x)
+        simulated.append(float(model.seen.detach().square().mean()))
+    assert predict(model, x).block("second.o.weight").x_sq == pytest.approx(mean(simulated), rel=0.08)
+
+
 def test_what_rows_of_a_table_have_in_common():
     torch.manual_seed(0)
     x = torch.randn(5, 4, dtype=torch.float64) + 1

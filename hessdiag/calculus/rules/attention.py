@@ -19,12 +19,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Mixing, Ref, Scores, Step, UnsupportedError
-from hessdiag.calculus.moments import Activation, Gradient, distinct
+from hessdiag.calculus.moments import Activation, Gradient, by_position, distinct, mean_of_pairs
 from hessdiag.calculus.rules.composed import SAME
 from hessdiag.data.seeds import stream
 
@@ -40,9 +41,7 @@ def scaled_dot_product_attention(call: Call) -> Step:
     query = call.activation("query")
     scale = call.number("scale")
     scores = Scores(
-        call.ref("query"),
-        call.ref("key"),
-        factor=1 / math.sqrt(query.sq.shape[-1]) if scale is None else scale,
+        call.ref("query"), call.ref("key"), factor=1 / math.sqrt(query.sq.shape[-1]) if scale is None else scale
     )
     Q, K = query.sq.shape[-2], call.activation("key").sq.shape[-2]
     if call.arguments.get("is_causal"):
@@ -102,7 +101,6 @@ def _factor(call: Call, name: str, scores: Ref, others: list[Ref]) -> float:
 
 
 def _visible(call: Call, scores: Ref) -> Tensor:
-    """The entries that where or masked_fill leaves as they are."""
     where = call.operation.target == "aten.where"
     mask = call.arguments["condition" if where else "mask"]
     actual = call.numbers.get(mask.name) if isinstance(mask, Ref) else None
@@ -112,7 +110,6 @@ def _visible(call: Call, scores: Ref) -> Tensor:
 
 
 def _shifted(call: Call, scores: Scores, mask: Ref) -> Scores:
-    """Scores with a mask or a bias added: numbers, or a learnable bias of which the variance is known."""
     numbers, value = call.numbers.get(mask.name), call.values[mask.name]
     if numbers is None and isinstance(value, Activation) and value.example_correlation == 1.0:
         return replace(scores, shift=scores.shift + value.second_moment)
@@ -142,9 +139,6 @@ def concentration(variance: float, keys: int, freedom: float = math.inf) -> tupl
 
     Scores of a row are N(0, χ `variance`) with χ of that row, a mean of `freedom` squared Gaussians. Without variance
     they are 1/m, 1/m - 1/m², 1, 1/m², 1/m² and 1/m³.
-
-    >>> concentration(1e-9, 4)[0]
-    tensor([1.0000, 0.5000, 0.3333, 0.2500], dtype=torch.float64)
     """
     drawn, chi = _scores(keys, freedom)
     sums = torch.zeros(5, keys, dtype=torch.float64)
@@ -172,13 +166,6 @@ def _scores(keys: int, freedom: float) -> tuple[Tensor, Tensor]:
     return scores, (chi / chi.mean())[:, None]
 
 
-def _by_position(sq: Tensor) -> Tensor:
-    """E[x²] of each position, the one dimension before the last."""
-    kept = distinct(sq)
-    mean = kept.mean([d for d in range(kept.dim()) if d != kept.dim() - 2])
-    return mean.expand(sq.shape[-2])
-
-
 @dataclass(frozen=True)
 class _Sight:
     """What a mask alone decides: E[A_st] (Q, K), its rows' one value above 0 (Q,), and (Σ_t E[A_st] E[A_s't])²."""
@@ -187,6 +174,7 @@ class _Sight:
     mean: Tensor
     height: Tensor
     overlap: Tensor
+    causal: bool
 
 
 @lru_cache(maxsize=4)
@@ -195,7 +183,21 @@ def _sight(visible: bytes, queries: int, keys: int) -> _Sight:
     seen = torch.frombuffer(bytearray(visible), dtype=torch.bool).view(queries, keys)
     count = seen.sum(1).clamp(min=1)
     mean = seen / count[:, None].double()
-    return _Sight(count, mean, mean.amax(1), (mean @ mean.T).square())
+    causal = queries == keys and torch.equal(seen, torch.ones_like(seen).tril())
+    return _Sight(count, mean, mean.amax(1), (mean @ mean.T).square(), causal)
+
+
+class _Sent(NamedTuple):
+    """E[g_s²] of a gradient, c with E[g_s g_s'] = c h_s h_s' and, of a causal network, E[g_s g_s'] by the later one."""
+
+    size: Tensor
+    correlation: float
+    later: Tensor | None = None
+
+    @property
+    def total(self) -> float:
+        """E[(Σ g_s)²]."""
+        return float(self.size.sum() + self.correlation * (self.size.sqrt().sum() ** 2 - self.size.sum()))
 
 
 @dataclass(frozen=True)
@@ -224,10 +226,22 @@ class _Head:
         """E[A_st A_s't] of two queries over the product of their means."""
         return math.exp(min(self.variance * max(self.q.site_correlation, 0.0), 20.0))
 
-    def pairs(self, h: Tensor) -> Tensor:
-        """Σ_{s≠s'} E[A_st A_s't] h_s h_s' for every t."""
+    def pairs(self, sent: _Sent, factor: Tensor | float = 1.0) -> Tensor:
+        """Σ_{s≠s'} E[A_st A_s't] E[g_s g_s'] √(f_s f_s') for every t, with a factor f on squares."""
         mean, height = self.sight.mean, self.sight.height
-        return self.between * ((h @ mean).square() - (height * h.square()) @ mean)
+        if sent.later is None:
+            h = (sent.size * factor).sqrt()
+            return self.between * sent.correlation * ((h @ mean).square() - (height * h.square()) @ mean)
+        each = torch.ones_like(sent.later).mul(factor).sqrt()[:, None] * mean
+        return self.between * 2 * (sent.later @ (each * (each.cumsum(0) - each)))
+
+    def alike(self, x: Activation) -> Tensor:
+        """The correlation of the keys or values that a query sees, (Q,)."""
+        c = max(min(x.site_correlation, 1.0), 0.0)
+        if not self.sight.causal or x.profile is None or len(x.profile) != len(self.P):
+            return torch.full_like(self.P, c)
+        m = torch.arange(1, len(self.P) + 1, dtype=torch.float64)
+        return (c * 2 * (x.profile * (m - 1)).cumsum(0) / (m * (m - 1)).clamp(min=1)).clamp(max=1)
 
 
 def _head(call: Call, scores: Scores, value: Ref) -> _Head:
@@ -251,19 +265,23 @@ def _head(call: Call, scores: Scores, value: Ref) -> _Head:
 
 def _attend(call: Call, scores: Scores, value: Ref) -> Step:
     head = _head(call, scores, value)
-    v, own = head.v, 1 - min(head.v.site_correlation, 1.0)
-    size, mean, height = _by_position(v.sq), head.sight.mean, head.sight.height
+    v, own, alike = head.v, 1 - min(head.v.site_correlation, 1.0), head.alike(head.v)
+    size, mean, height = by_position(v.sq), head.sight.mean, head.sight.height
     together = mean @ size  # (Q,) of values in common
     apart = (head.P + (1 - head.P) * head.variance * head.chance) * together
-    sq = (1 - own) * together + own * apart
+    sq = alike * together + (1 - alike) * apart
     Q = len(sq)
     received = mean.sum(0)  # by each key
     shared = head.between * (received.square() @ size - height @ together)
     across = (1 - own) * float(together.mean()) + own * float(shared) / max(Q * (Q - 1), 1)
+    profile = _of_means(head) if head.sight.causal and Q > 1 else None
+    if profile is not None:
+        across = mean_of_pairs(profile) * v.second_moment
+        profile = profile / mean_of_pairs(profile)
     total = float(sq.mean()) or 1.0
-    alike = received.square().sum() - height.sum()  # Σ_{s≠s'} Σ_t E[A_st] E[A_s't]
+    both = received.square().sum() - height.sum()  # Σ_{s≠s'} Σ_t E[A_st] E[A_s't]
     squares = head.sight.overlap.sum() - height.square().sum()
-    seen = (1 - own) ** 2 * Q * (Q - 1) + 2 * own * (1 - own) * alike + own**2 * squares
+    seen = (1 - own) ** 2 * Q * (Q - 1) + 2 * own * (1 - own) * both + own**2 * squares
     pairs = float(seen) * v.second_moment**2 / (max(Q * (Q - 1), 1) * total**2)  # of E[o_s o_s'] over E[v²], squared
     everywhere = min(v.site_correlation, v.example_correlation)  # what all positions of all examples have in common
     examples = everywhere + float(head.P.mean()) * max(v.example_correlation - everywhere, 0.0)
@@ -274,10 +292,21 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
         positions=Q if len(call.shape) > 2 else 1,
         alike=v.alike,
         pairs=pairs,
+        profile=profile,
     )
     refs = (scores.query, scores.key, value)
     backs: Mapping[str, Back] = {name: _back(head, name, scores.key_last) for name in "qkv"}
     return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE, attention=_mixing(head))
+
+
+def _of_means(head: _Head) -> Tensor:
+    """The mean covariance of a causal mean with those before it, over E[v²], where any key weighs the same."""
+    c, T = max(min(head.v.site_correlation, 1.0), 0.0), len(head.P)
+    w = head.v.profile if head.v.profile is not None and len(head.v.profile) == T else torch.ones_like(head.P)
+    m, whole = torch.arange(1, T + 1, dtype=torch.float64), w.cumsum(0)
+    within = 2 * (w * (m - 1)).cumsum(0) + whole  # of all pairs of the first m
+    left = ((within / m - whole).cumsum(0) - (within / m - whole)) / (m - 1).clamp(min=1)
+    return (c * (left + whole) + (1 - c) * head.between) / m
 
 
 def _mixing(head: _Head) -> Mixing:
@@ -294,7 +323,7 @@ def _mixing(head: _Head) -> Mixing:
     near = float((spread @ height) / (F @ height)) ** 2
     seen = sight.overlap.sum() - (height @ mean).square().sum() + (P @ mean).square().sum()
     ones = torch.ones(len(P), dtype=torch.float64)
-    apart, alike = (float(_to_value(head, ones, c)[0].sum()) / len(ones) for c in (0.0, 1.0))
+    apart, alike = (float(_to_value(head, _Sent(ones, c))[0].sum()) / len(ones) for c in (0.0, 1.0))
     return Mixing(
         heads=head.q.sq.shape[-3] if head.q.sq.dim() > 3 else 1,
         query=(float(weight @ uneven), float(weight @ (uneven + n * few))),
@@ -309,11 +338,10 @@ def _mixing(head: _Head) -> Mixing:
 
 
 def _back(head: _Head, to: str, key_last: bool) -> Back:
-    """The map of the result's gradient to that of queries, keys or values."""
     like = getattr(head, to)
 
     def back(g: Gradient) -> Gradient:
-        sq, correlation = {"q": _to_query, "k": _to_key, "v": _to_value}[to](head, *_sent(g))
+        sq, correlation, profile = {"q": _to_query, "k": _to_key, "v": _to_value}[to](head, _sent(g))
         shape = like.sq.shape
         groups = g.sq.shape[-3] / shape[-3] if len(shape) > 3 else 1.0  # heads that share keys and values
         whole = (sq[:, None] * groups).expand(shape)
@@ -321,50 +349,51 @@ def _back(head: _Head, to: str, key_last: bool) -> Back:
             whole.transpose(-1, -2) if to == "k" and key_last else whole,
             correlation,
             g.example_correlation if to == "v" else 0.0,
+            profile,
         )
 
     return back
 
 
-def _sent(g: Gradient) -> tuple[Tensor, float]:
-    """E[g_s²] of every position, and the correlation c with E[g_s g_s'] = c h_s h_s'."""
-    size = _by_position(g.sq)
-    h, count = size.sqrt(), len(size)
-    most = float(h.sum() ** 2 - size.sum())
-    common = g.site_correlation * count * (count - 1) * float(size.mean())
-    return size, min(max(common / most, 0.0), 1.0) if most else 0.0
+def _sent(g: Gradient) -> _Sent:
+    size = by_position(g.sq)
+    count, mean = len(size), float(size.mean())
+    most = float(size.sqrt().sum() ** 2 - size.sum())
+    common = g.site_correlation * count * (count - 1) * mean
+    later = g.profile * g.site_correlation * mean if g.profile is not None and len(g.profile) == count else None
+    return _Sent(size, min(max(common / most, 0.0), 1.0) if most else 0.0, later)
 
 
 def _over_pairs(pairs: float, sq: Tensor) -> float:
-    """The mean of `pairs` of positions over that of their moments."""
     most = float(sq.sum()) * (len(sq) - 1)
     return min(max(pairs / most, -1.0), 1.0) if most else 0.0
 
 
-def _to_value(head: _Head, g: Tensor, c: float) -> tuple[Tensor, float]:
-    h = g.sqrt()
-    sq = (head.P * g) @ head.sight.mean + c * head.pairs(h)
-    everything = float(g.sum() + c * (h.sum() ** 2 - g.sum()))  # of Σ_t Δv_t = Σ_s g_s
-    return sq, _over_pairs(everything - float(sq.sum()), sq)
+def _to_value(head: _Head, sent: _Sent) -> tuple[Tensor, float, Tensor | None]:
+    joint = head.pairs(sent)
+    sq = (head.P * sent.size) @ head.sight.mean + joint
+    correlation = _over_pairs(sent.total - float(sq.sum()), sq)  # Σ_t Δv_t = Σ_s g_s
+    if not head.sight.causal or len(sq) < 2:
+        return sq, correlation, None
+    later = ((1 - head.P) / head.sight.count * sent.size) @ head.sight.mean + joint  # from queries that see both
+    return sq, correlation, later / mean_of_pairs(later)
 
 
-def _to_query(head: _Head, g: Tensor, c: float) -> tuple[Tensor, float]:
+def _to_query(head: _Head, sent: _Sent) -> tuple[Tensor, float, None]:
+    keys = head.factor**2 * head.q.sq.shape[-1] * head.k.second_moment * (1 - head.alike(head.k))
+    factor = keys * head.v.second_moment * (1 - head.alike(head.v))
+    sq = factor * sent.size * (head.F + (1 - head.P).square() * head.chance)
+    own = sent._replace(size=sent.size * factor)
+    alike = float(head.pairs(sent, factor).sum()) + head.chance * (own.total - float(own.size.sum()))
+    return sq, _over_pairs(alike, sq), None
+
+
+def _to_key(head: _Head, sent: _Sent) -> tuple[Tensor, float, None]:
     n = head.q.sq.shape[-1]
-    keys = head.factor**2 * n * head.k.second_moment * (1 - min(head.k.site_correlation, 1.0))
-    values = head.v.second_moment * (1 - min(head.v.site_correlation, 1.0))
-    sq = keys * values * g * (head.F + (1 - head.P).square() * head.chance)
-    h = g.sqrt()
-    alike = float(head.pairs(h).sum() + head.chance * (h.sum() ** 2 - g.sum()))
-    return sq, _over_pairs(c * keys * values * alike, sq)
-
-
-def _to_key(head: _Head, g: Tensor, c: float) -> tuple[Tensor, float]:
-    n = head.q.sq.shape[-1]
-    own = 1 - min(head.v.site_correlation, 1.0)
     left = head.F / head.P  # of a value's square, less the mean that the softmax takes away
-    g = g * _by_position(head.q.sq)
+    factor = by_position(head.q.sq) * (1 - head.alike(head.v))
     own_length = 1 / (1 + n * head.k.read)  # share of the queries in what χ varies by; the rest is the keys' weight
-    alone = (head.F * g * (1 + (head.tau - 1) * own_length)) @ head.sight.mean
-    pairs = c * max(head.q.site_correlation, 0.0) * head.pairs((left * g).sqrt())
-    sq = head.factor**2 * n * own * _by_position(head.v.sq) * (alone + pairs)
-    return sq, -1 / max(len(sq) - 1, 1)  # Σ_t Δk_t = 0 where all queries are alike
+    alone = (head.F * factor * sent.size * (1 + (head.tau - 1) * own_length)) @ head.sight.mean
+    pairs = max(head.q.site_correlation, 0.0) * head.pairs(sent, left * factor)
+    sq = head.factor**2 * n * by_position(head.v.sq) * (alone + pairs)
+    return sq, -1 / max(len(sq) - 1, 1), None  # Σ_t Δk_t = 0 where all queries are alike

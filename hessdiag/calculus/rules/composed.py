@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Operation, Ref, Size, Step, UnsupportedError
-from hessdiag.calculus.moments import Activation, Gradient, Nonlinearity, compactly
+from hessdiag.calculus.moments import Activation, Gradient, Nonlinearity, compactly, over_size
 from hessdiag.calculus.rules.elementwise import pointwise
 
 SAME = "to _to_copy clone contiguous alias type_as lift_fresh_copy"  # the same entries, perhaps in another precision
@@ -141,7 +141,8 @@ def _over_root_mean_square(call: Call, ref: Ref, eps: float) -> Step:
 
     def back(g: Gradient) -> Gradient:
         left = 1 - max(used, g.along)
-        return replace(g, along=0.0, sq=compactly(lambda sq, factor: sq * factor * left, g.sq, inverse))
+        sq = compactly(lambda sq, factor: sq * factor * left, g.sq, inverse)
+        return replace(g, along=0.0, sq=sq, **over_size(g, 1 / inverse[..., :1]))
 
-    out = replace(x, sq=compactly(torch.mul, x.sq, inverse), before=None)
+    out = replace(x, sq=compactly(torch.mul, x.sq, inverse), before=None, **over_size(x, 1 / inverse[..., :1]))
     return Step(out, ((ref, back),), note=f"normalisation: {NOT_IN_PAPER}", blind="size")

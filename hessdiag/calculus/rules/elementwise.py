@@ -19,6 +19,8 @@ from hessdiag.calculus.moments import (
     compactly,
     correlate,
     distinct,
+    flattened,
+    mixed,
     respond,
     responses,
 )
@@ -62,6 +64,7 @@ def add(call: Call) -> Step:
         positions=max(x.positions, y.positions),
         alike=_joined(x.alike or 1 / x.sq.shape[-1], y.alike or 1 / y.sq.shape[-1], share, apart),
         read=_joined(x.read, y.read, share),
+        profile=mixed((q_x, q_y), (x, y)),
     )
     note = ""
     if (y.parameter and q_y > LARGE_SHIFT * q_x) or (x.parameter and q_x > LARGE_SHIFT * q_y):
@@ -78,16 +81,12 @@ def _everywhere(x: Activation) -> Activation:
 
 
 def _joined(x: float, y: float, share: float, apart: float | None = None) -> float:
-    """The mean square of a cosine in a sum, of which the first has that share: cosines add up.
-
-    Of two that know nothing of each other, `apart` is the mean square of the cosine between them.
-    """
+    """The mean square of a cosine in a sum: cosines add up, or have the mean square `apart` with each other."""
     together = math.sqrt(x * y) if apart is None else apart
     return share**2 * x + (1 - share) ** 2 * y + 2 * share * (1 - share) * together
 
 
 def _to_shape(shape: torch.Size, factor: float | Tensor) -> Back:
-    """A gradient summed over the dimensions that were broadcast."""
 
     def back(g: Gradient) -> Gradient:
         if isinstance(factor, Tensor):
@@ -237,9 +236,9 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
 
         return Step(x, ((ref, let_pass),), note=note)
     q = x.second_moment
-    at_mean = respond(phi, 1.0 if phi.homogeneous else q, x.mean)
-    sites = correlate(phi, 1.0 if phi.homogeneous else q, x.mean, x.site_correlation)
-    examples = correlate(phi, 1.0 if phi.homogeneous else q, x.mean, x.example_correlation)
+    size = 1.0 if phi.homogeneous else q
+    at_mean = respond(phi, size, x.mean)
+    sites, examples = (correlate(phi, size, x.mean, c) for c in (x.site_correlation, x.example_correlation))
     if phi.homogeneous:
         sq: Tensor = compactly(lambda v: v * at_mean.sq, x.sq)
         slope_sq = torch.tensor(at_mean.slope_sq, dtype=torch.float64).expand(x.sq.shape)
@@ -248,13 +247,14 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
 
     def back(g: Gradient) -> Gradient:
         steep = compactly(lambda a, b: g.slope * a * b, g.sq, slope_sq)
-        return Gradient(steep, g.site_correlation * sites[1], g.example_correlation * examples[1])
+        return Gradient(steep, g.site_correlation * sites[1], g.example_correlation * examples[1], g.profile)
 
     out = replace(
         x,
         sq=sq,
         mean=at_mean.mean_sq / at_mean.sq if at_mean.sq else 0.0,
         site_correlation=sites[0],
+        profile=flattened(x.profile, correlate(phi, size, x.mean, 0.0)[0], sites[0]),
         example_correlation=examples[0],
         before=Before(phi.name, phi.parameters, x.mean, x.site_correlation) if phi.homogeneous else None,
     )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Ref, Step, Unknown, UnsupportedError
-from hessdiag.calculus.moments import Activation, Gradient, average, compactly, distinct
+from hessdiag.calculus.moments import Activation, Gradient, average, compactly, distinct, flattened, over_size
 
 
 def linear(call: Call) -> Step:
@@ -34,7 +34,6 @@ def matmul(call: Call) -> Step:
 
 
 def _product(call: Call, left: str, right: str, bias: Activation | None, outputs: int = 1) -> Step:
-    """The product of an activation and a weight matrix whose dimension `outputs` is that of the result."""
     ref, x, w = call.ref(left), call.activation(left), call.activation(right)
     if not w.parameter:
         raise UnsupportedError("a product of two activations")
@@ -51,13 +50,13 @@ def _product(call: Call, left: str, right: str, bias: Activation | None, outputs
 def _weighted(
     sq: Tensor, positions: int, x: Activation, ref: Ref, back: Back, *, w: Activation, bias: Activation | None
 ) -> Step:
-    """The step of a layer from what it gives without its bias."""
     fan_out = sq.shape[-1 if w.sq.dim() == 2 else 1]
     read = x.alike or fan_out / w.sq.numel()
     out = Activation(
         sq,
         x.site_correlation,
         x.example_correlation,
+        x.profile,
         positions=positions,
         alike=min(read + 1 / fan_out, 1.0),
         read=read,
@@ -70,7 +69,6 @@ def _weighted(
 
 
 def _summed(sq: Tensor, dim: int) -> Tensor:
-    """The sum over a dimension, kept, without looking at repeated entries one by one."""
     shape = list(sq.shape)
     count, shape[dim] = (shape[dim] if sq.stride(dim) == 0 else 1), 1
     return (distinct(sq) * count if sq.stride(dim) == 0 else distinct(sq).sum(dim, keepdim=True)).expand(shape)
@@ -83,10 +81,12 @@ def add_bias(y: Activation, bias: Activation | None) -> Activation:
     b = average(bias.sq)
     before, added = y.second_moment, float(b)
     share = added / (before + added) if before + added > 0 else 0.0
+    together = y.site_correlation * (1 - share) + share
     return replace(
         y,
         sq=compactly(lambda sq: sq + b, y.sq),
-        site_correlation=y.site_correlation * (1 - share) + share,
+        site_correlation=together,
+        profile=flattened(y.profile, share, together),
         example_correlation=y.example_correlation * (1 - share) + share,
     )
 
@@ -137,7 +137,6 @@ def _with_borders(call: Call, x: Activation, w: Activation, shape: tuple[int, ..
 
 
 def _of_paper(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back, float]:
-    """E[y²] and the way back as the paper has them, without borders."""
     _sizes(call, w.sq.shape[2:])  # refuses what no moment model covers
     w_sq = average(w.sq)
     n_out, n_in, *kernel = w.sq.shape
@@ -156,7 +155,6 @@ def _groups(call: Call) -> int:
 
 
 def _over_channels(sq: Tensor, groups: int) -> Tensor:
-    """Sums over the channels of each group (1, G, ...); all examples have the same moments."""
     return _summed(sq[:1], 1) if groups == 1 else sq[:1].reshape(1, groups, -1, *sq.shape[2:]).sum(2)
 
 
@@ -169,14 +167,12 @@ def _taps(outputs: int, inputs: int, kernel: int, *, stride: int, padding: int, 
 
 
 def _along(values: Tensor, counts: Sequence[Tensor]) -> Tensor:
-    """A matrix (outputs, inputs) applied along each of the last dimensions, those of space."""
     for d, count in enumerate(counts):
         values = (values.movedim(2 + d, -1) @ count.T).movedim(-1, 2 + d)
     return values
 
 
 def _sizes(call: Call, kernel: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Stride, padding (on the left) and dilation of every dimension."""
     if call.arguments.get("transposed"):
         raise UnsupportedError("a transposed convolution")
 
@@ -277,9 +273,11 @@ def _normalised(call: Call, dims: int, entries: int, *, centred: bool) -> Step:
         joint = {name: max((value - x.mean) / (1 - x.mean), 0.0) for name, value in joint.items()}
     sq = compactly(lambda sq, variance: sq * left / variance * w_sq, x.sq, variance.expand(x.sq.shape))
     out = replace(x, sq=sq, mean=0.0 if centred else x.mean, before=None, **joint)
+    out = replace(out, **over_size(replace(x, **joint), variance))
     note = f"normalisation: {NOT_IN_PAPER}"
 
     def back(g: Gradient) -> Gradient:
-        return replace(g.scaled(w_sq / variance * (1 - max(used, g.along))), along=0.0)
+        out = replace(g.scaled(w_sq / variance * (1 - max(used, g.along))), along=0.0)
+        return replace(out, **over_size(g, variance))
 
     return Step(add_bias(out, b), ((call.ref("input"), back),), note=note, blind="size")

@@ -70,7 +70,6 @@ def reshaped(call: Call) -> Step:
 
 
 def _along(call: Call) -> int | None:
-    """The one dimension in which an operation takes some of the entries."""
     return int(call.arguments["dim"]) if call.operation.target in _TAKE else None
 
 
@@ -95,9 +94,8 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
         else:
             back_sq = transposed(function, x.sq, g.sq, along)
         # Behind a flattening every position has weights of its own: their gradients are uncorrelated.
-        return Gradient(
-            back_sq, 0.0 if merged and sq.shape[0] == x.sq.shape[0] else g.site_correlation, g.example_correlation
-        )
+        apart = merged and sq.shape[0] == x.sq.shape[0]
+        return Gradient(back_sq, 0.0 if apart else g.site_correlation, g.example_correlation, g.profile)
 
     out = replace(x, sq=sq, before=x.before if sq.dim() == x.sq.dim() else None)
     return Step(out, () if x.parameter else ((ref, back),))
@@ -223,7 +221,7 @@ def max_pool(call: Call) -> Step:
 
     def back(g: Gradient) -> Gradient:
         # The largest entry is more often than others on the steep side of the nonlinearity below.
-        return Gradient(transposed(pooled, x.sq, g.sq), g.site_correlation, g.example_correlation, steeper)
+        return Gradient(transposed(pooled, x.sq, g.sq), g.site_correlation, g.example_correlation, slope=steeper)
 
     out = replace(
         x,
@@ -238,7 +236,6 @@ def max_pool(call: Call) -> Step:
 
 
 def _entries(size: int | tuple[int, ...], dimensions: int) -> int:
-    """K, the entries of a window whose size may be given once for all dimensions."""
     size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
     return math.prod(size * dimensions if len(size) == 1 else size)
 
