@@ -207,15 +207,12 @@ def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
     return (gradient != 0).cpu().reshape(*like.shape, -1).any(-1)
 
 
-LEAST_PLACES = 3
-
-
 def _unreached(name: str, values: Tensor, arrived: Tensor) -> tuple[str, ...]:
     """The first or last half, or more, of a dimension from which nothing reaches the outputs, and which varies."""
     for dim in range(1, values.dim()):
         there = arrived.movedim(dim, 0).flatten(1).any(1)
         size, count = len(there), int(there.sum())
-        if size >= LEAST_PLACES and 0 < count <= size // 2 and (there[:count].all() or there[-count:].all()):
+        if size > 2 and 0 < count <= size // 2 and (there[:count].all() or there[-count:].all()):
             left = values.movedim(dim, 0)[~there.to(values.device)]
             first, last = (count, size - 1) if there[0] else (0, size - count - 1)
             if bool((left != left.flatten()[0]).any()):  # no padding
