@@ -229,11 +229,14 @@ class _Head:
     def pairs(self, sent: _Sent, factor: Tensor | float = 1.0) -> Tensor:
         """Σ_{s≠s'} E[A_st A_s't] E[g_s g_s'] √(f_s f_s') for every t, with a factor f on squares."""
         mean, height = self.sight.mean, self.sight.height
-        if sent.later is None:
+        if sent.later is None or not self.sight.causal:
             h = (sent.size * factor).sqrt()
             return self.between * sent.correlation * ((h @ mean).square() - (height * h.square()) @ mean)
-        each = torch.ones_like(sent.later).mul(factor).sqrt()[:, None] * mean
-        return self.between * 2 * (sent.later @ (each * (each.cumsum(0) - each)))
+        each = height * torch.ones_like(height).mul(factor).sqrt()  # of any key that a query sees
+        below, weight = each.cumsum(0) - each, sent.later * each
+        return (
+            2 * self.between * ((weight * below).flip(0).cumsum(0).flip(0) - weight.flip(0).cumsum(0).flip(0) * below)
+        )
 
     def alike(self, x: Activation) -> Tensor:
         """The correlation of the keys or values that a query sees, (Q,)."""
