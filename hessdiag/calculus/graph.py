@@ -100,10 +100,7 @@ def _writes(node: torch.fx.Node) -> bool:
 
 
 def _functional(exported: ExportedProgram) -> ExportedProgram:
-    """Replace every write in place, to a tensor or to a view of one, by an operation that returns its result.
-
-    The empty table keeps operations such as `aten.linear` whole. It costs 0.1 s for an MLP, 0.6 s for a ResNet.
-    """
+    """Replace every write in place, to a tensor or to a view of one, by an operation that returns its result."""
     for node in exported.graph.nodes:
         node.target = _SAME_MOMENTS.get(node.target, node.target)
     functional: ExportedProgram = exported.run_decompositions(decomp_table={})
