@@ -79,7 +79,7 @@ APART: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "BERT, deeper": ("BertForMaskedLM", "BertConfig", _sizes(192, 4, 6), 32),
     "DINOv2": ("Dinov2Model", "Dinov2Config", _sizes(128, 2, 4) | IMAGES, -32),
     "SigLIP image tower": ("SiglipVisionModel", "SiglipVisionConfig", _sizes(128, 2, 4) | IMAGES, -32),
-    "CLIP text tower": ("CLIPTextModelWithProjection", "CLIPTextConfig", _sizes(128, 2, 4), 64),
+    "CLIP text tower": ("CLIPTextModelWithProjection", "CLIPTextConfig", _sizes(128, 2, 4, eos_token_id=2), 64),
 }
 
 

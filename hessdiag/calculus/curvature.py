@@ -16,7 +16,6 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from hessdiag.calculus.graph import Mixing, Step
 from hessdiag.calculus.moments import Activation, Gradient, add_gradients, average, compactly, distinct, thin
@@ -151,14 +150,10 @@ def _uneven(x: Activation, g: Gradient, chance: float) -> tuple[float, float, fl
     """What positions of different size change, where S joins them and where not, and by how much pairs are alike."""
     if x.sq.dim() > 3 or x.sq.shape[:-1] != g.sq.shape[:-1]:
         return 1.0, 1.0, 1.0
-    q, a = (_by_position(sq) for sq in (x.sq, g.sq))
+    q, a = (distinct(sq).mean(-1) for sq in (x.sq, g.sq))
     size = float(q.mean() * a.mean()) or 1.0
     T, own = x.positions, float(q.square().mean() / q.mean().square())
     usual = (1 - x.site_correlation) ** 2 * chance
     pairs = x.pairs or x.site_correlation**2
     alike = (own + (T - 1) * (pairs + usual)) / (own + (T - 1) * (x.site_correlation**2 + usual))
     return float((q * a).mean() / size) ** 2, float((q * a).square().mean()) / size**2, alike
-
-
-def _by_position(sq: Tensor) -> Tensor:
-    return distinct(sq).mean(-1)

@@ -172,7 +172,7 @@ def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
         step = _applied(call, rule, found)
     except UnsupportedError as error:
         if constants:
-            return Step(Unknown())
+            return Step(Unknown(drawn=drawn))
         if not any(isinstance(v, Activation) and not v.parameter and bool(v.sq.isnan().any()) for _, v in arguments):
             found.unsupported.append((f"{operation.target} ({operation.name}) {place(operation)}", str(error)))
         return _broken(operation, arguments)

@@ -193,3 +193,29 @@ def test_the_table_says_what_the_paper_says():
     kept = {"linear layer", "convolution", "skip connection, sum", "average pooling", "dropout", "ReLU", "leaky ReLU"}
     assert {name for name, verdict in verdicts.items() if verdict == "✓"} == kept
     assert {name for name, verdict in verdicts.items() if verdict == "✗"} == {"max pooling", "sigmoid", "tanh"}
+
+
+def test_one_position_of_each_example():
+    """Picked by token ids, with numbers or without, or always the same: moments of a class token."""
+
+    def taken(at, device="cpu"):
+        def rule(m, x, ids):
+            return m.last(at(m.first(x).tanh(), ids))
+
+        model = Net(rule, first=nn.Linear(6, 6, bias=False), last=nn.Linear(6, 3, bias=False)).to(device)
+        return predict(model, (x.to(device), ids.to(device)), init="fan-in", loss="mse")
+
+    def by_ids(y, ids):
+        return y[torch.arange(len(y), device=y.device), ids.argmax(-1)]
+
+    torch.manual_seed(0)
+    x, ids = torch.randn(4, 5, 6).sign(), torch.tensor([[7, 1, 0, 3, 2], [1, 9, 0, 0, 3]] * 2)
+    first = taken(lambda y, _: y[:, 2])
+    for other in (taken(by_ids), taken(by_ids, "meta")):
+        assert not other.unsupported
+        for one, same in zip(first.blocks, other.blocks, strict=True):
+            for key in ("gamma", "x_sq", "avg_sq_singular_value"):
+                assert getattr(one, key) == pytest.approx(getattr(same, key), rel=1e-9)
+    permuted, twice = (taken(lambda y, _, at=at: y[:, at].mean(1)) for at in ([3, 0, 4, 1, 2], [0, 0, 1]))
+    assert permuted.blocks[0].gamma == pytest.approx(taken(lambda y, _: y.mean(1)).blocks[0].gamma)
+    assert [reason for _, reason in twice.unsupported] == ["entries picked several times"]

@@ -12,31 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Step
+from hessdiag.calculus.rules import layers, positions
 from hessdiag.calculus.rules.attention import scaled_dot_product_attention
 from hessdiag.calculus.rules.elementwise import add, dropout, multiply, negate, nonlinearity, of_angle, prelu
-from hessdiag.calculus.rules.layers import (
-    addmm,
-    batch_norm,
-    convolution,
-    embedding,
-    group_norm,
-    layer_norm,
-    linear,
-    matmul,
-)
-from hessdiag.calculus.rules.positions import (
-    average_pool,
-    chosen,
-    concatenate,
-    copied,
-    detached,
-    get_item,
-    max_pool,
-    mean,
-    pad,
-    reshaped,
-    take_apart,
-)
 
 
 @dataclass(frozen=True)
@@ -78,21 +56,21 @@ _OUTSIDE = f"{{}}: {NOT_IN_PAPER} outside its linear regime"
 
 # Operation, names in the graph, forward, backward, whether ς is maintained, source, rule.
 _ROWS: tuple[tuple[Any, ...], ...] = (
-    ("linear layer", "linear", *_WEIGHTS, linear),
-    ("linear layer", "addmm", *_WEIGHTS, addmm),
-    ("linear layer", "matmul mm", *_WEIGHTS, matmul),
+    ("linear layer", "linear", *_WEIGHTS, layers.linear),
+    ("linear layer", "addmm", *_WEIGHTS, layers.addmm),
+    ("linear layer", "matmul mm", *_WEIGHTS, layers.matmul),
     ("convolution", "conv1d conv2d conv3d convolution",
-     "n k² E[W²] E[x²]", "ρ'² n' k² E[W²] E[Δy²] / ρ²", _STRIDED, "Table 1, appendix B.1", convolution),
-    ("embedding", "embedding", "E[W²]", "–", "–", "", embedding),
+     "n k² E[W²] E[x²]", "ρ'² n' k² E[W²] E[Δy²] / ρ²", _STRIDED, "Table 1, appendix B.1", layers.convolution),
+    ("embedding", "embedding", "E[W²]", "–", "–", "", layers.embedding),
     ("skip connection, sum", "add sub", "E[x²] + a² E[y²]", "E[Δ²], a² E[Δ²]", "✓", "Table 1, appendix B.7", add),
     ("scalar multiplier", "mul div multiply divide", "E[u²] E[x²]", "E[u²] E[Δy²]", "✓", "appendix B.6", multiply),
     ("sign", "neg", *_MOVED, negate),
     ("average pooling", "avg_pool1d avg_pool2d avg_pool3d",
-     "E[x²] / K", "E[Δy²] / K²", _STRIDED, "Table 1, appendix B.3", average_pool),
+     "E[x²] / K", "E[Δy²] / K²", _STRIDED, "Table 1, appendix B.3", positions.average_pool),
     ("global pooling", "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
-     "E[x²] / ρ²", "E[Δy²] / ρ⁴", "✓", "appendix B.3", average_pool),
-    ("mean over positions", "mean", "E[x²] / K", "E[Δy²] / K²", "✓", "appendix B.3", mean),
-    ("max pooling", "max_pool1d max_pool2d max_pool3d", "E[x²]", "E[Δy²] / K", "✗", "Table 1", max_pool),
+     "E[x²] / ρ²", "E[Δy²] / ρ⁴", "✓", "appendix B.3", positions.average_pool),
+    ("mean over positions", "mean", "E[x²] / K", "E[Δy²] / K²", "✓", "appendix B.3", positions.mean),
+    ("max pooling", "max_pool1d max_pool2d max_pool3d", "E[x²]", "E[Δy²] / K", "✗", "Table 1", positions.max_pool),
     ("dropout", "dropout native_dropout feature_dropout",
      "E[x²] / (1 - p)", "E[Δy²] / (1 - p)", "✓", "Table 1, appendix B.5", dropout),
     ("ReLU", "relu", "E[x²] / 2", "E[Δy²] / 2", "✓", "Table 1, appendix B.4", nonlinearity("relu")),
@@ -110,18 +88,19 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
         )
     ),
     ("attention", "scaled_dot_product_attention", "E[v²] / m", "E[Δ²] / m to v", "✗", "", scaled_dot_product_attention),
-    ("choice by fixed numbers", "where", *_MOVED, chosen),
+    ("choice by fixed numbers", "where", *_MOVED, positions.chosen),
     ("angle", "cos sin", "1/2", "–", "–", "", of_angle),
-    ("batch normalisation", _BATCH_NORMS, "E[w²] E[x²] / v", "E[w²] E[Δy²] / v", "✓", "", batch_norm),
-    ("layer normalisation", "layer_norm rms_norm", *_NORMALISED, layer_norm),
-    ("group normalisation", "group_norm", *_NORMALISED, group_norm),
-    ("reshaping", _MOVES, *_MOVED, reshaped),
-    ("copying", _COPIES, *_MOVED, copied),
-    ("detaching", "detach", "E[x²]", "0", "–", "", detached),
-    ("padding", "pad constant_pad_nd", *_MOVED, pad),
-    ("taking apart", "chunk split unbind split_with_sizes tensor_split", *_MOVED, take_apart),
-    ("taking apart", "getitem", *_MOVED, get_item),
-    ("concatenation", "cat stack concat", *_MOVED, concatenate),
+    ("batch normalisation", _BATCH_NORMS, "E[w²] E[x²] / v", "E[w²] E[Δy²] / v", "✓", "", layers.batch_norm),
+    ("layer normalisation", "layer_norm rms_norm", *_NORMALISED, layers.layer_norm),
+    ("group normalisation", "group_norm", *_NORMALISED, layers.group_norm),
+    ("reshaping", _MOVES, *_MOVED, positions.reshaped),
+    ("picking by indices", "index", *_MOVED, positions.picked),
+    ("copying", _COPIES, *_MOVED, positions.copied),
+    ("detaching", "detach", "E[x²]", "0", "–", "", positions.detached),
+    ("padding", "pad constant_pad_nd", *_MOVED, positions.pad),
+    ("taking apart", "chunk split unbind split_with_sizes tensor_split", *_MOVED, positions.take_apart),
+    ("taking apart", "getitem", *_MOVED, positions.get_item),
+    ("concatenation", "cat stack concat", *_MOVED, positions.concatenate),
 )  # fmt: skip
 
 RULES = tuple(

@@ -30,6 +30,7 @@ from hessdiag.calculus.rules.composed import SAME
 from hessdiag.data.seeds import stream
 
 HIDDEN = -1e4  # a mask's numbers below this hide a key
+LARGE_BIAS = 100.0  # above it in the mean square, a bias also masks
 OF_INPUTS = "its mask depends on the inputs: leave attention_mask out"
 _KEEP = frozenset(("dropout", "expand", "view", "reshape", "_unsafe_view", *SAME.split()))
 DRAWN, IN_CACHE = 2**18, 2**13  # random scores for one attention, and of them at once
@@ -112,6 +113,8 @@ def _visible(call: Call, scores: Ref) -> Tensor:
 def _shifted(call: Call, scores: Scores, mask: Ref) -> Scores:
     numbers, value = call.numbers.get(mask.name), call.values[mask.name]
     if numbers is None and isinstance(value, Activation) and value.example_correlation == 1.0:
+        if value.second_moment > LARGE_BIAS:
+            raise UnsupportedError("a mask and a learnable bias in one")
         return replace(scores, shift=scores.shift + value.second_moment)
     if numbers is None:
         raise UnsupportedError(OF_INPUTS)
@@ -293,13 +296,22 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
         site_correlation=min(max(across / total, 0.0), 1.0) if Q > 1 else 0.0,
         example_correlation=min(examples * v.second_moment / total, 1.0),
         positions=Q if len(call.shape) > 2 else 1,
-        alike=v.alike,
+        alike=min(v.alike + _of_outputs(head), 1.0),
         pairs=pairs,
         profile=profile,
     )
     refs = (scores.query, scores.key, value)
     backs: Mapping[str, Back] = {name: _back(head, name, scores.key_last) for name in "qkv"}
     return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE, attention=_mixing(head))
+
+
+def _of_outputs(head: _Head) -> float:
+    """Mean squared cosine of what differs between outputs: those of a causal mask share their first keys."""
+    if not head.sight.causal or len(head.P) < 3:
+        return 0.0
+    K, T = head.sight.overlap.sqrt(), len(head.P)
+    K = K - K.mean(0) - K.mean(1, keepdim=True) + K.mean()
+    return float((K.square().sum() - K.diagonal().square().sum()) / K.trace() ** 2) * T / (T - 1)
 
 
 def _of_means(head: _Head) -> Tensor:

@@ -83,7 +83,8 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
     channels = (
         last and x.positions in (x.sq.shape[1], x.sq.shape[-2]) and x.sq.stride(-1) == 0 and sq.dim() == x.sq.dim()
     )
-    merged = sq.dim() == 2 and x.sq.dim() > 2 and x.positions > 1 and not x.parameter
+    # Behind a flattening every position has weights of its own: their gradients are uncorrelated.
+    apart = sq.dim() == 2 and x.sq.dim() > 2 and x.positions > 1 and not x.parameter and len(sq) == len(x.sq)
 
     def back(g: Gradient) -> Gradient:
         if channels:
@@ -93,12 +94,29 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
             back_sq = viewed(g.sq, x.sq.shape)
         else:
             back_sq = transposed(function, x.sq, g.sq, along)
-        # Behind a flattening every position has weights of its own: their gradients are uncorrelated.
-        apart = merged and sq.shape[0] == x.sq.shape[0]
         return Gradient(back_sq, 0.0 if apart else g.site_correlation, g.example_correlation, g.profile)
 
-    out = replace(x, sq=sq, before=x.before if sq.dim() == x.sq.dim() else None)
+    before = x.before if sq.dim() == x.sq.dim() else None
+    out = replace(x, sq=sq, before=before, profile=None if apart else x.profile)
     return Step(out, () if x.parameter else ((ref, back),))
+
+
+def picked(call: Call) -> Step:
+    """Entries by their indices; of one position of each example, picked by unknown indices, all are as likely."""
+    x, indices, note = call.activation("self"), call.arguments["indices"], ""
+    known = [slice(None) if index is None else call.numbers.get(index.name) for index in indices]
+    rows, count = known[0], len(x.sq)
+    each = len(known) == 2 and isinstance(rows, Tensor) and rows.tolist() == list(range(count))
+    if each and known[1] is None:
+        known[1] = (torch.arange(count) * 2 + 1) * x.sq.shape[1] // (2 * count)
+        note = "a position picked by the inputs: taken as evenly spread over positions"
+    if any(index is None for index in known):
+        raise UnsupportedError("entries picked by what depends on the inputs")
+    if x.parameter:
+        return Step(replace(x, sq=x.sq[tuple(known)]))
+    if float(transposed(lambda v: v[tuple(known)], x.sq, torch.ones(call.shape).double()).max()) > 1:
+        raise UnsupportedError("entries picked several times")
+    return replace(_moved(call, call.ref("self"), lambda v: v[tuple(known)], x), note=note)
 
 
 def take_apart(call: Call) -> Step:
