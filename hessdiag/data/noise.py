@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -51,6 +52,9 @@ class Noise(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation, and note or replace its result where it draws."""
+        if func is F.gumbel_softmax:
+            with self:  # whose own draws PyTorch does not show
+                return _gumbel_softmax(*args, **(kwargs or {}))
         made = func(*args, **(kwargs or {}))
         if func not in DRAWS:
             return made
@@ -64,3 +68,12 @@ class Noise(TorchFunctionMode):
                 ' draw them with the examples first, or pass mode="eval" (--eval)'
             )
         return made.copy_(value) if func.__name__.endswith("_") else value
+
+
+def _gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """`F.gumbel_softmax`, of operations."""
+    noise = -torch.empty_like(logits).exponential_().log()
+    soft = ((logits + noise) / tau).softmax(dim)
+    if not hard:
+        return soft
+    return torch.zeros_like(logits).scatter_(dim, soft.argmax(dim, keepdim=True), 1.0) - soft.detach() + soft

@@ -174,7 +174,10 @@ def examples_apart(
     mixed: set[str] = set()
     floats = [value for value in replace(few, targets=None).leaves if value.is_floating_point()] if inputs else []
     tables = [call.owner if call.input_edge is None and not call.x.is_floating_point() else "" for call in seen.calls]
-    read = [("the inputs", v) for v in floats] + [(o, c.x) for o, c in zip(tables, seen.calls, strict=True)]
+    hidden = few.targets if few.targets is not None else y  # of what is to be guessed a part may be held back
+    read = [("" if torch.equal(v, hidden) else "the inputs", v) for v in floats] + [
+        (o, c.x) for o, c in zip(tables, seen.calls, strict=True)
+    ]
     arrived = [torch.zeros(v.shape if where else (0,), dtype=torch.bool) for where, v in read]
     z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
     for number in range(few.size):

@@ -27,7 +27,7 @@ _TRANSPARENT = re.compile(
 )
 _NONLINEARITIES = {
     "Relu": "relu", "Gelu": "gelu", "Silu": "silu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Sin": "sin", "Elu": "elu",
-    "LeakyRelu": "leaky_relu", "Hardtanh": "relu6", "Softplus": "softplus", "Softmax": "softmax",
+    "LeakyRelu": "leaky_relu", "Hardtanh": "relu6", "Softplus": "softplus", "Softmax": "softmax", "Glu": "gate",
 }  # fmt: skip
 
 _LOOKUP = re.compile(r"(Embedding|Index|Gather)")

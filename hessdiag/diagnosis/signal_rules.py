@@ -136,7 +136,10 @@ def nothing_arrives(net: Net) -> Finding | None:
     zeros = [p for p in net.parameters if p.trainable and p.weight_sq == 0 and "bias" not in p.attribute]
     opens = any(p.gradient == "some" for p in zeros)
     lost = varying == 0 and not net.signals.fixed_norms and not opens  # in rounding: no optimiser brings it back
-    return Finding("HD102", "fault" if lost else "warning", blocks, message, advice, varying, SILENT)
+    severity: Severity = (
+        "note" if any("branch" in p.uses and _opens(p) for p in net.parameters) else "fault" if lost else "warning"
+    )
+    return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
 
 
 def _shrunk(net: Net) -> Finding | None:
@@ -403,7 +406,8 @@ REPEATED_OUTPUTS = 0.25
 def unseen(net: Net) -> Finding | None:
     """HD120: a part of the inputs that does not reach the outputs, or examples that cannot be told apart there."""
     signals = net.signals
-    if signals.unseen:
+    waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
+    if signals.unseen and not waiting:
         blocks = tuple(net.name_of(o) for o in signals.unseen[1:] if o in net.weight_of)
         message = f"The inputs do not reach the outputs from {signals.unseen[0]}: the gradient there is exactly zero."
         advice = "Look for a state that is not carried on, an output that is read too early, or a slice."
@@ -442,7 +446,8 @@ def linear_pair(net: Net) -> Finding | None:
         if source in plain and set(net.layers[source].labels) == {"linear"} and readers[source] == 1:
             direct = math.isclose(net.layers[source].out_sq, net.layers[path].x_sq, rel_tol=1e-5)  # not pooled
             first, second = plain[source], plain[path]
-            if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
+            gated = "gate" in net.layers[path].labels  # a gated unit, of which the pair is one half
+            if direct and not gated and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
                 hit |= {first.name: None, second.name: None}
     idle = [net.name_of(o) for o in net.weight_of if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]
     if idle:

@@ -240,7 +240,8 @@ def norm_gain(net: Net) -> Finding | None:
 def identical_units(net: Net) -> Finding | None:
     """HD208: all outputs of a layer have the same weights, so that they learn the same."""
     drawn = [p for p in net.matrices if p.weight_sq > 0 and p.shape[0] > 1 and p.trainable]
-    limits = {p.name: NEARLY if math.isnan(p.kurtosis) else ALIKE for p in drawn}  # of a constant: its gradients
+    read = {o for layer in net.layers.values() for o in layer.sources}  # outputs have targets of their own
+    limits = {p.name: NEARLY if math.isnan(p.kurtosis) and read & {*p.owners} else ALIKE for p in drawn}
     alike = tuple(p.name for p in drawn if p.unlike < limits[p.name])
     if not alike:
         return None

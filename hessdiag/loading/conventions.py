@@ -19,7 +19,7 @@ from hessdiag.data.batch import Batch, BatchDim, Layout, Outputs, chosen, held_b
 from hessdiag.data.stream import Read
 from hessdiag.derivatives.losses import SAME, UNFIT, Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.derivatives.targets import IGNORED
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.network.preserve import preserve_state
 
 TARGETS = ("labels", "label", "targets", "target", "y")
@@ -118,6 +118,9 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     plain = replace(plain, draws=bool(some.noise))
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
+    named = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
+    if batch.output is None and callable(named) and isinstance(returned, Tensor) and _of_pairs(model, some, returned):
+        return _road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
     if isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss:
         return plain
     if isinstance(returned, Tensor) or not any(value.is_floating_point() for value in tensors_in(returned)):
@@ -142,7 +145,7 @@ def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, pla
     if _of_pairs(model, some, returned):
         if per == "example":
             message = "the outputs of an example have a number for each other one, as similarities have: pass"
-            raise HessdiagError(f"{message} per='batch' (--per batch)")
+            raise CoupledError(f"{message} per='batch' (--per batch)")
         return replace(plain, output=Layout.of(batch.run(model), size=batch.rows), together=True)
     layout = Layout.of(returned, size=some.rows)
     if not layout.apart and per == "example" and callable(plain.loss):
