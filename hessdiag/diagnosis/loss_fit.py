@@ -57,7 +57,7 @@ def fit_of(
     known = type(loss) is CrossEntropy or isinstance(loss, MeanSquaredError) or at.numel() > MOST_FITTED
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
-    halved = [float(loss.of_all(at / 2**n, targets)) for n in range(1, HALVED) if falls]
+    halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "initial_loss": initial,
         "initial_loss_stderr": scale * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
@@ -133,9 +133,9 @@ def _of_constant(
         return loss.of_all(row.expand_as(y).contiguous(), targets)
 
     try:
-        whole, half = (float(loss.of_all(each, targets)) for each in (small, small / 2))
+        whole, half = (float(loss.of_all(each, targets).detach()) for each in (small, small / 2))
         guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
-        found = [(float(of(each)), each) for each in guesses]
+        found = [(float(of(each).detach()), each) for each in guesses]
         if free and len(rows) >= ROWS_PER_OUTPUT * len(mean):
             least, row = _descended(lambda z: of(bound(z)), mean)
             found.append((least, bound(row)))
@@ -218,13 +218,13 @@ def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: fl
     others = (noise, ANY * noise) if within else (y, noise, ANY * noise)
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         if not bool(own.any()):
-            nearby = [float(of(y + step * noise, targets)) for step in (-NEAR, NEAR)]
+            nearby = [float(of(y + step * noise, targets).detach()) for step in (-NEAR, NEAR)]
             return {"stuck": min(nearby) < now - ROUNDED * abs(now)}
         for each in others:
             least, best = _descended(lambda z: of(z, targets), each, enough)
             if least < enough:
                 break
-        losses = [float(of(each, targets)) for each in (best, *others, noise)]
+        losses = [float(of(each, targets).detach()) for each in (best, *others, noise)]
         change = max(abs(each - now) for each in losses if math.isfinite(each))
         found["swing"] = max(change - ROUNDED, 0.0) / max(abs(now), ROUNDED)
         if targets is None or bool((targets == targets[:1]).all()):
@@ -281,7 +281,7 @@ def _rises(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: 
     def at(step: Tensor | float) -> float:
         moved = y.clone()
         moved[:, piece] += step
-        return float(loss.of_all(moved, targets))
+        return float(loss.of_all(moved, targets).detach())
 
     try:
         now, apart = at(0.0), at(FAR * side.to(y))

@@ -136,9 +136,8 @@ def nothing_arrives(net: Net) -> Finding | None:
     zeros = [p for p in net.parameters if p.trainable and p.weight_sq == 0 and "bias" not in p.attribute]
     opens = any(p.gradient == "some" for p in zeros)
     lost = varying == 0 and not net.signals.fixed_norms and not opens  # in rounding: no optimiser brings it back
-    severity: Severity = (
-        "note" if any("branch" in p.uses and _opens(p) for p in net.parameters) else "fault" if lost else "warning"
-    )
+    scaled = any("branch" in p.uses and _opens(p) for p in net.parameters)  # small on purpose, as of LayerScale
+    severity: Severity = "note" if scaled else "fault" if lost else "warning"
     return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
 
 
@@ -364,6 +363,19 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
     signals = net.signals
     if signals.broadcast:
         what = f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
+        return (
+            "fault",
+            (),
+            what,
+            "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`.",
+            1.0,
+            0.0,
+        )
+    if signals.dropped:
+        what = f"{signals.dropped} drops everything in training: its probability is 1."
+        return "fault", (), what, "Pass the share to drop, not that to keep.", 1.0, 0.0
+    if signals.stuck:
+        what = "The loss sends no gradient to the outputs, though it is lower for others: nothing can learn."
         advice = "Compute it of the outputs themselves, without `detach`, `item` or `argmax`."
         return "fault", (), what, advice, 0.0, 0.0
     if signals.swing < SWING:

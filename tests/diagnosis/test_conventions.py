@@ -5,6 +5,7 @@ their graph, and the loss of that vector, written as the author means it.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.__main__ import main
+from hessdiag.data.noise import Noise
 from tests.oracles import dense_rows
 from tests.unchanged import unchanged
 
@@ -184,6 +186,16 @@ def similarities_of_all_examples() -> dict[str, Any]:
 
 
 @case
+def one_table_of_similarities() -> dict[str, Any]:
+    """As of sentence pairs, whose targets say which column is an example's own."""
+    found = vars(similarities_of_all_examples())
+    model = network(lambda m, x, y: similarities(m, x, y)[0], **dict(found["model"].named_children()))
+    model.scale = found["model"].scale
+    units = lambda m, part: (m(*found["inputs"]).flatten(), lambda z: F.cross_entropy(z.view(B, B), torch.arange(B)))  # noqa: E731
+    return found | {"model": model, "units": units, "options": {}}
+
+
+@case
 def similarities_as_one_example() -> dict[str, Any]:
     found = similarities_of_all_examples()
     options = {"loss": of_similarities, "examples": "one"}
@@ -286,6 +298,18 @@ def noise_inside() -> dict[str, Any]:
     return {"model": model, "inputs": x, "targets": x, "options": {"loss": evidence}, "units": units}
 
 
+@pytest.mark.parametrize("hard", [False, True])
+def test_gumbel_noise_is_that_of_torch_and_is_held(hard: bool) -> None:
+    x, found = randn(B, 4), []
+    for scope in (nullcontext(), Noise()):
+        torch.manual_seed(0)
+        with scope:
+            found.append(F.gumbel_softmax(x, 0.7, hard))
+    assert torch.equal(*found)
+    model = network(lambda m, x: m.b(F.gumbel_softmax(m.a(x), hard=hard)), a=nn.Linear(4, 3), b=nn.Linear(3, 2))
+    assert hessdiag.diagnose(model.double(), x, progress=False)["a.weight"].nu > 0
+
+
 def squares(given: Case, matrix: str, per: str) -> Tensor:
     """(L, L) squared norms of the blocks of the matrix, a mean over the units."""
     at = [p for _, p in given.model.named_parameters()]
@@ -353,6 +377,7 @@ PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
         r"with 2 tensors over the examples \(0, 1\).*name one, as in output=0",
     ),
     (PAIR, (X,), {"loss": lambda y, t: (y[0] * (y[0] - y[0].mean(0)).detach()).sum()}, "compares the examples"),
+    (network(lambda m, x: m.a(x) @ m.a(x).T, a=LINEAR), (X, torch.arange(6)), {}, "a number for each other one"),
     (PAIR, (X,), {"loss": contrastive}, r"compares the examples of a batch.*pass per='batch' \(--per batch\)"),
     (
         network(lambda m, x: (m.a(x) @ m.a(x).T, m.a(x)), a=LINEAR),
