@@ -502,6 +502,12 @@ def resolve_loss(
     if reading.class_dim is not None:
         raise HessdiagError(f"class_dim {reading.class_dim}: it is for loss 'cross-entropy' alone, leave it out")
     if not isinstance(loss, str):
+        mean = loss is F.mse_loss or (type(loss) is nn.MSELoss and loss.reduction == "mean")
+        alike = targets is not None and targets.is_floating_point() and targets.shape[1:] == y.shape[1:]
+        if mean and alike and reading.layout is None:
+            known = MeanSquaredError()
+            known.name = _name_of(loss)
+            return known
         with seeded_rng(0):
             return _of_function(loss, y, targets, reading)
     if loss not in NAMES:

@@ -118,7 +118,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     plain = replace(plain, draws=bool(some.noise))
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
-    named = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
+    named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
     if batch.output is None and callable(named) and isinstance(returned, Tensor) and _of_pairs(model, some, returned):
         return _road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
     if isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss:
