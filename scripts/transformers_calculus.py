@@ -184,7 +184,7 @@ def moments() -> Iterator[str]:
     grid = itertools.product((64, 128, 256), (64, 256), (16, 64), (0.01, 0.3, 1.0, 2.0), (0.0, 0.3, 0.6), (False, True))
     for number, (T, d, n, u_sq, c, causal) in enumerate(grid):
         drawn = []
-        draws = 6
+        draws = 24
         for draw in range(draws):
             torch.manual_seed(100 * number + draw)
             model = Attention(d, d // n, u_sq, c, causal=causal)
