@@ -83,20 +83,12 @@ def networks(kinds: Sequence[str], seeds: int, only: str = "") -> Iterator[tuple
 
 
 def measure(path: Path, kinds: Sequence[str], seeds: int, only: str) -> None:
-    from hessdiag.data.batch import Batch
-    from hessdiag.derivatives.losses import Reading, resolve_loss
-    from hessdiag.diagnosis.signals import network_signals
-    from hessdiag.network.preserve import preserve_state
+    import hessdiag
     from hessdiag.results.records import dumps
 
     with path.open("w") as file:
         for what, model, inputs, targets, loss in networks(kinds, seeds, only):
-            batch = Batch.of(inputs, targets)
-            with preserve_state(model, seed=0):
-                first = batch.narrow(0, 2).outputs(model)
-                reading = Reading(None, first.class_dim, first.scalar)
-                resolved = resolve_loss(loss, y=first.y.detach(), targets=targets, seed=0, reading=reading)
-                found = network_signals(model, batch, resolved)
+            found = hessdiag.diagnose(model, inputs, targets, loss=loss, quick=True, seed=0).signals
             file.write(json.dumps(json.loads(dumps(what | {"signals": found}))) + "\n")
             print(*list(what.values())[:5], file=sys.stderr)
 

@@ -18,11 +18,7 @@ from typing import Any
 from strangers.gallery import CASES
 from strangers.gallery.case import Case, Variant
 
-from hessdiag.data.batch import Batch
-from hessdiag.derivatives.losses import Reading, resolve_loss
-from hessdiag.diagnosis import rules as causes
-from hessdiag.diagnosis.signals import network_signals
-from hessdiag.network.preserve import preserve_state
+import hessdiag
 from hessdiag.results.findings import Finding, judge, told
 from hessdiag.results.text_table import arranged
 
@@ -94,14 +90,8 @@ def told_of_training(runs: Sequence[Mapping[str, Any]], case: str) -> list[str]:
 @cache
 def findings_of(case: Case, variant: Variant) -> tuple[Finding, ...]:
     """Findings on a case at its smallest width, seed 0."""
-    model = case.build(variant)
     inputs, targets = case.batch()
-    batch = Batch.of(inputs, targets)
-    with preserve_state(model, seed=0):
-        first = batch.narrow(0, 2).outputs(model)
-        reading = Reading(None, first.class_dim, first.scalar)
-        loss = resolve_loss(case.loss, y=first.y.detach(), targets=targets, seed=0, reading=reading)
-        return causes.find(network_signals(model, batch, loss))
+    return tuple(hessdiag.diagnose(case.build(variant), inputs, targets, loss=case.loss, quick=True).findings)
 
 
 def said(case: Case, variant: Variant) -> list[str]:

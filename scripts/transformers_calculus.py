@@ -27,6 +27,7 @@ import hessdiag
 from hessdiag.calculus import predict
 
 TOKENS, BATCH = 512, 6
+DRAWS = 24  # networks that simulate one attention
 IMAGES = {"image_size": 32, "patch_size": 4, "num_labels": 10}
 
 
@@ -80,6 +81,10 @@ APART: dict[str, tuple[str, str, dict[str, Any], int]] = {
     "DINOv2": ("Dinov2Model", "Dinov2Config", _sizes(128, 2, 4) | IMAGES, -32),
     "SigLIP image tower": ("SiglipVisionModel", "SiglipVisionConfig", _sizes(128, 2, 4) | IMAGES, -32),
     "CLIP text tower": ("CLIPTextModelWithProjection", "CLIPTextConfig", _sizes(128, 2, 4, eos_token_id=2), 64),
+    "GPT-2, 12 layers": ("GPT2LMHeadModel", "GPT2Config", _gpt(256, 12, 8), 128),
+    "Llama, 512 wide": ("LlamaForCausalLM", "LlamaConfig", _sizes(512, 4, 8) | {"max_position_embeddings": 256}, 256),
+    "BERT, 12 layers": ("BertForMaskedLM", "BertConfig", _sizes(256, 12, 4), 64),
+    "ViT, 12 layers": ("ViTForImageClassification", "ViTConfig", _sizes(192, 12, 3) | IMAGES, -32),
 }
 
 
@@ -184,8 +189,7 @@ def moments() -> Iterator[str]:
     grid = itertools.product((64, 128, 256), (64, 256), (16, 64), (0.01, 0.3, 1.0, 2.0), (0.0, 0.3, 0.6), (False, True))
     for number, (T, d, n, u_sq, c, causal) in enumerate(grid):
         drawn = []
-        draws = 24
-        for draw in range(draws):
+        for draw in range(DRAWS):
             torch.manual_seed(100 * number + draw)
             model = Attention(d, d // n, u_sq, c, causal=causal)
             y = model(torch.randn(6, T, d))
@@ -195,7 +199,7 @@ def moments() -> Iterator[str]:
         blocks = {block.name[0]: block for block in predict(model, (T, d)).weights}
         predicted = [blocks["o"].x_sq, *(blocks[x].out_gradient_sq / blocks["o"].out_gradient_sq for x in "qkv")]
         simulated = torch.stack(drawn)  # (draws, 4)
-        noise = simulated.std(0) / simulated.mean(0) / math.sqrt(draws)
+        noise = simulated.std(0) / simulated.mean(0) / math.sqrt(DRAWS)
         for name, p, m, stderr in zip(names, predicted, simulated.mean(0).tolist(), noise.tolist(), strict=True):
             off[name].append(abs(p / m - 1))
             off[f"noise of {name}"].append(stderr)
