@@ -79,12 +79,12 @@ def test_without_bias_and_95_percent_intervals_cover(
         return [one.dense().J for one in block_vjps(model, problem.batch, problem.blocks, seen, cotangents)]
 
     def products(_: Problem, part: Batch, directions: Directions, seed: int) -> Tensor:
-        examples = part.args[0].flatten()
+        b = part.args[0].flatten()
         z = gaussians(seed, directions.name, part.numbers, (directions.random, y.shape[1])).double()
-        sent = ([torch.einsum("kbn,bnp->bkp", z, J[examples]) for J in each] for each in both)
-        return torch.stack([torch.einsum("ikp,jmp->ikjm", u, w) for u, w in zip(*sent, strict=True)])
+        return torch.einsum("kbn,lbncm,qcm->lbkcq", z, whole[:, b][:, :, :, b], z)
 
-    both = jacobians(left), jacobians(right)
+    pairs = zip(jacobians(left), jacobians(right), strict=True)
+    whole = torch.stack([torch.einsum("bnp,cmp->bncm", u, w) for u, w in pairs])  # (L, B, N, B, N)
     monkeypatch.setattr(batch_sketch, "_products", products)
     numbered = replace(problem, batch=Batch.of(torch.arange(len(x)).unsqueeze(1), None))
     found = [split.measure(numbered, seed, "test") for seed in range(200)]
