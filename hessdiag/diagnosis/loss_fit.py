@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
+from torch.overrides import TorchFunctionMode
 
 from hessdiag.data.batch import Batch, Layout
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
@@ -66,7 +67,7 @@ def fit_of(
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(of, loss.of_all, at, targets, best) if last in BOUNDS else math.nan,
         **({} if known else _asked(of, at, own, part, constant, initial, within=last in BOUNDS)),
-        **_broadcast(loss, y, targets, initial, values),
+        **_broadcast(loss, at, targets),
         "dropped": _dropped(model),
         "chance_sq": usual_sq,
         "unbounded": [*turns.values()] == [-1] and not _are_log_probabilities(at),
@@ -192,15 +193,17 @@ SLIGHTLY, NEAR, SOME_SHARE = 1e-3, 0.01, 0.1
 def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float) -> float:
     """By how much of the chance loss a bounded operation at the end keeps the loss above that of free outputs.
 
-    NaN where the loss takes no other outputs, as that of probabilities, or is no better off with them.
+    Where the loss takes no other outputs, free ones are from 0 to 1; NaN where it is no better off with them.
     """
     if y.numel() > MOST_FITTED or not chance > 0:
         return math.nan
-    with suppress(Exception):  # it takes probabilities, and says so
-        best = _descended(lambda z: free(z, targets), y)[0]
-        bounded = _descended(lambda z: of(z, targets), y)[0]
-        if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance:
-            return (bounded - best) / (chance - best)
+    for other in (lambda z: z, torch.sigmoid):
+        with suppress(Exception):  # it takes probabilities, and says so
+            best = _descended(lambda z, other=other: free(other(z), targets), y)[0]
+            bounded = _descended(lambda z: of(z, targets), y)[0]
+            if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance:
+                return (bounded - best) / (chance - best)
+            break
     return math.nan
 
 
@@ -303,7 +306,8 @@ def _shown(model: nn.Module, part: Batch, own: Tensor) -> str:
 
     What it pulls to is read off its gradient, of which one class alone is negative; what they see, off the outputs for
     other tokens. "ahead" where each sees the next token, which is its target; "own" where its target is the last token
-    that it sees. Of several sequences the last that is seen is the one that is continued, as by a decoder.
+    that it sees, "skips" where it is the one after the next. Of several sequences the last that is seen is the one that
+    is continued, as by a decoder.
     """
     tokens = [
         (number, v) for number, v in enumerate(part.leaves)
@@ -315,18 +319,20 @@ def _shown(model: nn.Module, part: Batch, own: Tensor) -> str:
         seen = _sees(model, part, number) if match is not None or len(tokens) > 1 else None
         if seen is not None and any(seen):
             before, after = seen
-            return "ahead" if match == 1 and after else "own" if match == 0 and before and not after else ""
+            if match == 1:
+                return "ahead" if after else ""
+            return "" if after or not before else "own" if match == 0 else "skips"
     return ""
 
 
 def _pulled_to(own: Tensor, tokens: Tensor) -> int | None:
-    """How many places before the token it is pulled to an output stands, 0 or 1; None where it is another token."""
+    """How many places before the token it is pulled to an output stands, 0 to 2; None where it is another token."""
     length = tokens.shape[1]
     if length not in own.shape[1:]:
         return None
     pulls = own[:SOME] if own.shape[1] == length else own[:SOME].transpose(1, 2)  # (B, T, classes)
     counts, wanted = (pulls < 0).sum(2) == 1, pulls.argmin(2)  # (B, T)
-    for shift in (1, 0):
+    for shift in (1, 0, 2):
         counted = counts[:, : length - shift]
         same = (wanted[:, : length - shift] == tokens[:SOME, shift:])[counted]
         if len(same) >= LEAST_POSITIONS and float(same.double().mean()) >= NEARLY_ALL:
@@ -381,20 +387,40 @@ def _unmoved(model: nn.Module, y: Tensor, own: Tensor) -> int:
     return found
 
 
-def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None, initial: float, values: Tensor) -> dict[str, str]:
+class _Joined(TorchFunctionMode):
+    """Shapes of an operation that joins numbers made of the outputs with as many others, each with all."""
+
+    found = ""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        pair = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, Tensor)][:2]
+        if len(pair) == 2 and pair[0].requires_grad != pair[1].requires_grad and pair[0].dim() != pair[1].dim():
+            (one, other), size = (each.shape for each in pair), pair[0].numel()
+            joins = isinstance(result, Tensor) and (result.numel() == size**2 or func.__name__ in JOINING)
+            if joins and size == pair[1].numel() > 1 and math.prod(shape := _joined(one, other)) == size**2:
+                self.found = f"{tuple(one)} and {tuple(other)} to {tuple(shape)}"
+        return result
+
+
+JOINING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+
+
+def _joined(one: torch.Size, other: torch.Size) -> torch.Size:
+    with suppress(RuntimeError):
+        return torch.broadcast_shapes(one, other)
+    return one
+
+
+def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None) -> dict[str, str]:
     """Shapes of outputs and targets, where the loss compares each output with targets of other examples, or may."""
-    if targets is None or y.shape == targets.shape or not targets.is_floating_point() or y.numel() != targets.numel():
-        return {}
-    try:
-        shape = (y.detach().to("meta") - targets.to("meta")).shape
-    except RuntimeError:
-        return {}
-    own = (float(values.mean()), float(values.sum()))
-    grown, text = math.prod(shape) > y.numel(), f"{tuple(y.shape)} and {tuple(targets.shape)} to {tuple(shape)}"
-    if grown and loss.name == "mse":
-        return {"would_broadcast": text}
-    apart = grown and not any(math.isclose(initial, each, rel_tol=1e-3) for each in own)
-    return {"broadcast": text} if apart else {}
+    if loss.name == "mse" and targets is not None and y.numel() == targets.numel():
+        shape = _joined(y.shape, targets.shape)
+        grown = math.prod(shape) > y.numel()
+        return {"would_broadcast": f"{tuple(y.shape)} and {tuple(targets.shape)} to {tuple(shape)}"} if grown else {}
+    with torch.enable_grad(), _Joined() as joined:
+        loss.of_all(y.detach().requires_grad_(), targets)
+    return {"broadcast": joined.found} if joined.found else {}
 
 
 def _of_labels(labels: Tensor, classes: int) -> float:

@@ -348,7 +348,9 @@ def out_of_reach(net: Net) -> Finding | None:
         message = message.replace("a cosine", f"cosines of at most {short(signals.reach)}")
         advice = "Divide them by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse":
-        advice = f"Return the outputs of {net.listed(blocks)} without the {signals.bounded}: the loss expects logits."
+        logits = signals.loss_kind == "cross-entropy" or signals.bounded != "softmax"
+        why = ": the loss expects logits" if logits else ", or behind a sigmoid where the loss takes probabilities"
+        advice = f"Return the outputs of {net.listed(blocks)} without the {signals.bounded}{why}."
     else:
         advice = f"Take the {signals.bounded} away, or scale the targets into its range."
     grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
@@ -363,14 +365,8 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
     signals = net.signals
     if signals.broadcast:
         what = f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
-        return (
-            "fault",
-            (),
-            what,
-            "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`.",
-            1.0,
-            0.0,
-        )
+        advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
+        return "fault", (), what, advice, 1.0, 0.0
     if signals.dropped:
         what = f"{signals.dropped} drops everything in training: its probability is 1."
         return "fault", (), what, "Pass the share to drop, not that to keep.", 1.0, 0.0
@@ -444,6 +440,10 @@ def shown(net: Net) -> Finding | None:
     if net.signals.shown == "own":
         message = "The target of each position is its own token, the last one that the output there sees."
         advice = "Shift the targets by one: `logits[:, :-1]` is compared with `tokens[:, 1:]`."
+    if net.signals.shown == "skips":
+        message = "The target of each position is the token after the next: it was shifted twice."
+        advice = "Shift the targets once, in the data or in the loss."
+        return Finding("HD116", "warning", (), message, advice, 1.0, 0.0)
     return Finding("HD116", "fault", (), message, advice, 1.0, 0.0)
 
 

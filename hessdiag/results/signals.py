@@ -137,7 +137,7 @@ class Signals(Record):
         output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
         bounded, reach, floor: the operation that ends the network, the size that products of unit rows can have, and by
             how much of the chance loss a bound keeps the loss above what free outputs could reach.
-        broadcast, would_broadcast: shapes of outputs and targets that the loss enlarges to another one; that
+        broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
         dropped: name of a dropout of everything.
         stuck: whether another loss sends the outputs no gradient, though it is lower for others.
@@ -147,8 +147,8 @@ class Signals(Record):
         chance_sq: E[y²] of that constant, for other losses.
         logits_sq: variance over an example's outputs, where the loss stays as it is if they all rise: NaN elsewhere.
         unbounded: whether it falls without end there, in proportion.
-        shown: of a sequence model, whether each output sees the token that the loss wants of it: "ahead", the next one,
-            or "own", the last one that it sees.
+        shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
+            "own", the last one that it sees, or "skips", the one after the next.
         unmoved: how many of the first few outputs that are alike for all examples depend on no parameter, though the
             loss would move them.
         unregistered: names of tensors that the outputs depend on and that are no parameters.

@@ -386,18 +386,29 @@ def test_a_layer_of_zeros_is_named_and_not_the_inputs_and_shapes_that_torch_woul
     assert found["HD102"] == ("0.weight",)
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size")
 def test_a_loss_that_cannot_see_the_outputs_is_a_fault() -> None:
     torch.manual_seed(0)
     x, t = torch.randn(8, 4), torch.randint(3, (8,))
     for last, loss, what in (
         (nn.Identity(), lambda y, t: y.softmax(1).sum(1).mean(), "Whatever the outputs are"),
         (nn.Identity(), lambda y, t: F.cross_entropy(y.detach(), t).requires_grad_(), "sends no gradient"),
+        (nn.Identity(), lambda y, t: F.l1_loss(y.gather(1, t[:, None]), t.float()), "(8, 1) and (8,) to (8, 8)"),
+        (nn.Identity(), lambda y, t: (y[:, :1] * (t - 0.5)).square().mean(), "(8, 1) and (8,) to (8, 8)"),
         (nn.Dropout(1.0), "cross-entropy", "2 drops everything"),
     ):
         model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), last)
         (found,) = hessdiag.diagnose(model, x, t, loss=loss, quick=True).findings[:1]
         assert (found.rule, found.severity) == ("HD113", "fault")
         assert what in found.message
+
+
+def test_a_softmax_cannot_be_right_of_several_classes_at_once() -> None:
+    torch.manual_seed(0)
+    x, t = torch.randn(16, 4), (torch.rand(16, 6) < 0.5).float()
+    for last, rules in ((nn.Softmax(1), ["HD113"]), (nn.Sigmoid(), [])):
+        found = hessdiag.diagnose(nn.Sequential(nn.Linear(4, 6), last), x, t, loss=F.binary_cross_entropy, quick=True)
+        assert [each.rule for each in found.findings] == rules
 
 
 @pytest.mark.parametrize(("field", "below", "above"), [

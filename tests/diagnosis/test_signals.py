@@ -248,7 +248,7 @@ def test_a_loss_of_log_probabilities_has_no_least_value_of_raw_outputs() -> None
 
 
 @pytest.mark.parametrize(("ahead", "shift", "shown"), [
-    (True, 1, "ahead"), (False, 1, ""), (False, 0, "own"), (True, 0, ""),
+    (True, 1, "ahead"), (False, 1, ""), (False, 0, "own"), (True, 0, ""), (False, 2, "skips"), (True, 2, ""),
 ])  # fmt: skip
 def test_targets_that_stand_in_what_the_outputs_see(ahead: bool, shift: int, shown: str) -> None:
     """Of a mean over all positions, or of a sum of those up to each."""

@@ -296,22 +296,13 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
         site_correlation=min(max(across / total, 0.0), 1.0) if Q > 1 else 0.0,
         example_correlation=min(examples * v.second_moment / total, 1.0),
         positions=Q if len(call.shape) > 2 else 1,
-        alike=min(v.alike + _of_outputs(head), 1.0),
+        alike=v.alike,
         pairs=pairs,
         profile=profile,
     )
     refs = (scores.query, scores.key, value)
     backs: Mapping[str, Back] = {name: _back(head, name, scores.key_last) for name in "qkv"}
     return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE, attention=_mixing(head))
-
-
-def _of_outputs(head: _Head) -> float:
-    """Mean squared cosine of what differs between outputs: those of a causal mask share their first keys."""
-    if not head.sight.causal or len(head.P) < 3:
-        return 0.0
-    K, T = head.sight.overlap.sqrt(), len(head.P)
-    K = K - K.mean(0) - K.mean(1, keepdim=True) + K.mean()
-    return float((K.square().sum() - K.diagonal().square().sum()) / K.trace() ** 2) * T / (T - 1)
 
 
 def _of_means(head: _Head) -> Tensor:
