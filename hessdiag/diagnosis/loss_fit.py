@@ -12,6 +12,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
@@ -197,14 +198,18 @@ def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float) -
     """
     if y.numel() > MOST_FITTED or not chance > 0:
         return math.nan
-    for other in (lambda z: z, torch.sigmoid):
+    for within in (nn.Identity(), nn.Sigmoid()):
         with suppress(Exception):  # it takes probabilities, and says so
-            best = _descended(lambda z, other=other: free(other(z), targets), y)[0]
+            best = _descended(partial(_of_all, free, within, targets), y)[0]
             bounded = _descended(lambda z: of(z, targets), y)[0]
             if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance:
                 return (bounded - best) / (chance - best)
             break
     return math.nan
+
+
+def _of_all(of: Of, within: nn.Module, targets: Tensor | None, z: Tensor) -> Tensor:
+    return of(within(z), targets)
 
 
 def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: float, *, within: bool) -> dict[str, Any]:
@@ -399,16 +404,16 @@ class _Joined(TorchFunctionMode):
             (one, other), size = (each.shape for each in pair), pair[0].numel()
             joins = isinstance(result, Tensor) and (result.numel() == size**2 or func.__name__ in JOINING)
             if joins and size == pair[1].numel() > 1 and math.prod(shape := _joined(one, other)) == size**2:
-                self.found = f"{tuple(one)} and {tuple(other)} to {tuple(shape)}"
+                self.found = f"{tuple(one)} and {tuple(other)} to {shape}"
         return result
 
 
 JOINING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 
 
-def _joined(one: torch.Size, other: torch.Size) -> torch.Size:
-    with suppress(RuntimeError):
-        return torch.broadcast_shapes(one, other)
+def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:
+    with suppress(ValueError):
+        return np.broadcast_shapes(one, other)
     return one
 
 
@@ -417,7 +422,7 @@ def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None) -> dict[str, str]:
     if loss.name == "mse" and targets is not None and y.numel() == targets.numel():
         shape = _joined(y.shape, targets.shape)
         grown = math.prod(shape) > y.numel()
-        return {"would_broadcast": f"{tuple(y.shape)} and {tuple(targets.shape)} to {tuple(shape)}"} if grown else {}
+        return {"would_broadcast": f"{tuple(y.shape)} and {tuple(targets.shape)} to {shape}"} if grown else {}
     with torch.enable_grad(), _Joined() as joined:
         loss.of_all(y.detach().requires_grad_(), targets)
     return {"broadcast": joined.found} if joined.found else {}
