@@ -55,6 +55,9 @@ def fit_of(
     if kind == "other":
         free = -1 not in turns.values() and last != "LogSoftmax"
         chance, usual_sq, constant = _of_constant(loss, at, targets, initial, bound, free=free)
+    told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
+    if told or (len(turns) > 1 and -1 in turns.values()):  # made harder, as by a margin, or without a least
+        chance = math.nan
     best = chance if math.isfinite(chance) else initial
     known = type(loss) is CrossEntropy or isinstance(loss, MeanSquaredError) or at.numel() > MOST_FITTED
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
@@ -282,7 +285,8 @@ def _rises(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: 
     """
     piece = slice(*columns)
     pull = float(own[:, piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))
-    if targets is None or y[0, piece].numel() < 2 or not pull > 0:
+    single = y[0, piece].numel() < 2
+    if (columns[0] is None and (targets is None or single)) or not pull > 0:
         return 1.0
     side = 1.0 - 2.0 * (torch.arange(len(y), device=y.device) % 2).view(-1, *[1] * (y.dim() - 1))
 
@@ -298,7 +302,8 @@ def _rises(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: 
         return 1.0
     if any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in ways):
         return -1.0
-    return 0.0 if max(abs(now - apart) / FAR, *(abs(falls) for falls, _ in ways)) < NO_SLOPE * pull else 1.0
+    flat = max(abs(now - apart) / FAR, *(abs(falls) for falls, _ in ways)) < NO_SLOPE * pull
+    return 0.0 if flat and not single else 1.0
 
 
 NEARLY_ALL = 0.99  # of the positions that count

@@ -261,16 +261,19 @@ def attentions(
         The paths of what makes its argument, the layers of query and key or the module that multiplies by a matrix of
         its own, as `nn.MultiheadAttention` does; the share of the rows that put nearly all weight on one key, NaN for
         few keys; labels: "astray" where its weights sum to 1 over another dimension than the one that is mixed,
-        "drowned" where they are all equal though the products of queries and keys are not.
+        "one key" where there is no other, "drowned" where weights are all equal though the products of queries and keys
+        are not.
     """
     for node in [each for each in graph.consumers if _SOFTMAX.fullmatch(each.name())]:
         products, alone = _products(graph, node), _is_alone(node)
+        one_key = alone and any(_is_of_one_key(*each) for each in products)
         if products or alone:
             result, peaked = node._saved_result.detach(), math.nan
             if result.dim() > 2 and result.shape[-1] >= MIN_KEYS:
                 peaked = float((result.amax(-1) > NEARLY_ALL).double().mean())
-            labels = {"astray"} if alone or any(_is_astray(*each) for each in products) else set()
-            yield written_by(node, layers, owners), peaked, labels | ({"drowned"} if _is_drowned(node) else set())
+            astray = alone or any(_is_astray(*each) for each in products)
+            labels = {"one key"} if one_key else {"astray"} if astray else {"drowned"} if _is_drowned(node) else set()
+            yield written_by(node, layers, owners), peaked, labels
 
 
 def _is_drowned(softmax: Node) -> bool:
@@ -286,6 +289,12 @@ def _is_drowned(softmax: Node) -> bool:
         node = parents_of(node)[0]
     queries, keys = (getattr(node, name, None) for name in ("_saved_self", "_saved_mat2"))
     return queries is not None and keys is not None and float((queries[:1] @ keys[:1]).std()) > VARY
+
+
+def _is_of_one_key(product: Node, place: int) -> bool:
+    """Whether a product sums over a dimension of one of the weights."""
+    weights = getattr(product, ("_saved_self", "_saved_mat2")[place], None) if place < 2 else None
+    return weights is not None and weights.shape[(-1, -2)[place]] == 1
 
 
 def _is_alone(softmax: Node) -> bool:

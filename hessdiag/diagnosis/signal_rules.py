@@ -67,10 +67,8 @@ def _wide_logits(net: Net) -> Finding | None:
         return None
     heads = {net.name_of(o): net.layers[o].out_sq for o in net.backbone if "output" in net.layers[o].labels}
     blocks = worst_first(heads)[:1] or loudest(net)[0]
-    message = (
-        f"Logits differ by {short(math.sqrt(spread))} (usual: below {trimmed(math.sqrt(WIDE_LOGITS))}), so that one"
-        f" class has nearly all probability, through {net.listed(blocks)}."
-    )
+    message = f"Logits differ by {short(math.sqrt(spread))} (usual: below {trimmed(math.sqrt(WIDE_LOGITS))}), so that"
+    message += f" one class has nearly all probability, through {net.listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
     advice = f"Make {name} smaller: multiply it by {short(spread**-0.5)}, or start it at zero: `torch.nn.init.zeros_`."
     return Finding("HD101", "warning", blocks, message, advice, spread, WIDE_LOGITS)
@@ -128,16 +126,14 @@ def nothing_arrives(net: Net) -> Finding | None:
         if (layer := net.layers[path]).x_sq > 0 and layer.out_sq > 0
     }
     blocks = tuple(cut) or worst_first(steps)[: max(3, len(steps) // 3)]
-    message = (
-        f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
-        f" {short(math.sqrt(SILENT))}). It shrinks most in {net.listed(blocks)}."
-    )
+    message = f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
+    message += f" {short(math.sqrt(SILENT))}). It shrinks most in {net.listed(blocks)}."
     advice = "Initialise these layers with `hessdiag.init.apply(model, 'fan-in')`, or put normalisations between them."
     zeros = [p for p in net.parameters if p.trainable and p.weight_sq == 0 and "bias" not in p.attribute]
     opens = any(p.gradient == "some" for p in zeros)
     lost = varying == 0 and not net.signals.fixed_norms and not opens  # in rounding: no optimiser brings it back
-    scaled = any("branch" in p.uses and _opens(p) for p in net.parameters)  # small on purpose, as of LayerScale
-    severity: Severity = "note" if scaled else "fault" if lost else "warning"
+    small = any({"branch", "lookup"} & {*p.uses} and _opens(p) for p in net.parameters)  # on purpose
+    severity: Severity = "note" if small else "fault" if lost else "warning"
     return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
 
 
@@ -162,8 +158,8 @@ def depth_scale(net: Net) -> Finding | None:
     """HD103: in a chain without normalisation or skips the scale multiplies up, or down, with depth."""
     if net.normalised or net.residual or len(net.hidden) < 4:
         return None
-    chain = [path for path in net.hidden if "LSTM" not in net.layers[path].kind and net.scale(path) > 0]
-    if len(chain) < len(net.hidden) or any("gate" in net.layers[path].labels for path in chain):
+    chain = net.hidden
+    if any("LSTM" in (o := net.layers[path]).kind or "gate" in o.labels or not net.scale(path) > 0 for path in chain):
         return None
     steps = {path: math.log(net.scale(path) / need) for path in chain if (need := net.critical(path))}
     product = sum(steps.values())
@@ -191,10 +187,8 @@ def depth_scale(net: Net) -> Finding | None:
     if value < CHAIN:  # what is constant runs through
         part = f"Only {short(100 * math.sqrt(varies))} % of the signal behind {len(chain)} layers"
         message = f"{part} differs between examples (usual: above 3 %), most of it lost in {net.listed(blocks)}."
-    variance = " or ".join(map(trimmed, needs))
-    advice = f"Draw each weight with a variance of {variance} over its fan-in" + (
-        ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
-    )
+    how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
+    advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
     if not needs:  # no variance is right
         advice = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
     return Finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, message, advice, value, CHAIN)
@@ -206,22 +200,17 @@ def residual_growth(net: Net) -> Finding | None:
         return None
     first = max(net.layers[net.hidden[0]].out_sq, TINY)
     ends = [net.layers[path].x_sq for path in (net.head, net.hidden[-1]) if path]
-    totals = [t for path in net.hidden if (t := net.layers[path].out_gradient_total) > 0]
-    backward = totals[0] / totals[-1] if totals else 1.0
-    forward = max((x / first for x in ends if not math.isnan(x)), default=1.0)
-    growth = max(forward, backward)
-    limit = RESIDUAL_FAULT if net.signals.fixed_norms else RESIDUAL
-    if not growth >= limit:
-        return None
     tips = [path for path in net.hidden if "add" in net.layers[path].labels and net.scale(path) > 0]
-    if not tips:
+    totals = [t for path in tips if (t := net.layers[path].out_gradient_total) > 0]
+    backward = totals[0] / totals[-1] if totals else 1.0
+    growth = max([backward, *(x / first for x in ends if not math.isnan(x))])
+    limit = RESIDUAL_FAULT if net.signals.fixed_norms else RESIDUAL
+    if not growth >= limit or not tips:
         return None
     blocks = tuple(net.name_of(path) for path in tips)
     severity: Severity = "fault" if growth > RESIDUAL_FAULT or net.loss_ratio > 4 else "warning"
-    message = (
-        f"{len(tips)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
-        f" (usual: below {short(math.sqrt(limit))}×). They end in {net.listed(blocks)}."
-    )
+    message = f"{len(tips)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
+    message += f" (usual: below {short(math.sqrt(limit))}×). They end in {net.listed(blocks)}."
     advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(tips)} = {short(len(tips) ** -0.5)}."
     return Finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, message, advice, growth, limit)
 
@@ -283,21 +272,23 @@ def drowned(net: Net) -> Finding | None:
         return None
     before: list[str] = []
     for path, layer in net.layers.items():
-        if "Embedding" not in layer.kind and layer.x_sq > 0 and 0 < layer.x_varies < VARIES:
+        shares = any("softmax" in net.layers[o].labels for o in layer.sources if o in net.layers)  # of 1, not signals
+        if "Embedding" not in layer.kind and layer.x_sq > 0 and 0 < layer.x_varies < VARIES and not shares:
             steady = [o for o in before if not net.layers[o].out_varies > VARIES]
             steady.sort(key=lambda o: -net.layers[o].out_sq)
             added = [p.name for p in net.parameters if not p.uses and len(p.shape) > 1 and p.weight_sq > layer.x_sq / 3]
             blamed = (steady or before[-1:] or [path])[:3]
             blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o in p.owners))
-            varies = layer.x_varies
-            message = (
-                f"Only {short(100 * varies)} % of the input of {path or 'the model'} varies between examples"
-                f" (usual: above {short(100 * VARIES)} %)" + (f", under {net.listed(blocks)}." if blocks else ".")
-            )
+            varies, under = layer.x_varies, f", under {net.listed(blocks)}" if blocks else ""
+            message = f"Only {short(100 * varies)} % of the input of {path or 'the model'} varies between examples"
+            message += f" (usual: above {short(100 * VARIES)} %){under}."
             advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
             head = net.layers.get(net.head or "")
             meant = bool(blocks) and not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
-            meant = meant or (head is not None and head.x_varies > VARIES)  # as learned queries, which then attend
+            meant = meant or (head is not None and head.x_varies > VARIES)  # a constant that is taken out again
+            queries = (each for each in net.layers.values() if "attention" in each.labels)
+            meant = meant or any(each.x_varies == 0 for each in queries)  # a residual stream from learned ones
+            meant = meant or any(map(net.waits, [*before, path]))
             earlier = (p for p in net.parameters if min(map(net.place_of, p.owners)) <= net.order[path])
             meant = meant or any(map(_opens, earlier))
             severity = "note" if meant else graded(-varies, -VARIES_WARNING)
@@ -328,22 +319,17 @@ def out_of_reach(net: Net) -> Finding | None:
         advice = "End the network in `log_softmax`, or scale the targets."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     if not signals.floor > OUT_OF_REACH and signals.would_broadcast:
-        message = (
-            f"nn.MSELoss would broadcast {signals.would_broadcast}: here each output was compared with its own target."
-        )
-        advice = "Does the training loop give both the same shape, as by `outputs.squeeze(-1)`?"
-        return Finding("HD113", "note", (), message, advice, 0.0, 0.0)
+        message = f"nn.MSELoss would broadcast {signals.would_broadcast}; here each output has its own target."
+        return Finding("HD113", "note", (), message, "", 0.0, 0.0)
     if signals.bounded == "relu" and signals.loss_kind == "cross-entropy":
         message = "The network ends in a relu, and the loss expects logits of both signs: at 0 they get no gradient."
         advice = f"Return the outputs of {net.listed(blocks)} without the relu."
         return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
         return None
-    ends = f"The network ends in a {signals.bounded}"
-    message = (
-        f"{ends}, which keeps {100 * min(signals.floor, 1.0):.0f} % of the loss out of reach (usual: below"
-        f" {100 * OUT_OF_REACH:.0f} %)."
-    )
+    kept, usual = 100 * min(signals.floor, 1.0), 100 * OUT_OF_REACH
+    message = f"The network ends in a {signals.bounded}, which keeps {kept:.0f} % of the loss out of reach (usual:"
+    message += f" below {usual:.0f} %)."
     if signals.bounded == "cosine":
         message = message.replace("a cosine", f"cosines of at most {short(signals.reach)}")
         advice = "Divide them by a temperature, of 0.05 or 0.1."
@@ -393,19 +379,13 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
 
 def astray(net: Net) -> Finding | None:
     """HD114: attention whose weights do not sum to one over what they mix."""
-    hit = [net.weight_of.get(path) or net.gain_of(path) for path, each in net.layers.items() if "astray" in each.labels]
-    blocks = tuple(dict.fromkeys(p.name for p in hit if p is not None))
-    mixed = [o for o, each in net.layers.items() if "mixed" in each.labels]
-    if not blocks and mixed:
-        blocks = tuple(dict.fromkeys(p.name for o in mixed if (p := net.weight_of.get(o) or net.gain_of(o))))
+    if blocks := net.labelled("astray"):
+        message = f"The softmax behind {net.listed(blocks)} sums to 1 over another dimension than is mixed."
+        advice = "Take it over the keys: `scores.softmax(-1) @ values`."
+    elif blocks := net.labelled("mixed"):
         message = f"A view behind {net.listed(blocks)} mixes axes: the sizes are those of a transposition."
         advice = "Transpose first, and reshape then: `x.unflatten(-1, (heads, -1)).transpose(1, 2)`."
-        return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0)
-    if not blocks:
-        return None
-    message = f"The softmax behind {net.listed(blocks)} sums to 1 over another dimension than the one that is mixed."
-    advice = "Take it over the keys: `scores.softmax(-1) @ values`."
-    return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0)
+    return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
 
 
 REPEATED_OUTPUTS = 0.25
@@ -420,13 +400,17 @@ def unseen(net: Net) -> Finding | None:
         message = f"The inputs do not reach the outputs from {signals.unseen[0]}: the gradient there is exactly zero."
         advice = "Look for a state that is not carried on, an output that is read too early, or a slice."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
-    if not signals.repeated > REPEATED_OUTPUTS or not signals.output_varies > 0:
+    if not signals.output_varies > 0:
+        return None
+    if signals.same_along and not waiting:
+        message = f"All positions in dimension {signals.same_along} have exactly the same outputs, in every example."
+        advice = "Look for queries or positions that are copies of one, and for a mean over that dimension."
+        return Finding("HD120", "warning", (), message, advice, 1.0, 0.0)
+    if not signals.repeated > REPEATED_OUTPUTS:
         return None
     first = tuple(net.name_of(o) for o in net.backbone[:1])
-    message = (
-        f"{100 * signals.repeated:.0f} % of the examples have exactly the outputs of others, whose inputs differ"
-        f" (usual: below {100 * REPEATED_OUTPUTS:.0f} %)."
-    )
+    message = f"{100 * signals.repeated:.0f} % of the examples have exactly the outputs of others, whose inputs differ"
+    message += f" (usual: below {100 * REPEATED_OUTPUTS:.0f} %)."
     advice = "Look for inputs outside of a range or a table, and for rounding, on the way from the inputs."
     return Finding("HD120", "warning", first, message, advice, signals.repeated, REPEATED_OUTPUTS)
 
@@ -464,9 +448,7 @@ def linear_pair(net: Net) -> Finding | None:
     idle = [net.name_of(o) for o in net.weight_of if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]
     if idle:
         message = f"The activations behind {net.listed(idle)} do nothing: they are linear on all that they read."
-        advice = (
-            "Look at the slope, which is a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
-        )
+        advice = "Look at the slope, a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
         return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)
     if not hit:
         return None
@@ -503,10 +485,8 @@ def saturation(net: Net) -> Finding | None:
         return None
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
     out_sq, bias = net.layers[paths[0]].out_sq, net.bias_of(paths[0])
-    message = (
-        f"{100 * worst:.0f} % of the units after {net.listed(blocks)} are flat, beyond 0.99 of the range of their tanh"
-        f" or sigmoid (usual: below {100 * SATURATED:.0f} %)."
-    )
+    message = f"{100 * worst:.0f} % of the units after {net.listed(blocks)} are flat, beyond 0.99 of the range of their"
+    message += f" tanh or sigmoid (usual: below {100 * SATURATED:.0f} %)."
     advice = f"Make the weights smaller: {blocks[0]} by {short(max(out_sq, 1.0) ** -0.5)} gives outputs of size 1."
     if bias and bias.weight_sq > out_sq / 2:
         blocks = (bias.name, *blocks)
@@ -516,26 +496,17 @@ def saturation(net: Net) -> Finding | None:
 
 def peaked_attention(net: Net) -> Finding | None:
     """HD112: attention puts nearly all of its weight on one key, or the same on all of them whatever the scores are."""
-    lost = (
-        net.weight_of.get(path) or net.gain_of(path) for path, each in net.layers.items() if "drowned" in each.labels
-    )
-    if blocks := tuple(dict.fromkeys(p.name for p in lost if p is not None)):
-        message = (
-            f"The attention of {net.listed(blocks)} has the same weight on every key, whatever their products are."
-        )
-        advice = (
-            "Look for a large number that is added to all scores, as of a mask: it leaves nothing of them in rounding."
-        )
+    if blocks := net.labelled("drowned"):
+        message = f"The attention of {net.listed(blocks)} has the same weight on every key, whatever the products are."
+        advice = "Look for a large number that is added to all scores, as of a mask: rounding leaves nothing of them."
         return Finding("HD112", "warning", blocks, message, advice, 1.0, 0.0)
     shares = {path: layer.peaked for path, layer in net.layers.items() if layer.peaked > PEAKED}
     named = {path: net.weight_of.get(path) or net.gain_of(path) for path in shares}
     hit = {p.name: shares[path] for path, p in named.items() if p is not None}
     if not (blocks := worst_first(hit)):
         return None
-    message = (
-        f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {net.listed(blocks)} has most weight on one"
-        f" key (usual: below {100 * PEAKED:.0f} %)."
-    )
+    message = f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {net.listed(blocks)} has most weight on"
+    message += f" one key (usual: below {100 * PEAKED:.0f} %)."
     advice = "Draw queries and keys smaller, normalise them, or divide the logits by the root of the width of a head."
     return Finding("HD112", "warning", blocks, message, advice, hit[blocks[0]], PEAKED)
 
@@ -578,7 +549,10 @@ def below_epsilon(net: Net) -> Finding | None:
             hit[gain.name] = share
         elif share < BELOW_EPS:
             before = [o for o in net.weight_of if net.order[o] < net.order[path]]
-            source = net.name_of(max(before, key=net.order.__getitem__)) if before else gain.name
+            nearest = max(before, key=net.order.__getitem__, default="")
+            if nearest and _opens(net.weight_of[nearest]) and net.layers[nearest].labels == ("norm",):
+                continue  # a table that only a normalisation reads is as large as that makes it, soon
+            source = net.name_of(nearest) if nearest else gain.name
             hit |= {source: min(share, hit.get(source, 1.0)), gain.name: share}
             sources.append(source)
     if not hit:

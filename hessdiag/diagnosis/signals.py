@@ -109,6 +109,7 @@ class SignalPass:
         self.norms: dict[Any, str] = {}  # node of what a normalisation reads -> its path
         self.entered: dict[str, Tensor | None] = {}
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
+        self.gated: set[str] = set()  # paths of modules that read several tensors
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
         self.found: tuple[Signals | None, str] = (None, "")
@@ -158,9 +159,10 @@ class SignalPass:
 
     def _enter(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what a module reads, before anything else hands it an alias of that."""
-        x = args[0] if args else next(iter(kwargs.values()), None)
+        x, *more = [*args, *kwargs.values()] or [None]
         x = x if isinstance(x, Tensor) else None
         self.entered[path] = x
+        self.gated |= {path} if any(isinstance(v, Tensor) for v in more) else set()
         if _is_norm(module) and x is not None and x.grad_fn is not None:
             self.norms[x.grad_fn] = path
 
@@ -175,7 +177,7 @@ class SignalPass:
         noted.channel = _channel(module, out)
         sq, varies = second_moment(out.detach(), self.part.size)
         noted.numbers |= {
-            "normalises": _is_norm(module) and not _uses_running_statistics(module),
+            "normalises": _is_norm(module) and not _uses_running_statistics(module) and path not in self.gated,
             "samples": out.numel() // max(out.shape[noted.channel], 1),
             "out_sq": sq,
             "out_varies": varies,
@@ -254,6 +256,7 @@ class SignalPass:
             input_sq=_input_sq(part),
             unseen=self.unseen,
             repeated=_repeated(y.detach(), part),
+            same_along=_same_along(model, part, y.detach(), of_mean),
             sent_back=sent_back,
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
@@ -313,6 +316,21 @@ def _repeated(y: Tensor, batch: Batch) -> float:
         other = known.setdefault(tuple(row.tolist()), number)
         found += torch.equal(y[number], y[other]) and any(not torch.equal(v[number], v[other]) for v in inputs)
     return found / len(y)
+
+
+def _same_along(model: nn.Module, part: Batch, y: Tensor, gradients: Mapping[str, Tensor | None]) -> int:
+    """A dimension along which all outputs (B, *out) are equal, and stay so in a step along gradients; 0 for none."""
+
+    def found(y: Tensor) -> int:
+        each = (dim for dim in range(1, y.dim()) if y.shape[dim] > 1 and bool((y == y.narrow(dim, 0, 1)).all()))
+        return next(each, 0)
+
+    if not found(y):
+        return 0
+    pulls = {name: RATE * g / max(largest_entry(g), TINY) for name, g in gradients.items() if g is not None}
+    moved = {name: nn.Parameter(model.get_parameter(name) - pull) for name, pull in pulls.items()}
+    with torch.no_grad(), holding(model, moved):
+        return found(part.call(model))
 
 
 def _radial_shares(model: nn.Module, batch: Batch, layers: Sequence[LayerSignals]) -> dict[str, float]:

@@ -40,12 +40,8 @@ def outliers(net: Net) -> Finding | None:
     if not tails:
         return None
     limit = max(KURTOSIS, 3 * median(tails.values()))
-    hit = {
-        p.name: p.kurtosis
-        for p in net.matrices
-        if p.name in tails and p.numel >= 64 and p.largest > 8
-        and (p.kurtosis > limit or (p.kurtosis > 30 and p.largest > 30))
-    }  # fmt: skip
+    large = {p.name: limit if p.largest < 30 else min(limit, 30) for p in net.matrices if p.numel >= 64 < 8 * p.largest}
+    hit = {name: tail for name, tail in tails.items() if name in large and tail > large[name]}
     if not (blocks := worst_first(hit)):
         return None
     worst = net.named[blocks[0]]
@@ -128,21 +124,14 @@ def groups_forgotten(net: Net) -> Finding | None:
         if sum(abs(v - constant) < 0.2 for v in plain) < 0.6 * len(plain):
             continue
         missing = {p.name: constant - math.log(unit(p) * p.weight_sq) for p in grouped}
-        misread = {
-            p.name: missing[p.name]
-            for p in grouped
-            if p.groups >= GROUPS and abs(missing[p.name] - math.log(p.groups)) < math.log(2.5)
-        }
+        large = {p.name: math.log(p.groups) for p in grouped if p.groups >= GROUPS}
+        misread = {o: missing[o] for o, groups in large.items() if abs(missing[o] - groups) < math.log(2.5)}
         if len(misread) < 0.6 * len(grouped):
             continue
-        blocks = worst_first(misread)
-        worst = math.exp(misread[blocks[0]])
-        calibrated = net.signals.fixed_norms > 0 and not net.signals.fresh_norms
-        root = short(math.sqrt(worst))
-        message = (
-            f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are'} {root}× smaller than the {law} of the dense"
-            " convolutions wants, as if it had not been divided by the groups."
-        )
+        worst = math.exp(misread[(blocks := worst_first(misread))[0]])
+        calibrated, root = net.signals.fixed_norms > 0 and not net.signals.fresh_norms, short(math.sqrt(worst))
+        message = f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are'} {root}× smaller than the {law} of the"
+        message += " dense convolutions wants, as if it had not been divided by the groups."
         advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {root}."
         severity: Severity = "note" if net.normalised or calibrated else "warning"
         return Finding("HD204", severity, blocks, message, advice, worst, GROUPS)
@@ -162,9 +151,8 @@ def summed_fans(net: Net) -> Finding | None:
     summed.sort(key=lambda p: -p.numel)  # in a small tensor it may be chance
     blocks = tuple(p.name for p in summed)
     message = f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
-    advice = "Use `nn.init.xavier_normal_` for each."
-    severity: Severity = "note" if net.normalised else "warning"
-    return Finding("HD204", severity, blocks, message, advice, float(summed[0].kernel), 1.0)
+    grade: Severity = "note" if net.normalised else "warning"
+    return Finding("HD204", grade, blocks, message, "Use `nn.init.xavier_normal_` for each.", summed[0].kernel, 1.0)
 
 
 def large_bias(net: Net) -> Finding | None:
@@ -181,11 +169,10 @@ def large_bias(net: Net) -> Finding | None:
                 hit.setdefault(net.name_of(path), 0.0)
     if not (blocks := worst_first(hit)):
         return None
-    size = short(math.sqrt(net.named[blocks[0]].weight_sq))
-    usual = short(math.sqrt(BIAS))
-    message = f"The bias {blocks[0]} is of size {size} (usual: below {usual}): it drowns the inputs of its layer."
+    worst, usual = net.named[blocks[0]].weight_sq, short(math.sqrt(BIAS))
+    message = f"The bias {blocks[0]} is of size {short(math.sqrt(worst))} (usual: below {usual}):"
     advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
-    return Finding("HD205", "warning", blocks, message, advice, net.named[blocks[0]].weight_sq, BIAS)
+    return Finding("HD205", "warning", blocks, f"{message} it drowns the inputs of its layer.", advice, worst, BIAS)
 
 
 def above_scheme(net: Net) -> Finding | None:
@@ -220,9 +207,8 @@ def norm_gain(net: Net) -> Finding | None:
         if layer.normalises and (small or layer.out_sq < BELOW_EPS) and 0.5 < own.weight_sq < 2:
             continue  # HD109
         # Measured, where the layer normalises: Gemma's gain is 1 + weight.
-        effective = (
-            layer.out_sq - (bias.weight_sq if bias else 0.0) if layer.normalises and not small else own.weight_sq
-        )
+        measured = layer.normalises and not small
+        effective = layer.out_sq - (bias.weight_sq if bias else 0.0) if measured else own.weight_sq
         if not 1 / GAIN < effective < GAIN:
             (ends if "add" in layer.labels else hit)[own.name] = max(effective, 1e-300)
     hit |= ends if hit else {}
@@ -262,7 +248,7 @@ MIN_SAMPLES = 16  # of a unit, before it is called dead
 def cannot_learn(net: Net) -> Finding | None:
     """HD401: gradients that are exactly zero, and stay it when the other weights learn."""
     waiting = [p for p in net.parameters if p.trainable and p.gradient in ("zero", "later") and not _is_idle(net, p)]
-    stuck = [p for p in waiting if p.gradient == "zero"]
+    stuck = [p for p in waiting if p.gradient == "zero" and not _is_sent(net, p)]
     stuck.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))  # nearest the outputs first
     telling = [p for p in stuck if len(p.shape) > 1 or p.weight_sq > 0]
     if starved := _starved(net, waiting):
@@ -280,7 +266,23 @@ def cannot_learn(net: Net) -> Finding | None:
     )
     advice = _advise(net, tuple(opened.values())[::-1])
     shift = all("bias" in p.attribute for p in telling)  # as where a loss compares outputs with one another
-    return Finding("HD401", "fault" if both else "note" if shift else "warning", blocks, message, advice, 0.0, 0.0)
+    small = all(_has_one_key(net, o) for p in telling for o in p.owners)
+    severity: Severity = "note" if shift or small else "fault" if both else "warning"
+    return Finding("HD401", severity, blocks, message, advice, 0.0, 0.0)
+
+
+def _has_one_key(net: Net, path: str) -> bool:
+    """Whether a layer makes queries and keys alone of an attention that has one key, as of a small image."""
+    readers = [o for o, layer in net.layers.items() if path in layer.sources]
+    own = path in net.layers and "one key" in net.layers[path].labels
+    return own or (bool(readers) and all(_has_one_key(net, o) for o in readers))
+
+
+def _is_sent(net: Net, p: ParameterSignals) -> bool:
+    """Whether a layer reads zeros alone, and what writes these learns through it: until they are others, as spikes."""
+    reads = [layer for o in p.owners if (layer := net.layers.get(o)) and layer.x_sq == 0 < layer.x_gradient_sq]
+    writers = {o for layer in reads for o in layer.sources}
+    return any(each.gradient == "some" and writers & {*each.owners} for each in net.parameters)
 
 
 def _unmoved(net: Net) -> Finding | None:
@@ -333,7 +335,7 @@ def dead(net: Net) -> Finding | None:
     """HD402: a layer whose outputs, or the units behind them, do not change with the inputs; the first one."""
     for path, layer in net.layers.items():
         own, bias = net.gain_of(path), net.bias_of(path)
-        if path == net.head or not layer.x_sq > 0 or not layer.x_varies > 0 or "add" in layer.labels:
+        if path == net.head or not layer.x_sq > 0 or not layer.x_varies > 0 or "add" in layer.labels or net.waits(path):
             continue  # the last gain of a residual branch is zero on purpose
         if layer.normalises and layer.out_varies == 0:
             around = [each.x_varies for each in net.layers.values() if path in each.sources]
@@ -431,14 +433,11 @@ def _adapted(net: Net, frozen: ParameterSignals) -> bool:
 def detached(net: Net) -> Finding | None:
     """HD403: the outputs depend on parameters that no gradient reaches; those nearest the output first."""
     cut = [p for p in net.parameters if p.trainable and p.gradient == "cut"]
-    blocks = tuple(
-        p.name for p in sorted(cut, key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))
-    )
-    if not blocks:
+    cut.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))
+    if not (blocks := tuple(p.name for p in cut)):
         return None
-    message = (
-        f"The outputs depend on {net.listed(blocks)}, but no gradient reaches {'it' if len(blocks) == 1 else 'them'}."
-    )
+    whom = "it" if len(blocks) == 1 else "them"
+    message = f"The outputs depend on {net.listed(blocks)}, but no gradient reaches {whom}."
     advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `.item()`."
     return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
 
@@ -456,7 +455,6 @@ def unused(net: Net) -> Finding | None:
         ", while they do on the same layers at other depths." if forgotten else "."
     )
     advice = "Call the layer in the forward pass, or leave it out."
-    advice = advice if forgotten else "Nothing to do where another mode of the model uses it."
     return Finding("HD403", "warning" if forgotten else "note", blocks, message, advice, float(len(blocks)), 0.0)
 
 

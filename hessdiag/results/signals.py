@@ -24,9 +24,9 @@ class LayerSignals(Record):
         path, kind: where it is in the model, and the name of its class.
         labels: where its output goes, read off the autograd graph: `"output"`, `"add"` (the end of a residual branch),
             `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, `"attention"` (the makings of queries or
-            keys), `"astray"` (into a softmax whose weights do not sum to 1 over what they mix), `"drowned"`
-            (into one whose weights are alike, whatever they are), `"mixed"` (into a view that mixes axes), `"idle"`
-            (into a nonlinearity that does nothing), and names of nonlinearities.
+            keys), `"one key"`, `"astray"`, `"drowned"` (of these into a softmax of one number, whose weights do not sum
+            to 1 over what they mix, or are alike whatever they are of), `"mixed"` (into a view that mixes axes),
+            `"idle"` (into a nonlinearity that does nothing), and names of nonlinearities.
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
@@ -156,6 +156,8 @@ class Signals(Record):
         input_sq: E[x²] of floating-point inputs; NaN where there are none.
         unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
         repeated: share of the examples with exactly the outputs of another one, whose inputs are others.
+        same_along: a dimension of the outputs along which they are all equal in each example, and stay so as all learn;
+            0 where there is none.
         sent_back: what the gradients are of: `"loss"`, or `"noise"` where the loss has none (all outputs are 0).
         fixed_norms: batch normalisations that use running statistics, and so normalise nothing.
         fresh_norms: those of them that have never seen a batch.
@@ -192,6 +194,7 @@ class Signals(Record):
     input_sq: float
     unseen: tuple[str, ...] = ()
     repeated: float = 0.0
+    same_along: int = 0
     sent_back: str
     fixed_norms: int
     fresh_norms: int

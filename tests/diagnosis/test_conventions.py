@@ -377,6 +377,7 @@ PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
         r"with 2 tensors over the examples \(0, 1\).*name one, as in output=0",
     ),
     (PAIR, (X,), {"loss": lambda y, t: (y[0] * (y[0] - y[0].mean(0)).detach()).sum()}, "compares the examples"),
+    (network(lambda m, x: m.a(x), a=LINEAR), (X,), {"loss": lambda y, t: F.mse_loss(*y.chunk(2))}, "compares the"),
     (network(lambda m, x: m.a(x) @ m.a(x).T, a=LINEAR), (X, torch.arange(6)), {}, "a number for each other one"),
     (PAIR, (X,), {"loss": contrastive}, r"compares the examples of a batch.*pass per='batch' \(--per batch\)"),
     (

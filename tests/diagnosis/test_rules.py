@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -282,6 +283,50 @@ def test_what_starts_small_and_learns_does_not_drown() -> None:
     assert found.severity == "note"
     (found,) = of("HD110", network(layers=drowned, weights={"l0": {"weight_sq": 1e-8}}))
     assert found.severity == "note"
+    (found,) = of("HD110", relabelled(network(layers=drowned | {"l1": {"x_varies": 0.0}}), "attention", paths=("l1",)))
+    assert found.severity == "note"
+    assert of("HD110", relabelled(network(layers={"l2": {"x_varies": 5e-4, "sources": ("l1",)}}), "softmax")) == []
+
+
+@pytest.mark.parametrize(("rule", "numbers"), [
+    ("HD102", {"head": {"x_sq": 1e-8}}),
+    ("HD110", {"l2": {"x_varies": 5e-4}, "head": {"x_varies": 5e-4}}),
+    ("HD402", {"l1": {"off_share": 0.9}}),
+])  # fmt: skip
+def test_tables_that_start_small_grow(rule: str, numbers: dict[str, Any]) -> None:
+    for size, grave in ((0.2, [rule]), (1e-7, [])):
+        reads = {"l1": {"sources": ("wte",), "x_sq": size} | numbers.get("l1", {})}
+        table = weight("wte.weight", owners=("wte",), kind="Embedding", uses=("lookup",), weight_sq=size)
+        made = plus(network(layers=numbers | reads), layers=(layer("wte", kind="Embedding", x_sq=math.nan),),
+                    parameters=(table, vector("l1.bias", weight_sq=0.1)))  # fmt: skip
+        assert [f.rule for f in of(rule, made) if f.severity != "note"] == grave
+
+
+def test_a_table_that_only_a_normalisation_reads_is_soon_as_large_as_that_makes_it() -> None:
+    for labels, rows in ((("norm", "self-add"), 1), (("norm",), 0)):
+        small = relabelled(below_eps(0.1), *labels, paths=("wte",))
+        tables = tuple(replace(p, weight_sq=1e-8) if p.name == "wte.weight" else p for p in small.parameters)
+        assert len(of("HD109", replace(small, parameters=tables))) == rows
+
+
+def test_the_first_layer_of_a_residual_network_may_reach_every_branch() -> None:
+    tips = {path: {"out_gradient_total": 1e-2} for path in ("l1", "l3")}
+    far = network(layers=tips | {"l0": {"out_gradient_total": 1e2}})
+    assert of("HD104", relabelled(far, "add", paths=("l1", "l3"))) == []
+    grown = network(layers=tips | {"l1": {"out_gradient_total": 1e2}})
+    assert of("HD104", relabelled(grown, "add", paths=("l1", "l3")))
+
+
+def test_what_reads_zeros_learns_once_their_writer_does_whom_it_sends_a_gradient() -> None:
+    for gradient, found in (("some", []), ("zero", ["HD401"])):
+        stuck = {"l2": {"gradient": "zero"}, "l1": {"gradient": gradient}}
+        reads = {"l2": {"x_sq": 0.0, "x_gradient_sq": 1e-3, "sources": ("l1",)}}
+        assert [f.rule for f in of("HD401", network(weights=stuck, layers=reads))] == found
+
+
+def test_outputs_that_are_equal_along_a_dimension_are_a_warning() -> None:
+    (found,) = of("HD120", network(output_varies=0.5, same_along=1))
+    assert (found.severity, "dimension 1" in found.message) == ("warning", True)
 
 
 def test_a_gated_network_is_no_plain_chain() -> None:

@@ -227,6 +227,26 @@ def test_other_losses_are_compared_with_those_of_constants_however_large(size: f
     assert math.isnan(signals_of(model, x, loss=lambda y, t: y.square().sum()).chance_loss)
 
 
+def test_no_constant_is_a_guess_where_the_loss_has_no_least_or_the_labels_are_told() -> None:
+    model, x, t = nn.Linear(6, 8), torch.randn(12, 6), torch.randint(8, (12,))
+    flow = Net(lambda m, x: (m.a(x), m.a(x).sum(1)), a=model)
+    told = Net(lambda m, x, t: m.a(x) - F.one_hot(t, 8), a=model)
+    for net, given, loss in (
+        (flow, (x, None), lambda y, t: (y[0].square().sum(1) - y[1]).mean()),
+        (told, ((x, t), t), "cross-entropy"),
+    ):
+        found = hessdiag.diagnose(net, *given, loss=loss, quick=True).signals
+        assert found is not None
+        assert math.isnan(found.chance_loss)
+
+
+def test_outputs_that_are_equal_along_a_dimension_are_seen() -> None:
+    x, biases = torch.randn(5, 6), nn.Parameter(torch.zeros(2, 3))
+    for share, dim in ((0, 1), (1, 0)):  # biases tell them apart once they learn
+        net = Net(lambda m, x, s=share: m.a(x).unsqueeze(1) + s * m.b, a=nn.Linear(6, 3), b=biases)
+        assert signals_of(net, x).same_along == dim
+
+
 def test_the_best_constant_is_found_where_examples_are_many_for_its_outputs() -> None:
     """Of an absolute error the median of each output, far from the outputs at the start."""
     torch.manual_seed(0)
