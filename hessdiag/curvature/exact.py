@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
-from hessdiag.data.sums import Sums, sum_over
+from hessdiag.data.memory import Sums, sum_over
 from hessdiag.derivatives.backward import block_vjps, trace_blocks, unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import Block

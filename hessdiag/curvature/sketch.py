@@ -33,8 +33,7 @@ from hessdiag.curvature.norms import (
 )
 from hessdiag.curvature.pairs import pair_sums
 from hessdiag.data.batch import Batch
-from hessdiag.data.memory import MemoryBudget
-from hessdiag.data.sums import Sums, add, sum_over
+from hessdiag.data.memory import MemoryBudget, Sums, add, sum_over
 from hessdiag.derivatives.backward import block_vjps, trace_blocks
 from hessdiag.derivatives.losses import sides_of
 from hessdiag.derivatives.problem import Problem

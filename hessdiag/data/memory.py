@@ -1,21 +1,25 @@
-"""How much memory there is, and when it ran out."""
+"""How much memory there is, when it ran out, and sums over chunks of examples, halved where they do not fit."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy.typing as npt
 import psutil
 import torch
 
+from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
+from hessdiag.parallel.progress import advance, announce
 
 Found = TypeVar("Found")
+Sums = Mapping[str, npt.NDArray[Any]]
 SHARE = 2  # of the free memory, by default: half
 CHUNK = 100 * 2**20  # bytes of activations at once: many enough that calls cost little, on a processor
 OVERHEAD = 6  # what a chunk takes in all, over its activations and cotangents
@@ -94,3 +98,34 @@ def unless_out_of_memory(measure: Callable[[], Found], *, examples: int) -> Foun
             ) from error
     torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
     return None
+
+
+def add(sums: Sequence[Sums]) -> Sums:
+    """Add arrays under the same names, in order.
+
+    >>> add([{"a": 1.0, "b": 0.5}, {"a": 2.0, "b": 0.0}])
+    {'a': 3.0, 'b': 0.5}
+    """
+    total = dict(sums[0])
+    for each in sums[1:]:
+        for key, value in each.items():
+            total[key] = total[key] + value if key in total else value
+    return total
+
+
+def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: str, gradients: float = 0) -> Sums:
+    """Add what `measure` finds, the same names for every chunk of examples; all cost as much as so many `gradients`."""
+    announce(step, len(parts), gradients=gradients)
+    found = []
+    for part in parts:
+        found.append(_halving(measure, part))
+        advance(step)
+    return add(found)
+
+
+def _halving(measure: Callable[[Batch], Sums], part: Batch) -> Sums:
+    found = unless_out_of_memory(lambda: measure(part), examples=part.size)
+    if found is not None:
+        return found
+    half = part.size // 2
+    return add([_halving(measure, part.narrow(0, half)), _halving(measure, part.narrow(half, part.size))])

@@ -16,16 +16,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.arguments import did_you_mean
+from hessdiag.arguments import did_you_mean, one_line
 from hessdiag.data.batch import Layout
 from hessdiag.data.noise import Noise, user_code
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.targets import IGNORED, check_values, class_dimension, is_like_outputs, required
 from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
 
 LossFunction = Callable[[Tensor, "Tensor | None"], Tensor]
 
+IGNORED = -100  # torch's class index of positions that are left out
+SUMS_TO_ONE = 1e-3
 NAMES = ("random-quadratic", "cross-entropy", "mse")
 MAX_OUTPUTS = 2**14  # of a random quadratic: 2 GiB
 # What a function's own code makes of tensors that it was not written for; its other errors are its author's.
@@ -149,8 +150,8 @@ class RandomQuadratic(Loss):
         if outputs > MAX_OUTPUTS:
             message = f"loss 'random-quadratic' needs a matrix of {outputs} x {outputs} numbers for this network's"
             raise HessdiagError(f"{message} outputs: use loss 'cross-entropy' or 'mse'")
-        generator = stream(seed, "loss")
-        return cls(torch.randn(outputs, outputs, generator=generator, dtype=torch.float64).to(like))
+        drawn = torch.randn(outputs, outputs, generator=stream(seed, "loss"), dtype=torch.float64)
+        return cls(drawn.to(like))
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         flat = y.flatten(1)  # (B, N)
@@ -326,6 +327,11 @@ class CallableLoss(Loss):
         self.function, self.scalar, self.layout = function, scalar, layout
         self.name = getattr(function, "__name__", type(function).__name__)
 
+    @property
+    def together(self) -> BatchLoss:
+        """The same function of a whole batch."""
+        return BatchLoss(self.function, scalar=self.scalar, layout=self.layout)
+
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         each = [self._one(y[b : b + 1], None if targets is None else targets[b : b + 1]) for b in range(len(y))]
         return torch.stack(each)
@@ -370,7 +376,7 @@ class CallableLoss(Loss):
         except UNFIT as error:
             if not twice:
                 return False
-            message = f"the loss {self.name!r} cannot be differentiated twice ({_first_line(error)}): write it with"
+            message = f"the loss {self.name!r} cannot be differentiated twice ({one_line(error)}): write it with"
             raise HessdiagError(f"{message} operations that can, such as clamp, exp and sums") from error
         return True
 
@@ -382,7 +388,7 @@ class CallableLoss(Loss):
             return [loss.value(y, targets).mean(), loss.gradient(y, targets), loss.hessian_product(y, targets, z)]
 
         try:
-            whole = found(BatchLoss(self.function, scalar=self.scalar, layout=self.layout))
+            whole = found(self.together)
         except UNFIT:  # it reads one example at a time
             return True
         try:
@@ -392,7 +398,7 @@ class CallableLoss(Loss):
 
     def compares(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether the gradient in the outputs of one example depends on those of another, or is zero without them."""
-        z, together = torch.zeros_like(y), BatchLoss(self.function, scalar=self.scalar, layout=self.layout)
+        z, together = torch.zeros_like(y), self.together
         z[0] = torch.randn(y[0].shape, generator=stream(0, "one of several examples")).to(y)
         try:
             if bool((together.hessian_product(y, targets, z)[1:] != 0).any()):
@@ -408,9 +414,8 @@ class CallableLoss(Loss):
         apart = super()._gradient(y, targets)
         if len(y) == 1:
             return apart
-        together = BatchLoss(self.function, scalar=self.scalar, layout=self.layout)
         try:
-            found = Loss._gradient(together, y, targets)
+            found = Loss._gradient(self.together, y, targets)
         except (*UNFIT, HessdiagError):  # it reads one example at a time
             return apart
         return found if _alike(found[1], apart[1]) else apart
@@ -440,7 +445,7 @@ class CallableLoss(Loss):
             how = "give both the same shape, as in targets.unsqueeze(-1)"
         elif targets is not None and not targets.is_floating_point() and isinstance(error, RuntimeError):
             how = f"targets are {targets.dtype}, convert them if the loss compares numbers, as in targets.float()"
-        call = f"outputs {shape} and {given} of one example ({type(error).__name__}: {_first_line(error)})"
+        call = f"outputs {shape} and {given} of one example ({one_line(error)})"
         return f"the loss {self.name!r} cannot be called with {call}: {how}"
 
 
@@ -457,13 +462,8 @@ class BatchLoss(CallableLoss):
 
 
 def _alike(found: Tensor, expected: Tensor) -> bool:
-    size = SAME[expected.dtype]
-    found, expected = found.detach(), expected.detach()
+    found, expected, size = found.detach(), expected.detach(), SAME[expected.dtype]
     return torch.allclose(found, expected, rtol=size, atol=size * float(expected.abs().max()), equal_nan=True)
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())[:160]
 
 
 @dataclass(frozen=True)
@@ -536,7 +536,7 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
     if targets is not None and not reading.together:
         theirs = targets[torch.linspace(0, len(targets) - 1, count).long().to(targets.device)]
     if reading.per == "batch" and (reading.together or not chosen.is_mean(many, theirs)):
-        chosen = BatchLoss(function, scalar=reading.scalar, layout=reading.layout)
+        chosen = chosen.together
     if reading.per == "example" and chosen.compares(many, theirs):
         message = f"the loss {chosen.name!r} compares the examples of a batch, so that none has a loss of its own: pass"
         raise CoupledError(f"{message} per='batch' (--per batch)")
@@ -600,3 +600,102 @@ def check_targets(loss: Loss, *, like: Tensor, targets: Tensor | None) -> None:
 def sides_of(loss: Loss) -> int:
     """Cotangents of a direction z: A z where the loss has a root, else z and S z."""
     return 1 if loss.has_root else 2
+
+
+def required(loss: str, targets: Tensor | None) -> Tensor:
+    """Refuse a loss of targets without any."""
+    if targets is None:
+        wanted = "a tensor of the outputs' shape" if loss == "mse" else "class indices of shape (batch,)"
+        raise HessdiagError(f"loss {loss!r} needs targets: pass {wanted}")
+    return targets
+
+
+def check_values(y: Tensor, targets: Tensor) -> None:
+    """Refuse targets that are not one number for each output."""
+    alone = math.prod(y.shape[1:]) == 1 and targets.shape[1:] == ()
+    if targets.shape[1:] != y.shape[1:] and not alone:
+        labels = not targets.is_floating_point() and targets.dim() < y.dim()
+        classes = "pass targets of that shape, or class indices as integers: targets.long()"
+        remedy = "class indices are for loss 'cross-entropy'" if labels else classes
+        raise HessdiagError(f"targets have shape {tuple(targets.shape)}, the outputs {_whole(y, targets)}: {remedy}")
+
+
+def class_dimension(
+    y: Tensor, targets: Tensor, *, asked: int | None = None, usual: int | None = None, ignore_index: int = IGNORED
+) -> int:
+    """The dimension of outputs y (B, *out) that runs over the classes, by what the targets of all examples fit.
+
+    One rule for class indices, one-hot integers and probabilities alike: it is the one `asked` for; else the first of
+    the outputs, as in torch, or the last, as in language models, whichever the targets fit. Where they fit both, the
+    `usual` one of the model's convention decides, and without one it is refused.
+    """
+    possible = sorted({1, y.dim() - 1}) if asked is None else [check_class_dim(y, asked)]
+    if is_like_outputs(y, targets):
+        fitting = _dims_of_probabilities(targets, possible)
+    else:
+        fitting = [dim for dim in possible if targets.shape[1:] == y.shape[1:dim] + y.shape[dim + 1 :]]
+        if not fitting or targets.is_floating_point():
+            raise HessdiagError(_misfit(y, targets, possible, fitting))
+    if len(fitting) > 1 and usual is not None:
+        fitting = [usual % y.dim()]
+    if len(fitting) > 1:
+        what = f"targets {tuple(targets.shape)} fit outputs {_whole(y, targets)} with the classes"
+        raise HessdiagError(_two_dimensions(y, what))
+    (dim,) = fitting
+    if not is_like_outputs(y, targets):
+        _check_indices(targets, y.shape[dim], ignore_index)
+    return dim
+
+
+def check_class_dim(y: Tensor, asked: int | None) -> int:
+    """The dimension of the outputs that was asked for, counted from the first."""
+    out = f"(batch, {', '.join(map(str, y.shape[1:]))})"
+    if asked is None:
+        raise HessdiagError(_two_dimensions(y, f"outputs {out} may hold the classes"))
+    if not isinstance(asked, int) or asked == 0 or not -y.dim() < asked < y.dim():
+        raise HessdiagError(f"class_dim {asked!r}: the outputs are {out}, pass 1 to {y.dim() - 1}, or -1 for the last")
+    return asked % y.dim()
+
+
+def _two_dimensions(y: Tensor, what: str) -> str:
+    either = f"{what} in dimension 1, as in torch, or {y.dim() - 1}, as in sequences"
+    return f"{either}: pass class_dim=1 or class_dim=-1 (--output :1 or --output :-1)"
+
+
+def is_like_outputs(y: Tensor, targets: Tensor) -> bool:
+    """Whether the targets hold a number for each output, rather than an index for each position."""
+    return targets.shape[1:] == y.shape[1:]
+
+
+def _dims_of_probabilities(targets: Tensor, possible: list[int]) -> list[int]:
+    """Dimensions along which the targets sum to one; all, where floats do along none and may be anything."""
+    sums = {dim: targets.double().sum(dim=dim) for dim in possible}
+    fitting = [dim for dim in possible if bool(((sums[dim] - 1).abs() < SUMS_TO_ONE).all())]
+    if targets.is_floating_point():
+        return fitting or possible
+    if not fitting or not bool(((targets == 0) | (targets == 1)).all()):
+        message = f"targets are integers of the outputs' shape {tuple(targets.shape)}, but not one-hot: expected class"
+        raise HessdiagError(f"{message} indices without the dimension of the classes, or probabilities as floats")
+    return fitting
+
+
+def _misfit(y: Tensor, targets: Tensor, possible: list[int], fitting: list[int]) -> str:
+    if fitting:
+        return f"targets are {targets.dtype} of shape {tuple(targets.shape)}: class indices are integers, use .long()"
+    shapes = [(len(targets), *y.shape[1:dim], *y.shape[dim + 1 :]) for dim in possible]
+    wanted = f"class indices of shape {' or '.join(map(str, shapes))}"
+    what = f"or probabilities of the outputs' shape {_whole(y, targets)}"
+    last = ": pass class_dim=-1 (--output :-1) where the classes are last" if targets.shape[1:] == y.shape[1:-1] else ""
+    return f"targets have shape {tuple(targets.shape)}, expected {wanted}, {what}{last}"
+
+
+def _whole(y: Tensor, targets: Tensor) -> tuple[int, ...]:
+    return len(targets), *y.shape[1:]
+
+
+def _check_indices(targets: Tensor, classes: int, ignore_index: int) -> None:
+    if bool((((targets < 0) | (targets >= classes)) & (targets != ignore_index)).any()):
+        message = f"targets hold class {int(targets.max())} (smallest {int(targets.min())}), but the network has"
+        if classes == 1:
+            raise HessdiagError(f"{message} 1 output: pass targets.float() for a regression")
+        raise HessdiagError(f"{message} {classes} outputs: class indices run from 0 to {classes - 1}")

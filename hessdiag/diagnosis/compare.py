@@ -13,7 +13,7 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.conventions import reader
+from hessdiag.loading.first_call import reader
 from hessdiag.results.comparison import Comparison, compare_reports
 from hessdiag.results.report import Report
 

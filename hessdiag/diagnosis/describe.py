@@ -13,8 +13,7 @@ from hessdiag.curvature import batch_sketch, probe, sketch
 from hessdiag.curvature.directions import BASIS
 from hessdiag.curvature.measurement import Plan, Settings, within_batch
 from hessdiag.data.batch import Inputs
-from hessdiag.loading.conventions import reader
-from hessdiag.loading.first_call import try_model
+from hessdiag.loading.first_call import reader, try_model
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_loss, check_model, check_whole
 from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.norms import Curvature, merge
-from hessdiag.data.batch import Batch, BatchDim, Inputs, Layout
-from hessdiag.data.memory import OVERHEAD, MemoryBudget, unless_out_of_memory
+from hessdiag.data.batch import Batch, BatchDim, Inputs
+from hessdiag.data.memory import OVERHEAD, MemoryBudget, Sums, add, unless_out_of_memory
 from hessdiag.data.stream import Tally, batches_of
-from hessdiag.data.sums import Sums, add
 from hessdiag.derivatives.losses import LossFunction, check_targets
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
@@ -27,11 +26,10 @@ from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, su
 from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
 from hessdiag.errors import CoupledError, HessdiagError
-from hessdiag.loading.conventions import TRIED, read_loss, reader, road_of, state_of
-from hessdiag.loading.first_call import check_tensors, try_model
+from hessdiag.loading.first_call import check_tensors, read_first, reader, state_of
 from hessdiag.loading.models import ModelSource
 from hessdiag.loading.prepare import Prepared
-from hessdiag.network.blocks import Block, find_blocks
+from hessdiag.network.blocks import Block
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import NetworkShape
@@ -146,16 +144,6 @@ def diagnose(
         return replace(_report(settings, problem, measured, tally, **where), per=per)
 
 
-def read_first(
-    model: nn.Module, first: Batch, others: Iterator[Batch], loss: str | LossFunction | None, settings: Settings, *,
-    vectors: bool = False,
-) -> tuple[Iterator[Batch], Problem, Tensor]:  # fmt: skip
-    """All batches but the first as the model reads them, and what `first_call` shows of that one."""
-    road = road_of(model, first, loss, settings)
-    stream = chain.from_iterable(road.batches(model, each, settings.per) for each in chain([first], others))
-    return stream, *first_call(model, next(stream), road.loss, settings, vectors=vectors)
-
-
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
     """Diagnose what `prepare` made of a source; the report says where weights and data came from."""
     report = diagnose(prepared.module, prepared.batches(), **prepared.how, **options)
@@ -195,33 +183,6 @@ def _check_agreement(model: nn.Module, batch: Batch, group: Processes) -> None:
                 f"the processes hold different {what}: give every one the same, seeded alike, and all of the data;"
                 " hessdiag deals the examples out itself"
             )
-
-
-def first_call(
-    model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings, *, vectors: bool = False
-) -> tuple[Problem, Tensor]:
-    """What is to be measured, as a first call of a few examples shows it, and their outputs.
-
-    With `vectors`, also of normalisation layers and the like.
-
-    Raises:
-        HessdiagError: there is nothing to measure, or the loss does not fit.
-    """
-    found, skipped = find_blocks(model, vectors=vectors)
-    if not found:
-        why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
-        raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
-    with fixed_statistics() as taken:
-        dry = try_model(model, batch, found, examples=TRIED[settings.per])
-    resolved = read_loss(model, batch, loss, settings, dry.outputs)
-    blocks = dry.shape.as_read(found)
-    coupled = any(taken) and not batch.as_one
-    if coupled and isinstance(batch.output, Layout) and not batch.output.apart:
-        raise HessdiagError(
-            "a normalisation joins the examples, and the model returns a number of them all: pass per='batch'"
-            " (--per batch)"
-        )
-    return Problem(model, batch, resolved, blocks, dry.shape, skipped, coupled=coupled), dry.outputs.y
 
 
 @dataclass(frozen=True)

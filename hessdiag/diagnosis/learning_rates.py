@@ -28,8 +28,16 @@ from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.conventions import TRIED, Road, read_loss, reader, road_of, state_of
-from hessdiag.loading.first_call import check_tensors, try_model
+from hessdiag.loading.first_call import (
+    TRIED,
+    Road,
+    check_tensors,
+    read_loss,
+    reader,
+    road_of,
+    state_of,
+    try_model,
+)
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_again
 from hessdiag.parallel.progress import Progress, advance, announce, showing

@@ -23,8 +23,8 @@ from hessdiag import scaling
 from hessdiag.curvature.measurement import Settings
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
+from hessdiag.data.memory import Sums, sum_over
 from hessdiag.data.seeds import gaussians, stream
-from hessdiag.data.sums import Sums, sum_over
 from hessdiag.derivatives.magnitude import SquaresOnce, largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks

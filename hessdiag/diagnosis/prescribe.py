@@ -21,7 +21,7 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.conventions import reader
+from hessdiag.loading.first_call import reader
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.numbers import geometric_mean, percent, short, spread
 from hessdiag.results.records import Record

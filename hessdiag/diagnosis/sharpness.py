@@ -23,9 +23,8 @@ from hessdiag.derivatives.losses import LossFunction
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
 from hessdiag.diagnosis.checks import FEW
-from hessdiag.diagnosis.diagnose import check_few, read_first, stream_of
-from hessdiag.loading.conventions import reader, state_of
-from hessdiag.loading.first_call import check_tensors
+from hessdiag.diagnosis.diagnose import check_few, stream_of
+from hessdiag.loading.first_call import check_tensors, read_first, reader, state_of
 from hessdiag.network.blocks import block_parameter
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics

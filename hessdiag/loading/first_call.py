@@ -1,28 +1,310 @@
-"""The first call of a model with a batch: where it fails, what to write instead.
+"""The first call of a model with a batch: its outputs and targets, its loss, its blocks; or what to write instead.
 
-A model that refuses its inputs says so in the words of the layer that noticed. The usual mistakes are tried on the
-spot: the call that works is the advice.
+Models of different authors take a batch and give their loss in different ways: a call of a few examples shows which. A
+model that refuses its inputs says so in the words of the layer that noticed. The usual mistakes are tried on the spot:
+the call that works is the advice.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from itertools import chain, compress
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.arguments import did_you_mean, few, one_line
-from hessdiag.data.batch import Batch
+from hessdiag.arguments import did_you_mean, few, kind_of, one_line
+from hessdiag.curvature.measurement import Settings
+from hessdiag.data.batch import Batch, BatchDim, Layout, Outputs, chosen, held_by, mapped, own_loss, tensors_in
 from hessdiag.data.memory import is_out_of_memory
-from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import Block
+from hessdiag.data.stream import Read
+from hessdiag.derivatives.losses import IGNORED, SAME, UNFIT, Loss, LossFunction, MeanLoss, Reading, resolve_loss
+from hessdiag.derivatives.problem import Problem
+from hessdiag.errors import CoupledError, HessdiagError
+from hessdiag.network.blocks import Block, find_blocks
+from hessdiag.network.preserve import preserve_state
+from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import DryRun, run_dry
 
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)  # of layers that cannot read inputs
 APART = "diagnose(model, inputs, targets), or (inputs, targets) from the function of --data"
+TARGETS = ("labels", "label", "targets", "target", "y")
+TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
+KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_logits)  # that a model's own loss may be
+
+
+def read_first(
+    model: nn.Module, first: Batch, others: Iterator[Batch], loss: str | LossFunction | None, settings: Settings, *,
+    vectors: bool = False,
+) -> tuple[Iterator[Batch], Problem, Tensor]:  # fmt: skip
+    """All batches but the first as the model reads them, and what `first_call` shows of that one."""
+    road = road_of(model, first, loss, settings)
+    stream = chain.from_iterable(road.batches(model, each, settings.per) for each in chain([first], others))
+    return stream, *first_call(model, next(stream), road.loss, settings, vectors=vectors)
+
+
+def first_call(
+    model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings, *, vectors: bool = False
+) -> tuple[Problem, Tensor]:
+    """What is to be measured, as a first call of a few examples shows it, and their outputs.
+
+    With `vectors`, also of normalisation layers and the like.
+
+    Raises:
+        HessdiagError: there is nothing to measure, or the loss does not fit.
+    """
+    found, skipped = find_blocks(model, vectors=vectors)
+    if not found:
+        why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
+        raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
+    with fixed_statistics() as taken:
+        dry = try_model(model, batch, found, examples=TRIED[settings.per])
+    resolved = read_loss(model, batch, loss, settings, dry.outputs)
+    blocks = dry.shape.as_read(found)
+    coupled = any(taken) and not batch.as_one
+    if coupled and isinstance(batch.output, Layout) and not batch.output.apart:
+        raise HessdiagError(
+            "a normalisation joins the examples, and the model returns a number of them all: pass per='batch'"
+            " (--per batch)"
+        )
+    return Problem(model, batch, resolved, blocks, dry.shape, skipped, coupled=coupled), dry.outputs.y
+
+
+def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -> Read:
+    """A function that makes a batch for this model of inputs and targets; see `Batch.of`."""
+
+    def read(inputs: Any, targets: Tensor | None) -> Batch:
+        named = _names(model)
+        if isinstance(inputs, Mapping) and any(key in named for key in inputs):
+            inputs, targets = _collated(inputs, targets, named)
+        batch = Batch.of(inputs, targets, batch_dim=batch_dim, examples=examples)
+        free = [name for name in named[len(batch.args) :] if name in TARGETS and name not in batch.kwargs]
+        if loss != "model" or batch.targets is None or not free:
+            return batch
+        dims = (*batch.dims, 0) if batch.dims else ()
+        return replace(batch, kwargs={**batch.kwargs, free[0]: batch.targets}, targets=None, dims=dims)
+
+    return read
+
+
+def _collated(inputs: Mapping[str, Any], targets: Tensor | None, named: list[str]) -> tuple[Any, Tensor | None]:
+    """Of a collated dict the keys that the model takes, and its labels as targets; misspelt ones are kept."""
+    labels = [key for key in inputs if key in TARGETS and key not in named]
+    spare = [name for name in named if name not in inputs]
+    kept = {key: v for key, v in inputs.items() if key in named or (key not in TARGETS and did_you_mean(key, spare))}
+    if len(labels) > 1 and targets is None:
+        raise HessdiagError(f"inputs hold {few(labels)}: leave one of them in, or pass targets")
+    return kept, inputs[labels[0]] if labels and targets is None else targets
+
+
+def _names(model: nn.Module) -> list[str]:
+    """The arguments of `forward`; none where it takes any."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # compiled code tells nothing
+        return []
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+@dataclass(frozen=True)
+class Road:
+    """How outputs and targets of every batch are found.
+
+    Attributes:
+        loss: of these.
+        output: which of what the model returns.
+        labels: number of the tensor among the arguments that are the targets; None where these are given.
+        shifted: whether the label of a position is that of the next one.
+        together: whether the model returns a number of all examples of a call, such as its loss: an example is called
+            alone then, and the batch is one.
+        draws: whether the model draws random numbers.
+    """
+
+    loss: str | LossFunction
+    output: str | int | Layout | None = None
+    labels: int | None = None
+    shifted: bool = False
+    together: bool = False
+    draws: bool = False
+
+    def whole(self, batch: Batch) -> Batch:
+        """The batch with its targets."""
+        targets = batch.targets if self.labels is None else labels_of(batch.leaves[self.labels], shifted=self.shifted)
+        batch = replace(batch, output=self.output, targets=targets)
+        return replace(batch, as_one=True, size=1) if self.together else batch
+
+    def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:
+        """The same, or its examples one by one, with the noise that the model draws for them all."""
+        with torch.no_grad():
+            batch = batch.with_noise(model)[0] if self.draws else batch
+        if self.together and per == "example" and not batch.as_one:
+            yield from (replace(each, output=self.output) for each in batch.chunks(1))
+        else:
+            yield self.whole(batch)
+
+
+def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings) -> Road:
+    """How outputs and targets are found, as a call of a few examples shows it.
+
+    A loss is a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
+    returns; None for the model's own where it is a known one, else what the targets ask for.
+    """
+    plain = Road(_usual(batch.targets) if loss is None else loss, batch.output)
+    own = loss == "model" or (loss is None and batch.targets is None)
+    try:
+        with torch.set_grad_enabled(own):
+            some, returned = batch.narrow(0, TRIED[settings.per]).with_noise(model)
+    except Exception:  # of which the first call tells
+        return replace(plain, loss="random-quadratic") if loss == "model" else plain
+    plain = replace(plain, draws=bool(some.noise))
+    if own:
+        return _road_of_own(returned, some, settings, asked=loss == "model") or plain
+    named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
+    if batch.output is None and callable(named) and isinstance(returned, Tensor) and _of_pairs(model, some, returned):
+        return _road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
+    if isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss:
+        return plain
+    if isinstance(returned, Tensor) or not any(value.is_floating_point() for value in tensors_in(returned)):
+        return plain
+    try:
+        loss(mapped(returned, Tensor.detach), some.targets)
+    except UNFIT as error:
+        try:
+            some.read(returned)
+        except HessdiagError:
+            what = f"{kind_of(returned)} of {few(map(str, held_by(returned)), 8)}"
+            raise HessdiagError(
+                f"the loss cannot be called with what the model returned, {what}, and targets ({one_line(error)}):"
+                " write it for these, or name the output that it is of, as in output=0 (--output 0)"
+            ) from error
+        return plain
+    return _road_of_all(model, batch, some, returned, replace(plain, loss=loss), settings.per)
+
+
+def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, plain: Road, per: str) -> Road:
+    """For a loss of all that the model returns."""
+    if _of_pairs(model, some, returned):
+        if per == "example":
+            message = "the outputs of an example have a number for each other one, as similarities have: pass"
+            raise CoupledError(f"{message} per='batch' (--per batch)")
+        return replace(plain, output=Layout.of(batch.run(model), size=batch.rows), together=True)
+    layout = Layout.of(returned, size=some.rows)
+    if not layout.apart and per == "example" and callable(plain.loss):
+        try:
+            for one in some.chunks(1):
+                plain.loss(mapped(one.run(model), Tensor.detach), one.targets)
+        except UNFIT as error:
+            message = f"the loss cannot be called with an example alone ({one_line(error)}): if it compares the"
+            raise HessdiagError(f"{message} examples of a batch, pass per='batch' (--per batch)") from error
+    return replace(plain, output=layout, together=not layout.apart)
+
+
+def _of_pairs(model: nn.Module, some: Batch, returned: Any) -> bool:
+    """Whether outputs of an example have another size where there are fewer examples."""
+    count = some.rows
+    over = [v.dim() > 1 and v.shape[0] == count and count in v.shape[1:] for v in tensors_in(returned)]
+    if count is None or count < 2 or not any(over):
+        return False
+    fewer = compress(tensors_in(some.narrow(0, count - 1).run(model)), over)
+    pairs = zip(compress(tensors_in(returned), over), fewer, strict=True)
+    return any(w.shape[0] == count - 1 and w.shape[1:] != v.shape[1:] for v, w in pairs)
+
+
+def _usual(targets: Tensor | None) -> str:
+    """The loss that goes with targets: numbers, classes, or none."""
+    if targets is None:
+        return "random-quadratic"
+    return "mse" if targets.is_floating_point() else "cross-entropy"
+
+
+def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool) -> Road | None:
+    """The model's own loss as a known one of its outputs and one of its inputs; or as it is, for a Hessian."""
+    value, why = own_loss(returned), "it is no cross-entropy or mean squared error of its outputs and labels"
+    if value is None or not value.requires_grad:
+        if asked:
+            raise HessdiagError("loss 'model': the model returned no loss: pass labels too, or name the loss")
+        return None
+    try:
+        which: Any = some.output
+        y = None if value is returned else chosen(returned, size=some.rows, which=which, dim=some.dim)
+        sent = None if y is None or not y.requires_grad else torch.autograd.grad(value, y, allow_unused=True)[0]
+    except HessdiagError as error:
+        sent, why = None, str(error)
+    if sent is not None and y is not None:
+        for number, held in enumerate(some.leaves):
+            for loss, shifted in [(loss, shifted) for loss in KNOWN for shifted in (False, True)]:
+                if held.is_floating_point() == (loss == "cross-entropy") or (shifted and held.dim() < 2):
+                    continue
+                plain = replace(some, output=None, as_one=False, targets=labels_of(held, shifted=shifted))
+                found, gradient = plain.read(y.detach()), plain.read(sent).y
+                if _is_that(loss, found, plain.targets, value.detach(), gradient, settings):
+                    return Road(loss, some.output, labels=number, shifted=shifted, draws=bool(some.noise))
+    if asked and settings.matrix == "ggn" and not settings.quick:
+        message = f"loss 'model' has no Gauss-Newton matrix here ({why}): pass matrix='hessian' (--matrix hessian), or"
+        raise HessdiagError(f"{message} the loss as a function of what the model returns and targets")
+    layout = Layout.of(returned, size=some.rows, pick=own_loss)
+    return Road(_itself, layout, together=True, draws=bool(some.noise)) if asked else None
+
+
+def _is_that(
+    loss: str | LossFunction, found: Outputs, labels: Tensor | None, value: Tensor, gradient: Tensor, settings: Settings
+) -> bool:
+    """Whether a known loss has this value and this gradient in the outputs."""
+    try:
+        reading = Reading(settings.class_dim, found.class_dim, found.scalar, "batch")
+        known = resolve_loss(loss, y=found.y, targets=labels, seed=settings.seed, reading=reading)
+    except HessdiagError:
+        return False
+    own, size = known.gradient(found.y, labels) / len(found.y), SAME[found.y.dtype]
+    alike = torch.isclose(known.value(found.y, labels).mean(), value.to(found.y), rtol=size, atol=0)
+    return bool(alike) and bool((own - gradient).norm() <= size * gradient.norm())
+
+
+def labels_of(held: Tensor, *, shifted: bool) -> Tensor:
+    """Targets; where they are those of the next position, as in causal language models, the last one has none."""
+    return F.pad(held[:, 1:], (0, 1), value=IGNORED) if shifted else held
+
+
+def state_of(loss: object, seed: int) -> AbstractContextManager[None]:
+    """In this context a loss with a state of its own is preserved, as the model is."""
+    return preserve_state(loss, seed=seed, call=lambda: None) if isinstance(loss, nn.Module) else nullcontext()
+
+
+def _itself(y: Tensor, targets: Tensor | None) -> Tensor:
+    """The loss that the model returned."""
+    return y
+
+
+_itself.__name__ = "model"  # in tables
+
+
+def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings, outputs: Outputs) -> Loss:
+    """Call the loss on the outputs of a few examples: the loss as it will be read."""
+    held = [key for key in batch.kwargs if key in TARGETS]
+    if held and batch.targets is None and loss in ("cross-entropy", "mse"):
+        message = f"loss {loss!r} needs targets and inputs hold {held[0]!r}: pass loss='model' (--loss model) for the"
+        raise HessdiagError(f"{message} model's own loss, or {held[0]!r} as targets")
+    y, per = (outputs.y[0], "batch") if batch.as_one else (outputs.y, settings.per)
+    layout = batch.output if isinstance(batch.output, Layout) else None
+    how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix,
+                           "linear": settings.quick}  # fmt: skip
+    reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, per, **how)
+    resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
+    theirs = batch.targets if batch.targets is None or batch.as_one else batch.targets[: len(y)]
+    value = resolved.of_all(y, theirs)
+    weights = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
+    found = torch.autograd.grad(value, [*weights.values()], allow_unused=True) if weights else ()
+    if names := [name for name, gradient in zip(weights, found, strict=True) if gradient is not None]:
+        message = f"the loss {resolved.name!r} holds weights of the model ({names[0]!r}), not outputs alone: pass it"
+        raise HessdiagError(f"{message} without them; a penalty λ‖w‖² adds 2λ to the Hessian's diagonal")
+    return MeanLoss(resolved) if batch.as_one else resolved
 
 
 def try_model(

@@ -16,11 +16,9 @@ from hessdiag.data.batch import Batch, BatchDim
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import EXPECTED, Read, Tally
 from hessdiag.data.stream import batches as split
-from hessdiag.derivatives.losses import NAMES
-from hessdiag.derivatives.targets import check_class_dim
+from hessdiag.derivatives.losses import NAMES, check_class_dim
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.conventions import reader
-from hessdiag.loading.first_call import try_model
+from hessdiag.loading.first_call import reader, try_model
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
 from hessdiag.loading.models import ModelSource, Network, fitting_size
 from hessdiag.loading.user_code import NamedFunction

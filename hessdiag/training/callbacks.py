@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hessdiag.derivatives.losses import LossFunction
-from hessdiag.loading.conventions import labels_of
+from hessdiag.loading.first_call import labels_of
 from hessdiag.loading.user_code import import_library
 from hessdiag.training.monitor import Monitor, Record, unwrapped
 

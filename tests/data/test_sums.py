@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hessdiag.data.batch import Batch
-from hessdiag.data.sums import Sums, add, sum_over
+from hessdiag.data.memory import Sums, add, sum_over
 from hessdiag.errors import HessdiagError
 from hessdiag.parallel.progress import showing
 

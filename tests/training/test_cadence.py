@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hessdiag.training.cadence import Cadence
+from hessdiag.training.monitor import Cadence
 
 
 class Training:
