@@ -237,6 +237,8 @@ def raw_inputs(net: Net) -> Finding | None:
 
 def operations(net: Net) -> Finding | None:
     """HD115: what happens between two layers enlarges the signal up to the head, whatever their weights are."""
+    if fed := _fed_back(net):
+        return fed
     ends = [net.layers[path].x_sq for path in net.signals.sources if path in net.layers]
     if not max(ends, default=0.0) > LARGE:  # a normalisation on the way puts it right
         return None
@@ -258,6 +260,21 @@ def operations(net: Net) -> Finding | None:
     advice = "Take means in place of sums there: divide by the number of neighbours, points or branches."
     blocks = tuple(dict.fromkeys((*sources, *blocks)))
     return Finding("HD115", "warning", blocks, message, advice, worst, GROWN)
+
+
+def _fed_back(net: Net) -> Finding | None:
+    """HD115 of what is applied again and again, as in a recurrence or an integrator."""
+    grown = {
+        net.name_of(o): layer.x_sq_last / layer.x_sq
+        for o, layer in net.layers.items()
+        if o in net.weight_of and layer.x_sq_last > max(LARGE, GROWN * layer.x_sq) and layer.x_sq > 0
+    }
+    if not (blocks := worst_first(grown)):
+        return None
+    times, usual = short(math.sqrt(grown[blocks[0]])), short(math.sqrt(GROWN))
+    message = f"What {blocks[0]} reads grows {times}× from its first to its last call (usual: below {usual}×)."
+    advice = "Make the step or the factor smaller by which each call adds to the state, or normalise the state."
+    return Finding("HD115", "warning", blocks, message, advice, grown[blocks[0]], GROWN)
 
 
 def _opens(p: ParameterSignals) -> bool:

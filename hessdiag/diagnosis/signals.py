@@ -80,6 +80,7 @@ class _Noted:
     edge: GradientEdge | None = None
     x_edge: GradientEdge | None = None
     empty: bool = False  # an expert to which nothing of this batch was sent
+    again: Tensor | None = None  # what it read in its last call, if that was not the first
 
     def send_back(self, gradient: Tensor | None, x_gradient: Tensor | None, examples: int) -> None:
         """Note the gradients where it writes and where it reads; None where there is no way to it."""
@@ -169,6 +170,8 @@ class SignalPass:
     def _note(self, path: str, module: nn.Module, output: Any) -> None:
         """Measure the first call of a layer; at once, since what it wrote may be overwritten in place."""
         out, x = output[0] if isinstance(output, tuple) and output else output, self.entered.get(path)
+        if path in self.layers and x is not None and x.is_floating_point():
+            self.layers[path].again = x.detach()
         if not isinstance(out, Tensor) or not out.is_floating_point() or not out.dim() or path in self.layers:
             return
         noted = self.layers[path] = _Noted({"path": path, "kind": type(module).__name__}, empty=out.numel() == 0)
@@ -240,6 +243,8 @@ class SignalPass:
             gradients = backpropagate(y, self.edges, noise_like(y.detach(), part).unsqueeze(0))
         found = iter([None if g is None else g[0].detach() for g in gradients])
         for layer in self.layers.values():
+            if layer.again is not None and layer.again.numel():
+                layer.numbers["x_sq_last"] = mean_sq(layer.again)
             at_output = next(found) if layer.edge is not None else None
             at_input = next(found) if layer.x_edge is not None else None
             if not layer.empty:

@@ -31,6 +31,7 @@ class LayerSignals(Record):
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
         x_sq, x_varies: E[x²] of what it reads, and the share of it that varies.
+        x_sq_last: E[x²] of what it reads in the last of several calls.
         out_sq, out_varies: E[x²] of what it writes, and the share of it that varies.
         x_gradient_sq: E[Δx²] of what it reads, through all of its readers; NaN where x has no gradient.
         out_gradient_sq: E[Δx²] where it writes.
@@ -50,6 +51,7 @@ class LayerSignals(Record):
     samples: int = 0
     x_sq: float = math.nan
     x_varies: float = math.nan
+    x_sq_last: float = math.nan
     out_sq: float = 0.0
     out_varies: float = math.nan
     x_gradient_sq: float = math.nan

@@ -15,6 +15,7 @@ from hessdiag.diagnosis.network_view import Net
 from hessdiag.diagnosis.rules import CATALOGUE, ORDER, RULES, find
 from hessdiag.results.findings import CHECKS, Finding
 from hessdiag.results.signals import Signals
+from tests import networks
 from tests.signals import layer, network, plus, relabelled, vector, weight
 
 Make = Callable[[Any], Signals]
@@ -454,6 +455,20 @@ def test_a_softmax_cannot_be_right_of_several_classes_at_once() -> None:
     for last, rules in ((nn.Softmax(1), ["HD113"]), (nn.Sigmoid(), [])):
         found = hessdiag.diagnose(nn.Sequential(nn.Linear(4, 6), last), x, t, loss=F.binary_cross_entropy, quick=True)
         assert [each.rule for each in found.findings] == rules
+
+
+@pytest.mark.parametrize(("step", "rules"), [(0.1, []), (3.0, ["HD115"])])
+def test_what_feeds_on_itself_is_named_and_not_what_reads_it_last(step: float, rules: list[str]) -> None:
+    def run(m: Any, x: Tensor) -> Tensor:
+        for _ in range(12):
+            x = x + step * m.field(x)
+        y: Tensor = m.head(x)
+        return y
+
+    torch.manual_seed(0)
+    model, x = networks.Net(run, field=nn.Linear(8, 8), head=nn.Linear(8, 1)), torch.randn(32, 8)
+    found = hessdiag.diagnose(model, x, x[:, :1], quick=True).findings
+    assert [(each.rule, each.blocks) for each in found] == [(rule, ("field.weight",)) for rule in rules]
 
 
 @pytest.mark.parametrize(("field", "below", "above"), [
