@@ -272,44 +272,32 @@ KINDS: dict[str, Kind] = {
     "compiled in place": Kind(compiled_in_place),
     "tied to the head": Kind(language_model, tokens),
     "ignore_index": Kind(language_model, tokens, next_tokens),
-    "like transformers": Kind(
-        like_transformers,
+    "like transformers": Kind(like_transformers,
         lambda: {"input_ids": tokens(), "attention_mask": torch.ones(EXAMPLES, 3, dtype=torch.int64)},
-        outputs=lambda y: y.logits,
-    ),
+        outputs=lambda y: y.logits),
     "two inputs": Kind(TWO_INPUTS, lambda: (rows(), rows(), 0.5)),
     "inputs by name": Kind(TWO_INPUTS, lambda: {"b": rows(), "a": rows()}),
     "dict output": Kind(mlp(wrap=lambda y: {"scores": y}), outputs=lambda y: y["scores"]),
     "tuple output": Kind(mlp(wrap=lambda y: (y, None, y.sum())), outputs=lambda y: y[0]),
     "named output": Kind(mlp(wrap=lambda y: Pair(y, y.tanh())), outputs=lambda y: y.logits),
-}
+}  # fmt: skip
 
 
 ALONE = "an example on its own gives other outputs than in the batch"
 REFUSED: dict[str, tuple[Kind, str]] = {
-    "checkpointed reentrant": (
-        Kind(mlp(lambda m, h: checkpoint(torch.tanh, h, use_reentrant=True))),
-        "the model uses reentrant activation checkpointing, which torch differentiates by .backward() alone",
-    ),
-    "bfloat16": (
-        Kind(lambda: mlp()().bfloat16(), lambda: rows().bfloat16()),
-        "model and inputs are in bfloat16: convert both, as by model.float()",
-    ),
+    "checkpointed reentrant": (Kind(mlp(lambda m, h: checkpoint(torch.tanh, h, use_reentrant=True))),
+        "the model uses reentrant activation checkpointing, which torch differentiates by .backward() alone"),
+    "bfloat16": (Kind(lambda: mlp()().bfloat16(), lambda: rows().bfloat16()),
+        "model and inputs are in bfloat16: convert both, as by model.float()"),
     "float16": (Kind(lambda: mlp()().half(), lambda: rows().half()), "model and inputs are in float16"),
     "two dtypes": (Kind(lambda: mlp()().bfloat16(), lambda: rows().float()), "are in bfloat16 and float32"),
-    "no weights": (
-        Kind(lambda: nn.Sequential(nn.ReLU(), nn.Flatten())),
-        "the model Sequential has no parameters: there is nothing to measure",
-    ),
+    "no weights": (Kind(lambda: nn.Sequential(nn.ReLU(), nn.Flatten())),
+        "the model Sequential has no parameters: there is nothing to measure"),
     "all frozen": (Kind(lambda: mlp()().requires_grad_(False)), "no weight matrix, bias or scalar"),
-    "lazy": (
-        Kind(lambda: nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(3))),
-        "parameter '0.weight' has no shape yet: run the model once before measuring it",
-    ),
-    "several outputs": (
-        Kind(mlp(wrap=lambda y: (y, y.tanh()))),
-        "returned a tuple with 2 tensors over the examples (0, 1): wrap it so that it returns one of them",
-    ),
+    "lazy": (Kind(lambda: nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(3))),
+        "parameter '0.weight' has no shape yet: run the model once before measuring it"),
+    "several outputs": (Kind(mlp(wrap=lambda y: (y, y.tanh()))),
+        "returned a tuple with 2 tensors over the examples (0, 1): wrap it so that it returns one of them"),
     "no outputs": (Kind(mlp(wrap=lambda y: {"loss": y.sum()})), "returned a dict without a tensor over the ex"),
     "nan outputs": (Kind(mlp(wrap=lambda y: y / 0 * 0)), "returned NaN or infinite outputs"),
     "autocast inside": (Kind(mlp(wrap=lambda y: y.bfloat16())), "returned torch.bfloat16 outputs: switch autoc"),
@@ -318,9 +306,7 @@ REFUSED: dict[str, tuple[Kind, str]] = {
         Kind(lambda: torch.jit.script(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)))),
         "the model was compiled by torch.jit, which hides its layers: pass the module it is of",
     ),
-    "branches on the batch": (
-        Kind(mlp(lambda m, h: h.tanh() if float(h.detach().square().sum()) > 2 else h.square())),
-        ALONE,
-    ),
+    "branches on the batch": (Kind(mlp(lambda m, h: h.tanh() if float(h.detach().square().sum()) > 2 else h.square())),
+        ALONE),
     "centred on the batch": (Kind(mlp(lambda m, h: (h - h.mean(0).detach()).tanh())), ALONE),
-}
+}  # fmt: skip

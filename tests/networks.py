@@ -44,40 +44,23 @@ class Multiplier(nn.Module):
         return self.u * x
 
 
-class CalledTwice(nn.Module):
+def called_twice() -> nn.Module:
     """One layer used at two depths."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shared, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(F.relu(self.shared(F.relu(self.shared(x)))))
+    rule = lambda m, x: m.last(F.relu(m.shared(F.relu(m.shared(x)))))  # noqa: E731
+    return Net(rule, shared=nn.Linear(4, 4), last=nn.Linear(4, 3))
 
 
-class Tied(nn.Module):
+def tied() -> nn.Module:
     """Two layers hold the same weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
-        self.second.weight = self.first.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(F.relu(self.second(F.relu(self.first(x)))))
+    rule = lambda m, x: m.last(F.relu(m.second(F.relu(m.first(x)))))  # noqa: E731
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    return Net(rule, first=first, second=having(second, weight=first.weight), last=nn.Linear(4, 3))
 
 
-class TwoPaths(nn.Module):
+def two_paths() -> nn.Module:
     """One submodule reachable under two names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.alias = self.layer
-        self.last = nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(F.relu(self.alias(x)))
+    layer = nn.Linear(4, 4)
+    return Net(lambda m, x: m.last(F.relu(m.alias(x))), layer=layer, alias=layer, last=nn.Linear(4, 3))
 
 
 def residual() -> nn.Module:
@@ -150,10 +133,8 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv groups": (lambda: chain(nn.Conv2d(4, 6, 3, groups=2, padding=1), nn.ReLU(), last=(54, 3)), (4, 3, 3)),
     "depthwise": (lambda: chain(nn.Conv2d(3, 3, 2, groups=3), nn.ReLU(), last=(12, 2)), (3, 3, 3)),
     "conv same": (lambda: chain(nn.Conv2d(2, 2, 3, padding="same"), nn.ReLU(), last=(18, 2)), (2, 3, 3)),
-    "conv circular": (
-        lambda: chain(nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"), nn.ReLU(), last=(18, 2)),
-        (2, 3, 3),
-    ),
+    "conv circular": (lambda: chain(nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"), nn.ReLU(), last=(18, 2)),
+        (2, 3, 3)),
     "conv1d": (lambda: chain(nn.Conv1d(2, 3, 3, stride=2, padding=1), nn.ReLU(), last=(12, 3)), (2, 7)),
     "conv3d": (lambda: chain(nn.Conv3d(1, 2, 2), nn.ReLU(), last=(16, 3)), (1, 3, 3, 3)),
     "pooled": (
@@ -165,9 +146,9 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "batchnorm eval": (lambda: between(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU()).eval(), (4,)),
     "groupnorm": (lambda: chain(nn.Conv2d(2, 4, 2), nn.GroupNorm(2, 4), nn.ReLU(), last=(16, 3)), (2, 3, 3)),
     "residual": (residual, (4,)),
-    "called twice": (CalledTwice, (4,)),
-    "tied": (Tied, (4,)),
-    "two paths": (TwoPaths, (4,)),
+    "called twice": (called_twice, (4,)),
+    "tied": (tied, (4,)),
+    "two paths": (two_paths, (4,)),
     "multiplier": (lambda: between(nn.Linear(4, 5), nn.ReLU(), Multiplier()), (4,)),
     "prelu": (lambda: between(nn.Linear(4, 5), nn.PReLU()), (4,)),
     "unused": (lambda: Net(lambda m, x: m.used(x), used=nn.Linear(4, 3), unused=nn.Linear(4, 3)), (4,)),
@@ -181,16 +162,14 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "adaptive max pooled": (lambda: chain(nn.Conv1d(2, 3, 2), nn.ReLU(), nn.AdaptiveMaxPool1d(2), last=(6, 2)), (2, 6)),
     "dropout eval": (lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3)).eval(), (4,)),
     "frozen": (frozen, (4,)),
-    "instancenorm": (
-        lambda: chain(nn.Conv2d(1, 2, 2), nn.InstanceNorm2d(2, affine=True), nn.ReLU(), last=(8, 3)),
-        (1, 3, 3),
-    ),
+    "instancenorm": (lambda: chain(nn.Conv2d(1, 2, 2), nn.InstanceNorm2d(2, affine=True), nn.ReLU(), last=(8, 3)),
+        (1, 3, 3)),
     "rmsnorm": (lambda: between(nn.Linear(4, 5), nn.RMSNorm(5), nn.SiLU()), (4,)),
-    "gru": (lambda: last_state(nn.GRU(2, 2, num_layers=2, batch_first=True), 2), (2, 2)),
+    "gru": (lambda: last_state(nn.GRU(2, 2, num_layers=2, bias=False, batch_first=True), 2), (2, 2)),
     "dot product": (dot_product, (3, 4)),
     "softplus": (lambda: chain(nn.Conv1d(2, 3, 2), nn.Softplus(), last=(9, 2)), (2, 4)),
     "tanh": (lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), (4,)),
-}
+}  # fmt: skip
 
 RECURRENT = ("lstm", "gru")
 CURVED = (

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 
+import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import hessdiag
 from hessdiag.derivatives.losses import RandomQuadratic
 
 LossOfBatch = Callable[[Tensor, Tensor | None], Tensor]
@@ -32,9 +35,7 @@ def dense_rows(values: Tensor, at: list[Tensor]) -> list[Tensor]:
     return [torch.stack([row[i].flatten() for row in rows]) for i in range(len(at))]
 
 
-def hessian_blocks(
-    model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]
-) -> list[list[Tensor]]:
+def hessian_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]) -> Blocks:
     """All blocks of the Hessian of `loss(model(x), t)`."""
     at = [model.get_parameter(name) for name in names]
     with sdpa_kernel(SDPBackend.MATH):
@@ -52,9 +53,7 @@ def _hessian_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfB
     return blocks
 
 
-def ggn_blocks(
-    model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]
-) -> list[list[Tensor]]:
+def ggn_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]) -> Blocks:
     """All blocks of the generalised Gauss-Newton matrix J^T S J of `loss(model(x), t)`."""
     at = [model.get_parameter(name) for name in names]
     with sdpa_kernel(SDPBackend.MATH):
@@ -66,21 +65,39 @@ def ggn_blocks(
     return [[Ji.T @ S @ Jj for Jj in J] for Ji in J]
 
 
+DENSE = {"ggn": ggn_blocks, "hessian": hessian_blocks}
+
+
 def frobenius_sq(blocks: Blocks) -> Tensor:
     """(L, L) squared norms."""
     return torch.stack([torch.stack([block.square().sum() for block in row]) for row in blocks]).detach()
 
 
 def mean_over_examples(
-    of: Callable[..., list[list[Tensor]]],
-    model: nn.Module,
-    x: Tensor,
-    t: Tensor | None,
-    loss: LossOfBatch,
-    names: list[str],
+    of: Callable[..., Blocks], model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]
 ) -> Tensor:
     """Mean of the (L, L) squared norms of each example's own matrix."""
     maps = [
         frobenius_sq(of(model, x[b : b + 1], None if t is None else t[b : b + 1], loss, names)) for b in range(len(x))
     ]
     return torch.stack(maps).mean(dim=0)
+
+
+def dense_norms(
+    model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str], matrix: str, per: str
+) -> Tensor:
+    """(L, L) squared norms of a matrix, of the batch or as a mean over each example's own."""
+    if per == "batch":
+        return frobenius_sq(DENSE[matrix](model, x, t, loss, names))
+    return mean_over_examples(DENSE[matrix], model, x, t, loss, names)
+
+
+def equals_dense(report: hessdiag.Report, names: list[str], dense: Tensor, *, rel: float = 1e-10) -> None:
+    """Blocks and map are the squared norms (L, L) of the dense blocks of these names, but for rounding."""
+    floor = 1e-12 * float(dense.max())
+    for block in report.blocks:
+        i = names.index(block.name)
+        found = block.avg_sq_singular_value * block.numel
+        assert found == pytest.approx(float(dense[i, i]), rel=rel, abs=floor), block.name
+    order = [names.index(name) for name in report.heatmap.names]
+    np.testing.assert_allclose(report.heatmap.frobenius_sq, dense[order][:, order], rtol=rel, atol=floor)

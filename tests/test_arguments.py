@@ -9,21 +9,14 @@ from torch import nn
 
 import hessdiag
 from hessdiag import calculus, init, models, plots, surgery
-from hessdiag.results.report import Report
-from hessdiag.results.setups import Setups
 
 MODEL, X = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(6, 4)
 SMALL: dict[str, Any] = {"setups": 1, "batch_size": 2}
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> hessdiag.Report:
     return hessdiag.diagnose(MODEL, X)
-
-
-@pytest.fixture(scope="module")
-def setups() -> Setups:
-    return hessdiag.measure_setups("mlp:4-3-2", **SMALL)
 
 
 OF_A_REPORT: list[tuple[Callable[[Any], Any], str]] = [
@@ -34,20 +27,15 @@ OF_A_REPORT: list[tuple[Callable[[Any], Any], str]] = [
     (plots.draw_init_check, "check is a Report: pass what hessdiag.check_init returns"),
     (lambda report: plots.save(report, "figure"), "figure is a Report: draw one first"),
     (lambda report: plots.caption([report]), "a measurement is a list"),
-    (Setups.collect, "one of the reports is a BlockReport: pass a list of reports"),
-    (lambda report: Setups.collect([report.to_json()]), "one of the reports is a str: pass a list"),
+    (hessdiag.Setups.collect, "one of the reports is a BlockReport: pass a list of reports"),
+    (lambda report: hessdiag.Setups.collect([report.to_json()]), "one of the reports is a str: pass a list"),
     (lambda report: report.to_json(3.5), "path is of type float: name a file"),
 ]
 
 
 @pytest.mark.parametrize(("call", "message"), OF_A_REPORT)
-def test_a_report_where_something_else_belongs(call, message: str, report: Report) -> None:
+def test_a_report_where_something_else_belongs(call, message: str, report: hessdiag.Report) -> None:
     refuse(lambda: call(report), message)
-
-
-@pytest.mark.parametrize("call", [plots.draw_heatmap, plots.draw_layers])
-def test_set_ups_where_a_report_belongs(call, setups: Setups) -> None:
-    refuse(lambda: call(setups), "report is a Setups: pass the Report of hessdiag.diagnose")
 
 
 def check(**options: Any) -> Callable[[], Any]:
@@ -83,7 +71,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: models.resolve_model("lenet", input_size="3,32,32"), "input_size '3,32,32'"),  # type: ignore[arg-type]
     (lambda: models.mlp("4-3"), "widths is a str: pass a list"),  # type: ignore[arg-type]
     (lambda: models.mlp([4, 2.5]), "width 2.5: pass at least 1"),  # type: ignore[list-item]
-    (lambda: Report.from_json(None), "source is of type NoneType: pass JSON text or the name of a file"),  # type: ignore[arg-type]
+    (lambda: hessdiag.Report.from_json(None), "source is of type NoneType: pass JSON text or the name of a file"),  # type: ignore[arg-type]
     (lambda: init.apply("fan-in", MODEL), "model is a str"),  # type: ignore[arg-type]
     (lambda: init.apply(MODEL, None), "init is None"),  # type: ignore[arg-type]
     (lambda: init.apply(MODEL, "fan-in", generator=0), "generator is an int: pass torch.Generator"),  # type: ignore[arg-type]
@@ -105,6 +93,8 @@ def test_names_functions_and_types_stand_for_what_they_mean() -> None:
     """A name or a function for a source, the name of a type for the type, one initialisation for a list of them."""
     by_name, by_source = measure("mlp:4-3-2")(), measure(models.resolve_model("mlp:4-3-2"))()
     assert by_name.to_json() == by_source.to_json()
+    for draw in (plots.draw_heatmap, plots.draw_layers):
+        refuse(lambda draw=draw: draw(by_name), "report is a Setups: pass the Report of hessdiag.diagnose")
     assert measure(lambda: (nn.Linear(4, 2), 4))().names == ("weight",)
     assert measure(dtype="float64")().dtype == "float64"
     assert [scheme.init for scheme in check(against="fan-in")().schemes] == ["fan-in"]

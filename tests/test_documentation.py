@@ -26,18 +26,7 @@ import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.cli import app
 from hessdiag.results.findings import CHECKS
-from tests.pages import (
-    ELLIPSES,
-    INLINE_CODE,
-    ROOT,
-    Command,
-    Fence,
-    commands,
-    difference,
-    documents,
-    fences,
-    prose,
-)
+from tests.pages import ELLIPSES, INLINE_CODE, ROOT, Command, Fence, commands, difference, documents, fences, prose
 from tests.test_pytest_plugin import LOADED
 
 OVERWRITE = os.environ.get("HESSDIAG_OVERWRITE_GOLDEN") == "1"
@@ -169,19 +158,33 @@ def test_the_workflow_can_be_run() -> None:
 
 
 @pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
-def test_options_named_in_the_text_exist(page: str) -> None:
+def test_what_the_text_names_exists_and_prose_is_wrapped(page: str) -> None:
+    """Options, Python names, files and links."""
+    text = prose(page)
+    codes = INLINE_CODE.findall(text)
     given = [param for command in cli_commands().values() for param in command.params]
     known = {opt for param in given for opt in param.opts + param.secondary_opts}
-    named = {o for code in INLINE_CODE.findall(prose(page)) for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", code)}
+    named = {o for code in codes for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", code)}
     assert named - known - OPTIONS_OF_OTHERS == set()
-
-
-@pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
-def test_python_names_in_the_text_exist(page: str) -> None:
-    for code in INLINE_CODE.findall(prose(page)):
+    for code in codes:
         match = re.fullmatch(r"(hessdiag(?:\.\w+)+)(?:\(.*\))?", code)
         if match:
             resolve(match[1])
+        if re.fullmatch(r"(hessdiag|tests|scripts|docs|figures)(/\w+)*/(\w+\.\w+)?", code):
+            assert (ROOT / code).exists(), code
+        elif re.fullmatch(r"[a-z_]+/[\w/]+\.py", code):
+            assert (ROOT / code).exists() or (ROOT / "hessdiag" / code).exists(), code
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = link.partition("#")
+        if path.startswith("http"):
+            continue
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            headers = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", header).strip().lower().replace(" ", "-") for header in headers}
+    lines = text.splitlines()
+    assert [line for line in lines if len(line) > MAX_COLUMNS and not line.startswith(("|", "![", "<"))] == []
 
 
 def resolve(name: str) -> Any:
@@ -194,23 +197,14 @@ def resolve(name: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
-def test_links_lead_somewhere(page: str) -> None:
-    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
-        path, _, anchor = link.partition("#")
-        if path.startswith("http"):
-            continue
-        target = (ROOT / page).parent / path if path else ROOT / page
-        assert target.exists(), link
-        if anchor:
-            headers = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w\- ]", "", header).strip().lower().replace(" ", "-") for header in headers}
-
-
-@pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
-def test_prose_is_wrapped(page: str) -> None:
-    lines = prose(page).splitlines()
-    assert [line for line in lines if len(line) > MAX_COLUMNS and not line.startswith(("|", "![", "<"))] == []
+def test_pages_are_few_words_and_every_package_and_top_module_is_described() -> None:
+    """But those that scripts write: the commands' help, and the tables of all cases."""
+    pages = set(documents()) - {"docs/commands.md", "docs/gallery.md", "docs/strangers.md"}
+    assert sum(len((ROOT / page).read_text(encoding="utf-8").split()) for page in pages) <= MAX_DOCS_WORDS
+    package, text = ROOT / "hessdiag", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    packages = {path.parent.name for path in package.glob("*/__init__.py")}
+    modules = {path.stem for path in package.glob("*.py") if not path.name.startswith("__")}
+    assert {name for name in packages | modules if f"`{name}`" not in text} == set()
 
 
 def test_the_readme_is_short_and_is_what_is_run_first() -> None:
@@ -243,12 +237,6 @@ def test_sentences_are_short_and_begin_with_their_subject(page: str) -> None:
     found = sentences(page)
     assert [each for each in found if len(each.split()) > MAX_SENTENCE] == []
     assert [each for each in found if re.match(r"(What|Which|Where)\b", each) and not each.endswith("?")] == []
-
-
-def test_pages_are_few_words() -> None:
-    """But those that scripts write: the commands' help, and the tables of all cases."""
-    pages = set(documents()) - {"docs/commands.md", "docs/gallery.md", "docs/strangers.md"}
-    assert sum(len((ROOT / page).read_text(encoding="utf-8").split()) for page in pages) <= MAX_DOCS_WORDS
 
 
 def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
@@ -286,20 +274,3 @@ def test_comparison_notices_what_changed() -> None:
         assert difference(page, printed)
     assert difference(["a", "…", "z"], ["a", "b", "y"])
     assert commands("$ a\n1\n$ b\n") == [Command("a", ["1"]), Command("b")]
-
-
-def test_every_package_and_top_module_is_described() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    package = ROOT / "hessdiag"
-    packages = {path.parent.name for path in package.glob("*/__init__.py")}
-    modules = {path.stem for path in package.glob("*.py") if not path.name.startswith("__")}
-    assert {name for name in packages | modules if f"`{name}`" not in text} == set()
-
-
-@pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
-def test_files_named_in_the_text_exist(page: str) -> None:
-    for code in INLINE_CODE.findall(prose(page)):
-        if re.fullmatch(r"(hessdiag|tests|scripts|docs|figures)(/\w+)*/(\w+\.\w+)?", code):
-            assert (ROOT / code).exists(), code
-        elif re.fullmatch(r"[a-z_]+/[\w/]+\.py", code):
-            assert (ROOT / code).exists() or (ROOT / "hessdiag" / code).exists(), code

@@ -53,11 +53,6 @@ def run(_own_modules: None, pytester: pytest.Pytester, monkeypatch: pytest.Monke
     return run_tests
 
 
-def test_the_package_declares_the_plugin() -> None:
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'[project.entry-points.pytest11]\nhessdiag = "{PLUGIN}"\n' in text
-
-
 def test_a_healthy_model_passes_and_its_report_is_returned(run) -> None:  # type: ignore[no-untyped-def]
     result = run("""
 def test_healthy(hessdiag):
@@ -119,7 +114,9 @@ def test_a_mistake_is_told_in_a_line(run) -> None:  # type: ignore[no-untyped-de
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")
 
 
-def test_a_model_whose_signals_cannot_be_measured_is_not_healthy() -> None:
+def test_the_package_declares_it_and_a_model_whose_signals_cannot_be_measured_is_not_healthy() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'[project.entry-points.pytest11]\nhessdiag = "{PLUGIN}"\n' in text
     report = build_report(signals=None, signals_missing="no signals today")
     assert "no signals today" in _describe_failure(report, "warning", frozenset())
 

@@ -65,7 +65,6 @@ def test_the_reference_is_what_hessdiag_finds_and_a_missing_peer_is_skipped_with
 
 
 def test_costs_follow_from_the_spread_of_single_products_and_exponents_from_least_squares() -> None:
-    torch.manual_seed(0)
     pool = 1 + 0.3 * torch.randn(4000, 2, 2)
     expected = (0.6745 * 0.3 / 0.05) ** 2  # median of |N(0, σ²/M)| is 0.05
     found = products_needed(pool.flatten(1))

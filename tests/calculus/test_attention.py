@@ -125,7 +125,6 @@ def test_late_positions_of_a_causal_network_are_less_alike_than_early_ones():
 
 
 def test_what_rows_of_a_table_have_in_common():
-    torch.manual_seed(0)
     x = torch.randn(5, 4, dtype=torch.float64) + 1
     rest, others = x - x.mean(0), ~torch.eye(5, dtype=torch.bool)
     found = alike(x)
@@ -268,7 +267,6 @@ def test_moments_of_a_causal_network_take_one_number_a_position():
 
 def test_exponents_in_the_size_of_the_embedding():
     """‖GGN‖ of queries goes with its sixth power, of values with its second (arXiv 2410.10986)."""
-    torch.manual_seed(0)
     model, x = one_head(scores=1.0), 0.05 * torch.randn(400, POSITIONS, WIDTH)
     model.shift.data.zero_()
     small, large = (predict(model, size * x, loss="mse") for size in (1, 2))

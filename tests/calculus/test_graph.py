@@ -2,9 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from hessdiag.calculus import predict
+import hessdiag
 from hessdiag.calculus.graph import trace_graph
-from hessdiag.errors import HessdiagError
 from tests.calculus.test_prediction import WITHOUT_RULE
 from tests.networks import CURVED, Net, build
 
@@ -29,10 +28,10 @@ def test_operations_know_their_place():
 
 
 def test_what_cannot_be_traced_is_refused_in_one_line_and_a_slice_written_in_place_named() -> None:
-    with pytest.raises(HessdiagError, match=r"cannot trace Net with torch\.export") as caught:
+    with pytest.raises(hessdiag.HessdiagError, match=r"cannot trace Net with torch\.export") as caught:
         trace_graph(Net(lambda m, x: x if x.sum() > 0 else -x), (torch.ones(2, 3),))
     assert "\n" not in str(caught.value)
-    with pytest.raises(HessdiagError):
+    with pytest.raises(hessdiag.HessdiagError):
         trace_graph(writes(lambda y: {"text": "no tensor"}), (torch.ones(2, 4),))
 
     def write(y):
@@ -40,7 +39,7 @@ def test_what_cannot_be_traced_is_refused_in_one_line_and_a_slice_written_in_pla
         out[:, :2] = 0
         return out
 
-    ((place, _),) = predict(writes(write), (4,)).unsupported
+    ((place, _),) = hessdiag.predict(writes(write), (4,)).unsupported
     assert "aten.fill" in place
 
 
@@ -62,7 +61,7 @@ def _halved_through_a_view(y):
 def test_what_is_written_in_place_is_read_afterwards(write, where):
     with torch.device(where):
         model = nn.Sequential(writes(write), nn.Linear(4, 3, bias=False))
-    first, last = predict(model, (4,), init="fan-in").blocks
+    first, last = hessdiag.predict(model, (4,), init="fan-in").blocks
     assert last.x_sq == pytest.approx(first.out_sq / 4)
     graph = trace_graph(model, (torch.zeros(2, 4, device=where),))
     assert not any(operation.target.endswith("_") for operation in graph.operations)
@@ -76,8 +75,8 @@ def test_a_model_that_writes_to_its_inputs_and_buffers():
     assert outputs[graph.output.name] == "3"
     copied = nn.Sequential(nn.ReLU(), *list(model)[1:]).train()  # nothing is written to but counters
     settings = {"init": "fan-in", "moments": "kernel"}
-    assert [b.gamma for b in predict(model, (4,), **settings).blocks] == pytest.approx(
-        [b.gamma for b in predict(copied, (4,), **settings).blocks], rel=1e-12
+    assert [b.gamma for b in hessdiag.predict(model, (4,), **settings).blocks] == pytest.approx(
+        [b.gamma for b in hessdiag.predict(copied, (4,), **settings).blocks], rel=1e-12
     )
 
 
@@ -94,7 +93,7 @@ def test_both_vocabularies_give_the_same_prediction():
 
     with torch.device("meta"):
         models = [build(inplace) for inplace in (True, False)]
-    apart, whole = (predict(model, (3, 10, 10), init="fan-in") for model in models)
+    apart, whole = (hessdiag.predict(model, (3, 10, 10), init="fan-in") for model in models)
     assert not apart.unsupported
     for mine, other in zip(apart.blocks, whole.blocks, strict=True):
         assert mine.gamma == pytest.approx(other.gamma, rel=1e-12, nan_ok=True), mine.name

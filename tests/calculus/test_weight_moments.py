@@ -4,7 +4,7 @@ from torch import nn
 
 from hessdiag import init
 from hessdiag.calculus.moments import scheme_moments, weight_moments
-from tests.networks import TwoPaths
+from tests.networks import two_paths
 
 
 def _model():
@@ -22,7 +22,6 @@ def test_formulas_are_what_the_initialisations_draw(scheme):
 
 
 def test_defaults_of_pytorch_on_the_meta_device_and_two_names_of_one_weight() -> None:
-    torch.manual_seed(0)
     real, known = _model(), weight_moments(_model())
     with torch.device("meta"):
         formula = weight_moments(_model())
@@ -30,5 +29,5 @@ def test_defaults_of_pytorch_on_the_meta_device_and_two_names_of_one_weight() ->
     assert known.source == "the weights as they are"
     for name, parameter in real.named_parameters():
         assert formula.sq[name] == pytest.approx(float(parameter.detach().square().mean()), rel=0.25), name
-    moments = weight_moments(TwoPaths())
+    moments = weight_moments(two_paths())
     assert moments.names["alias.weight"] == "layer.weight"

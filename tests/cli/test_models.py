@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from hessdiag import diagnose
+import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.loading.models import resolve_model
 from hessdiag.loading.prepare import prepare
 from hessdiag.models import mlp
-from hessdiag.results.report import Report
 from tests.oracles import ggn_blocks, mean_over_examples
 
 NETS = """
@@ -132,12 +131,12 @@ def test_networks_are_measured_as_they_train_or_with_eval_as_for_inference(mode:
     (folder / "training.py").write_text(TRAINING)
     options = ["--batch-size", "6", "--output", "both", *(["--eval"] if mode == "eval" else [])]
     prepared = prepare(resolve_model("./training.py:Two", output="both"), batch_size=6, mode=mode)
-    direct = diagnose(prepared.module, prepared.batch.inputs, output="both", mode=mode)
+    direct = hessdiag.diagnose(prepared.module, prepared.batch.inputs, output="both", mode=mode)
     values = [block.avg_sq_singular_value for block in direct.weights]
     for inference in ("False", "True"):
         line = ["./training.py:Two", "--arg", f"inference={inference}", *options]
         assert main(["diagnose", *line, "--json", "-"]) == 0
-        found = Report.from_json(capsys.readouterr().out)
+        found = hessdiag.Report.from_json(capsys.readouterr().out)
         assert [block.avg_sq_singular_value for block in found.weights] == pytest.approx(values, rel=1e-5)
         assert found.outputs == 2
 
@@ -171,5 +170,5 @@ def test_an_entry_of_a_checkpoint_is_picked_and_loaded(folder: Path, capsys: pyt
     out, err = capsys.readouterr()
     assert err == "hessdiag: --weights two.pt: took what is under 'ema'\n"
     weight_sq = float(states["ema"]["fc1.weight"].double().square().mean())
-    report = Report.from_json(out)
+    report = hessdiag.Report.from_json(out)
     assert (report.init, report.blocks[0].weight_sq) == ("loaded from two.pt", pytest.approx(weight_sq, rel=1e-12))

@@ -5,7 +5,6 @@ import json
 import pytest
 
 import hessdiag
-from hessdiag import Prescription
 from hessdiag.loading.models import resolve_model
 from hessdiag.loading.prepare import prepare
 
@@ -34,4 +33,4 @@ def test_json_on_stdout_and_in_a_file(run, tmp_path):
     assert record["spread"]["avg_sq_singular_value"] == pytest.approx(1, abs=1e-4)
     status, page, err = run("prescribe mlp:20-30-5 --batch-size 8 --json found.json")
     assert (status, err) == (0, "wrote found.json\n")
-    assert repr(Prescription.from_json(tmp_path / "found.json")) + "\n" == page
+    assert repr(hessdiag.Prescription.from_json(tmp_path / "found.json")) + "\n" == page

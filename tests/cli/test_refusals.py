@@ -121,16 +121,13 @@ def check_refusal(arguments: tuple[str, ...], message: str, capsys: pytest.Captu
     assert sorted(path for path in Path().rglob("*") if "__pycache__" not in path.parts) == before
 
 
-@pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=[" ".join(a)[:60] for a, _ in REFUSED])
-def test_diagnose_refuses_in_one_line(
-    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check_refusal(("diagnose", *arguments), message, capsys)
+LINES = [(("diagnose", *arguments), message) for arguments, message in REFUSED]
+LINES += [(tuple(line.replace("SMALL", SMALL).split()), message) for line, message in OTHERS]
 
 
-@pytest.mark.parametrize(("line", "message"), OTHERS)
-def test_every_command_refuses_in_one_line(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    check_refusal(tuple(line.replace("SMALL", SMALL).split()), message, capsys)
+@pytest.mark.parametrize(("arguments", "message"), LINES, ids=[" ".join(a)[:70] for a, _ in LINES])
+def test_every_command_refuses_in_one_line(arguments: tuple[str, ...], message: str, capsys) -> None:
+    check_refusal(arguments, message, capsys)
 
 
 def test_a_folder_that_may_not_be_written_is_refused_before_measuring(

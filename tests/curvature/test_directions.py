@@ -69,7 +69,6 @@ def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: i
 
 def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and map, within their errors over a few seeds."""
-    torch.manual_seed(0)
     config = transformers.GPT2Config(
         n_layer=1, n_embd=16, n_head=2, vocab_size=90, n_positions=TOKENS, bos_token_id=0, eos_token_id=0
     )
@@ -121,7 +120,6 @@ def test_displaced_weights_move_the_outputs_as_finite_differences_do(name: str) 
 
 
 def test_the_basis_is_orthonormal_for_every_example_and_spans_a_small_range() -> None:
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 20, bias=False)).double()  # of the first layer, rank 3
     model[1].requires_grad_(False)
     problem = small_problem(model, torch.randn(4, 6, dtype=torch.float64), "mse")

@@ -76,6 +76,6 @@ def test_a_second_stage_reaches_the_error_that_is_asked_for() -> None:
 def test_probes_do_not_depend_on_the_chunks(per: str, memory: int) -> None:
     model, x = wide(2)
     problem = problem_of(model, x, "mse")
-    settings = Settings(matrix="hessian", per=per)
+    settings = Settings(matrix="hessian", per=per, max_products=16)
     whole, pieces = (measure_curvature(problem, settings, MemoryBudget(2**30, chunk)) for chunk in (2**26, memory))
     np.testing.assert_allclose(pieces.frobenius_sq, whole.frobenius_sq, rtol=1e-12)

@@ -41,16 +41,11 @@ def test_a_chunk_that_does_not_fit_is_halved_until_it_does(fitting: int, error: 
     assert min(sizes) <= fitting
 
 
-@pytest.mark.parametrize(
-    ("message", "kind", "told"),
-    [
-        ("CUDA out of memory. Tried to allocate 2 GiB", HessdiagError, "out of memory with a single example"),
-        ("shapes differ", RuntimeError, "shapes differ"),
-    ],
-)
-def test_what_halving_does_not_help_is_raised(message: str, kind: type[Exception], told: str) -> None:
-    def measure(part: Batch) -> Sums:
+def test_what_halving_does_not_help_is_raised() -> None:
+    def fail(message: str) -> Sums:
         raise RuntimeError(message)
 
-    with pytest.raises(kind, match=told):
-        sum_over(list(EIGHT.chunks(4)), measure, step="sum")
+    with pytest.raises(HessdiagError, match="out of memory with a single example"):
+        sum_over(list(EIGHT.chunks(4)), lambda _: fail("CUDA out of memory. Tried to allocate 2 GiB"), step="sum")
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        sum_over(list(EIGHT.chunks(4)), lambda _: fail("shapes differ"), step="sum")

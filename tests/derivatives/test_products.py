@@ -7,27 +7,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hessdiag.data.batch import Batch
-from hessdiag.derivatives.losses import RandomQuadratic
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Products
-from hessdiag.network.blocks import find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.trace import measure_shapes
+from tests.curvature.problems import problem_of
 from tests.kinds import Cube
 from tests.networks import BUILDERS, RECURRENT, Net, build
-
-
-def problem_of(model: nn.Module, x: Tensor) -> Problem:
-    loss = RandomQuadratic.draw(model(x).shape[1], seed=0, like=x)
-    batch, (blocks, _) = Batch.of(x, None), find_blocks(model)
-    return Problem(model, batch, loss, blocks, measure_shapes(model, batch, blocks))
 
 
 @pytest.mark.parametrize("matrix", ["hessian", "ggn"])
 @pytest.mark.parametrize("network", BUILDERS)
 def test_all_modes_agree(network: str, matrix: str) -> None:
-    problem = problem_of(*build(network, batch=2))
+    problem = problem_of(*build(network, batch=2), "random-quadratic")
     with preserve_state(problem.model, seed=0):
         _modes_agree(problem, matrix, fastest=network not in RECURRENT)  # their double backward has no batching rule
 
@@ -63,7 +54,7 @@ def test_a_lower_mode_runs_where_the_first_fails(kind: str) -> None:
     two = {"first": nn.Linear(4, 4), "last": nn.Linear(4, 3)}
     model = Net(FAILING[kind], **({"only": nn.Linear(4, 1, bias=False)} if kind.startswith("one") else two)).double()
     x = torch.randn(2, 4, dtype=torch.float64)
-    problem = problem_of(model, x)
+    problem = problem_of(model, x, "random-quadratic")
     products = Products(problem, "hessian")
     assert products.mode != AD_MODES[0]
     assert AD_MODES[0] in products.passed_over

@@ -25,7 +25,6 @@ def formed(drawn: SampledSoftmax) -> Tensor:
 def test_second_moments_are_the_hessian(peaked: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four standard errors of a mean over many, of few draws each; other positions have nothing in common."""
     monkeypatch.setattr(sampled_softmax, "DRAWS", 3)
-    torch.manual_seed(0)
     y, weights, count = torch.randn(1, 2, V, dtype=torch.float64) * peaked, torch.tensor([[0.3, 2.0]]).double(), 20000
     phi = formed(draw(y, weights, count=count, examples=(0,)))[:, 0]  # (count, T, V)
     p = y[0].softmax(dim=1)
@@ -53,7 +52,6 @@ def test_a_certain_network_has_gradients_as_large_as_its_hessian(logit: float) -
 
 
 def test_products_take_no_gradient_formed_and_draws_belong_to_the_example() -> None:
-    torch.manual_seed(0)
     drawn = draw(torch.randn(B, T, V).double(), torch.rand(B, T).double())
     weight = torch.randn(V, d).double()
     torch.testing.assert_close(drawn.through(weight), formed(drawn) @ weight, rtol=1e-12, atol=1e-12)

@@ -3,18 +3,19 @@
 import math
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import hessdiag
 from hessdiag import check_init, diagnose, init, predict, surgery
-from hessdiag.diagnosis.random_setups import measure_setups
-from hessdiag.errors import HessdiagError
 from hessdiag.loading.models import resolve_model
 from hessdiag.models import StridedLeNet
 from hessdiag.results.init_check import InitCheck, variance_factors
+from tests.networks import Net
 
 LENET = ("conv1", "conv2", "fc1", "fc2", "fc3")
 FACTORS = {"fc2": 10.0, "conv1": 10.0, "fc3": 0.1}  # on the standard deviation of one layer
@@ -47,9 +48,9 @@ def test_the_ranking_of_lenet(lenet: InitCheck) -> None:
     assert (lenet.rank, lenet.level) == (1, "balanced")
     gamma = next(scheme for scheme in lenet.schemes if scheme.init == "fan-geo-avg").means("gamma")
     assert gamma[:2].mean() / gamma[2:].mean() == pytest.approx(25, rel=0.2)  # convolutions apart from linear layers
-    alone = measure_setups(resolve_model("lenet"), setups=10, batch_size=16, init="fan-out")
-    mine = next(scheme for scheme in lenet.schemes if scheme.init == "fan-out").setups
-    assert mine.to_json() == alone.to_json()
+    small: dict[str, Any] = {"setups": 2, "batch_size": 4}
+    mine = check_init("fan-out", model="mlp:6-5-4", against=[], **small).checked.setups
+    assert mine.to_json() == hessdiag.measure_setups(resolve_model("mlp:6-5-4"), init="fan-out", **small).to_json()
     # Fan-in initialisation keeps E[x²] from layer to layer, apart from E[y²] = 2 E[x²] behind the last ReLU's half.
     fan_in = next(scheme for scheme in lenet.schemes if scheme.init == "fan-in")
     assert fan_in.output_sq_mean == pytest.approx(2, rel=0.4)
@@ -75,7 +76,6 @@ def test_a_spoilt_layer_is_named_and_the_fix_mends_it(lenet: InitCheck) -> None:
 
 
 def test_a_fix_with_its_factor_leaves_the_network_and_the_other_layers_alone() -> None:
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 4)).double()
     x = torch.randn(5, 6, dtype=torch.float64)
     before, y = diagnose(model, x).weights, model(x)
@@ -105,7 +105,7 @@ def test_the_table_has_a_row_for_each_and_the_verdict_and_json_gives_it_back(len
     written = lenet.to_json(tmp_path / "check.json")
     again = InitCheck.from_json(tmp_path / "check.json")
     assert (repr(again), again.to_json()) == (text, written)
-    with pytest.raises(HessdiagError, match=r"expected 'hessdiag\.init-check/3'"):
+    with pytest.raises(hessdiag.HessdiagError, match=r"expected 'hessdiag\.init-check/3'"):
         InitCheck.from_json('{"schema": "hessdiag.report/1"}')
 
 
@@ -113,13 +113,10 @@ def dead(weight: torch.Tensor) -> None:
     nn.init.zeros_(weight) if weight.shape[0] == 3 else nn.init.normal_(weight)
 
 
-@pytest.mark.parametrize(
-    ("how", "model", "levels", "words"),
-    [
-        (dead, "mlp:6-5-3", ("unbalanced", "undecided"), "no curvature"),
-        ("fan-in", "mlp:6-3", ("undecided",), "nothing to compare"),
-    ],
-)
+@pytest.mark.parametrize(("how", "model", "levels", "words"), [
+    (dead, "mlp:6-5-3", ("unbalanced", "undecided"), "no curvature"),
+    ("fan-in", "mlp:6-3", ("undecided",), "nothing to compare"),
+])  # fmt: skip
 def test_where_nothing_can_be_balanced_it_is_said(how, model: str, levels: tuple[str, ...], words: str) -> None:
     check = check_init(how, model=model, against=[], setups=2, batch_size=4)
     assert check.level in levels
@@ -129,16 +126,12 @@ def test_where_nothing_can_be_balanced_it_is_said(how, model: str, levels: tuple
 
 
 def test_no_factor_before_a_layer_that_does_not_multiply_its_input() -> None:
-    class Words(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed, self.first, self.last = nn.Embedding(9, 5), nn.Linear(5, 6), nn.Linear(6, 3)
-            nn.init.normal_(self.embed.weight, std=0.01)
+    def words() -> nn.Module:
+        layers = {"embed": nn.Embedding(9, 5), "first": nn.Linear(5, 6), "last": nn.Linear(6, 3)}
+        nn.init.normal_(layers["embed"].weight, std=0.01)
+        return Net(lambda m, x: m.last(m.first(m.embed(x.argmax(1))).relu()), **layers)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.last(self.first(self.embed(x.argmax(1))).relu())
-
-    check = check_init("fan-in", model=lambda: (Words(), 9), against=[], setups=2, batch_size=4)
+    check = check_init("fan-in", model=lambda: (words(), 9), against=[], setups=2, batch_size=4)
     assert next(iter(check.variance_factors)) == "embed.weight"
     assert "embed.weight has" in check.verdict
     assert "before it" not in check.verdict
@@ -162,7 +155,7 @@ def test_the_farthest_from_the_middle_is_blamed() -> None:
     ({"model": nn.Linear(2, 2)}, "already built"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(options, message: str) -> None:
-    with pytest.raises(HessdiagError, match=message):
+    with pytest.raises(hessdiag.HessdiagError, match=message):
         check_init("fan-in", **({"model": "mlp:4-3-2", "setups": 1, "batch_size": 2, "against": []} | options))
 
 

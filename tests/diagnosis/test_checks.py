@@ -98,7 +98,6 @@ def test_in_chunks_pairs_that_are_alike_are_no_examples_and_a_later_chunk_that_m
 
 def test_zero_outputs_hide_no_mixing_and_a_relu_that_rounding_turns_neither_is_nor_hides_any() -> None:
     """The gradient of the default loss is zero there."""
-    torch.manual_seed(0)
     model = sum_over_first().double()
     nn.init.zeros_(model.last.weight)
     nn.init.zeros_(model.last.bias)
@@ -125,7 +124,6 @@ def used_twice(m: Any, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("loss", ["random-quadratic", "mse"])
 def test_a_loss_without_a_gradient_hides_no_other_use_of_a_weight(loss: str) -> None:
-    torch.manual_seed(0)
     model, x = Net(used_twice, first=nn.Linear(4, 4, bias=False), last=nn.Linear(4, 2)).double(), of(4)()
     t = None if loss == "random-quadratic" else torch.zeros(4, 2, dtype=torch.float64)
     found = singular_values(hessdiag.diagnose(model, x, t, loss=F.mse_loss if t is not None else "random-quadratic"))
@@ -136,7 +134,6 @@ def test_a_loss_without_a_gradient_hides_no_other_use_of_a_weight(loss: str) -> 
 
 @pytest.mark.parametrize("scale", [1e-5, 1e-8])
 def test_a_faint_branch_is_measured_right_in_float32(scale: float) -> None:
-    torch.manual_seed(0)
     model, x = faint_branch(scale), torch.randn(4, 4)
     found = singular_values(hessdiag.diagnose(model, x))
     expected = singular_values(hessdiag.diagnose(model.double(), x.double()))
@@ -146,7 +143,6 @@ def test_a_faint_branch_is_measured_right_in_float32(scale: float) -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1e-7])  # the smaller, float32 cannot tell from rounding
 def test_a_weight_that_is_read_through_a_view_is_skipped_for_the_true_reason(scale: float) -> None:
-    torch.manual_seed(0)
     model, x = two(lambda m, x: m.last(x + scale * (x @ m.views[0]).tanh()), 4, 4, 2), torch.randn(4, 4)
     model.views = [model.first.weight.t()]
     with unchanged(model, x):
@@ -159,7 +155,6 @@ def test_a_weight_that_is_read_through_a_view_is_skipped_for_the_true_reason(sca
 
 def test_a_gradient_that_is_zero_by_symmetry_and_a_model_in_float32_inside_are_kept() -> None:
     """A weight that a softmax does not feel, in a layer without a rule."""
-    torch.manual_seed(0)
     rule = lambda m, x: m.last((x + (x @ m.shift.T).tanh()).softmax(1))  # noqa: E731
     report = hessdiag.diagnose(Net(rule, shift=parameter(1, 4), last=nn.Linear(4, 2)), torch.randn(4, 4))
     found = singular_values(report)
@@ -178,7 +173,6 @@ def test_a_gradient_that_is_zero_by_symmetry_and_a_model_in_float32_inside_are_k
 
 @pytest.mark.parametrize("kind", [padded, physics])
 def test_sketches_take_the_path_that_gradients_take(kind: Callable[[], nn.Module]) -> None:
-    torch.manual_seed(0)
     model, inputs = kind().double(), (of(5, 4)(), ~ragged()) if kind is padded else of(2)()
     exact, sketched = (singular_values(hessdiag.diagnose(model, inputs, method=m)) for m in ("exact", "sketch"))
     assert sketched == pytest.approx(exact, rel=1e-6)  # the range of so few outputs is found whole
@@ -195,7 +189,6 @@ def test_a_module_compiled_by_jit_is_named_and_a_scripted_activation_does_no_har
 
 def test_sparse_gradients_are_those_of_the_dense_kind_and_on_again_afterwards() -> None:
     """Of a module whose attribute tells, and of `F.embedding` itself."""
-    torch.manual_seed(0)
     words = lambda m, tokens: m.last(m.embed(tokens).tanh().mean(1))  # noqa: E731
     model = Net(words, embed=nn.Embedding(6, 3, sparse=True), last=nn.Linear(3, 2)).double()
     tokens = torch.randint(6, (4, 3))
@@ -312,7 +305,6 @@ def test_mixing_behind_zeros_is_refused(matrix: str) -> None:
 
 def test_weights_that_nothing_may_replace_or_that_two_names_hold_are_back_afterwards() -> None:
     """Its outputs are NaN at other weights."""
-    torch.manual_seed(0)
     layer = nn.Linear(3, 2).double()
     here = layer.weight.detach().clone()
     model = Net(lambda m, x: m.layer(x) + (1 - 1e6 * (m.layer.weight - here).square().sum()).sqrt() - 1, layer=layer)
@@ -334,7 +326,6 @@ def test_weights_that_nothing_may_replace_or_that_two_names_hold_are_back_afterw
 
 def test_rounding_that_a_chaotic_network_enlarges_is_no_mixing() -> None:
     """In float32, outputs of an example alone are off by more than any other network's."""
-    torch.manual_seed(0)
     last = lambda m, x: m.last(m.cell(x)[0][:, -1])  # noqa: E731
     model = Net(last, cell=nn.RNN(8, 32, batch_first=True), last=nn.Linear(32, 5))
     nn.init.normal_(model.cell.weight_hh_l0)

@@ -10,7 +10,6 @@ from strangers.gallery import CASES, match
 from torch import nn
 
 import hessdiag
-from hessdiag.errors import HessdiagError
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 CASE = {case.name: case for case in CASES}
@@ -97,7 +96,7 @@ def test_reports_files_and_models_compare_alike(tmp_path: Path) -> None:
     (("a.json", "b.json"), {"loss": "mse"}, "reports hold what was measured"),
 ])  # fmt: skip
 def test_refusals(arguments: tuple, options: dict, message: str) -> None:
-    with pytest.raises(HessdiagError, match=message):
+    with pytest.raises(hessdiag.HessdiagError, match=message):
         hessdiag.compare(*arguments, **options)
 
 

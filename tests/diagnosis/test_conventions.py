@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.data.noise import Noise
-from tests.oracles import dense_rows
+from tests.oracles import dense_rows, equals_dense
 from tests.unchanged import unchanged
 
 B = 3
@@ -198,8 +197,7 @@ def one_table_of_similarities() -> dict[str, Any]:
 @case
 def similarities_as_one_example() -> dict[str, Any]:
     found = similarities_of_all_examples()
-    options = {"loss": of_similarities, "examples": "one"}
-    return vars(found) | {"options": options, "views": PARTS, "one": True}
+    return vars(found) | {"options": {"loss": of_similarities, "examples": "one"}, "views": PARTS, "one": True}
 
 
 @case
@@ -342,17 +340,9 @@ def test_blocks_are_those_of_dense_autograd(name: str, matrix: str, per: str) ->
         report = hessdiag.diagnose(
             given.model, given.inputs, given.targets, matrix=matrix, per=per, method="exact", **given.options
         )
-    want = squares(given, matrix, per)
     names = [n for n, _ in given.model.named_parameters()]
     assert report.per == per
-    for block in report.blocks:
-        i = names.index(block.name)
-        got = block.avg_sq_singular_value * block.numel
-        assert got == pytest.approx(float(want[i, i]), rel=1e-10, abs=1e-12 * float(want.max())), block.name
-    order = [names.index(n) for n in report.heatmap.names]
-    np.testing.assert_allclose(
-        report.heatmap.frobenius_sq, want[order][:, order], rtol=1e-10, atol=1e-12 * float(want.max())
-    )
+    equals_dense(report, names, squares(given, matrix, per))
     assert len(report.blocks) + len(report.skipped) == len(names)
 
 
@@ -364,34 +354,20 @@ PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
 
 @pytest.mark.parametrize(("model", "arguments", "options", "message"), [
     (LINEAR, (X, T), {"loss": "model"}, "loss 'model': the model returned no loss: pass labels too, or name the"),
-    (
-        network(lambda m, x, t: F.huber_loss(m.a(x), t), a=LINEAR),
-        ((X, X[:, :2]),),
-        {"loss": "model"},
-        r"has no Gauss-Newton matrix here \(it is no cross-entropy.*pass matrix='hessian' \(--matrix hessian\)",
-    ),
-    (
-        network(lambda m, x: (m.a(x), -m.a(x), m.a(x).sum()), a=LINEAR),
-        (X,),
-        {"loss": "model"},
-        r"with 2 tensors over the examples \(0, 1\).*name one, as in output=0",
-    ),
+    (network(lambda m, x, t: F.huber_loss(m.a(x), t), a=LINEAR), ((X, X[:, :2]),), {"loss": "model"},
+        r"has no Gauss-Newton matrix here \(it is no cross-entropy.*pass matrix='hessian' \(--matrix hessian\)"),
+    (network(lambda m, x: (m.a(x), -m.a(x), m.a(x).sum()), a=LINEAR), (X,), {"loss": "model"},
+        r"with 2 tensors over the examples \(0, 1\).*name one, as in output=0"),
     (PAIR, (X,), {"loss": lambda y, t: (y[0] * (y[0] - y[0].mean(0)).detach()).sum()}, "compares the examples"),
     (network(lambda m, x: m.a(x), a=LINEAR), (X,), {"loss": lambda y, t: F.mse_loss(*y.chunk(2))}, "compares the"),
     (network(lambda m, x: m.a(x) @ m.a(x).T, a=LINEAR), (X, torch.arange(6)), {}, "a number for each other one"),
     (PAIR, (X,), {"loss": contrastive}, r"compares the examples of a batch.*pass per='batch' \(--per batch\)"),
-    (
-        network(lambda m, x: (m.a(x) @ m.a(x).T, m.a(x)), a=LINEAR),
-        (X, T),
+    (network(lambda m, x: (m.a(x) @ m.a(x).T, m.a(x)), a=LINEAR), (X, T),
         {"loss": lambda out, t: F.cross_entropy(out[0], t)},
-        "a number for each other one, as similarities have: pass per='batch'",
-    ),
-    (
-        network(lambda m, x: (m.a(x), m.a.bias.sum()), a=LINEAR),
-        (X, torch.arange(6)),
+        "a number for each other one, as similarities have: pass per='batch'"),
+    (network(lambda m, x: (m.a(x), m.a.bias.sum()), a=LINEAR), (X, torch.arange(6)),
         {"loss": lambda out, t: F.cross_entropy(out[0] @ out[0].T * out[1], t)},
-        r"cannot be called with an example alone \(IndexError.*per='batch'",
-    ),
+        r"cannot be called with an example alone \(IndexError.*per='batch'"),
     (PAIR, (X,), {"loss": lambda out, t: out["a"].sum()}, r"a tuple of 0, 1, and targets \(TypeError.*output=0"),
     (nn.Linear(3, 1), (X, T.view(-1, 1)), {"loss": HINGE}, r"is linear in the outputs.*matrix='hessian'"),
     (LINEAR, (X, T), {"loss": F.nll_loss}, "'nll_loss' is linear in the outputs"),

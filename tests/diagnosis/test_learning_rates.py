@@ -63,7 +63,6 @@ def test_which_examples_are_drawn() -> None:
 
 
 def test_torchs_own_updates_step_by_step() -> None:
-    torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(4, 3, dtype=torch.float64))
     optimizer, direction = torch.optim.Adam([weight], lr=1.0), AdamDirection()
     for _ in range(6):
@@ -74,24 +73,17 @@ def test_torchs_own_updates_step_by_step() -> None:
     assert AdamDirection()({"w": torch.zeros(3)})["w"].tolist() == [0.0, 0.0, 0.0]
 
 
-class Stopped(nn.Module):
+def stopped(m: nn.Module, x: Tensor) -> Tensor:
     """Multiplies by something that is a constant to backward mode, but not to forward mode."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.layer(x)
-        with torch.no_grad():
-            scale = 1 + self.layer(x).square()
-        return y * scale
+    with torch.no_grad():
+        scale = 1 + m.layer(x).square()
+    return m.layer(x) * scale
 
 
 def network(kind: str) -> nn.Module:
     torch.manual_seed(3)
     if kind == "stopped":
-        return Stopped().double()
+        return Net(stopped, layer=nn.Linear(3, 4)).double()
     norm = nn.BatchNorm1d(5) if kind == "batch norm" else nn.LayerNorm(5)
     return nn.Sequential(nn.Linear(3, 5), norm, nn.Tanh(), nn.Linear(5, 4)).double()
 
@@ -153,20 +145,11 @@ def test_a_shared_parameter_moves_once_and_what_is_drawn_is_the_same_for_slope_a
     # With another draw the curvature along the drawn entry's gradient would be 0.
     batch = Batch.of(torch.ones(2, 1, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64))
     loss = resolve_loss("mse", y=batch.targets, targets=batch.targets, seed=0, reading=Reading(per="batch"))
+    pair = nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float64))  # two linear maps of which each call draws one
+    coin = Net(lambda m, x: x * m.pair[int(torch.rand(()) < 0.5)], pair=pair)
     for seed in range(6):
-        ((along, _),) = Walk(Coin(), loss, batch, seed=seed).steps([(batch, batch)])
+        ((along, _),) = Walk(coin, loss, batch, seed=seed).steps([(batch, batch)])
         assert (along.slope > 0) == (along.curvature > 0)
-
-
-class Coin(nn.Module):
-    """Two linear maps of which each call draws one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pair = nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.pair[int(torch.rand(()) < 0.5)]
 
 
 def test_one_step_led_astray_does_not_outweigh_the_others_and_the_error_bar_holds() -> None:
@@ -277,6 +260,7 @@ def test_a_loss_times_ten_and_single_precision() -> None:
 def test_batches_of_a_loader_take_turns_and_the_seed_says_which_examples_are_drawn() -> None:
     x, t = data()
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, t), batch_size=10)
+    assert learning_rates(small(), x, x[:, :3], steps=1).loss == "mse"
     rates = learning_rates(small(), loader, steps=4)
     listed = learning_rates(small(), [(x[10 * i : 10 * i + 10], t[10 * i : 10 * i + 10]) for i in range(8)], steps=4)
     assert rates == listed
@@ -323,17 +307,12 @@ def test_frozen_parameters_are_not_moved_and_no_gradient_is_no_rate() -> None:
     ({"steps": 0}, "steps 0: pass at least 1"),
     ({"batch_size": 0}, "batch_size 0"),
     ({"loss": "entropy"}, "unknown loss"),
+    ({"targets": None}, "pass targets, or loss="),
 ])  # fmt: skip
 def test_refusals(changes: dict[str, object], words: str) -> None:
+    x, t = data()
     with pytest.raises(HessdiagError, match=words):
-        learning_rates(small(), *data(), **changes)
-
-
-def test_the_loss_follows_the_targets() -> None:
-    model, x = nn.Linear(3, 2), torch.randn(16, 3)
-    assert hessdiag.learning_rates(model, x, torch.randn(16, 2), steps=1).loss == "mse"
-    with pytest.raises(HessdiagError, match="pass targets, or loss="):
-        hessdiag.learning_rates(model, x, steps=1)
+        learning_rates(small(), **{"inputs": x, "targets": t} | changes)
 
 
 def test_the_factors_are_those_of_the_study() -> None:
@@ -349,7 +328,6 @@ def test_the_factors_are_those_of_the_study() -> None:
 
 def test_a_curvature_that_is_rounding_gives_no_rate() -> None:
     """Logits that move together are no change: slope and curvature are 0, of which rounding made a rate of 2e7."""
-    torch.manual_seed(0)
     layers = {"fixed": nn.Linear(4, 5).requires_grad_(False), "shift": nn.Parameter(torch.zeros(()))}
     model = Net(lambda m, x: m.fixed(x) + m.shift * (x[:, :1] * 3.7 + 0.3), **layers)
     rates = learning_rates(model, torch.randn(256, 4), torch.randint(5, (256,)), loss="cross-entropy")

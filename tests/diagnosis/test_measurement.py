@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import hessdiag
-from hessdiag.errors import HessdiagError
 from tests.networks import Net, build, having
 
 RAGGED = (3, 1, 2)
@@ -93,15 +92,15 @@ def test_a_stream_is_read_once_and_its_sampled_blocks_are_within_their_error_bar
     ("data", "inputs are a str"),
 ])  # fmt: skip
 def test_what_is_no_stream_of_batches_is_refused(batches, says: str) -> None:
-    with pytest.raises(HessdiagError, match=says):
+    with pytest.raises(hessdiag.HessdiagError, match=says):
         hessdiag.diagnose(nn.Linear(4, 3), batches)
 
 
 def test_later_batches_are_checked_for_targets_and_for_another_path() -> None:
     later = [(torch.ones(2, 4), torch.tensor([0, 1])), (torch.ones(2, 4), torch.tensor([0, 7]))]
-    with pytest.raises(HessdiagError, match="targets hold class 7"):
+    with pytest.raises(hessdiag.HessdiagError, match="targets hold class 7"):
         hessdiag.diagnose(nn.Linear(4, 3), iter(later), loss="cross-entropy")
-    with pytest.raises(HessdiagError, match="let every batch be"):
+    with pytest.raises(hessdiag.HessdiagError, match="let every batch be"):
         hessdiag.diagnose(nn.Linear(4, 3), iter(later), torch.tensor([0, 1]))
     # It uses a layer's weight in another way once the inputs are large.
 
@@ -111,7 +110,7 @@ def test_later_batches_are_checked_for_targets_and_for_another_path() -> None:
 
     torch.manual_seed(0)
     model, x = Net(forward, first=nn.Linear(4, 4), last=nn.Linear(4, 3)), torch.randn(3, 4)
-    with pytest.raises(HessdiagError, match=r"block 'first.weight' is used in another way from example 3 on"):
+    with pytest.raises(hessdiag.HessdiagError, match=r"block 'first.weight' is used in another way from example 3 on"):
         hessdiag.diagnose(model, iter([x, 100 * x]))
 
 

@@ -8,12 +8,10 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor, nn
 
 import hessdiag
-from hessdiag import HessdiagError
 from tests.networks import build
-from tests.oracles import LossOfBatch, ggn_blocks, hessian_blocks
+from tests.oracles import DENSE, LossOfBatch
 from tests.unchanged import unchanged
 
-ORACLES = {"ggn": ggn_blocks, "hessian": hessian_blocks}
 EXAMPLES = 5
 
 
@@ -34,13 +32,13 @@ def targets(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def dense(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str], matrix: str) -> Tensor:
-    return torch.cat([torch.cat(row, dim=1) for row in ORACLES[matrix](model, x, t, loss, names)]).detach()
+    return torch.cat([torch.cat(row, dim=1) for row in DENSE[matrix](model, x, t, loss, names)]).detach()
 
 
 NETWORKS = ("batchnorm", "convs strided", "conv groups", "attention", "layernorm", "tied", "lstm", "prelu")
 
 
-@pytest.mark.parametrize("matrix", ORACLES)
+@pytest.mark.parametrize("matrix", DENSE)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_dense_matrices(name: str, matrix: str) -> None:
     """All trainable parameters, vectors of normalisations too; batch normalisation by its batch's statistics."""
@@ -91,7 +89,7 @@ def test_losses_of_whole_batches_inference_and_refusals() -> None:
         expected = dense(model, x, None, spread, list(H.names), "hessian")
         np.testing.assert_allclose(H @ np.eye(H.shape[0]), expected, rtol=0, atol=1e-10 * float(expected.abs().max()))
     model, x = build("linear")
-    with pytest.raises(HessdiagError, match="blocks 'conv'"):
+    with pytest.raises(hessdiag.HessdiagError, match="blocks 'conv'"):
         hessdiag.operator(model, x, blocks="conv")
-    with pytest.raises(HessdiagError, match="matrix 'fisher'"):
+    with pytest.raises(hessdiag.HessdiagError, match="matrix 'fisher'"):
         hessdiag.operator(model, x, matrix="fisher")

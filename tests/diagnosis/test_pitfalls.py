@@ -13,25 +13,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import grad, jvp
+from torch.func import grad
 from transformers.modeling_outputs import CausalLMOutput
 
 import hessdiag
 from tests.kinds import checkpointed, no_grad_inside, own_function, rows, running
 from tests.networks import BUILDERS, Multiplier, Net, build
-from tests.oracles import LossOfBatch, frobenius_sq, ggn_blocks, hessian_blocks, mean_over_examples, quadratic
+from tests.oracles import DENSE, LossOfBatch, dense_norms, equals_dense, quadratic
 from tests.unchanged import unchanged
-
-DENSE = {"ggn": ggn_blocks, "hessian": hessian_blocks}
-
-
-def dense(
-    model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str], matrix: str, per: str
-) -> Tensor:
-    """(L, L) squared norms, by dense rows."""
-    if per == "example":
-        return mean_over_examples(DENSE[matrix], model, x, t, loss, names)
-    return frobenius_sq(DENSE[matrix](model, x, t, loss, names))
 
 
 def measured_right(
@@ -50,17 +39,13 @@ def measured_right(
             model, x, t, loss=loss or "random-quadratic", matrix=matrix, per=per, mode=mode, method="exact", seed=0
         )
     names = [block.name for block in report.blocks]
-    expected = dense(model, x, t, loss or quadratic(model(x).shape[1]), names, matrix, per).cpu().numpy()
-    floor = 1e-12 * expected.max()
+    expected = dense_norms(model, x, t, loss or quadratic(model(x).shape[1]), names, matrix, per).cpu()
     assert expected.max() > 0
-    for i, block in enumerate(report.blocks):
-        assert block.avg_sq_singular_value * block.numel == pytest.approx(expected[i, i], rel=1e-8, abs=floor)
-    order = [names.index(name) for name in report.heatmap.names]
-    np.testing.assert_allclose(report.heatmap.frobenius_sq, expected[order][:, order], rtol=1e-8, atol=floor)
+    equals_dense(report, names, expected, rel=1e-8)
     return report
 
 
-# Of networks: test_kinds.py has their views of each example.
+# Of networks: test_kinds.py has their views of each example, and test_losses.py has losses.
 of_the_batch = pytest.mark.parametrize("matrix", DENSE)
 # Of losses: both matrices, both views.
 two_views = pytest.mark.parametrize(("matrix", "per"), [("ggn", "batch"), ("hessian", "example")])
@@ -124,16 +109,6 @@ def test_a_kink_that_finite_differences_step_over() -> None:
 # Crashes.
 
 
-@two_views
-@pytest.mark.parametrize("loss", [F.mse_loss, nn.MSELoss()], ids=["function", "module"])
-def test_mse_loss_that_forward_over_reverse_mode_refuses(loss: LossOfBatch, matrix: str, per: str) -> None:
-    model, x = build("tanh", batch=3)
-    t = torch.randn(3, 3, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match="ZeroTensors are immutable"):
-        jvp(grad(lambda y: loss(y, t)), (torch.randn_like(t),), (torch.ones_like(t),))
-    measured_right(model, x, t, loss, matrix=matrix, per=per)
-
-
 @of_the_batch
 def test_running_statistics_that_a_transformed_call_cannot_update(matrix: str) -> None:
     """One example is independent of itself: training mode is right for it, and leaves the statistics alone."""
@@ -146,15 +121,6 @@ def test_running_statistics_that_a_transformed_call_cannot_update(matrix: str) -
 @pytest.mark.parametrize("kind", [checkpointed, own_function])
 def test_operations_without_a_forward_mode_rule(kind: Callable[[], nn.Module], matrix: str) -> None:
     measured_right(kind().double(), rows(), matrix=matrix, per="batch")
-
-
-@two_views
-def test_a_loss_without_a_forward_mode_rule(matrix: str, per: str) -> None:
-    model, x = build("tanh", batch=3)
-    t = torch.randn(3, 3, dtype=torch.float64)
-    report = measured_right(model, x, t, F.huber_loss, matrix=matrix, per=per)
-    if matrix == "hessian":
-        assert "not forward over reverse" in report.method_reason
 
 
 @pytest.mark.parametrize("network", ["lstm", "gru"])
@@ -205,57 +171,12 @@ def test_classes_last_where_there_are_as_many_positions(kind: str, wrapped: bool
 
     report = hessdiag.diagnose(given, x, t, loss="cross-entropy", matrix=matrix, per=per, method="exact", **options)
     names = [block.name for block in report.blocks]
-    expected = dense(model, x, t, last, names, matrix, per)
+    expected = dense_norms(model, x, t, last, names, matrix, per)
     for i, block in enumerate(report.blocks):
         assert block.avg_sq_singular_value * block.numel == pytest.approx(float(expected[i, i]), rel=1e-10)
     if not wrapped:
         with pytest.raises(hessdiag.HessdiagError, match="pass class_dim=1 or class_dim=-1"):
             hessdiag.diagnose(model, x, t, loss="cross-entropy", matrix=matrix, per=per)
-
-
-def branching(y: Tensor, t: Tensor | None) -> Tensor:
-    """The mean over examples of one of two formulas."""
-    return torch.stack([a.square().sum() ** 2 if a.sum() > 0 else a.exp().sum() for a in y]).mean()
-
-
-def one_hot(y: Tensor, t: Tensor) -> Tensor:
-    return (y.sigmoid() - F.one_hot(t, 3)).square().mean()
-
-
-def weighted(y: Tensor, t: Tensor | None) -> Tensor:
-    """A part of it is computed without gradients, which forward mode ignores."""
-    with torch.no_grad():
-        share = y.softmax(1)
-    return (share * y.square()).sum(1).mean()
-
-
-@two_views
-@pytest.mark.parametrize("loss", [branching, one_hot, weighted])
-def test_losses_that_look_at_values(loss: LossOfBatch, matrix: str, per: str) -> None:
-    model, x = build("tanh", batch=3)
-    measured_right(model, x, torch.tensor([0, 2, 1]), loss, matrix=matrix, per=per)
-
-
-@two_views
-@pytest.mark.parametrize("options", [{"weight": True, "label_smoothing": 0.1}, {"weight": True}, {"ignore_index": 1}])
-def test_class_weights_and_label_smoothing(options: dict[str, object], matrix: str, per: str) -> None:
-    weight = torch.tensor([0.5, 2.0, 1.3], dtype=torch.float64) if options.get("weight") else None
-    model, x = build("tanh", batch=3)
-    t = torch.tensor([0, 2, 2] if "ignore_index" in options else [0, 2, 1])
-    loss = nn.CrossEntropyLoss(**options | {"weight": weight})
-    measured_right(model, x, t, loss, matrix=matrix, per=per)
-
-
-def test_a_weighted_mean_of_a_batch_that_no_mean_over_examples_gives() -> None:
-    weight = torch.tensor([0.5, 2.0, 1.3], dtype=torch.float64)
-    model, x = build("tanh", batch=3)
-    t = torch.tensor([0, 2, 1])
-
-    def own(y: Tensor, t: Tensor) -> Tensor:
-        return F.cross_entropy(y, t, weight=weight)
-
-    measured_right(model, x, t, own)
-    measured_right(model, x, t, own, per="batch")
 
 
 @two_views
@@ -284,6 +205,6 @@ def test_parts_in_float32_of_a_model_in_float64(matrix: str, per: str, method: s
     model, x = Net(partly_float32, first=nn.Linear(4, 4), last=nn.Linear(4, 3)).double(), rows()
     report = hessdiag.diagnose(model, x, matrix=matrix, per=per, method=method, rtol=1e-9, max_products=10**6)
     names = [block.name for block in report.blocks]
-    expected = dense(model, x, None, quadratic(3), names, matrix, per)
+    expected = dense_norms(model, x, None, quadratic(3), names, matrix, per)
     for i, block in enumerate(report.blocks):
         assert block.avg_sq_singular_value * block.numel == pytest.approx(float(expected[i, i]), rel=1e-5)

@@ -14,38 +14,24 @@ from zoo_networks import NETWORKS
 
 import hessdiag
 from hessdiag import init
-from hessdiag.diagnosis.prescribe import Prescription
-from hessdiag.errors import HessdiagError
-from tests.networks import build
+from tests.networks import Net, build
 from tests.unchanged import unchanged
 
 SIGMA_SQ = "avg_sq_singular_value"
 
 
-class Residual(nn.Module):
+def residual(*, w1: float, w2: float, v: float, beta: float) -> nn.Module:
     """y = v h, h = x + β w₂ w₁ x, all numbers; by squared error G is 2 h² of v, 2 (v β w₂ x)² of w₁, and so on."""
-
-    def __init__(self, *, w1: float, w2: float, v: float, beta: float) -> None:
-        super().__init__()
-        self.first, self.second, self.last = (nn.Linear(1, 1, bias=False).double() for _ in range(3))
-        self.beta = beta
-        with torch.no_grad():
-            for layer, value in ((self.first, w1), (self.second, w2), (self.last, v)):
-                layer.weight.fill_(value)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(x + self.beta * self.second(self.first(x)))
+    layers = {name: nn.Linear(1, 1, bias=False).double() for name in ("first", "second", "last")}
+    for layer, value in zip(layers.values(), (w1, w2, v), strict=True):
+        nn.init.constant_(layer.weight, value)
+    return Net(lambda m, x: m.last(x + beta * m.second(m.first(x))), **layers)
 
 
-class Bypassed(nn.Module):
+def bypassed() -> nn.Module:
     """Reads a weight past the layer that holds it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.last = nn.Linear(3, 4), nn.Linear(4, 9), nn.Linear(9, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(torch.tanh(self.second(torch.tanh(F.linear(x, self.first.weight)))))
+    rule = lambda m, x: m.last(torch.tanh(m.second(torch.tanh(F.linear(x, m.first.weight)))))  # noqa: E731
+    return Net(rule, first=nn.Linear(3, 4), second=nn.Linear(4, 9), last=nn.Linear(9, 2))
 
 
 def mlp() -> tuple[nn.Module, Tensor, Tensor]:
@@ -81,7 +67,7 @@ def test_a_chain_of_two_numbers_gets_weights_of_equal_size() -> None:
 
 
 def test_a_residual_pair_gets_what_the_closed_form_says() -> None:
-    model, x = Residual(w1=0.5, w2=2.0, v=0.7, beta=0.3), torch.full((1, 1), 1.5).double()
+    model, x = residual(w1=0.5, w2=2.0, v=0.7, beta=0.3), torch.full((1, 1), 1.5).double()
     h = 1.5 * (1 + 0.3 * 0.5 * 2.0)
     expected = {
         "first.weight": (2 * (0.7 * 0.3 * 2.0 * 1.5) ** 2) ** 2,
@@ -148,15 +134,12 @@ def test_a_language_model_with_tied_embeddings_computes_the_same() -> None:
         torch.testing.assert_close(found.apply(model)(tokens).logits, before, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("power", "make"),
-    [
-        (-2, lambda groups: torch.optim.SGD(groups, lr=0.05, momentum=0.9)),
-        (-1, lambda groups: torch.optim.Adam(groups, lr=0.01, eps=1e-30)),  # an eps beside the gradients sees the scale
-    ],
-)
+@pytest.mark.parametrize(("power", "make"), [
+    (-2, lambda groups: torch.optim.SGD(groups, lr=0.05, momentum=0.9)),
+    (-1, lambda groups: torch.optim.Adam(groups, lr=0.01, eps=1e-30)),  # an eps beside the gradients sees the scale
+])  # fmt: skip
 def test_scales_train_like_learning_rates_multiplied_by_a_power(
-    power: int, make: Callable[..., Any], found: Prescription
+    power: int, make: Callable[..., Any], found: hessdiag.Prescription
 ) -> None:
     model, x, y = mlp()
     scaled = found.apply(copy.deepcopy(model))
@@ -174,12 +157,12 @@ def test_scales_train_like_learning_rates_multiplied_by_a_power(
 
 
 @pytest.fixture(scope="module")
-def found() -> Prescription:
+def found() -> hessdiag.Prescription:
     model, x, y = mlp()
     return hessdiag.prescribe(model, x, y, loss="cross-entropy")
 
 
-def test_code_does_what_apply_does_for_the_measured_network_and_no_other(found: Prescription) -> None:
+def test_code_does_what_apply_does_for_the_measured_network_and_no_other(found: hessdiag.Prescription) -> None:
     model, x, y = mlp()
     other = found.apply(copy.deepcopy(model))
     assert spread_of(model, x, y, loss="cross-entropy") > 50
@@ -187,17 +170,17 @@ def test_code_does_what_apply_does_for_the_measured_network_and_no_other(found: 
     assert spread_of(model, x, y, loss="cross-entropy") < 1.01
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=0)
-    assert Prescription.from_json(found.to_json()) == found
+    assert hessdiag.Prescription.from_json(found.to_json()) == found
     assert json.loads(found.to_json())["code"] == found.code
     other = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 7))
     weights = [p.clone() for p in other.parameters()]
-    with pytest.raises(HessdiagError, match=r"'2\.weight' of shape \(5, 12\): pass the measured model"):
+    with pytest.raises(hessdiag.HessdiagError, match=r"'2\.weight' of shape \(5, 12\): pass the measured model"):
         found.apply(other)
     assert all(torch.equal(a, b) for a, b in zip(weights, other.parameters(), strict=True))
     assert not any(module._forward_pre_hooks for module in other.modules())
 
 
-def left_out(model: nn.Module, reason: str, *names: str) -> Prescription:
+def left_out(model: nn.Module, reason: str, *names: str) -> hessdiag.Prescription:
     """Prescribe scales for a network that reads (8, n), and check which weights are left out, and why."""
     found = hessdiag.prescribe(model, torch.randn(8, next(model.parameters()).shape[1]))
     assert dict(found.left_out) == dict.fromkeys(names, reason)
@@ -207,7 +190,6 @@ def left_out(model: nn.Module, reason: str, *names: str) -> Prescription:
 
 
 def test_weights_without_effect_or_curvature_or_read_elsewhere_are_left_out() -> None:
-    torch.manual_seed(0)
     normalised = nn.Sequential(
         nn.Linear(6, 8, bias=False), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 3)
     )
@@ -217,12 +199,11 @@ def test_weights_without_effect_or_curvature_or_read_elsewhere_are_left_out() ->
     found = left_out(flat, "it has no curvature on this batch", "0.weight", "2.weight")
     assert [block.weight_factor for block in found.blocks] == [1.0]
     assert found.spread_of_all == math.inf
-    found = left_out(Bypassed(), "the model reads it outside of the layer that holds it", "first.weight")
+    found = left_out(bypassed(), "the model reads it outside of the layer that holds it", "first.weight")
     assert found.output_change < 1e-6
 
 
 def test_what_no_multiplier_can_undo_is_left_out_and_sets_the_level() -> None:
-    torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True)
     model = nn.Sequential(layer, nn.Flatten(), nn.Linear(24, 3))
     found = hessdiag.prescribe(model, torch.randn(6, 3, 8))
@@ -234,19 +215,18 @@ def test_what_no_multiplier_can_undo_is_left_out_and_sets_the_level() -> None:
     assert found.spread[SIGMA_SQ] < 1.01
 
 
-def test_several_batches_are_measured_as_one_network_with_options_of_diagnose(found: Prescription) -> None:
+def test_several_batches_are_measured_as_one_network_with_options_of_diagnose(found: hessdiag.Prescription) -> None:
     model, x, y = mlp()
     batches = ((x[i : i + 8], y[i : i + 8]) for i in (0, 8))
     parts = hessdiag.prescribe(model, batches, loss="cross-entropy")
     assert parts.batch_size == 16
     for a, b in zip(found.blocks, parts.blocks, strict=True):
         assert a.weight_factor == pytest.approx(b.weight_factor, rel=1e-9)
-    with pytest.raises(HessdiagError, match="unknown option 'resume'"):
+    with pytest.raises(hessdiag.HessdiagError, match="unknown option 'resume'"):
         hessdiag.prescribe(model, x, y, resume="x")
 
 
 def test_sampled_curvatures_are_balanced_within_their_noise() -> None:
-    torch.manual_seed(0)
     model, x = (
         nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 40), nn.Tanh(), nn.Linear(40, 8)),
         torch.randn(8, 6),

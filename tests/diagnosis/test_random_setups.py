@@ -1,7 +1,6 @@
 """Random trials: new ones each time, the same ones again."""
 
 import numpy as np
-import pytest
 import torch
 
 from hessdiag.diagnosis.random_setups import RandomTrials, measure_setups
@@ -26,7 +25,7 @@ def test_set_ups_differ_and_repeat_by_their_own_seeds_and_leave_the_random_state
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_weights_inputs_and_loss_are_drawn_apart() -> None:
+def test_weights_inputs_and_loss_are_drawn_apart_and_targets_fit_the_outputs() -> None:
     (report,) = RandomTrials.of(SOURCE, setups=1, batch_size=4, init="fan-out", seed=3).reports()
     assert (report.model, report.init, report.data, report.seed) == ("mlp:6-5-4", "fan-out", "random normal", 3)
     prepared = prepare(SOURCE, batch_size=4, init="fan-out", seed=3)
@@ -34,12 +33,7 @@ def test_weights_inputs_and_loss_are_drawn_apart() -> None:
     assert targets is None
     weight = next(prepared.module.parameters()).detach().flatten()[:24]
     assert abs(float(torch.corrcoef(torch.stack([weight, inputs.flatten()]))[0, 1])) < 0.9
-
-
-@pytest.mark.parametrize(("loss", "shape"), [("cross-entropy", (4,)), ("mse", (4, 4))])
-def test_random_targets_fit_the_outputs(loss: str, shape: tuple[int, ...]) -> None:
-    (report,) = RandomTrials.of(SOURCE, setups=1, batch_size=4, loss=loss).reports()
-    assert report.loss == loss
-    targets = prepare(SOURCE, batch_size=4, loss=loss, seed=0).batch.targets
-    assert targets is not None
-    assert targets.shape == shape
+    for loss, shape in (("cross-entropy", (4,)), ("mse", (4, 4))):
+        (report,) = RandomTrials.of(SOURCE, setups=1, batch_size=4, loss=loss).reports()
+        assert report.loss == loss
+        assert prepare(SOURCE, batch_size=4, loss=loss, seed=0).batch.targets.shape == shape

@@ -12,12 +12,12 @@ import transformers
 from torch import Tensor, nn
 
 import hessdiag
-from hessdiag import HessdiagError
 from hessdiag.curvature.spectrum import output_gradients, sampled_spectra
 from hessdiag.results.numbers import Z95, Array
 from hessdiag.results.sharpness import BlockSharpness, Sharpness
-from tests.diagnosis.test_operator import ORACLES, subject, targets
-from tests.oracles import quadratic
+from tests.diagnosis.test_operator import subject, targets
+from tests.networks import Net
+from tests.oracles import DENSE, quadratic
 from tests.unchanged import unchanged
 
 NETWORKS = ("batchnorm", "convs strided", "conv groups", "depthwise", "attention", "layernorm", "tied", "lstm", "tanh")
@@ -25,7 +25,7 @@ NETWORKS = ("batchnorm", "convs strided", "conv groups", "depthwise", "attention
 
 def blocks_of(model: nn.Module, x: Tensor, t: Tensor | None, matrix: str, names: list[str]) -> list[list[Tensor]]:
     loss = F.cross_entropy if t is not None else quadratic(model(x)[0].numel())
-    return [[block.detach() for block in row] for row in ORACLES[matrix](model, x, t, loss, names)]
+    return [[block.detach() for block in row] for row in DENSE[matrix](model, x, t, loss, names)]
 
 
 def assert_same(found: BlockSharpness, dense: Tensor, size: float, rel: float = 1e-8) -> None:
@@ -39,7 +39,7 @@ def assert_same(found: BlockSharpness, dense: Tensor, size: float, rel: float = 
     assert found.smallest == pytest.approx(float(eigenvalues[0]), abs=rel * size)
 
 
-@pytest.mark.parametrize("matrix", ORACLES)
+@pytest.mark.parametrize("matrix", DENSE)
 @pytest.mark.parametrize("name", [*NETWORKS, "random quadratic"])
 def test_dense_eigenvalues(name: str, matrix: str) -> None:
     """Gram matrices in output space, or all unit vectors; an indefinite loss too."""
@@ -67,17 +67,6 @@ def test_dense_eigenvalues(name: str, matrix: str) -> None:
     assert found[names[0]].effective_rank == found.blocks[0].trace ** 2 / found.blocks[0].frobenius_sq
 
 
-class Regression(nn.Module):
-    """x·w."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.w = nn.Linear(size, 1, bias=False, dtype=torch.float64)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.w(x)
-
-
 @pytest.fixture(scope="module")
 def spiked() -> tuple[Tensor, Tensor]:
     """diag(5, 4, 3, 0, …) + Z Zᵀ / n, and examples whose mean squared error has this Hessian."""
@@ -88,13 +77,14 @@ def spiked() -> tuple[Tensor, Tensor]:
     return Y, torch.linalg.cholesky(Y).T * math.sqrt(n / 2)
 
 
-@pytest.mark.parametrize("matrix", ORACLES)
+@pytest.mark.parametrize("matrix", DENSE)
 def test_outliers_above_a_bulk(spiked: tuple[Tensor, Tensor], matrix: str, monkeypatch) -> None:
     """The outliers are at θ + θ/(θ − 1), the bulk ends at 4: free additive convolution with Marchenko and Pastur's."""
     monkeypatch.setattr("hessdiag.curvature.spectrum.DENSE", 0)
     Y, X = spiked
     t = torch.zeros(len(X), 1, dtype=torch.float64)
-    found = hessdiag.sharpness(Regression(len(Y)), X, t, matrix=matrix, density=True, rtol=1e-10)
+    model = nn.Linear(len(Y), 1, bias=False, dtype=torch.float64)
+    found = hessdiag.sharpness(model, X, t, matrix=matrix, density=True, rtol=1e-10)
     eigenvalues = torch.linalg.eigvalsh(Y).numpy()
     assert found.exact == (matrix == "ggn")
     assert found.largest == pytest.approx(eigenvalues[-1], rel=1e-8)
@@ -116,7 +106,7 @@ def test_softmax_regression_at_zero() -> None:
     model = nn.Linear(d, C, bias=False, dtype=torch.float64)
     nn.init.zeros_(model.weight)
     expected = np.repeat(torch.linalg.eigvalsh(X.T @ X / B / C).numpy(), C - 1)
-    for matrix in ORACLES:
+    for matrix in DENSE:
         found = hessdiag.sharpness(model, X, torch.arange(B) % C, matrix=matrix, density=True)
         nodes = np.repeat(found.nodes[0], np.round(found.weights[0] * found.numel).astype(int))
         np.testing.assert_allclose(np.sort(nodes), np.sort([*expected, *[0.0] * d]), atol=1e-12)
@@ -185,7 +175,6 @@ def test_signs_of_outputs(name: str, monkeypatch) -> None:
 def test_a_network_with_large_blocks_says_its_cost(monkeypatch, capsys) -> None:
     monkeypatch.setattr("hessdiag.parallel.progress.PATIENCE", 0.0)
     monkeypatch.setattr("hessdiag.curvature.spectrum.DENSE", 0)
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(17, 16), nn.Tanh(), nn.Linear(16, 17), nn.Tanh(), nn.Linear(17, 3)).double()
     x, names = torch.randn(12, 17, dtype=torch.float64), ["0.weight", "2.weight"]
     t = torch.arange(12) % 3
@@ -199,41 +188,35 @@ def test_a_network_with_large_blocks_says_its_cost(monkeypatch, capsys) -> None:
         assert block.largest == pytest.approx(float(eigenvalues[-1]), rel=1e-8)
         assert block.smallest == pytest.approx(float(eigenvalues[0]), rel=1e-8)
         assert abs(block.trace - float(eigenvalues.sum())) <= 4 * block.trace_stderr
-    with pytest.raises(HessdiagError, match="--density"):
+    with pytest.raises(hessdiag.HessdiagError, match="--density"):
         found.density(np.zeros(1))
     assert "2.weight" in found.to_csv()
 
 
 def test_a_block_of_rounding_says_so() -> None:
     """A term whose second derivative cancels, beside one that has curvature."""
-    torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(20, 20, bias=False)).double(), torch.randn(12, 20, dtype=torch.float64)
 
     def flat(y: Tensor, _: Tensor | None) -> Tensor:
         return (y.sin().square() + y.cos().square()).mean() + y.mean()
 
-    with pytest.raises(HessdiagError, match="not symmetric"):
+    with pytest.raises(hessdiag.HessdiagError, match="not symmetric"):
         hessdiag.sharpness(model, x, loss=flat, matrix="hessian")
     normed = subject("batchnorm")
     found = hessdiag.sharpness(*normed, targets(*normed), density=True)
     assert "! The block of 0.bias has no information" in repr(found)
     assert "Gram" in found.how
-    with pytest.raises(HessdiagError, match="rounding alone"):
+    with pytest.raises(hessdiag.HessdiagError, match="rounding alone"):
         found["0.bias"].density(np.zeros(1))
 
 
-class Experts(nn.Module):
+def experts() -> nn.Module:
     """Two matrices in one tensor, of which each example takes both."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_experts, self.weight = 2, nn.Parameter(torch.randn(2, 3, 4, dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.einsum("eij,bj->bi", self.weight.tanh(), x)
+    weight = nn.Parameter(torch.randn(2, 3, 4, dtype=torch.float64))
+    return Net(lambda m, x: torch.einsum("eij,bj->bi", m.weight.tanh(), x), num_experts=2, weight=weight)
 
 
-@pytest.mark.parametrize("matrix", ORACLES)
+@pytest.mark.parametrize("matrix", DENSE)
 def test_packed_parameters_come_apart(matrix: str) -> None:
     """By the pieces of dense blocks: rows of q, k and v, of each head, columns in GPT-2, experts."""
     sizes = {"vocab_size": 7, "n_embd": 4, "n_layer": 1, "n_head": 2, "n_positions": 4, "n_inner": 4}
@@ -245,7 +228,7 @@ def test_packed_parameters_come_apart(matrix: str) -> None:
         ("qkv", attention, x, "attend.in_proj_weight", 0, 3),
         ("heads", attention, x, "attend.in_proj_weight", 0, 6),
         ("heads", gpt, tokens, "transformer.h.0.attn.c_attn.weight", 1, 6),
-        ("experts", Experts(), torch.randn(4, 4, dtype=torch.float64), "weight", 0, 2),
+        ("experts", experts(), torch.randn(4, 4, dtype=torch.float64), "weight", 0, 2),
     ):
         y = model(inputs)
         logits = y if isinstance(y, Tensor) else y.logits
@@ -257,7 +240,7 @@ def test_packed_parameters_come_apart(matrix: str) -> None:
         adapted.forward = lambda given, model=model: getattr(model(given), "logits", model(given))  # type: ignore[method-assign, misc]
         adapted.get_parameter = model.get_parameter  # type: ignore[method-assign]
         loss = lambda y, t: F.cross_entropy(y.flatten(0, -2), t.flatten())  # noqa: E731
-        ((dense,),) = ORACLES[matrix](adapted, inputs, t, loss, [name])
+        ((dense,),) = DENSE[matrix](adapted, inputs, t, loss, [name])
         shape = model.get_parameter(name).shape
         places = torch.arange(math.prod(shape)).view(shape).chunk(count, dim=dim)
         for block, place in zip(found, places, strict=True):
@@ -267,5 +250,5 @@ def test_packed_parameters_come_apart(matrix: str) -> None:
     whole, apart = (hessdiag.sharpness(attention, x, split=split, blocks="attend.in_proj*") for split in (None, "auto"))
     assert len(whole.blocks) == 2
     assert [block.name[-3:] for block in apart] == ["[q]", "[k]", "[v]"] * 2
-    with pytest.raises(HessdiagError, match="no block is packed"):
+    with pytest.raises(hessdiag.HessdiagError, match="no block is packed"):
         hessdiag.sharpness(attention, x, split="experts")

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import hessdiag
-from hessdiag.errors import HessdiagError
 from hessdiag.loading.models import NormalInputs, TokenInputs, resolve_model
 from hessdiag.loading.prepare import prepare
 from hessdiag.loading.weights import load_checkpoint, read_checkpoint
@@ -122,7 +121,7 @@ def test_sizes_come_from_the_configuration_or_the_user(config) -> None:
 ])  # fmt: skip
 def test_wrong_configurations_are_one_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(HessdiagError, match=message):
+    with pytest.raises(hessdiag.HessdiagError, match=message):
         prepare(resolve_model(f"hf:{tmp_path}", input_size=(4,)), batch_size=2)
 
 
@@ -133,16 +132,16 @@ def test_wrong_configurations_are_one_line(tmp_path: Path, text: str, message: s
     ("vit", {"input_size": (3, 9, 9)}, "cannot read inputs of shape 2×3×9×9"),
 ])  # fmt: skip
 def test_wrong_options_are_one_line(config, name: str, options, message: str) -> None:
-    with pytest.raises(HessdiagError, match=message):
+    with pytest.raises(hessdiag.HessdiagError, match=message):
         prepare(resolve_model(config(name), **options), batch_size=2)
 
 
 def test_hub_names_are_not_downloaded_and_the_library_is_asked_for(config, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bert-base-uncased", "google/vit-base"):
-        with pytest.raises(HessdiagError, match="hessdiag downloads nothing"):
+        with pytest.raises(hessdiag.HessdiagError, match="hessdiag downloads nothing"):
             resolve_model(f"hf:{name}")
-    with pytest.raises(HessdiagError, match="name a configuration file"):
+    with pytest.raises(hessdiag.HessdiagError, match="name a configuration file"):
         resolve_model("hf:")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(HessdiagError, match=r"which is not installed: pip install transformers$"):
+    with pytest.raises(hessdiag.HessdiagError, match=r"which is not installed: pip install transformers$"):
         resolve_model(config("bert"))

@@ -85,20 +85,25 @@ def test_a_factory_runs_once_for_each_network_and_names_take_arguments(file: str
     assert [tuple(p.shape) for p in network.module.parameters()] == [(192, 784), (32, 192), (10, 32)]
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("data", "returned a Tensor: return a torch.nn.Module"),
-    ("nothing", "returned a NoneType: return a torch.nn.Module, or .module, input_size."),
-    ("a_class", "returned the class Net"),
-    ("bad_size", "returned the input size '4': return one such as"),
-    ("zero_size", "returned the input size .0, 4."),
-    ("lazy", "lazy parameter 'weight': run the network once"),
-    ("meta", "'weight' on the meta device"),
-    ("raises", "raised ValueError: depth must be even .nets.py, line 27"),
+@pytest.mark.parametrize(("name", "input_size", "message"), [
+    ("data", None, "returned a Tensor: return a torch.nn.Module"),
+    ("nothing", None, "returned a NoneType: return a torch.nn.Module, or .module, input_size."),
+    ("a_class", None, "returned the class Net"),
+    ("bad_size", None, "returned the input size '4': return one such as"),
+    ("zero_size", None, "returned the input size .0, 4."),
+    ("lazy", None, "lazy parameter 'weight': run the network once"),
+    ("meta", None, "'weight' on the meta device"),
+    ("raises", None, "raised ValueError: depth must be even .nets.py, line 27"),
+    ("silent", None, "does not say the shape of its inputs: pass --input-size 4 .input_size in Python."),
+    ("silent", (5,), "cannot read inputs of shape 3×5 .*; --input-size 4 fits$"),
+    ("silent", (10**9, 10**9, 10**9), "cannot draw 3 inputs"),
 ])  # fmt: skip
-def test_what_a_factory_may_not_return(file: str, name: str, message: str) -> None:
-    source = resolve_model(f"{file}:{name}")
+def test_what_a_factory_may_not_return_and_inputs_that_do_not_fit(
+    file: str, name: str, input_size, message: str
+) -> None:
+    source = resolve_model(f"{file}:{name}", input_size=input_size)
     with pytest.raises(HessdiagError, match=message):
-        source.build()
+        prepare(source, batch_size=3)
 
 
 @pytest.mark.parametrize(("specification", "options", "message"), [
@@ -118,16 +123,6 @@ def test_wrong_specifications_are_answered_with_the_right_ones(
 ) -> None:
     with pytest.raises(HessdiagError, match=message):
         resolve_model(specification.replace("FILE", file), **options)
-
-
-@pytest.mark.parametrize(("name", "options", "message"), [
-    ("silent", {}, "does not say the shape of its inputs: pass --input-size 4 .input_size in Python."),
-    ("silent", {"input_size": (5,)}, "cannot read inputs of shape 3×5 .*; --input-size 4 fits$"),
-    ("silent", {"input_size": (10**9, 10**9, 10**9)}, "cannot draw 3 inputs"),
-])  # fmt: skip
-def test_inputs_that_do_not_fit_are_refused_before_measuring(file: str, name: str, options, message: str) -> None:
-    with pytest.raises(HessdiagError, match=message):
-        prepare(resolve_model(f"{file}:{name}", **options), batch_size=3)
 
 
 @pytest.mark.parametrize("text", ["", "3", "3--2", "3-0", "3-2.5", "²-2", "4-" + "9" * 5000])

@@ -46,10 +46,8 @@ def test_both_formats_load_exactly_and_keep_the_networks_type(tmp_path: Path, su
 @pytest.mark.parametrize(("wrap", "notes"), [
     (lambda state: {"state_dict": state, "epoch": 3}, ("took what is under 'state_dict'",)),
     (lambda state: {f"module.{k}": v for k, v in state.items()}, ("took what is under 'module'",)),
-    (
-        lambda state: {"model": {f"_orig_mod.module.{k}": v for k, v in state.items()}, "optimizer": {"lr": 0.1}},
-        ("took what is under 'model._orig_mod.module'",),
-    ),
+    (lambda state: {"model": {f"_orig_mod.module.{k}": v for k, v in state.items()}, "optimizer": {"lr": 0.1}},
+        ("took what is under 'model._orig_mod.module'",)),
     (
         lambda state: {  # as Lightning saves it
             "state_dict": {f"model.{k}": v for k, v in state.items()} | {"criterion.weight": torch.ones(2)},

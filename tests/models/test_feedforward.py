@@ -35,22 +35,13 @@ def test_lenet_is_relu_between_five_products_and_perceptrons_flatten_images() ->
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("widths", [[4, 3], [4, 5, 3], [7, 1, 6, 2]])
-def test_widths_and_biases(widths: list[int], bias: bool) -> None:
-    named = dict(mlp(widths, bias=bias).named_parameters())
+def test_sizes_and_a_relu_between_layers_and_not_after_the_last(widths: list[int], bias: bool) -> None:
+    model = mlp(widths, bias=bias).double()
     expected = {}
     for i, (n, m) in enumerate(pairwise(widths), start=1):
-        expected[f"fc{i}.weight"] = (m, n)
-        if bias:
-            expected[f"fc{i}.bias"] = (m,)
-    assert {name: tuple(p.shape) for name, p in named.items()} == expected
-
-
-@pytest.mark.parametrize("widths", [[4, 3], [4, 5, 3], [4, 5, 6, 3]])
-def test_relu_stands_between_layers_and_not_after_the_last(widths: list[int]) -> None:
-    model = mlp(widths).double()
-    x = torch.randn(9, 4, dtype=torch.float64)
-    layers = [m for m in model if isinstance(m, nn.Linear)]
-    h = x @ layers[0].weight.T + layers[0].bias
-    for layer in layers[1:]:
-        h = h.clamp(min=0) @ layer.weight.T + layer.bias
+        expected |= {f"fc{i}.weight": (m, n)} | ({f"fc{i}.bias": (m,)} if bias else {})
+    assert {name: tuple(p.shape) for name, p in model.named_parameters()} == expected
+    x = h = torch.randn(9, widths[0], dtype=torch.float64)
+    for number, layer in enumerate(m for m in model if isinstance(m, nn.Linear)):
+        h = F.linear(h.clamp(min=0) if number else h, layer.weight, layer.bias)
     torch.testing.assert_close(model(x), h, rtol=1e-12, atol=1e-12)

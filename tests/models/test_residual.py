@@ -7,8 +7,7 @@ import torch
 from standard_resnet import ResNet, calibrate
 from torch import Tensor, nn
 
-from hessdiag import diagnose
-from hessdiag.errors import HessdiagError
+import hessdiag
 from hessdiag.init import geometric_mean_
 from hessdiag.loading.models import resolve_model
 from hessdiag.models import PreconditionedResNet, RescaleNet
@@ -50,7 +49,7 @@ def test_plans_have_the_sizes_and_weights_of_the_libraries_and_of_rescalenet() -
     assert [b.fan_out for b in plan] == [256] * 3 + [512] * 4 + [1024] * 6 + [2048] * 3
     assert [b.stride for b in plan].count(2) == 3
     assert [b.projects for b in plan].count(True) == 4
-    with pytest.raises(HessdiagError, match="depth 18: there are residual networks of depth 14, 26, 50"):
+    with pytest.raises(hessdiag.HessdiagError, match="depth 18: there are residual networks of depth 14, 26, 50"):
         ResNet(18)
     # Fan-in initialisation times ((k + 1) / L)^(−1/6) for k = L − 1, ..., 2L − 2.
     model = RescaleNet(14, side=224)
@@ -133,7 +132,7 @@ def test_small_networks_are_measured_whole(name: str) -> None:
     network = resolve_model(name, arguments={"width": 0.1}).build()
     for parameter in network.module.parameters():
         parameter.requires_grad_(parameter.dim() > 1)
-    report = diagnose(network.module, torch.randn(2, *network.input_size), **PLAIN)
+    report = hessdiag.diagnose(network.module, torch.randn(2, *network.input_size), **PLAIN)
     weights = [p for p in network.module.parameters() if p.dim() > 1]
     assert len(report.weights) == len(weights)
     assert all(block.avg_sq_singular_value > 0 for block in report.weights)
@@ -165,7 +164,7 @@ def test_gamma_does_not_see_how_little_a_branch_contributes() -> None:
         rows = []
         for seed in range(12):
             torch.manual_seed(seed)
-            report = diagnose(branched(c), torch.randn(8, 20), seed=seed, **PLAIN)
+            report = hessdiag.diagnose(branched(c), torch.randn(8, 20), seed=seed, **PLAIN)
             rows.append([(block.gamma, block.avg_sq_singular_value) for block in report.weights])
         first, branch, _ = torch.tensor(rows).mean(dim=0).tolist()
         assert branch[0] / first[0] == pytest.approx(gamma, rel=0.25)

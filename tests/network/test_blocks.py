@@ -83,10 +83,8 @@ def test_a_parameter_of_one_entry_is_a_scalar(make) -> None:
 @pytest.mark.parametrize(("layer", "reasons"), [
     (nn.LayerNorm(4), {"0.weight": "vector of 4 in LayerNorm", "0.bias": "vector of 4 in LayerNorm"}),
     (nn.PReLU(3), {"0.weight": "vector of 3 in PReLU"}),
-    (
-        nn.InstanceNorm2d(3, affine=True),
-        {"0.weight": "vector of 3 in InstanceNorm2d", "0.bias": "vector of 3 in InstanceNorm2d"},
-    ),
+    (nn.InstanceNorm2d(3, affine=True),
+        {"0.weight": "vector of 3 in InstanceNorm2d", "0.bias": "vector of 3 in InstanceNorm2d"}),
     (nn.BatchNorm2d(3, affine=False), {}),
 ])  # fmt: skip
 def test_other_parameters_are_listed_with_their_shape_and_layer(layer: nn.Module, reasons: dict[str, str]) -> None:

@@ -45,13 +45,10 @@ def gradients(layer: nn.Module, x: Tensor, cotangent: Tensor, *, turned: bool = 
     return [y, *torch.autograd.grad(y, at, cotangent.transpose(1, 2).contiguous())]
 
 
+@pytest.mark.parametrize("examples", [1, 3])
 @every_layer
-def test_values_and_gradients_are_torchs(name: str) -> None:
-    for examples in (1, 3):
-        assert_torchs(made(name), examples)
-
-
-def assert_torchs(layer: nn.Module, examples: int) -> None:
+def test_values_and_gradients_are_torchs(name: str, examples: int) -> None:
+    layer = made(name)
     x = torch.randn(examples, 5, 2, 3, dtype=torch.float64)
     cotangent = torch.randn(examples, 6, 5, dtype=torch.float64)
     expected = gradients(layer, x, cotangent)

@@ -1,7 +1,8 @@
 """A measurement leaves no trace: model, gradients, hooks, modes, random state and settings are as before."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -180,21 +181,28 @@ def test_the_users_hooks_run_and_stay(options: dict[str, str], model: nn.Module)
     assert last == pytest.approx(16 * last_without, rel=1e-10)  # ‖G‖² of S ⊗ x xᵀ is of fourth order in x
 
 
+@contextmanager
+def switched(setting: str, holders: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
+    """Settings of torch that are as they were set, and put back."""
+    saved = [getattr(holder, setting) for holder in holders]
+    try:
+        for holder, value in zip(holders, values, strict=True):
+            setattr(holder, setting, value)
+        yield
+        assert [getattr(holder, setting) for holder in holders] == list(values)
+    finally:
+        for holder, value in zip(holders, saved, strict=True):
+            setattr(holder, setting, value)
+
+
 @pytest.mark.parametrize("outside", [(True, False), (False, True)])
 def test_tf32_is_off_inside_and_as_it_was_outside(outside: tuple[bool, bool], model: nn.Module) -> None:
     switches, seen = (torch.backends.cudnn, torch.backends.cuda.matmul), set()
-    saved = [switch.allow_tf32 for switch in switches]
     model.conv.register_forward_hook(lambda *_: seen.add(tuple(switch.allow_tf32 for switch in switches)))
-    try:
-        for switch, value in zip(switches, outside, strict=True):
-            switch.allow_tf32 = value
-        with unchanged(model, X):
-            hessdiag.diagnose(model, X)
-        with unchanged(model, X), pytest.raises(hessdiag.HessdiagError):
+    with switched("allow_tf32", switches, outside), unchanged(model, X):
+        hessdiag.diagnose(model, X)
+        with pytest.raises(hessdiag.HessdiagError):
             hessdiag.diagnose(model, X, loss="mse")
-    finally:
-        for switch, value in zip(switches, saved, strict=True):
-            switch.allow_tf32 = value
     assert seen == {(False, False)}
 
 
@@ -267,15 +275,8 @@ def test_products_are_in_full_precision_inside_and_as_they_were_outside(precisio
 def test_nothing_is_in_bfloat16_or_tf32_inside_and_the_newer_settings_are_as_they_were() -> None:
     (model, x), seen = build("mlp"), set()
     model.register_forward_hook(lambda *_: seen.update(holder.fp32_precision for holder in PRECISIONS[1:]))
-    asked, saved = ["tf32", *["bf16"] * len(PRECISIONS[1:])], [holder.fp32_precision for holder in PRECISIONS]
-    try:
-        for holder, value in zip(PRECISIONS, asked, strict=True):
-            holder.fp32_precision = value
+    with switched("fp32_precision", PRECISIONS, ["tf32", *["bf16"] * len(PRECISIONS[1:])]):
         hessdiag.diagnose(model, x)
-        assert [holder.fp32_precision for holder in PRECISIONS] == asked
-    finally:
-        for holder, value in zip(PRECISIONS, saved, strict=True):
-            holder.fp32_precision = value
     assert seen <= {"ieee"}
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import hessdiag
 from hessdiag.__main__ import main
-from hessdiag.errors import HessdiagError
 from hessdiag.parallel.processes import ALONE, Processes, default_group, launched
-from hessdiag.results.report import Report
 
 FACTORY = """
 import torch
@@ -99,7 +98,7 @@ def run_two(*arguments: str) -> list[tuple[int, str, str]]:
     return [(process.returncode, *each) for process, each in zip(started, told, strict=True)]
 
 
-def assert_alike(found: Report, expected: Report) -> None:
+def assert_alike(found: hessdiag.Report, expected: hessdiag.Report) -> None:
     assert (found.batch_size, found.batches, found.skipped) == (expected.batch_size, expected.batches, expected.skipped)
     for a, b in zip(found.blocks, expected.blocks, strict=True):
         assert (a.name, a.gamma, a.nu) == (b.name, pytest.approx(b.gamma, rel=1e-4), pytest.approx(b.nu, rel=1e-4))
@@ -121,7 +120,7 @@ def test_two_processes_find_what_one_does_and_errors_reach_both(
     printed = ""
     for number, line in enumerate(DIAGNOSES):
         assert main(f"{line} --json one.json".split()) == 0
-        assert_alike(Report.from_json(f"both{number}.json"), Report.from_json("one.json"))
+        assert_alike(hessdiag.Report.from_json(f"both{number}.json"), hessdiag.Report.from_json("one.json"))
         printed += capsys.readouterr().out
     assert main(f"{CHECK} --json one.json".split()) == 0
     printed += capsys.readouterr().out
@@ -131,9 +130,9 @@ def test_two_processes_find_what_one_does_and_errors_reach_both(
     capsys.readouterr()
     assert both[0][1].count("\n") == printed.count("\n")  # once, by the first
     assert both[1][1] == ""
-    ranks = [Report.from_json(f"rank{rank}.json") for rank in range(2)]
+    ranks = [hessdiag.Report.from_json(f"rank{rank}.json") for rank in range(2)]
     assert ranks[0] == ranks[1]
-    assert_alike(ranks[0], Report.from_json("alone.json"))
+    assert_alike(ranks[0], hessdiag.Report.from_json("alone.json"))
     first, second = (told.splitlines() for _, _, told in both)
     assert first[-4] == second[-3]
     assert first[-4].startswith("the processes hold different weights: give every one the same")
@@ -148,12 +147,12 @@ def test_alone_without_a_launcher_or_where_it_cannot_be_reached(monkeypatch: pyt
     with launched("cpu") as processes:
         assert processes is ALONE
     assert ALONE.gather(lambda: 3) == [3]
-    with pytest.raises(HessdiagError, match="distributed=True needs"):
+    with pytest.raises(hessdiag.HessdiagError, match="distributed=True needs"):
         default_group()
     for name, value in {"WORLD_SIZE": "2", "RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(HessdiagError, match="cannot join the other processes"), launched("cpu"):
+    with pytest.raises(hessdiag.HessdiagError, match="cannot join the other processes"), launched("cpu"):
         pass
     for count in (0, 1, 7, 8):
         shares = [range(count)[Processes(rank, 3).share(count)] for rank in range(3)]

@@ -224,27 +224,24 @@ def test_what_is_gone_is_said_first_and_only_where_signals_are_known() -> None:
     assert repr(comparison).splitlines()[0] == "resolved: HD101 (warning)"
 
 
-@pytest.mark.parametrize(
-    ("was", "has", "expected"), [("fault", "note", "note"), ("note", "note", "warning"), ("note", "warning", "warning")]
-)
-def test_a_repair_that_brings_something_as_grave_is_a_warning(was: Severity, has: Severity, expected: str) -> None:
-    before = with_findings(five(), found("HD202", "a", severity=was))
-    after = with_findings(five(a={"weight_sq": 0.02}), found("HD107", "a", severity=has))
-    assert [(f.rule, f.severity) for f in compare_reports(before, after).findings] == [("HD601", expected)]
-
-
-@pytest.mark.parametrize(
-    ("severity", "weight_sq", "expected"), [("note", 0.02, "note"), ("note", 0.0, "warning"), ("warning", 0.0, "note")]
-)
-def test_weights_of_a_note_that_become_zero_are_a_warning(severity: Severity, weight_sq: float, expected: str) -> None:
-    before = with_findings(five(), found("HD206", "a", severity=severity))
-    after = with_findings(five(a={"weight_sq": weight_sq}))
-    assert [(f.rule, f.severity) for f in compare_reports(before, after).findings] == [("HD601", expected)]
-
-
-@pytest.mark.parametrize(("severity", "expected"), [("warning", "note"), ("note", "warning")])
-def test_gradients_after_the_repair_of_inputs_are_no_warning(severity: Severity, expected: str) -> None:
-    before = with_findings(five(), found("HD105", "a", severity=severity))
-    for changed in ({"a": {"nu": 1e4}}, {name: {"nu": 1e4} for name in "abcde"}):
-        comparison = compare_reports(before, with_findings(five(**changed)))
-        assert [(f.rule, f.severity) for f in comparison.findings] == [("HD602", expected)]
+@pytest.mark.parametrize(("rule", "was", "changed", "has", "expected"), [
+    # A repair that brings something as grave is a warning,
+    ("HD202", "fault", {"weight_sq": 0.02}, "note", ("HD601", "note")),
+    ("HD202", "note", {"weight_sq": 0.02}, "note", ("HD601", "warning")),
+    ("HD202", "note", {"weight_sq": 0.02}, "warning", ("HD601", "warning")),
+    # and so are weights of a note that become zero,
+    ("HD206", "note", {"weight_sq": 0.02}, None, ("HD601", "note")),
+    ("HD206", "note", {"weight_sq": 0.0}, None, ("HD601", "warning")),
+    ("HD206", "warning", {"weight_sq": 0.0}, None, ("HD601", "note")),
+    # but not gradients after the repair of inputs.
+    ("HD105", "warning", {"nu": 1e4}, None, ("HD602", "note")),
+    ("HD105", "note", {"nu": 1e4}, None, ("HD602", "warning")),
+])  # fmt: skip
+def test_changes_beside_a_repair(
+    rule: str, was: Severity, changed: dict, has: Severity | None, expected: tuple
+) -> None:
+    before = with_findings(five(), found(rule, "a", severity=was))
+    new = [found("HD107", "a", severity=has)] if has else []
+    for names in "a", "abcde" if "nu" in changed else "a":
+        comparison = compare_reports(before, with_findings(five(**dict.fromkeys(names, changed)), *new))
+        assert [(f.rule, f.severity) for f in comparison.findings] == [expected]

@@ -20,22 +20,11 @@ def test_a_number_has_three_digits_and_one_style_of_exponent(value: float) -> No
     assert power == str(int(power)) if power else 1e-3 <= abs(float(text)) < 1e5 or value == 0
 
 
-@pytest.mark.parametrize(
-    ("share", "text"), [(0.0, "0"), (4e-4, "<0.1"), (6e-4, "0.1"), (0.05, "5.0"), (0.9996, "100"), (12.0, "1200")]
-)
-def test_percents_have_a_tenth(share: float, text: str) -> None:
-    assert percent(share) == text
-
-
-@pytest.mark.parametrize(("values", "expected"), [
-    ([2.0, 8.0, 4.0], 4.0),
-    ([3.0], 1.0),
-    ([0.0, 2.0], math.inf),
-    ([0.0, 0.0], math.nan),
-    ([], math.nan),
-    ([1.0, math.nan], math.nan),
-    ([math.nan, 1.0], math.nan),
-    ([1.0, math.inf], math.inf),
-])  # fmt: skip
-def test_spread_is_largest_over_smallest(values: list[float], expected: float) -> None:
-    assert spread(values) == pytest.approx(expected, nan_ok=True)
+def test_percents_have_a_tenth_and_spread_is_largest_over_smallest() -> None:
+    texts = {0.0: "0", 4e-4: "<0.1", 6e-4: "0.1", 0.05: "5.0", 0.9996: "100", 12.0: "1200"}
+    assert {share: percent(share) for share in texts} == texts
+    for values, expected in (
+        ([2.0, 8.0, 4.0], 4.0), ([3.0], 1.0), ([0.0, 2.0], math.inf), ([0.0, 0.0], math.nan), ([], math.nan),
+        ([1.0, math.nan], math.nan), ([math.nan, 1.0], math.nan), ([1.0, math.inf], math.inf),
+    ):  # fmt: skip
+        assert spread(values) == pytest.approx(expected, nan_ok=True)

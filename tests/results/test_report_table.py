@@ -190,7 +190,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
             for i in range(5)
         }
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

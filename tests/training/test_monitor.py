@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag import HessdiagError, Monitor
 from hessdiag.training.monitor import csv_log, unwrapped
+from tests.networks import Net
 from tests.oracles import hessian_blocks
 
 FIGURES = Path(__file__).parents[2] / "figures"
@@ -60,19 +61,9 @@ def test_history_follows_the_weights() -> None:
     assert frame["verdict"].map(type).eq(str).all()
 
 
-class Mixes(nn.Module):
-    """Every example depends on the whole batch, in evaluation mode too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(4, 3).double()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(x - x.mean(dim=0))  # type: ignore[no-any-return]
-
-
 def test_a_model_that_cannot_be_measured_is_said_once_and_left_alone() -> None:
-    monitor = Monitor(Mixes(), "cross-entropy", every=1)
+    mixes = Net(lambda m, x: m.fc(x - x.mean(0)), fc=nn.Linear(4, 3)).double()  # in evaluation mode too
+    monitor = Monitor(mixes, "cross-entropy", every=1)
     with pytest.warns(UserWarning, match="measures no more: an example on its own") as caught:
         assert monitor.step(*data()) is None
     assert caught[0].filename == __file__

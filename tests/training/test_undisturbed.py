@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from hessdiag import Monitor
+from tests.networks import Net
 from tests.unchanged import bits
 
 STEPS = 4
@@ -28,16 +29,10 @@ def convolutions() -> nn.Module:
     return nn.Sequential(*layers, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
 
 
-class SmallGpt(nn.Module):
+def small_gpt() -> nn.Module:
     """Token indices (B, T) to logits (B, T, V)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        config = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
-        self.gpt = GPT2LMHeadModel(config)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.gpt(tokens).logits  # type: ignore[no-any-return]
+    config = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    return Net(lambda m, tokens: m.gpt(tokens).logits, gpt=GPT2LMHeadModel(config))
 
 
 def images(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -52,7 +47,7 @@ def texts(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 CASES: dict[
     str, tuple[Callable[[], nn.Module], Callable[[Any], tuple[Tensor, Tensor]], tuple[int, ...], int | None]
-] = {"batch norm": (convolutions, images, (2, 6, 6), None), "gpt": (SmallGpt, texts, (6,), -1)}
+] = {"batch norm": (convolutions, images, (2, 6, 6), None), "gpt": (small_gpt, texts, (6,), -1)}
 
 
 def cross_entropy(y: Tensor, t: Tensor) -> Tensor:
@@ -106,20 +101,14 @@ def test_losses_and_weights_are_the_same(case: str, amp: bool) -> None:
         assert weights == state
 
 
-class Draws(nn.Module):
+def draws(m: Any, x: Tensor) -> Tensor:
     """Advances all random generators in each forward pass, also in evaluation mode, without using what comes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = mlp()
-
-    def forward(self, x: Tensor) -> Tensor:
-        random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002, as users do
-        return self.body(x)  # type: ignore[no-any-return]
+    random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002, as users do
+    return m.body(x)  # type: ignore[no-any-return]
 
 
 def test_all_random_generators_go_on_where_they_were() -> None:
-    model, (x, t) = Draws(), images((6,))
+    model, (x, t) = Net(draws, body=mlp()), images((6,))
 
     def states() -> tuple[object, bytes, bytes]:
         return random.getstate(), np.random.get_state()[1].tobytes(), bits(torch.get_rng_state())  # type: ignore[union-attr]  # noqa: NPY002

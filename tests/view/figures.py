@@ -1,6 +1,7 @@
 """Synthetic measurements of known numbers, and what a reader would notice on a finished figure."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,11 @@ def build_setups(
     )
 
 
+@lru_cache(maxsize=2)
 def visible_texts(figure: Figure) -> list[Text]:
-    """Every text that is on the page, drawn once so that layout and ticks are final."""
-    FigureCanvasAgg(figure).draw()
+    """Every text that is on the page, laid out once so that ticks are final."""
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
     beyond = _beyond(figure)
     return [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in beyond]
 

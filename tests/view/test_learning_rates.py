@@ -2,8 +2,6 @@
 
 import math
 
-import pytest
-
 from hessdiag.results.learning_rates import LearningRate, LearningRates
 from hessdiag.view import plots
 
@@ -25,9 +23,6 @@ def test_a_dot_a_step_and_a_line_an_optimizer() -> None:
     assert sorted(line.get_ydata()[0] for line in axes.lines if line.get_marker() != "o") == [0.01, 0.2]
     low, high = axes.get_ylim()
     assert low < 0.01 < 0.4 < high
-
-
-@pytest.mark.parametrize("steps", [(), (math.nan,), (-1.0,)])
-def test_nothing_to_draw_is_drawn_as_nothing(steps: tuple[float, ...]) -> None:
-    figure = plots.draw_learning_rates(rates(sgd=LearningRate(value=math.nan, stderr=math.nan, steps=steps)))
-    assert not figure.axes[0].lines
+    for steps in ((), (math.nan,), (-1.0,)):  # nothing to draw
+        empty = plots.draw_learning_rates(rates(sgd=LearningRate(value=math.nan, stderr=math.nan, steps=steps)))
+        assert not empty.axes[0].lines
