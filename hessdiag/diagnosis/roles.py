@@ -266,12 +266,12 @@ def attentions(
     """
     for node in [each for each in graph.consumers if _SOFTMAX.fullmatch(each.name())]:
         products, alone = _products(graph, node), _is_alone(node)
-        one_key = alone and any(_is_of_one_key(*each) for each in products)
+        one_key = any(weights is not None and weights.shape[-1] == 1 for weights in products)
         if products or alone:
             result, peaked = node._saved_result.detach(), math.nan
             if result.dim() > 2 and result.shape[-1] >= MIN_KEYS:
                 peaked = float((result.amax(-1) > NEARLY_ALL).double().mean())
-            astray = alone or any(_is_astray(*each) for each in products)
+            astray = alone or any(map(_is_astray, products))
             labels = {"one key"} if one_key else {"astray"} if astray else {"drowned"} if _is_drowned(node) else set()
             yield written_by(node, layers, owners), peaked, labels
 
@@ -291,12 +291,6 @@ def _is_drowned(softmax: Node) -> bool:
     return queries is not None and keys is not None and float((queries[:1] @ keys[:1]).std()) > VARY
 
 
-def _is_of_one_key(product: Node, place: int) -> bool:
-    """Whether a product sums over a dimension of one of the weights."""
-    weights = getattr(product, ("_saved_self", "_saved_mat2")[place], None) if place < 2 else None
-    return weights is not None and weights.shape[(-1, -2)[place]] == 1
-
-
 def _is_alone(softmax: Node) -> bool:
     """Whether a softmax is over a dimension of one, beside longer ones than those of a first step in a loop."""
     result = softmax._saved_result
@@ -304,24 +298,23 @@ def _is_alone(softmax: Node) -> bool:
     return bool(result.dim() > 2 and result.shape[dim] == 1 < max(result.shape[-2:]))
 
 
-def _products(graph: Graph, start: Node) -> list[tuple[Node, int]]:
-    """The matrix products that a result goes into, at most reshaped on its way, each with its place there."""
+def _products(graph: Graph, start: Node) -> list[Tensor | None]:
+    """A result as matrix products take it, reshaped, with the dimension that they sum over last; None if not kept."""
 
     def unchanged(node: Node) -> list[Node]:
         return [each for each, _ in graph.consumers[node] if passes_unchanged(each)]
 
     after = [each for node in walk(start, unchanged) for each in graph.consumers[node]]
-    return [(node, place) for node, place in after if _PRODUCT.fullmatch(node.name())]
+    places = [(node, place) for node, place in after if _PRODUCT.fullmatch(node.name())]
+    kept = [(getattr(node, {0: "_saved_self", 1: "_saved_mat2"}.get(place, ""), None), place) for node, place in places]
+    return [None if w is None else w.detach().mT if place else w.detach() for w, place in kept]
 
 
-def _is_astray(product: Node, place: int) -> bool:
+def _is_astray(weights: Tensor | None) -> bool:
     """Whether weights sum to 1 along the dimension that a product keeps, and not along the one that it sums over."""
-    weights = getattr(product, ("_saved_self", "_saved_mat2")[place], None) if place < 2 else None
     if weights is None or weights.dim() < 2 or 1 in weights.shape[-2:]:
         return False
-    summed, kept = (
-        bool(((weights.detach().sum(dim) - 1).abs() < CLOSE).all()) for dim in ((-1, -2) if place == 0 else (-2, -1))
-    )
+    summed, kept = (bool(((weights.sum(dim) - 1).abs() < CLOSE).all()) for dim in (-1, -2))
     return kept and not summed
 
 

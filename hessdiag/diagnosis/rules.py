@@ -122,10 +122,8 @@ def without_effects(net: Net, found: Sequence[Finding]) -> list[Finding]:
     because: dict[str, Finding] = {}
     for effect in (f for f in found if f.rule in EFFECTS):
         depth = [f for f in found if f.rule in DEPTH and effect.rule in OF_DEPTH]
-        for cause in (*strong, *depth):
-            if explains(net, cause, effect):
-                because[effect.rule] = cause
-                break
+        if causes := [cause for cause in (*strong, *depth) if explains(net, cause, effect)]:
+            because[effect.rule] = causes[0]
     kept = []
     for finding in (f for f in found if f.rule not in because):
         lent = [f for f in found if f.rule in because and _root(f, because) is finding]

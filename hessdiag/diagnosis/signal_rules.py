@@ -119,12 +119,9 @@ def nothing_arrives(net: Net) -> Finding | None:
     if all((layer.out_varies if math.isnan(layer.x_varies) else layer.x_varies) == 0 for layer in first):
         message, advice = "All examples of the batch have the same inputs.", "Pass a batch of different examples."
         return Finding("HD102", "warning", (), message, advice, varying, SILENT)
-    cut = [net.name_of(o) for o in net.hidden if net.layers[o].varying[0] > 0 == net.layers[o].varying[1]]
-    steps = {
-        net.name_of(path): log_ratio(layer.x_sq, layer.out_sq)
-        for path in net.hidden
-        if (layer := net.layers[path]).x_sq > 0 and layer.out_sq > 0
-    }
+    hidden = [net.layers[path] for path in net.hidden]
+    cut = [net.name_of(each.path) for each in hidden if each.varying[0] > 0 == each.varying[1]]
+    steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden if o.x_sq > 0 < o.out_sq}
     blocks = tuple(cut) or worst_first(steps)[: max(3, len(steps) // 3)]
     message = f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
     message += f" {short(math.sqrt(SILENT))}). It shrinks most in {net.listed(blocks)}."
@@ -253,10 +250,8 @@ def operations(net: Net) -> Finding | None:
     wrote = sorted(net.layers[net.named[blocks[0]].owners[0]].sources, key=lambda o: -net.layers[o].out_sq)
     sources = [p.name for o in wrote if (p := net.weight_of.get(o))]
     worst = hit[blocks[0]]
-    message = (
-        f"Between {net.listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"
-        f" {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
-    )
+    message = f"Between {net.listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"
+    message += f" {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
     advice = "Take means in place of sums there: divide by the number of neighbours, points or branches."
     blocks = tuple(dict.fromkeys((*sources, *blocks)))
     return Finding("HD115", "warning", blocks, message, advice, worst, GROWN)
@@ -329,10 +324,8 @@ def out_of_reach(net: Net) -> Finding | None:
         return Finding("HD113", *unasked)
     if signals.unbounded and (net.head is not None or signals.bounded == "softmax"):
         ends = "are those of a softmax" if signals.bounded == "softmax" else "are not normalised"
-        message = (
-            "The loss falls without end as outputs rise: it takes log-probabilities, and the outputs"
-            f" {ends}, or targets from 0 to 1, and these are larger."
-        )
+        message = f"The loss falls without end as outputs rise: it takes log-probabilities, and the outputs {ends}, or"
+        message += " targets from 0 to 1, and these are larger."
         advice = "End the network in `log_softmax`, or scale the targets."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     if not signals.floor > OUT_OF_REACH and signals.would_broadcast:
@@ -562,6 +555,8 @@ def below_epsilon(net: Net) -> Finding | None:
         if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not layer.x_sq * layer.x_varies > 0:
             continue
         share = layer.out_sq / gain.weight_sq
+        if math.isclose(share, layer.x_sq, rel_tol=1e-6):
+            continue  # called a normalisation, it writes what it reads
         if share < BELOW_EPS and layer.x_sq >= SMALL:
             hit[gain.name] = share
         elif share < BELOW_EPS:

@@ -23,7 +23,7 @@ from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short
 from hessdiag.results.signals import ALIKE, ParameterSignals
 
-KURTOSIS, KURTOSIS_FAULT = 10.0, 50.0
+KURTOSIS, KURTOSIS_FAULT, HELD = 10.0, 50.0, 0.05
 SIBLING, SIBLING_FAULT = 4.0, 25.0
 PART, PART_FAULT = 6.0, 25.0
 GROUPS = 8.0
@@ -45,13 +45,12 @@ def outliers(net: Net) -> Finding | None:
     if not (blocks := worst_first(hit)):
         return None
     worst = net.named[blocks[0]]
-    message = (
-        f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} outliers: the largest entry is"
-        f" {short(worst.largest)} times the root mean square, with a kurtosis of {short(worst.kurtosis)} (usual: 3)."
-    )
+    message = f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} outliers: the largest entry is"
+    message += f" {short(worst.largest)} times the root mean square, with a kurtosis of {short(worst.kurtosis)}"
     advice = "Draw the weight anew, as `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)` does."
-    severity = graded(worst.kurtosis, 0, KURTOSIS_FAULT)
-    return Finding("HD201", severity, blocks, message, advice, worst.kurtosis, KURTOSIS)
+    held = max(net.named[name].kurtosis / net.named[name].largest ** 2 for name in blocks)  # of E[W²], about
+    severity = graded(worst.kurtosis, 0, KURTOSIS_FAULT) if held > HELD else "note"
+    return Finding("HD201", severity, blocks, f"{message} (usual: 3).", advice, worst.kurtosis, KURTOSIS)
 
 
 def sibling(net: Net) -> Finding | None:
@@ -76,11 +75,9 @@ def sibling(net: Net) -> Finding | None:
         return None
     ratio = hit[blocks[0]]
     worst, factor = math.exp(abs(ratio)), math.exp(-ratio / 2)
-    message = (
-        f"{blocks[0]} is {short(math.sqrt(worst))}× {'larger' if ratio > 0 else 'smaller'} than the same layer at other"
-        f" depths (usual: within {short(math.sqrt(SIBLING))}×)"
-        + (f"; also {net.listed(blocks[1:])}." if len(blocks) > 1 else ".")
-    )
+    also = f"; also {net.listed(blocks[1:])}" if len(blocks) > 1 else ""
+    message = f"{blocks[0]} is {short(math.sqrt(worst))}× {'larger' if ratio > 0 else 'smaller'} than the same layer at"
+    message += f" other depths (usual: within {short(math.sqrt(SIBLING))}×){also}."
     advice = f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}."
     return Finding("HD202", graded(worst, 0, SIBLING_FAULT), blocks, message, advice, worst, SIBLING)
 
@@ -103,10 +100,8 @@ def fused_part(net: Net) -> Finding | None:
         return None
     ratio, part = hit[blocks[0]]
     worst, count = math.exp(abs(ratio)), len(net.named[blocks[0]].parts)
-    message = (
-        f"Part {part + 1} of the {count} in {blocks[0]} is {short(math.sqrt(worst))}×"
-        f" {'larger' if ratio > 0 else 'smaller'} than the others (usual: within {short(math.sqrt(PART))}×)."
-    )
+    message = f"Part {part + 1} of the {count} in {blocks[0]} is {short(math.sqrt(worst))}×"
+    message += f" {'larger' if ratio > 0 else 'smaller'} than the others (usual: within {short(math.sqrt(PART))}×)."
     factor, attribute = short(math.exp(-ratio / 2)), blocks[0].rpartition(".")[2]
     advice = f"Initialise the parts alike: multiply chunk {part} of `{attribute}.chunk({count})` by {factor}."
     return Finding("HD203", graded(worst, 0, PART_FAULT), blocks, message, advice, worst, PART)
@@ -180,16 +175,15 @@ def above_scheme(net: Net) -> Finding | None:
     found = laws(net)
     if not found or found.share < FOLLOWED:
         return None
-    large = {name: away for name, away in found.away.items() if away > math.log(ABOVE)}
+    wide = {p.name for p in net.weights if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
+    large = {name: away for name, away in found.away.items() if away > math.log(ABOVE) and name in wide}
     if not (blocks := worst_first(large)):
         return None
     worst = math.exp(large[blocks[0]])
     first = bool(net.backbone) and net.backbone[0] in net.named[blocks[0]].owners
     few = len(large) <= max(2, len(found.away) // 6) and found.share >= CLEAR
-    message = (
-        f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than the"
-        f" {found.law} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
-    )
+    message = f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
+    message += f" the {found.law} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
     severity: Severity = "warning" if worst > (ABOVE_FIRST if first else ABOVE_WARNING) and few else "note"
     return Finding("HD206", severity, blocks, message, advice, worst, ABOVE)
@@ -215,10 +209,8 @@ def norm_gain(net: Net) -> Finding | None:
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
         return None
     worst = hit[blocks[0]]
-    message = (
-        f"{net.listed(blocks)} {'is a gain' if len(blocks) == 1 else 'are gains'} of size {short(math.sqrt(worst))}"
-        f" (usual: within {short(math.sqrt(GAIN))}× of 1)."
-    )
+    message = f"{net.listed(blocks)} {'is a gain' if len(blocks) == 1 else 'are gains'} of size"
+    message += f" {short(math.sqrt(worst))} (usual: within {short(math.sqrt(GAIN))}× of 1)."
     advice = f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`."
     return Finding("HD207", "warning", blocks, message, advice, max(worst, 1 / worst), GAIN)
 
@@ -260,10 +252,8 @@ def cannot_learn(net: Net) -> Finding | None:
     biases = [p for p in stuck if p not in telling and beside & set(p.owners)]
     blocks = tuple(p.name for p in (*both, *(p for p in telling if p.weight_sq > 0), *biases))
     opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p in both}  # the first, side by side
-    message = (
-        f"{net.listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
-        " and no other weight that learns will change that."
-    )
+    message = f"{net.listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
+    message += " and no other weight that learns will change that."
     advice = _advise(net, tuple(opened.values())[::-1])
     shift = all("bias" in p.attribute for p in telling)  # as where a loss compares outputs with one another
     small = all(_has_one_key(net, o) for p in telling for o in p.owners)
@@ -290,10 +280,8 @@ def _unmoved(net: Net) -> Finding | None:
     count = net.signals.unmoved
     if not count or any(layer.saturated > SATURATED for layer in net.layers.values()):
         return None
-    message = (
-        f"{count} of the outputs {'is' if count == 1 else 'are'} the same for every example, and no weight moves"
-        f" {'it' if count == 1 else 'them'}, though the loss would: their gradient is exactly zero."
-    )
+    message = f"{count} of the outputs {'is' if count == 1 else 'are'} the same for every example, and no weight moves"
+    message += f" {'it' if count == 1 else 'them'}, though the loss would: their gradient is exactly zero."
     advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
     return Finding("HD401", "fault", (), message, advice, 0.0, 0.0)
 
@@ -397,9 +385,8 @@ def unregistered(net: Net) -> Finding | None:
     """HD404: the outputs depend on tensors that require a gradient and are no parameters of the model."""
     if not (names := net.signals.unregistered):
         return None
-    message = f"The outputs depend on {names[0]}, which is not registered" + (
-        f": nor are {len(names) - 1} more tensors." if len(names) > 1 else "."
-    )
+    more = f": nor are {len(names) - 1} more tensors" if len(names) > 1 else ""
+    message = f"The outputs depend on {names[0]}, which is not registered{more}."
     advice = "Keep layers in `nn.ModuleList` and tensors in `nn.Parameter`: an optimizer sees no others."
     return Finding("HD404", "fault", names, message, advice, float(len(names)), 0.0)
 
@@ -410,10 +397,8 @@ def frozen(net: Net) -> Finding | None:
     alike = tuple(p.name for p in net.matrices if not p.trainable and net.siblings[p.name] in learning)
     places = {p.name: net.order[o] for p in net.weights for o in p.owners[:1] if o in net.order}
     learn = [place for name, place in places.items() if net.named[name].trainable] or [0]
-    amid = tuple(
-        name for name, at in places.items()
-        if not net.named[name].trainable and min(learn) < at < max(learn) and not _adapted(net, net.named[name])
-    )  # fmt: skip
+    kept = {p.name: p for p in net.matrices if not p.trainable and not _adapted(net, p)}
+    amid = tuple(name for name, at in places.items() if name in kept and min(learn) < at < max(learn))
     few = 0 < len(amid) <= len(places) / 4  # of adapters the rest is frozen, of a fine-tuned network the beginning
     if not (found := amid if few else alike):
         return None
@@ -451,9 +436,8 @@ def unused(net: Net) -> Finding | None:
     forgotten = [p.name for p in names if net.siblings[p.name] in used and len(p.shape) > 1]
     forgotten = [o for o in forgotten if "expert" not in o.lower() and not _is_last(net, o)]  # some experts may rest
     blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])
-    message = f"The outputs do not depend on {net.listed(blocks)}" + (
-        ", while they do on the same layers at other depths." if forgotten else "."
-    )
+    while_on = ", while they do on the same layers at other depths" if forgotten else ""
+    message = f"The outputs do not depend on {net.listed(blocks)}{while_on}."
     advice = "Call the layer in the forward pass, or leave it out."
     return Finding("HD403", "warning" if forgotten else "note", blocks, message, advice, float(len(blocks)), 0.0)
 

@@ -310,6 +310,31 @@ def test_a_table_that_only_a_normalisation_reads_is_soon_as_large_as_that_makes_
         assert len(of("HD109", replace(small, parameters=tables))) == rows
 
 
+def test_one_stray_entry_of_a_large_tensor_is_a_note() -> None:
+    for largest, severity in ((44.0, "fault"), (46.0, "note")):
+        (found,) = of("HD201", network(weights={"l2": {"kurtosis": 100.0, "largest": largest}}))
+        assert found.severity == severity
+
+
+def test_what_is_called_a_normalisation_and_writes_its_input_has_no_epsilon() -> None:
+    assert of("HD109", below_eps(0.1))
+    affine = below_eps(0.1)
+    norm = replace(affine.layers[1], x_sq=0.1)
+    assert of("HD109", replace(affine, layers=(affine.layers[0], norm, *affine.layers[2:]))) == []
+
+
+def test_a_depthwise_convolution_is_no_larger_than_its_inputs_ask() -> None:
+    thin = {"fan_in": 1, "kernel": 9, "weight_sq": 0.2 * 30}
+    assert [f.severity for f in of("HD206", network(depth=8, weights={"l2": thin}))] == ["warning"]
+    assert of("HD206", network(depth=8, weights={"l2": thin | {"kernel": 1, "weight_sq": 2.0}})) == []
+
+
+def test_weights_of_one_key_have_nothing_to_learn() -> None:
+    stuck = network(weights={"l2": {"gradient": "zero"}}, layers={"l3": {"sources": ("l2",)}})
+    assert [f.severity for f in of("HD401", stuck)] == ["warning"]
+    assert [f.severity for f in of("HD401", relabelled(stuck, "one key", paths=("l3",)))] == ["note"]
+
+
 def test_the_first_layer_of_a_residual_network_may_reach_every_branch() -> None:
     tips = {path: {"out_gradient_total": 1e-2} for path in ("l1", "l3")}
     far = network(layers=tips | {"l0": {"out_gradient_total": 1e2}})
