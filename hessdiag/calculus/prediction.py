@@ -6,11 +6,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import metadata
 from statistics import mean
 from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 
 from hessdiag import scaling
@@ -25,6 +23,7 @@ from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.results.findings import uncounted
 from hessdiag.results.numbers import short
 from hessdiag.results.prediction import BlockPrediction, Prediction
+from hessdiag.results.records import versions
 
 
 class Use(NamedTuple):
@@ -199,7 +198,7 @@ def predict(
         loss=loss,
         moments=moments,
         weights_from=weights.source,
-        versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
+        versions=versions(),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,11 +23,6 @@ from hessdiag.cli.options import (
 )
 from hessdiag.cli.printing import Printing, gate_spread
 from hessdiag.errors import HessdiagError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from hessdiag.results.init_check import InitCheck
 
 INITS = "a name such as fan-in or geometric-orthogonal, package.module:function or ./file.py:function"
 Init = Annotated[str, typer.Argument(metavar="INIT", help=INITS)]
@@ -49,11 +44,11 @@ def check_init(
     output, class_dim = measured.which
     check_files(html, resume)
     check_folder(plots)
-    from hessdiag.diagnosis.random_setups import check_init as measure
+    import hessdiag
     from hessdiag.parallel.processes import launched
 
     with launched(measured.torch_device) as processes, redirect_stdout(sys.stderr):
-        check = measure(
+        check = hessdiag.check_init(
             init, model=model, against=others, setups=setups, mode=measured.mode,
             arguments=parse_arguments(measured.arg or []), input_size=measured.shape, batch_size=measured.batch_size,
             output=output, loss=measured.objective or "random-quadratic", class_dim=class_dim, method=method,
@@ -62,12 +57,6 @@ def check_init(
         )  # fmt: skip
     if processes.rank > 0:
         return
-    printing.draw(lambda: _figures(check), plots)
+    printing.draw(lambda: {"init-check": hessdiag.plots.draw_init_check(check)}, plots)
     printing.show(check, html=html)
     gate_spread(check.spread["avg_sq_singular_value"], max_spread, of=f" under {init}")
-
-
-def _figures(check: InitCheck) -> dict[str, Figure]:
-    from hessdiag import plots
-
-    return {"init-check": plots.draw_init_check(check)}

@@ -67,10 +67,5 @@ def lr(
         )  # fmt: skip
     rates = replace(measured, model=model, init=prepared.init, data=prepared.data)
 
-    def figures() -> dict[str, Any]:
-        from hessdiag.view.plots import draw_learning_rates
-
-        return {"learning-rates": draw_learning_rates(rates)}
-
-    printing.draw(figures, plots)
+    printing.draw(lambda: {"learning-rates": hessdiag.plots.draw_learning_rates(rates)}, plots)
     printing.show(rates)

@@ -15,14 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.norms import (
-    Curvature,
-    degrees_of_freedom,
-    equal_parts,
-    rounding_of,
-    two_stages,
-    widening,
-)
+from hessdiag.curvature.norms import Curvature, degrees_of_freedom, equal_parts, rounding_of, two_stages, widening
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget, is_out_of_memory
 from hessdiag.data.seeds import stream

@@ -39,7 +39,7 @@ from hessdiag.curvature.pairs import pair_statistics
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget, is_out_of_memory
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.functional import FunctionalModel, Values, functional_jacobians
+from hessdiag.derivatives.backward import FunctionalModel, Values, functional_jacobians
 from hessdiag.derivatives.losses import CallableLoss, Loss, MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Matrix, Products

@@ -511,13 +511,13 @@ def resolve_loss(
             return known
         with seeded_rng(0):
             return _of_function(loss, y, targets, reading)
-    if loss not in NAMES:
-        hint = did_you_mean(loss, NAMES, otherwise=f"use one of {', '.join(NAMES)}, model, or a function of two")
-        raise HessdiagError(f"unknown loss {loss!r}: {hint}")
     if loss == "random-quadratic":
         return RandomQuadratic.draw(math.prod(y.shape[1:]), seed=seed, like=y)
-    check_values(y, required(loss, targets))
-    return MeanSquaredError()
+    if loss == "mse":
+        check_values(y, required(loss, targets))
+        return MeanSquaredError()
+    hint = did_you_mean(loss, NAMES, otherwise=f"use one of {', '.join(NAMES)}, model, or a function of two")
+    raise HessdiagError(f"unknown loss {loss!r}: {hint}")
 
 
 def _name_of(loss: str | LossFunction) -> str:
@@ -625,9 +625,8 @@ def class_dimension(
 ) -> int:
     """The dimension of outputs y (B, *out) that runs over the classes, by what the targets of all examples fit.
 
-    One rule for class indices, one-hot integers and probabilities alike: it is the one `asked` for; else the first of
-    the outputs, as in torch, or the last, as in language models, whichever the targets fit. Where they fit both, the
-    `usual` one of the model's convention decides, and without one it is refused.
+    For class indices, one-hot integers and probabilities alike: the one `asked` for, else the first, as in torch, or
+    the last, as in language models. Where the targets fit both it is the `usual` one of the model, or refused.
     """
     possible = sorted({1, y.dim() - 1}) if asked is None else [check_class_dim(y, asked)]
     if is_like_outputs(y, targets):

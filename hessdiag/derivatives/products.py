@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_map
 
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.functional import (
+from hessdiag.derivatives.backward import (
     FunctionalModel,
     Values,
     inner_product,

@@ -36,9 +36,17 @@ from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import REFUSALS
-from hessdiag.network.blocks import Block, looked_up_in_common, measured_layers, parameter_at, parameter_slots
+from hessdiag.network.blocks import Block, parameter_at, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
-from hessdiag.network.trace import BackwardError, LayerCall, Trace, backpropagate, trace
+from hessdiag.network.trace import (
+    BackwardError,
+    LayerCall,
+    Trace,
+    backpropagate,
+    looked_up_in_common,
+    measured_layers,
+    trace,
+)
 
 FEW = 4  # examples of which all pairs are told apart
 SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches

@@ -10,7 +10,6 @@ from torch import nn
 
 from hessdiag.arguments import check_model
 from hessdiag.curvature import batch_sketch, probe, sketch
-from hessdiag.curvature.directions import BASIS
 from hessdiag.curvature.measurement import Plan, Settings, within_batch
 from hessdiag.data.batch import Inputs
 from hessdiag.loading.first_call import reader, try_model
@@ -107,7 +106,7 @@ def cost(shape: NetworkShape, blocks: Sequence[Block], how: Plan, batch_size: in
         return PRODUCT_COST * columns
     N = shape.outputs
     if how.method == "sketch" and per == "example":
-        N = sketch.directions_for(batch_size) + 2 * min(BASIS, shape.outputs)
+        N = sketch.directions_for(batch_size) + 2 * min(sketch.BASIS, shape.outputs)
     elif how.method == "sketch":
         N = batch_sketch.directions_for(batch_size)
     gram = 0

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib import metadata
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_model, check_whole
@@ -35,6 +33,7 @@ from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import NetworkShape
 from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
+from hessdiag.results.records import versions
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.results.signals import Signals
 
@@ -232,7 +231,6 @@ def _measure(
 
     measured: list[Measured] = []
     for batch in batches:
-        check_tensors(problem.model, batch)
         if measured:
             check_targets(problem.loss, like=like, targets=batch.targets)
         problem = replace(problem, batch=batch, loss=problem.loss.of_batch(batch.targets, like))
@@ -331,7 +329,7 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
         batches_given=tally.given,
         outputs=problem.shape.outputs,
         rtol=settings.rtol,
-        versions={"hessdiag": _version(), "torch": torch.__version__},
+        versions=versions(),
         output_sq=moments.output_sq,
         output_variance=moments.output_variance,
         findings=() if first.signals is None else find(first.signals),
@@ -339,8 +337,3 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
         signals_missing=first.missing,
         **ran,
     )
-
-
-@cache  # it is read from a file
-def _version() -> str:
-    return metadata.version("hessdiag")

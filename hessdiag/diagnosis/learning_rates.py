@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import metadata
 from itertools import chain, cycle, islice
 from statistics import median
 from typing import Any
@@ -25,23 +24,15 @@ from hessdiag.curvature.measurement import Settings
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import batches_of
-from hessdiag.derivatives.functional import FunctionalModel, outputs_and_tangent
+from hessdiag.derivatives.backward import FunctionalModel, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import (
-    TRIED,
-    Road,
-    check_tensors,
-    read_loss,
-    reader,
-    road_of,
-    state_of,
-    try_model,
-)
+from hessdiag.loading.first_call import TRIED, Road, check_tensors, read_loss, reader, road_of, state_of, try_model
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_again
 from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.learning_rates import LearningRate, LearningRates
+from hessdiag.results.records import versions
 
 # Best rate of a sweep over the measured one, in the median of the fitting half of docs/evidence.md's networks.
 FACTORS: Mapping[str, float] = {"sgd": 2.0, "momentum": 0.52, "adam": 0.88}
@@ -134,7 +125,7 @@ def learning_rates(
         seed=seed,
         device=device.type,
         dtype=str(dtype).removeprefix("torch."),
-        versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
+        versions=versions(),
     )
 
 

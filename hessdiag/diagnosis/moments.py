@@ -31,8 +31,17 @@ from hessdiag.diagnosis import checks
 from hessdiag.diagnosis.checks import GradientColumn
 from hessdiag.diagnosis.signals import SignalPass
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import Block, block_parameter, looked_up_in_common, measured_layers
-from hessdiag.network.trace import LayerCall, LayerShape, NetworkShape, Trace, backpropagate, trace
+from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.trace import (
+    LayerCall,
+    LayerShape,
+    NetworkShape,
+    Trace,
+    backpropagate,
+    looked_up_in_common,
+    measured_layers,
+    trace,
+)
 from hessdiag.results.numbers import Array, geometric_mean
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals

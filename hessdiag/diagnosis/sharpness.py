@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from importlib import metadata
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_model, check_number
@@ -29,6 +27,7 @@ from hessdiag.network.blocks import block_parameter
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.parallel.progress import Progress, showing
+from hessdiag.results.records import versions
 from hessdiag.results.sharpness import Sharpness
 
 
@@ -120,7 +119,7 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
         off_diagonal_stderr=math.hypot(error, share * whole.frobenius_sq_stderr) / norm, matrix=matrix, mode=mode,
         loss=problem.loss.name, batch_size=problem.batch.rows or 1, how=why, seed=seed, device=first.device.type,
         dtype=str(first.dtype).removeprefix("torch."), skipped=problem.skipped,
-        versions={"hessdiag": metadata.version("hessdiag"), "torch": torch.__version__},
+        versions=versions(),
     )  # fmt: skip
 
 

@@ -65,14 +65,13 @@ def first_call(
     with fixed_statistics() as taken:
         dry = try_model(model, batch, found, examples=TRIED[settings.per])
     resolved = read_loss(model, batch, loss, settings, dry.outputs)
-    blocks = dry.shape.as_read(found)
     coupled = any(taken) and not batch.as_one
     if coupled and isinstance(batch.output, Layout) and not batch.output.apart:
         raise HessdiagError(
             "a normalisation joins the examples, and the model returns a number of them all: pass per='batch'"
             " (--per batch)"
         )
-    return Problem(model, batch, resolved, blocks, dry.shape, skipped, coupled=coupled), dry.outputs.y
+    return Problem(model, batch, resolved, dry.blocks, dry.shape, skipped, coupled=coupled), dry.outputs.y
 
 
 def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -> Read:
@@ -142,6 +141,7 @@ class Road:
 
     def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:
         """The same, or its examples one by one, with the noise that the model draws for them all."""
+        check_tensors(model, batch)
         with torch.no_grad():
             batch = batch.with_noise(model)[0] if self.draws else batch
         if self.together and per == "example" and not batch.as_one:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,24 +91,6 @@ def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
                 slots[id(parameter)].append((path, attribute))
                 names.setdefault(id(parameter), f"{path}.{attribute}" if path else attribute)
     return {names[key]: places for key, places in slots.items()}
-
-
-def owners_of(blocks: Iterable[Block]) -> list[str]:
-    """Paths of all modules that own one of the blocks, each once."""
-    return list(dict.fromkeys(owner for block in blocks for owner in block.owners))
-
-
-def measured_layers(model: nn.Module, blocks: Sequence[Block]) -> list[str]:
-    """Paths of the layers whose surroundings are measured: also of those whose weight has no rule but is a matrix."""
-    ruled = owners_of(block for block in blocks if block.structured)
-    matrices = {path for path, _ in initialised_layers(model)}
-    others = owners_of(block for block in blocks if not block.structured and block.kind == "weight")
-    return [*ruled, *(owner for owner in others if owner in matrices and owner not in ruled)]
-
-
-def looked_up_in_common(blocks: Iterable[Block]) -> frozenset[str]:
-    """Paths of all embeddings that look rows up for all examples together."""
-    return frozenset(owner for block in blocks for owner in block.in_common)
 
 
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:

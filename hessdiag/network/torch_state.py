@@ -269,29 +269,26 @@ def _batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     There torch's own backward pass is wrong for a gradient that comes back transposed, as from
     `flatten(2).transpose(1, 2)` behind a stem.
     """
-    given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
+    given = _norm_arguments(args, kwargs)
     if len(input) != 1:
         fixed = {} if not given["training"] else {"running_mean": None, "running_var": None}
         return F.batch_norm(input, **given | fixed)
-    return _normalised(input, [0, *range(2, input.dim())], given, own=given["training"])
+    return _normalised(input, given, own=given["training"])
 
 
 def _instance_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Normalise a batch of one by the formula: it is torch's batch normalisation inside."""
     if len(input) != 1:
         return F.instance_norm(input, *args, **kwargs)
-    given = _INSTANCE_NORM | dict(zip(_INSTANCE_NORM, args, strict=False)) | kwargs
-    return _normalised(input, [*range(2, input.dim())], given, own=given["use_input_stats"])
+    given = _norm_arguments(args, kwargs, training=True)
+    return _normalised(input, given, own=given.get("use_input_stats", given["training"]))
 
 
-_BATCH_NORM = {
-    "running_mean": None, "running_var": None, "weight": None, "bias": None, "training": False, "momentum": 0.1,
-    "eps": 1e-5,
-}  # fmt: skip
-_INSTANCE_NORM = {
-    "running_mean": None, "running_var": None, "weight": None, "bias": None, "use_input_stats": True, "momentum": 0.1,
-    "eps": 1e-5,
-}  # fmt: skip
+def _norm_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], *, training: bool = False) -> dict[str, Any]:
+    """What a normalisation is called with, by the names of `F.batch_norm`; `training` is its default."""
+    names = ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+    usual = dict(zip(names, (None, None, None, None, training, 0.1, 1e-5), strict=True))
+    return usual | dict(zip(names, args, strict=False)) | kwargs
 
 
 @contextmanager
@@ -310,11 +307,11 @@ def fixed_statistics() -> Iterator[list[bool]]:
     taken: list[bool] = []
 
     def fixed(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
+        given = _norm_arguments(args, kwargs)
         taken.append(given["training"])
         if given["running_mean"] is None:
             given |= {"running_mean": input.new_zeros(input.shape[1]), "running_var": input.new_ones(input.shape[1])}
-        return _normalised(input, [0, *range(2, input.dim())], given, own=False)
+        return _normalised(input, given, own=False)
 
     with in_calls(_Formulas(FORMULAS | {F.batch_norm: fixed})):
         yield taken
@@ -327,17 +324,17 @@ def statistics_of(model: nn.Module, call: Callable[[], object]) -> Iterator[None
     left: list[tuple[Tensor, Tensor]] = []
 
     def take(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
-        axes = [0, *range(2, input.dim())]
+        given = _norm_arguments(args, kwargs)
         if given["training"]:
+            axes = [0, *range(2, input.dim())]
             taken.append((input.mean(axes), input.var(axes, correction=0)))
-        return _normalised(input, axes, given, own=given["training"])
+        return _normalised(input, given, own=given["training"])
 
     def hold(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        given = _BATCH_NORM | dict(zip(_BATCH_NORM, args, strict=False)) | kwargs
+        given = _norm_arguments(args, kwargs)
         if given["training"]:
             given["running_mean"], given["running_var"] = left.pop(0)
-        return _normalised(input, [0, *range(2, input.dim())], given, own=False)
+        return _normalised(input, given, own=False)
 
     with in_calls(_Formulas(FORMULAS | {F.batch_norm: take})), torch.no_grad():
         call()
@@ -349,9 +346,9 @@ def statistics_of(model: nn.Module, call: Callable[[], object]) -> Iterator[None
         from_the_first.remove()
 
 
-def _normalised(x: Tensor, axes: list[int], given: dict[str, Any], *, own: bool) -> Tensor:
-    """(x - mean) / sqrt(variance + eps) · weight + bias of x (B, C, ...), with its own moments over `axes` or fixed."""
-    names = ("running_mean", "running_var", "weight", "bias")
+def _normalised(x: Tensor, given: dict[str, Any], *, own: bool) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) · weight + bias of x (B, C, ...), with its channels' own moments or fixed."""
+    axes, names = [0, *range(2, x.dim())], ("running_mean", "running_var", "weight", "bias")
     shape = (-1, *[1] * (x.dim() - 2))
     mean, var, weight, bias = (None if given[name] is None else given[name].view(shape) for name in names)
     if own or mean is None or var is None:

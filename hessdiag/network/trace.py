@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,7 +17,25 @@ from hessdiag.arguments import one_line
 from hessdiag.data.batch import Batch, Outputs
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import CONVOLUTIONS, Block, is_linear, looked_up_in_common, looks_up, owners_of
+from hessdiag.network.blocks import CONVOLUTIONS, Block, initialised_layers, is_linear, looks_up
+
+
+def owners_of(blocks: Iterable[Block]) -> list[str]:
+    """Paths of all modules that own one of the blocks, each once."""
+    return list(dict.fromkeys(owner for block in blocks for owner in block.owners))
+
+
+def measured_layers(model: nn.Module, blocks: Sequence[Block]) -> list[str]:
+    """Paths of the layers whose surroundings are measured: also of those whose weight has no rule but is a matrix."""
+    ruled = owners_of(block for block in blocks if block.structured)
+    matrices = {path for path, _ in initialised_layers(model)}
+    others = owners_of(block for block in blocks if not block.structured and block.kind == "weight")
+    return [*ruled, *(owner for owner in others if owner in matrices and owner not in ruled)]
+
+
+def looked_up_in_common(blocks: Iterable[Block]) -> frozenset[str]:
+    """Paths of all embeddings that look rows up for all examples together."""
+    return frozenset(owner for block in blocks for owner in block.in_common)
 
 
 class BackwardError(HessdiagError):
@@ -324,10 +342,12 @@ class DryRun:
     Attributes:
         outputs: of these examples, outside of any graph.
         shape: sizes of the network and of its layers, in execution order.
+        blocks: in execution order, as they can be read.
     """
 
     outputs: Outputs
     shape: NetworkShape
+    blocks: tuple[Block, ...]
 
 
 def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> NetworkShape:
@@ -368,7 +388,7 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
         parameters=sum(parameter.nbytes for parameter in model.parameters()),
     )
     outputs = few.read(returned[-1])
-    return DryRun(replace(outputs, y=outputs.y.detach()), shape)
+    return DryRun(replace(outputs, y=outputs.y.detach()), shape, shape.as_read(blocks))
 
 
 def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace, frozenset[str], frozenset[str]]:

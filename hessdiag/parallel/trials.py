@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from hessdiag.errors import HessdiagError
 from hessdiag.parallel.processes import ALONE, Processes
 from hessdiag.parallel.progress import advance, announce
+from hessdiag.results.records import versions
 
 
 class TrialFile:
@@ -29,8 +29,7 @@ class TrialFile:
 
     def __init__(self, path: str | os.PathLike[str], of: Mapping[str, str], processes: Processes = ALONE) -> None:
         self.path = Path(path)
-        versions = {name: metadata.version(name) for name in ("hessdiag", "torch")}
-        self.finished = processes.gather(lambda: {} if processes.rank else self._read({**of, **versions}))[0]
+        self.finished = processes.gather(lambda: {} if processes.rank else self._read({**of, **versions()}))[0]
 
     def add(self, trial: str, result: Any) -> None:
         """Keep the result of a trial, which must be JSON."""

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -70,6 +71,12 @@ class Record:
 
     def __hash__(self) -> int:
         return hash(type(self))  # a set of records is small
+
+
+@cache  # they are read from files
+def versions() -> Mapping[str, str]:
+    """Versions that a measurement runs on, by name."""
+    return {name: metadata.version(name) for name in ("hessdiag", "torch")}
 
 
 def dumps(record: Mapping[str, Any]) -> str:

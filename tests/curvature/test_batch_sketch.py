@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.curvature import batch_sketch
 from hessdiag.curvature.batch_sketch import _Rounds, example_pair_sums, sketch_per_batch
-from hessdiag.curvature.directions import Directions
 from hessdiag.curvature.norms import Curvature
+from hessdiag.curvature.sketch import Directions
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import gaussians

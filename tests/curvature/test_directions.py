@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.curvature import directions
-from hessdiag.curvature.directions import BASIS, draw_classes, may_draw_classes, range_basis, weight_jvps
+from hessdiag.curvature.sketch import BASIS, draw_classes, may_draw_classes, range_basis, weight_jvps
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.backward import trace_blocks

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.curvature import sketch
-from hessdiag.curvature.directions import BASIS, Directions, range_basis
 from hessdiag.curvature.exact import exact_per_example
 from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.norms import Curvature
 from hessdiag.curvature.pairs import pair_statistics
-from hessdiag.curvature.sketch import directions_for, mean_of, products_of
+from hessdiag.curvature.sketch import BASIS, Directions, directions_for, mean_of, products_of, range_basis
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.problem import Problem

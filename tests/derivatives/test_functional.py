@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import grad
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.functional import FunctionalModel, output_tangent
+from hessdiag.derivatives.backward import FunctionalModel, output_tangent
 from hessdiag.network.blocks import find_blocks
 from tests.networks import Multiplier, build
 

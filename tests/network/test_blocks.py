@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from hessdiag.network.blocks import Block, block_parameter, find_blocks, owners_of
+from hessdiag.network.blocks import Block, block_parameter, find_blocks
+from hessdiag.network.trace import owners_of
 from tests.layouts import own_forward
 from tests.networks import BUILDERS, Multiplier, build, having
 

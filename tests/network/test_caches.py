@@ -12,7 +12,7 @@ from torch.func import grad
 
 import hessdiag
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.functional import FunctionalModel
+from hessdiag.derivatives.backward import FunctionalModel
 from hessdiag.network.preserve import caches_of, emptied
 from tests.networks import Net
 from tests.unchanged import unchanged
