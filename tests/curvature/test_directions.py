@@ -7,7 +7,7 @@ import transformers
 from torch import Tensor, nn
 
 import hessdiag
-from hessdiag.curvature import directions
+from hessdiag.curvature import sketch
 from hessdiag.curvature.sketch import BASIS, draw_classes, may_draw_classes, range_basis, weight_jvps
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
@@ -80,9 +80,9 @@ def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch
         options = {"loss": "cross-entropy", "class_dim": -1, **PLAIN}
         return [hessdiag.diagnose(model, *data, seed=seed, **options) for seed in range(4)]
 
-    monkeypatch.setattr(directions, "MANY_CLASSES", 90)
+    monkeypatch.setattr(sketch, "MANY_CLASSES", 90)
     drawn = reports()
-    monkeypatch.setattr(directions, "MANY_CLASSES", 91)
+    monkeypatch.setattr(sketch, "MANY_CLASSES", 91)
     gaussian = reports()
     assert drawn[0].blocks[0].avg_sq_singular_value != gaussian[0].blocks[0].avg_sq_singular_value
     for number, block in enumerate(drawn[0].blocks):
@@ -100,7 +100,7 @@ def test_displaced_weights_move_the_outputs_as_finite_differences_do(name: str) 
     scales = [1.0 + number for number in range(len(problem.blocks))]
     with preserve_state(model, seed=0):
         ((_, moved),) = weight_jvps(problem, problem.batch, scales, 1, seed=0)
-    generator = directions.stream(0, "weight tangents")
+    generator = sketch.stream(0, "weight tangents")
     step, before = 1e-6, {key: value.clone() for key, value in model.state_dict().items()}
     outputs = []
     named = dict(model.named_parameters())
