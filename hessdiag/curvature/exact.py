@@ -12,6 +12,7 @@ view the outputs of all B examples count together, G is divided by B, and K_l is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -44,10 +45,11 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
             if jacobian is not None:
                 SK[:, number] = torch.bmm(S, jacobian.gram().double())
         norms = torch.bmm(SK.flatten(2), SK.transpose(2, 3).flatten(2).mT).sum(dim=0)
-        return {"norms": norms.cpu().numpy()}
+        traces = SK.diagonal(dim1=2, dim2=3).sum(dim=(0, 2))
+        return {"norms": norms.cpu().numpy(), "traces": traces.cpu().numpy()}
 
-    norms = sum_over(list(batch.chunks(chunk)), measure, step="exact blocks", gradients=problem.shape.outputs)["norms"]
-    return _curvature((norms + norms.T) / (2 * batch.size), blocks)  # equal but for rounding
+    sums = sum_over(list(batch.chunks(chunk)), measure, step="exact blocks", gradients=problem.shape.outputs)
+    return _curvature(sums["norms"], blocks, examples=batch.size, traces=sums["traces"])
 
 
 def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
@@ -73,10 +75,12 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
                     K[i, :, :, columns] = here.narrow(first, first + size).cross(other)
         left = torch.einsum("bij,lbjck->lbick", S[start : start + size], K)
         right = torch.einsum("lbicj,cjk->lbick", K, S)
-        return {"norms": (left.flatten(1) @ right.flatten(1).T).cpu().numpy()}
+        own = left[:, range(size), :, range(start, start + size)]  # (size, L, N, N)
+        traces = own.diagonal(dim1=2, dim2=3).sum(dim=(0, 2))
+        return {"norms": (left.flatten(1) @ right.flatten(1).T).cpu().numpy(), "traces": traces.cpu().numpy()}
 
-    norms = sum_over(parts, panel, step="exact panels")["norms"]
-    return _curvature((norms + norms.T) / (2 * batch.size**2), blocks)
+    sums = sum_over(parts, panel, step="exact panels")
+    return _curvature(sums["norms"] / B, blocks, examples=B, traces=sums["traces"])
 
 
 def _curved(S: Tensor, eps: float) -> Tensor:
@@ -87,6 +91,9 @@ def _curved(S: Tensor, eps: float) -> Tensor:
     return kept.T
 
 
-def _curvature(frobenius_sq: Array, blocks: Sequence[Block]) -> Curvature:
-    value = np.maximum(frobenius_sq, 0)
-    return Curvature.of(blocks, value, np.zeros_like(value), products=[0] * len(blocks), rtol=None, reason="")
+def _curvature(norms: Array, blocks: Sequence[Block], *, examples: int, traces: Array) -> Curvature:
+    value = np.maximum((norms + norms.T) / (2 * examples), 0)  # equal but for rounding
+    none = [0] * len(blocks)
+    found = Curvature.of(blocks, value, np.zeros_like(value), products=none, rtol=None, reason="")
+    traced = zip(found.diagonal.items(), traces / examples, strict=True)
+    return replace(found, diagonal={name: replace(each, trace=float(trace)) for (name, each), trace in traced})

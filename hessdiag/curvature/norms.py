@@ -29,13 +29,14 @@ class Diagonal:
         frobenius_sq: ‖G_l‖_F², averaged over examples in the per-example view; without bias, hence below 0 at times.
         stderr: its standard error for this batch, of which 1.96 reach to either end of a 95 % interval; 0 where exact.
         products: matrix-vector products spent, per example in the per-example view.
-        ended: see `hessdiag.results.report.BlockReport`.
+        ended, trace: see `hessdiag.results.report.BlockReport`.
     """
 
     frobenius_sq: float
     stderr: float
     products: int
     ended: Ended
+    trace: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float | Non
         each = [part.diagonal[name] for part in parts]
         value = float(weights @ [d.frobenius_sq for d in each])
         stderr = float(np.sqrt(weights**2 @ [d.stderr**2 for d in each]))
-        diagonal[name] = Diagonal(value, stderr, max(d.products for d in each), how_ended(value, stderr, rtol))
+        trace, products = float(weights @ [d.trace for d in each]), max(d.products for d in each)
+        diagonal[name] = Diagonal(value, stderr, products, how_ended(value, stderr, rtol), trace)
     maps = np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1)
     errors = np.sqrt(np.tensordot(weights**2, [part.stderr**2 for part in parts], axes=1))
     return Curvature(diagonal, maps, errors, parts[0].reason, parts[0].method)
@@ -133,7 +135,8 @@ def mean_of_some(
     for name in some[0].diagonal:
         value, stderr = map(float, joined(lambda part, name=name: part.diagonal[name]))  # type: ignore[misc]
         products = sum(part.diagonal[name].products for part in (*some, *like))
-        diagonal[name] = Diagonal(value, stderr, products, how_ended(value, stderr, None))
+        trace = math.nan if known else sum(part.diagonal[name].trace for part in some) / n
+        diagonal[name] = Diagonal(value, stderr, products, how_ended(value, stderr, None), trace)
     maps, errors = joined(lambda part: part)
     reason = f"{n} of {of} examples, each within its batch; {some[0].reason}"
     return Curvature(diagonal, maps, errors, reason, some[0].method)

@@ -352,6 +352,7 @@ def block_reports(
                 relative_ratio=math.nan,
                 products=measured.products,
                 ended=measured.ended,
+                trace=0.0 if none else measured.trace,
             )
         )
     usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])

@@ -69,6 +69,7 @@ class BlockReport(Record, BlockRecord):
         ended: what came of the sampling: `"exact"` (nothing to sample), `"sampled"` (a fixed number of directions), and
             where an `rtol` was asked for `"rtol"` (reached) or `"budget"` (it was not); `"unmeasured"` in a quick
             diagnosis.
+        trace: of the diagonal block, that of the mean loss; NaN where it is not exact: `hessdiag.sharpness` samples it.
         x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l^2], E[x_{l+1}^2], E[dx_l^2] and E[dx_{l+1}^2] of the layer
             that holds the block, the gradients being those of one example's loss; NaN where it is neither linear nor
             convolutional, or holds a block that several layers share.
@@ -90,6 +91,7 @@ class BlockReport(Record, BlockRecord):
     relative_ratio: float
     products: int
     ended: Ended
+    trace: float = math.nan
     x_sq: float = math.nan
     out_sq: float = math.nan
     x_gradient_sq: float = math.nan

@@ -38,6 +38,7 @@ COLUMNS = {  # titles, with the attributes of a block that they show; the last o
     "± %": "stderr",
     "γ/σ²": "ratio",
     "relative": "relative_ratio",
+    "trace": "trace",
     "ς": "activation_scaling",
     "γ curv.": "gamma_curvature",
 }
@@ -236,9 +237,10 @@ def sampling(report: Report) -> str:
 
 def block_table(report: Report) -> TextTable:
     """All symbols of all blocks, in execution order."""
-    sampled = any(block.stderr > 0 for block in report.blocks)
-    left_out = () if report.method != "none" else OF_CURVATURE
-    kept = [title not in left_out and (sampled or title != "± %") for title in COLUMNS]
+    left_out = {*(() if report.method != "none" else OF_CURVATURE)}
+    left_out |= {"± %"} if all(not block.stderr > 0 for block in report.blocks) else set()
+    left_out |= {"trace"} if all(math.isnan(block.trace) for block in report.blocks) else set()
+    kept = [title not in left_out for title in COLUMNS]
     titles, *rows = [[*compress(row, kept)] for row in (COLUMNS, *map(cells, report.blocks))]
     return TextTable(titles, rows, left=2)
 
@@ -250,7 +252,7 @@ def cells(block: BlockReport) -> list[str]:
         block.name, size(block.shape), short(block.gamma), short(block.nu),
         "undecided" if lost else short(block.avg_sq_singular_value),
         percent(math.nan if lost else block.relative_stderr), short(math.nan if lost else block.ratio),
-        short(math.nan if lost else block.relative_ratio), short(block.activation_scaling),
+        short(math.nan if lost else block.relative_ratio), short(block.trace), short(block.activation_scaling),
         short(block.gamma_curvature),
     ]  # fmt: skip
 

@@ -25,8 +25,10 @@ def loss_and_targets(name: str, outputs: int, batch: int):
     return (name, targets, F.mse_loss) if name == "mse" else (log_cosh, targets, log_cosh)
 
 
-def dense_maps(matrix: str, *problem) -> dict[str, np.ndarray]:
+def dense_maps(matrix: str, *problem) -> dict[str, tuple[np.ndarray, list[float]]]:
     """By view, the map of a model, its data, a loss written out and names: every example's own matrix, and their mean.
+
+    With each the traces of the mean's diagonal blocks.
 
     Of a loss that is a mean over examples that do not see one another, the batch has the mean of their matrices.
     """
@@ -34,17 +36,21 @@ def dense_maps(matrix: str, *problem) -> dict[str, np.ndarray]:
     own = [DENSE[matrix](model, x[b : b + 1], None if t is None else t[b : b + 1], loss, names) for b in range(len(x))]
     of_batch = [[torch.stack(each).mean(0) for each in zip(*rows, strict=True)] for rows in zip(*own, strict=True)]
     of_examples = torch.stack([frobenius_sq(blocks) for blocks in own]).mean(0)
-    return {"example": of_examples.cpu().numpy(), "batch": frobenius_sq(of_batch).cpu().numpy()}
+    traces = [float(row[i].trace()) for i, row in enumerate(of_batch)]
+    return {"example": (of_examples.cpu().numpy(), traces), "batch": (frobenius_sq(of_batch).cpu().numpy(), traces)}
 
 
-def equals_dense(report, names: list[str], expected: np.ndarray) -> None:
+def equals_dense(report, names: list[str], dense: tuple[np.ndarray, list[float]]) -> None:
     """Every block, and the whole map."""
+    expected, traces = dense
     assert names
     assert sorted(names) == sorted(block.name for block in report.blocks)
     for block in report.blocks:
         i = names.index(block.name)
         assert block.avg_sq_singular_value == pytest.approx(expected[i, i] / block.numel, rel=1e-10, abs=1e-14)
         assert block.stderr == 0
+        if report.matrix == "ggn" and block.products == 0:
+            assert block.trace == pytest.approx(traces[i], rel=1e-10, abs=1e-14)
     order = [names.index(name) for name in report.heatmap.names]
     want = expected[order][:, order]
     np.testing.assert_allclose(report.heatmap.frobenius_sq, want, rtol=1e-10, atol=1e-12 * want.max())
@@ -96,7 +102,7 @@ def test_hessian_blocks_equal_dense_ones(network: str, device: str) -> None:
             ggn = hessdiag.diagnose(model, x, t, **options)
             assert ggn.method == "exact"  # without being asked for
             found = [block.avg_sq_singular_value * block.numel for block in ggn.blocks]
-            np.testing.assert_allclose(found, expected.diagonal(), rtol=1e-10)
+            np.testing.assert_allclose(found, expected[0].diagonal(), rtol=1e-10)
 
 
 @pytest.mark.parametrize("loss_name", LOSSES)
@@ -119,7 +125,7 @@ def test_the_hessian_differs_under_tanh_and_off_the_diagonal(network: str, i: in
     model, x = build(network, batch=2)
     _, t, plain = loss_and_targets("random-quadratic", 3, len(x))
     found = hessdiag.diagnose(model, x, t, **PLAIN).heatmap
-    hessian = dense_maps("hessian", model, x, t, plain, list(found.names))["example"]
+    hessian = dense_maps("hessian", model, x, t, plain, list(found.names))["example"][0]
     assert abs(found.frobenius_sq[i, j] / hessian[i, j] - 1) > 0.01
 
 
