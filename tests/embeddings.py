@@ -18,12 +18,9 @@ def tokens(length: int = 3) -> Callable[[], Tensor]:
 
 
 def words(
-    hidden: Callable[[Any, Tensor], Tensor] = lambda m, words: m.embed(words),
-    *,
-    tied: bool = False,
-    held: Callable[[], dict[str, Any]] = dict,
-    **options: Any,
-) -> Callable[[], nn.Module]:
+    hidden: Callable[[Any, Tensor], Tensor] = lambda m, words: m.embed(words), *, tied: bool = False,
+    held: Callable[[], dict[str, Any]] = dict, **options: Any,
+) -> Callable[[], nn.Module]:  # fmt: skip
     """Tokens to outputs: what is looked up, a layer, and the mean over positions or a head tied to the embedding."""
 
     def out(m: Any, h: Tensor) -> Tensor:

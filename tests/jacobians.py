@@ -13,15 +13,9 @@ from tests.oracles import dense_rows
 
 
 def batch_norm(
-    x: Tensor,
-    mean: Tensor | None,
-    var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+    x: Tensor, mean: Tensor | None, var: Tensor | None, weight: Tensor | None = None, bias: Tensor | None = None,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
     """As the formula has it; running statistics are left as they are."""
     axes = [axis for axis in range(x.dim()) if axis != 1]
     if training or mean is None or var is None:
@@ -69,16 +63,9 @@ class Dense:
 def dense_ggn(
     call: Callable[[int], Tensor], at: Sequence[Tensor], loss: LossOfExample, *, examples: int, per: str = "example"
 ) -> Dense:
-    """‖J_iᵀ S J_j‖² of every pair of parameters, averaged over examples, or of the mean over examples.
+    """‖J_iᵀ S J_j‖² of every pair of parameters, of outputs `call(b)` (1, *out): a mean over examples, or of the mean.
 
     By tr(S K_j S K_i) with K = J Jᵀ where the mean is taken after the norm, so that large layers are affordable.
-
-    Args:
-        call: outputs (1, *out) of one example on its own.
-        at: the parameters.
-        loss: of one example's outputs.
-        examples: B.
-        per: as in `hessdiag.diagnose`.
     """
     with right_derivatives():
         if per == "batch":

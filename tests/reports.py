@@ -31,9 +31,7 @@ def build_report(*blocks: BlockReport, **values: Any) -> Report:
         side = np.sqrt([block.avg_sq_singular_value * block.numel for block in weights])
         errors = [block.stderr * block.numel for block in weights]
         settings["heatmap"] = Heatmap(
-            names=tuple(block.name for block in weights),
-            numel=tuple(block.numel for block in weights),
-            frobenius_sq=np.outer(side, side),
-            stderr=np.diag(errors) if errors else np.zeros((0, 0)),
-        )
+            names=tuple(block.name for block in weights), numel=tuple(block.numel for block in weights),
+            frobenius_sq=np.outer(side, side), stderr=np.diag(errors) if errors else np.zeros((0, 0)),
+        )  # fmt: skip
     return Report(blocks=tuple(blocks), **(settings | values))

@@ -91,11 +91,6 @@ def test_groups_have_the_curvature_of_the_layers_around_them() -> None:
     assert 0.5 < grouped / last < 2
 
 
-def test_the_constant_of_the_geometric_mean_can_be_given() -> None:
-    model = init.apply(nn.Sequential(nn.Conv2d(30, 60, 3)), "geometric", c=0.7, generator=source(0))
-    assert_second_moment(model[0].weight, 0.7 / (3 * 1800**0.5))
-
-
 def normalised(norm) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), norm(nn.Linear(4, 4)))
 
@@ -144,7 +139,9 @@ def test_biases_become_zero_and_other_parameters_stay() -> None:
     assert all(p.requires_grad and p.grad_fn is None for p in model.parameters())
 
 
-def test_lenet_has_two_fifths_in_every_layer() -> None:
+def test_lenet_has_two_fifths_in_every_layer_and_the_constant_can_be_given() -> None:
+    model = init.apply(nn.Sequential(nn.Conv2d(30, 60, 3)), "geometric", c=0.7, generator=source(0))
+    assert_second_moment(model[0].weight, 0.7 / (3 * 1800**0.5))
     model = StridedLeNet()
     init.apply(model, "geometric", generator=source(0))
     sizes = {"conv1": (3, 6, 5), "conv2": (6, 16, 5), "fc1": (400, 120, 1), "fc2": (120, 84, 1), "fc3": (84, 10, 1)}

@@ -123,10 +123,8 @@ def test_a_random_network_is_measured_right_or_refused(network: RandomNetwork) -
 
 OPTIMUM = "mse at its optimum"  # the gradient of the loss is zero, which a check must not rest on
 FAILED_ONCE = (
-    RandomNetwork(operations=("running_sum",), seed=55),
-    RandomNetwork(operations=("previous_example",), seed=87),
-    RandomNetwork(operations=("first_example",), seed=17),
-    RandomNetwork(operations=("first_example_gates",), seed=9),
+    RandomNetwork(operations=("running_sum",), seed=55), RandomNetwork(operations=("previous_example",), seed=87),
+    RandomNetwork(operations=("first_example",), seed=17), RandomNetwork(operations=("first_example_gates",), seed=9),
     RandomNetwork("sequence", ("recurrent_over_examples",), seed=3),
     RandomNetwork(operations=("doubled_weight",), seed=80, loss=OPTIMUM),
     RandomNetwork(operations=("normalised_weight",), seed=72, loss=OPTIMUM),
@@ -141,16 +139,14 @@ FAILED_ONCE = (
     RandomNetwork("image", ("linear_relu_in_place",), seed=74, loss=OPTIMUM),
     RandomNetwork(operations=("reversed_and_back",), seed=38, loss=OPTIMUM),
     RandomNetwork(operations=("spectrum", "sorted_and_back"), seed=17, examples=4),
-    RandomNetwork(operations=("experts",), seed=80),
-    RandomNetwork("image", ("convolution_padding_itself",), seed=59),
+    RandomNetwork(operations=("experts",), seed=80), RandomNetwork("image", ("convolution_padding_itself",), seed=59),
     RandomNetwork("image", ("convolution_standardised",), seed=34),
     RandomNetwork("image", ("convolution_of_one_image",), seed=68, examples=3, end="one number", loss="cross-entropy"),
     RandomNetwork("sequence", ("hypernetwork", "class_token", "weight_norm"), seed=11, matrix="hessian", loss=OPTIMUM),
     RandomNetwork(operations=("prelu",), seed=2, loss="huber", matrix="hessian"),
     RandomNetwork(operations=("weights_from_a_code", "prelu"), seed=79, end="one number"),
     RandomNetwork("tokens", ("prelu",), seed=2, examples=4, end="one number"),
-    RandomNetwork(operations=("vmapped",), seed=33),
-    RandomNetwork(operations=("pairs",), seed=33),
+    RandomNetwork(operations=("vmapped",), seed=33), RandomNetwork(operations=("pairs",), seed=33),
     RandomNetwork(operations=("linear_over_examples",), seed=33),
     RandomNetwork(operations=("linear_over_examples",), seed=74, examples=7, per="batch"),
     RandomNetwork("tokens", ("weight_in_a_list",), seed=41),
@@ -162,7 +158,7 @@ FAILED_ONCE = (
     RandomNetwork(operations=("complex_weight",), seed=88, matrix="hessian"),
     RandomNetwork(operations=("one_by_one",), seed=0, examples=3, end="zero head"),
     RandomNetwork(operations=("without_gradient",), seed=9, end="as it is", matrix="hessian", loss=OPTIMUM),
-)
+)  # fmt: skip
 REFUSED = {*MIXING, "weight_in_a_list"}  # or skipped for a reason
 
 

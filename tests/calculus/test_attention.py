@@ -51,12 +51,9 @@ def one_head(*, scores=1.0, shared=0.0, causal=False, product=whole):
         nn.init.normal_(layer.weight, std=(scores**0.25 if name in "qk" else 1) / math.sqrt(WIDTH))
     size = math.sqrt(shared / (1 - shared))
     return Net(
-        attention,
-        **layers,
-        shift=nn.Parameter(size * F.normalize(torch.randn(WIDTH), dim=0) * WIDTH**0.5),
-        product=product,
-        causal=causal,
-    )
+        attention, **layers, shift=nn.Parameter(size * F.normalize(torch.randn(WIDTH), dim=0) * WIDTH**0.5),
+        product=product, causal=causal,
+    )  # fmt: skip
 
 
 def compare(make, inputs, *, draws=5):
@@ -183,13 +180,19 @@ def block(m, x):
     return x + m.down(F.silu(m.gate(m.norm(x))) * m.up(m.norm(x)))
 
 
+def gated(**options):
+    """A block of a transformer."""
+    model = one_head(**options)
+    for name, shape in {"gate": (WIDTH, 96), "up": (WIDTH, 96), "down": (96, WIDTH)}.items():
+        model.add_module(name, nn.Linear(*shape, bias=False))
+    model.shift.data.zero_()
+    model.norm, model.rule = nn.LayerNorm(WIDTH), block
+    return model
+
+
 def test_a_block_and_the_sentence_on_its_design():
     def make():
-        model = one_head(causal=True)
-        for name, shape in {"gate": (WIDTH, 96), "up": (WIDTH, 96), "down": (96, WIDTH)}.items():
-            model.add_module(name, nn.Linear(*shape, bias=False))
-        model.shift.data.zero_()
-        model.norm, model.rule = nn.LayerNorm(WIDTH), block
+        model = gated(causal=True)
         nn.init.normal_(model.k.weight, std=0.02)  # γ of the queries falls with their keys
         return model
 
@@ -225,18 +228,10 @@ def test_squared_singular_values_of_one_shared_layer():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_squared_singular_values_of_a_block(causal):
-    def make():
-        model = one_head(scores=0.1, causal=causal)
-        for name, shape in {"gate": (WIDTH, 96), "up": (WIDTH, 96), "down": (96, WIDTH)}.items():
-            model.add_module(name, nn.Linear(*shape, bias=False))
-        model.shift.data.zero_()
-        model.norm, model.rule = nn.LayerNorm(WIDTH), block
-        return model
-
     found = []
     for seed in range(3):
         torch.manual_seed(seed)
-        model, x = make().eval(), torch.randn(6, POSITIONS, WIDTH)
+        model, x = gated(scores=0.1, causal=causal).eval(), torch.randn(6, POSITIONS, WIDTH)
         report = hessdiag.diagnose(model, x, torch.randn_like(x), loss="mse", signals=False, mode="eval", seed=seed)
         predicted = predict(model, x, loss="mse").weights
         found.append([math.log2(b.avg_sq_singular_value / report[b.name].avg_sq_singular_value) for b in predicted])

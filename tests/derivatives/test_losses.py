@@ -173,10 +173,8 @@ def test_probabilities_say_themselves_along_what_they_sum_to_one() -> None:
 
 
 Y, LABELS, TWO = (
-    torch.randn(B, C, dtype=torch.float64),
-    torch.tensor([0, 2, 1, 1]),
-    r"class_dim=1 or class_dim=-1 \(--output :1 or",
-)
+    torch.randn(B, C, dtype=torch.float64), torch.tensor([0, 2, 1, 1]), r"class_dim=1 or class_dim=-1 \(--output :1 or",
+)  # fmt: skip
 ZEROS, OTHERS = torch.zeros(B, C), "class_dim 1: it is for loss 'cross-entropy' alone"
 
 

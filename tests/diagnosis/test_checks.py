@@ -113,9 +113,6 @@ def test_zero_outputs_hide_no_mixing_and_a_relu_that_rounding_turns_neither_is_n
         hessdiag.diagnose(*kinked(1e-3))
 
 
-# The check of the gradients.
-
-
 def used_twice(m: Any, x: Tensor) -> Tensor:
     """A layer's weight, used once more as a matrix; the outputs are zero."""
     y = m.last(F.linear(m.first(x).tanh(), m.first.weight).tanh())
@@ -166,9 +163,6 @@ def test_a_gradient_that_is_zero_by_symmetry_and_a_model_in_float32_inside_are_k
     report = hessdiag.diagnose(Net(rule, scale=parameter(3, 4), last=nn.Linear(3, 2)).double(), of(4)())
     assert not report.skipped
     assert "scale" in singular_values(report)
-
-
-# Sketches, and models that need gradients in their forward pass.
 
 
 @pytest.mark.parametrize("kind", [padded, physics])
@@ -285,9 +279,6 @@ def test_a_layer_that_is_misread_on_one_example_is_measured_without_its_rule(odd
     S = 2 / 2  # of the mean over two outputs
     expected = (S**2 * 2 * doubled.square().sum(dim=1) ** 2).mean() / 6  # ‖S ⊗ x xᵀ‖² / P
     assert report.blocks[0].avg_sq_singular_value == pytest.approx(float(expected), rel=1e-9)
-
-
-# Weights close by show what first derivatives at the weights hide.
 
 
 def behind_zeros(rule: Callable[[Any, Tensor], Tensor], first: nn.Module) -> tuple[nn.Module, Tensor]:

@@ -221,16 +221,11 @@ def test_closed_forms_and_the_batch_view() -> None:
     assert losses == ["random-quadratic", "cross-entropy", "mse"]
 
 
-def read_elsewhere(m: Any, x: Tensor) -> Tensor:
-    """A layer's weight is also used outside the layer: what the hooks see is not its whole gradient."""
-    return m.last(m.layer(x).relu()) + (x @ m.layer.weight)[:, :3]
-
-
-def never_through_the_module(m: Any, x: Tensor) -> Tensor:
-    return m.last((x @ m.layer.weight.T).relu())
-
-
-@pytest.mark.parametrize("rule", [read_elsewhere, never_through_the_module])
+@pytest.mark.parametrize("rule", [
+    # It is used outside of its layer as well: what the hooks see is not its whole gradient; and never through it.
+    lambda m, x: m.last(m.layer(x).relu()) + (x @ m.layer.weight)[:, :3],
+    lambda m, x: m.last((x @ m.layer.weight.T).relu()),
+], ids=["read elsewhere", "never through the module"])  # fmt: skip
 def test_a_weight_that_the_hooks_cannot_follow_is_differentiated_as_it_is(rule: Callable[..., Tensor]) -> None:
     model = Net(rule, layer=nn.Linear(4, 4, bias=False), last=nn.Linear(4, 3)).double()
     x = torch.randn(5, 4, dtype=torch.float64)
@@ -371,6 +366,8 @@ def images() -> nn.Module:
     (nn.Linear(4, 3), (X,), {"loss": "cross-entropy"}, "needs targets"),
     (nn.Linear(4, 3), (X, torch.zeros(6, 2)), {"loss": "mse"}, "targets have shape"),
     (nn.Linear(4, 3), (X, torch.full((6,), 7)), {"loss": "cross-entropy"}, "class 7"),
+    (nn.Linear(4, 3), (X, torch.tensor([0, 1, 1, 2, 0, 99])), {}, "class indices run from 0 to 2"),
+    (nn.Linear(4, 3), (X, torch.tensor([0, 1, -5, 2, 0, 0])), {}, "class indices run from 0 to 2"),
     (nn.Linear(4, 3), (X,), {"loss": lambda y, t: y}, "return a scalar"),
 ])  # fmt: skip
 def test_what_is_often_passed_by_mistake_is_answered_with_what_to_write(model, arguments, options, message) -> None:
@@ -380,7 +377,7 @@ def test_what_is_often_passed_by_mistake_is_answered_with_what_to_write(model, a
     assert "\n" not in str(refused.value)
 
 
-def test_texts_dry_runs_dicts_and_batches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_dry_runs_and_dicts(capsys: pytest.CaptureFixture[str]) -> None:
     model = nn.Linear(4, 3)
     bytes_, text = (hessdiag.diagnose(model, X, max_memory=m, progress=True) for m in (2**30, "1GiB"))
     assert text == bytes_
@@ -393,13 +390,6 @@ def test_texts_dry_runs_dicts_and_batches(capsys: pytest.CaptureFixture[str]) ->
         hessdiag.describe(images(), torch.ones(3, 8, 8))
     with pytest.raises(hessdiag.HessdiagError, match="model is the class Linear"):
         hessdiag.describe(nn.Linear, X)
-    model, x = build("mlp")
-    loader = [(part, None) for part in torch.cat([x, x + 1, x + 2]).chunk(3)]
-    some, two = hessdiag.diagnose(model, iter(loader), batches=2), hessdiag.diagnose(model, loader[:2])
-    assert some == two
-    assert some.batches == 2
-    with pytest.raises(hessdiag.HessdiagError, match="batches"):
-        hessdiag.diagnose(model, loader, batches=0)
     report = hessdiag.diagnose(OfTwo(), (X, X + 1))
     assert report.batch_size == 6
     assert report.to_dict() == json.loads(report.to_json())
@@ -410,7 +400,11 @@ def test_a_report_says_how_many_batches_of_how_many_were_read(per: str) -> None:
     model, x = build("mlp")
     loader = [(part, None) for part in torch.cat([x, x + 1, x + 2]).chunk(3)]
     quick: dict[str, Any] = {"per": per, **PLAIN}
+    with pytest.raises(hessdiag.HessdiagError, match="batches"):
+        hessdiag.diagnose(model, loader, batches=0)
+    assert hessdiag.diagnose(model, iter(loader), batches=2, **quick) == hessdiag.diagnose(model, loader[:2], **quick)
     some = hessdiag.diagnose(model, loader, batches=2, **quick)
+    assert some.batches == (2 if per == "example" else 1)
     assert (some.batches_read, some.batches_given) == (2, 3)
     assert "\n2 of 3 batches of the data read: diagnose(model, batches) reads more" in repr(some)
     assert hessdiag.Report.from_json(some.to_json()).batches_given == 3

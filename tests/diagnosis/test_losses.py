@@ -197,11 +197,7 @@ def test_right_or_refused(name: str) -> None:
         )
         for block in sampled.blocks:
             error = abs(block.avg_sq_singular_value - report[block.name].avg_sq_singular_value)
-            assert error <= 6 * block.stderr + 1e-10 * block.avg_sq_singular_value + 1e-12 * float(want.max()), (
-                size,
-                matrix,
-                per,
-            )
+            assert error <= 6 * block.stderr + 1e-10 * block.avg_sq_singular_value + 1e-12 * float(want.max()), per
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in LINEAR])

@@ -140,9 +140,6 @@ def test_a_path_that_one_example_takes_is_found(options: dict[str, object]) -> N
         assert one == pytest.approx(other, rel=1e-9)
 
 
-# A measurement takes no more than it may, or says how much it takes.
-
-
 def test_too_little_memory_is_refused_with_what_would_do_and_no_bound_is_no_refusal(monkeypatch) -> None:
     model, x = nn.Sequential(nn.Linear(400, 500), nn.ReLU(), nn.Linear(500, 5)), torch.randn(20, 400)
     with pytest.raises(hessdiag.HessdiagError, match="max_memory 1MiB: gradients of") as refused:

@@ -168,7 +168,7 @@ def test_some_examples_stand_for_the_batch_within_their_error() -> None:
 
 
 class DropPath(nn.Module):
-    """Stochastic depth, as libraries have it."""
+    """Stochastic depth, as libraries have it, by its name."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * torch.empty(len(x), 1, dtype=x.dtype).bernoulli_(0.5) if self.training else x

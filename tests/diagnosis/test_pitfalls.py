@@ -24,15 +24,9 @@ from tests.unchanged import unchanged
 
 
 def measured_right(
-    model: nn.Module,
-    x: Tensor,
-    t: Tensor | None = None,
-    loss: LossOfBatch | None = None,
-    *,
-    matrix: str = "hessian",
-    per: str = "example",
-    mode: str = "eval",
-) -> hessdiag.Report:
+    model: nn.Module, x: Tensor, t: Tensor | None = None, loss: LossOfBatch | None = None, *, matrix: str = "hessian",
+    per: str = "example", mode: str = "eval",
+) -> hessdiag.Report:  # fmt: skip
     """The report, after holding it against dense rows, and the model against what it was."""
     with unchanged(model, x):
         report = hessdiag.diagnose(

@@ -1,5 +1,7 @@
 """The dry run of a model: outputs, shapes and order from one call, and errors as the model itself raises them."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading import first_call
 from hessdiag.loading.first_call import try_model
 from hessdiag.network.blocks import find_blocks
+from tests.networks import Net
 
 CALLS: list[int] = []
 
@@ -19,24 +22,21 @@ def nothing_called() -> None:
     CALLS.clear()
 
 
-class Crossed(nn.Module):
+def crossed() -> nn.Module:
     """Runs its layers in another order than it holds them, notes the examples of its calls, and returns a dict."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = nn.Linear(5, 3)
-        self.first = nn.Linear(4, 5)
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
+    def forward(m: Any, x: Tensor) -> dict[str, Tensor]:
         CALLS.append(len(x))
-        return {"other": x, "logits": self.last(self.first(x).relu())}
+        return {"other": x, "logits": m.last(m.first(x).relu())}
+
+    return Net(forward, last=nn.Linear(5, 3), first=nn.Linear(4, 5))
 
 
 X = torch.randn(6, 4)
 
 
 def test_outputs_shapes_and_order_come_from_one_call_and_a_description_from_two() -> None:
-    model = Crossed()
+    model = crossed()
     dry = try_model(model, Batch.of(X, None), find_blocks(model)[0])
     assert CALLS == [2]
     assert torch.equal(dry.outputs.y, model(X[:2])["logits"])

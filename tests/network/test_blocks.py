@@ -149,16 +149,11 @@ def every_kind() -> nn.Module:
     conv, head = nn.Conv1d(2, 2, 3, groups=2), nn.Linear(4, 4)
     conv.bias.requires_grad_(False)
     return having(
-        nn.Module(),
-        attention=nn.MultiheadAttention(4, 2),
+        nn.Module(), attention=nn.MultiheadAttention(4, 2),
         layers=nn.ModuleDict({"conv": conv, "norm": nn.BatchNorm1d(2)}),
-        scales=nn.ParameterList([torch.ones(()), torch.ones(3)]),
-        gain=nn.Parameter(torch.ones(2, 2)),
-        recurrent=nn.GRU(3, 2),
-        head=head,
-        alias=head,
-        tied=having(nn.Linear(4, 4, bias=False), weight=head.weight),
-    )
+        scales=nn.ParameterList([torch.ones(()), torch.ones(3)]), gain=nn.Parameter(torch.ones(2, 2)),
+        recurrent=nn.GRU(3, 2), head=head, alias=head, tied=having(nn.Linear(4, 4, bias=False), weight=head.weight),
+    )  # fmt: skip
 
 
 def assert_each_parameter_once(model: nn.Module) -> None:

@@ -213,10 +213,8 @@ def test_what_is_gone_is_said_first_and_only_where_signals_are_known() -> None:
     assert comparison.findings[1].advice == "HD206 resolved here: nothing is to be done."
     lines = repr(comparison).splitlines()
     assert lines[:3] == [
-        "resolved: HD206 a (warning)",
-        "resolved: HD110 e (note)",
-        "new: HD208 warning: HD208 said. Do this.",
-    ]
+        "resolved: HD206 a (warning)", "resolved: HD110 e (note)", "new: HD208 warning: HD208 said. Do this.",
+    ]  # fmt: skip
     assert Comparison.from_json(comparison.to_json()).to_json() == comparison.to_json()
     known, unknown = with_findings(five(), found("HD206", "a")), five()
     assert compare_reports(known, unknown).resolved == compare_reports(unknown, known).new == ()

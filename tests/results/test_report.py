@@ -40,11 +40,9 @@ def damaged(report: Report, **changes) -> str:
 def test_json_gives_every_number_back_exactly(value: float) -> None:
     block = build_block(nu=value, gamma=value)
     heatmap = Heatmap(
-        names=("a", "b"),
-        numel=(2, 3),
-        frobenius_sq=np.array([[1.0, value], [value, 2.0]]),
+        names=("a", "b"), numel=(2, 3), frobenius_sq=np.array([[1.0, value], [value, 2.0]]),
         stderr=np.full((2, 2), value),
-    )
+    )  # fmt: skip
     report = build_report(block, heatmap=heatmap)
     text = report.to_json()
     again = Report.from_json(text)

@@ -34,15 +34,10 @@ def mixed_report() -> Report:
     bias = build_block(name="fc1.bias", kind="bias", shape=(3,), numel=3, gamma=123456.0, nu=math.nan)
     scalar = build_block(name="u", kind="scalar", shape=(), numel=1, avg_sq_singular_value=0.0, ratio=math.nan)
     return build_report(
-        conv,
-        build_block(stderr=0.02, products=64, ended="rtol"),
-        bias,
-        scalar,
-        method="probe",
-        matrix="hessian",
+        conv, build_block(stderr=0.02, products=64, ended="rtol"), bias, scalar, method="probe", matrix="hessian",
         per="batch",
         skipped=(("norm.weight", "vector of 6 in LayerNorm: neither a weight matrix, a bias nor a scalar"),),
-    )
+    )  # fmt: skip
 
 
 def rows_of(report: Report, title: str = "block", detail: Detail = "whole") -> list[str]:
@@ -69,13 +64,9 @@ def hostile_report(value: float) -> Report:
         build_block(name=name, shape=(65536, 65536, 31, 31, 31), **(numbers | {"ended": "rtol"})) for name in names
     ]
     return build_report(
-        *blocks,
-        heatmap=build_report().heatmap,
-        model="hf:" + "long-organisation-name/" * 9,
-        method="probe",
-        method_reason="a reason " * 30,
-        skipped=tuple((name, "because " * 30) for name in names),
-    )
+        *blocks, heatmap=build_report().heatmap, model="hf:" + "long-organisation-name/" * 9, method="probe",
+        method_reason="a reason " * 30, skipped=tuple((name, "because " * 30) for name in names),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("value", EXTREME)
@@ -156,10 +147,8 @@ def curved(*sizes: float, name: str = "h.{}.fc.weight", shape: tuple[int, ...] =
 def test_layers_stand_by_their_curvature_and_those_near_the_typical_one_are_counted() -> None:
     """Closed form: curvatures over their geometric mean, which is 1 here."""
     blocks = [
-        *curved(0.5, 1.0, 2.0),
-        *curved(4.0, name="head.weight"),
-        *curved(0.25, name="h.3.fc.weight", shape=(4, 4)),
-    ]
+        *curved(0.5, 1.0, 2.0), *curved(4.0, name="head.weight"), *curved(0.25, name="h.3.fc.weight", shape=(4, 4)),
+    ]  # fmt: skip
     bias = build_block(name="head.bias", kind="bias", avg_sq_singular_value=1e9)
     assert rows_of(build_report(*blocks, bias), "layer", "table") == [
         "layer      shape  curvature     range    flat│steep",

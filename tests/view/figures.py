@@ -20,14 +20,9 @@ LONG = tuple(f"encoder.stages.{i // 9}.layers.{i % 9}.convolution.weight" for i 
 
 
 def build_setups(
-    *,
-    names: Sequence[str] = LENET,
-    count: int = 100,
-    ratio: np.ndarray | None = None,
-    normalized: np.ndarray | None = None,
-    relative_error: float = 0.0,
-    **settings: Any,
-) -> Setups:
+    *, names: Sequence[str] = LENET, count: int = 100, ratio: np.ndarray | None = None,
+    normalized: np.ndarray | None = None, relative_error: float = 0.0, **settings: Any,
+) -> Setups:  # fmt: skip
     rng = np.random.default_rng(7)
     blocks = len(names)
     numel = LENET_NUMEL if tuple(names) == LENET else (100,) * blocks
@@ -41,14 +36,10 @@ def build_setups(
         "method": "exact", "batch_size": 1024, "seed": 0, "device": "cpu", "dtype": "float32",
     }  # fmt: skip
     return Setups(
-        names=tuple(names),
-        numel=numel,
-        columns=columns,
-        frobenius_sq=frobenius_sq,
+        names=tuple(names), numel=numel, columns=columns, frobenius_sq=frobenius_sq,
         frobenius_sq_stderr=np.zeros_like(frobenius_sq),
-        estimator_stderr=relative_error * np.nan_to_num(frobenius_sq, nan=1.0, posinf=1.0),
-        **(known | settings),
-    )
+        estimator_stderr=relative_error * np.nan_to_num(frobenius_sq, nan=1.0, posinf=1.0), **(known | settings),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=2)

@@ -77,15 +77,10 @@ def several() -> Report:
 def hostile() -> Report:
     blocks = [build_block(name, avg_sq_singular_value=1.0 + i) for i, name in enumerate(HOSTILE)]
     return build_report(
-        blocks,
-        model="<b>&\"'{{ model }}",
-        init="</title><script>",
-        loss="<i>",
-        data="<!--",
-        method_reason="</dd>",
+        blocks, model="<b>&\"'{{ model }}", init="</title><script>", loss="<i>", data="<!--", method_reason="</dd>",
         skipped=((HOSTILE[0], HOSTILE[2]), (HOSTILE[2], "</td>"), (HOSTILE[5], HOSTILE[5])),
         versions={"<u>": "</script>"},
-    )
+    )  # fmt: skip
 
 
 def odd() -> Report:
