@@ -38,7 +38,7 @@ COLUMNS = {  # titles, with the attributes of a block that they show; the last o
     "± %": "stderr",
     "γ/σ²": "ratio",
     "relative": "relative_ratio",
-    "trace": "trace",
+    "tr G": "trace",
     "ς": "activation_scaling",
     "γ curv.": "gamma_curvature",
 }
@@ -239,7 +239,7 @@ def block_table(report: Report) -> TextTable:
     """All symbols of all blocks, in execution order."""
     left_out = {*(() if report.method != "none" else OF_CURVATURE)}
     left_out |= {"± %"} if all(not block.stderr > 0 for block in report.blocks) else set()
-    left_out |= {"trace"} if all(math.isnan(block.trace) for block in report.blocks) else set()
+    left_out |= {"tr G"} if all(math.isnan(block.trace) for block in report.blocks) else set()
     kept = [title not in left_out for title in COLUMNS]
     titles, *rows = [[*compress(row, kept)] for row in (COLUMNS, *map(cells, report.blocks))]
     return TextTable(titles, rows, left=2)
