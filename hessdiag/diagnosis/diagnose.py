@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -120,7 +119,7 @@ def diagnose(
     first = next(stream := stream_of(given, settings, most=batches))
     device, dtype = check_tensors(model, first)
     if distributed:
-        _check_agreement(model, first, group)
+        group.check_alike({"weights": [*model.parameters()], "data": first.tensors})
     state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).run(model), mode=mode)
     with state, state_of(loss, seed), showing(progress, title=f"measuring {type(model).__name__}"):
         try:
@@ -169,19 +168,6 @@ def _shares(batches: Iterable[Batch], group: Processes) -> Iterator[Batch]:
         part = batch.narrow(mine.start, mine.stop)
         if part.size:
             yield part
-
-
-def _check_agreement(model: nn.Module, batch: Batch, group: Processes) -> None:
-    """Refuse to go on where processes were given different weights or data."""
-    held: dict[str, list[Tensor]] = {"weights": [*model.parameters()], "data": [*batch.tensors]}
-    for what, tensors in held.items():
-        sums = [float(tensor.detach().double().sum()) for tensor in tensors if not tensor.is_complex()]
-        held_there: list[list[float]] = group.gather(partial(list, sums))
-        if any(other != sums for other in held_there):
-            raise HessdiagError(
-                f"the processes hold different {what}: give every one the same, seeded alike, and all of the data;"
-                " hessdiag deals the examples out itself"
-            )
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,7 @@ NAMES = {"w": "weight", "tensor": "weight", "m": "module", "layer": "module", "n
 ADVICE = "name its first parameter weight, module or model, for what it is to be called with"
 
 
-def resolve(
-    scheme: Scheme, *, what: str = "init", say: Callable[[str], None] = lambda message: None
-) -> Callable[..., nn.Module]:
+def resolve(scheme: Scheme, *, say: Callable[[str], None] = lambda message: None) -> Callable[..., nn.Module]:
     """A function `(model, *, generator=None)` that initialises a model in place; see `apply_function`.
 
     The scheme is a name of `hessdiag.init`, `package.module:function` or `./file.py:function`, or a function.
@@ -59,10 +57,10 @@ def resolve(
         init.check_scheme(scheme)
         return partial(init.apply, scheme=scheme)
     if isinstance(scheme, str):
-        return partial(apply_function, function=load_function(scheme, what=what), say=say)
+        return partial(apply_function, function=load_function(scheme, what="init"), say=say)
     if not callable(scheme) or isinstance(scheme, nn.Module):
-        raise HessdiagError(f"{what} is {kind_of(scheme)}: pass a name such as 'fan-in', or a function")
-    given = scheme if isinstance(scheme, NamedFunction) else NamedFunction(what, name_of(scheme), scheme)
+        raise HessdiagError(f"init is {kind_of(scheme)}: pass a name such as 'fan-in', or a function")
+    given = scheme if isinstance(scheme, NamedFunction) else NamedFunction("init", name_of(scheme), scheme)
     return partial(apply_function, function=given, say=say)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from hessdiag.arguments import one_line
 from hessdiag.errors import HessdiagError
@@ -58,6 +59,17 @@ class Processes:
             if message is not None:
                 raise HessdiagError(f"process {rank} failed: {message}")
         return [value for value, _ in everything]
+
+    def check_alike(self, held: Mapping[str, Sequence[Tensor]]) -> None:
+        """Refuse to go on where processes were given different weights or data."""
+        for what, tensors in held.items():
+            sums = [float(tensor.detach().double().sum()) for tensor in tensors if not tensor.is_complex()]
+            held_there: list[list[float]] = self.gather(lambda sums=sums: sums)  # type: ignore[misc]
+            if any(other != sums for other in held_there):
+                raise HessdiagError(
+                    f"the processes hold different {what}: give every one the same, seeded alike, and all of the data;"
+                    " hessdiag deals the examples out itself"
+                )
 
 
 ALONE = Processes()
