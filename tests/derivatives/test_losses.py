@@ -162,19 +162,12 @@ def test_the_class_dimension_is_one_for_all_kinds_of_targets(kind: str, dim: int
     for reading in (Reading(class_dim=dim), Reading(usual=dim)):
         loss = resolve_loss("cross-entropy", y=SQUARE, targets=targets, seed=0, reading=reading)
         held_against_autograd(loss, SQUARE, targets, one)
+    if kind != "indices":  # which say themselves along what they sum to one
+        assert resolve_loss("cross-entropy", y=SQUARE, targets=targets, seed=0).class_dim == dim % 3
 
 
-def test_probabilities_say_themselves_along_what_they_sum_to_one() -> None:
-    for dim in (1, -1):
-        loss = resolve_loss("cross-entropy", y=SQUARE, targets=SQUARE.softmax(dim), seed=0)
-        assert loss.class_dim == dim % 3
-        whole = resolve_loss("cross-entropy", y=SQUARE, targets=F.one_hot(INDEX, T).movedim(-1, dim), seed=0)
-        assert whole.class_dim == dim % 3
-
-
-Y, LABELS, TWO = (
-    torch.randn(B, C, dtype=torch.float64), torch.tensor([0, 2, 1, 1]), r"class_dim=1 or class_dim=-1 \(--output :1 or",
-)  # fmt: skip
+CE, Y, L = "cross-entropy", torch.randn(B, C, dtype=torch.float64), torch.tensor([0, 2, 1, 1])
+TWO = r"pass class_dim=1 or class_dim=-1 \(--output :1 or --output :-1\)"
 ZEROS, OTHERS = torch.zeros(B, C), "class_dim 1: it is for loss 'cross-entropy' alone"
 
 
@@ -183,22 +176,22 @@ ZEROS, OTHERS = torch.zeros(B, C), "class_dim 1: it is for loss 'cross-entropy' 
 @pytest.mark.parametrize(("loss", "y", "targets", "class_dim", "message"), [
     ("hinge", Y, None, None, "random-quadratic, cross-entropy, mse, model, or a function of two"),
     ("random-quadratic", torch.ones(1, 3_000_000), None, None, "use loss 'cross-entropy' or 'mse'"),
-    ("mse", Y, LABELS, None, "class indices are for loss 'cross-entropy'"),
-    (nn.MultiMarginLoss(), Y, LABELS, None, r"'MultiMarginLoss' cannot be differentiated twice \(\w+: deriv"),
-    (lambda out, batch: out.loss, Y, LABELS, None, "has no attribute 'loss'.*pick the tensor with output="),
-    (lambda out, t: F.mse_loss(out["logits"], t), Y, LABELS, None, "not the model's output object: pick the tensor"),
-    (lambda y: y.sum(), Y, LABELS, None, "takes 1 positional argument.*write a function of these two"),
-    (lambda y, t: 1.0, Y, LABELS, None, "gave a float: return a scalar tensor"),
-    (lambda y, t: y, Y, LABELS, None, "return a scalar"),
-    (nn.BCEWithLogitsLoss(), Y, LABELS, None, r"outputs \(1, 3\) and targets \(1,\).*Target size"),
-    ("cross-entropy", SQUARE, INDEX, None, TWO),
-    ("cross-entropy", SQUARE, SQUARE, None, TWO),
-    ("cross-entropy", SQUARE, torch.eye(T).expand(B, T, T), None, TWO),
-    ("cross-entropy", ZEROS, ZEROS[:, 0], None, r"torch.float32 of shape \(4,\): class indices are integers"),
-    ("cross-entropy", ZEROS, ZEROS[:, :2].long(), None, r"expected class indices of shape \(4,\), or probabilities"),
-    ("cross-entropy", ZEROS, torch.full((B, C), 2), None, "not one-hot: expected class indices"),
-    ("cross-entropy", ZEROS, LABELS, 2, r"class_dim 2: the outputs are \(batch, 3\), pass 1 to 1"),
-    ("cross-entropy", ZEROS, LABELS, 0, "class_dim 0"),
+    ("mse", Y, L, None, "class indices are for loss 'cross-entropy'"),
+    (nn.MultiMarginLoss(), Y, L, None, r"'MultiMarginLoss' cannot be differentiated twice \(\w+: derivative for"),
+    (lambda out, batch: out.loss, Y, L, None, "has no attribute 'loss'.*pick the tensor with output="),
+    (lambda out, t: F.mse_loss(out["logits"], t), Y, L, None, "not the model's output object: pick the tensor with"),
+    (lambda y: y.sum(), Y, L, None, "takes 1 positional argument.*write a function of these two"),
+    (lambda y, t: 1.0, Y, L, None, "gave a float: return a scalar tensor"),
+    (lambda y, t: y, Y, L, None, "return a scalar"),
+    (nn.BCEWithLogitsLoss(), Y, L, None, r"outputs \(1, 3\) and targets \(1,\).*Target size"),
+    (CE, SQUARE, INDEX, None, TWO),
+    (CE, SQUARE, SQUARE, None, TWO),
+    (CE, SQUARE, torch.eye(T).expand(B, T, T), None, TWO),
+    (CE, ZEROS, ZEROS[:, 0], None, r"torch.float32 of shape \(4,\): class indices are integers, use .long\(\)"),
+    (CE, ZEROS, ZEROS[:, :2].long(), None, r"expected class indices of shape \(4,\), or probabilities"),
+    (CE, ZEROS, torch.full((B, C), 2), None, "not one-hot: expected class indices"),
+    (CE, ZEROS, L, 2, r"class_dim 2: the outputs are \(batch, 3\), pass 1 to 1"),
+    (CE, ZEROS, L, 0, "class_dim 0"),
     ("mse", ZEROS, ZEROS, 1, OTHERS),
     ("random-quadratic", ZEROS, ZEROS, 1, OTHERS),
     (F.mse_loss, ZEROS, ZEROS, 1, OTHERS),
