@@ -331,7 +331,8 @@ def _shown(model: nn.Module, part: Batch, own: Tensor) -> str:
             before, after = seen
             if match == 1:
                 return "ahead" if after else ""
-            return "" if after or not before else "own" if match == 0 else "skips"
+            skips = "skips" if len(tokens) == 1 else ""  # beside another sequence it may be a translation
+            return "" if after or not before else "own" if match == 0 else skips
     return ""
 
 

@@ -327,7 +327,8 @@ def mixes_axes(view: Node, examples: int) -> bool:
     both = (view._saved_self_sym_sizes, view._input_metadata[0].shape)
     before, after = ([n for n in sizes if n > 1] for sizes in both)
     one, other = (set(accumulate(reversed(sizes), mul)) for sizes in (before, after))
-    if one <= other or other <= one or min(len(before), len(after)) < 3:  # it splits or joins alone
+    between = [[c for c in one & other if min(a, b) < c < max(a, b)] for a in one - other for b in other - one]
+    if all(between) or min(len(before), len(after)) < 3:  # each axis is split or joined alone
         return False
     swapped = sorted(before) == sorted(after) and examples not in before[-2:]
     passed = before[-2] == after[-2] and (before[-1] % after[-1] == 0 or after[-1] % before[-1] == 0)

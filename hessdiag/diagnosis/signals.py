@@ -84,8 +84,9 @@ class _Noted:
 
     def send_back(self, gradient: Tensor | None, x_gradient: Tensor | None, examples: int) -> None:
         """Note the gradients where it writes and where it reads; None where there is no way to it."""
-        total = 0.0 if gradient is None else mean_sq(gradient) * gradient.numel()
-        self.numbers["out_gradient_total"] = total / examples
+        sq = 0.0 if gradient is None else mean_sq(gradient)
+        total = 0.0 if gradient is None else sq * gradient.numel() / examples
+        self.numbers |= {"out_gradient_sq": sq, "out_gradient_total": total}
         if self.x_edge is not None:
             self.numbers["x_gradient_sq"] = 0.0 if x_gradient is None else mean_sq(x_gradient)
 

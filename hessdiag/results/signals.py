@@ -34,6 +34,7 @@ class LayerSignals(Record):
         x_sq_last: E[x²] of what it reads in the last of several calls.
         out_sq, out_varies: E[x²] of what it writes, and the share of it that varies.
         x_gradient_sq: E[Δx²] of what it reads, through all of its readers; NaN where x has no gradient.
+        out_gradient_sq: E[Δx²] where it writes.
         out_gradient_total: Σ Δx² over an example where it writes: free of how many positions there are.
         off_share, on_share: share of units that are 0 or below on every sample, and of values above 0.
         saturated: share of the units of a following tanh or sigmoid that are flat, above .99 of their range.
@@ -54,6 +55,7 @@ class LayerSignals(Record):
     out_sq: float = 0.0
     out_varies: float = math.nan
     x_gradient_sq: float = math.nan
+    out_gradient_sq: float = 0.0
     out_gradient_total: float = 0.0
     off_share: float = 0.0
     on_share: float = 1.0
