@@ -104,6 +104,7 @@ def diagnose(
     Raises:
         HessdiagError: an argument cannot be used, or the model cannot be measured right; one sentence says why.
 
+    >>> import torch
     >>> report = diagnose(nn.Linear(2, 1, bias=False), torch.ones(1, 2), loss=lambda y, t: y.square().sum())
     >>> report.blocks[0].avg_sq_singular_value  # G = 2 x x^T, so that ‖G‖² / P = 4 · 2² / 2
     8.0

@@ -32,7 +32,7 @@ class Entry:
     Attributes:
         title: in a few words.
         parts: by heading: the number and who is named; where its threshold stands and why, with the healthy range; a
-            public bug that it finds, or one that was built for it; what looks like it on purpose, and what the rule
+            public bug that it finds, if any; what looks like it on purpose, and what the rule
             cannot see; what to do; and cases of docs/gallery.md, if any.
     """
 

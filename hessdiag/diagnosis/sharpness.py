@@ -95,6 +95,7 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
     Raises:
         HessdiagError: an argument cannot be used, or the model cannot be measured right; one sentence says why.
 
+    >>> import torch
     >>> found = sharpness(nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 2.0]]), torch.ones(1, 1), loss="mse")
     >>> [round(number, 6) for number in (found.largest, found["weight"].trace, found.edge)]  # 2 x xᵀ: 10 and 0
     [10.0, 10.0, 0.2]

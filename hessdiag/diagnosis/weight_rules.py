@@ -94,7 +94,8 @@ def fused_part(net: Net) -> Finding | None:
         moved = [math.log(value) - u for value, u in zip(p.parts, usual, strict=True)]
         away = [m - median(moved) for m in moved]
         part = max(range(len(away)), key=lambda i: abs(away[i]))
-        if abs(away[part]) > math.log(PART):
+        chance = 3 * math.sqrt(4 * len(p.parts) / p.numel)  # standard errors of the difference of two logarithms
+        if abs(away[part]) > math.log(PART) + chance:
             hit[p.name] = (away[part], part)
     if not (blocks := worst_first({name: abs(ratio) for name, (ratio, _) in hit.items()})):
         return None
