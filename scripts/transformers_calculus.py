@@ -2,7 +2,7 @@
 
     python scripts/transformers_calculus.py [seeds] [name ...]     # on random tokens
     TEXT=FILE python scripts/transformers_calculus.py [seeds]      # on the bytes of a text
-    python scripts/transformers_calculus.py moments                # one attention on a grid: percentiles of errors
+    python scripts/transformers_calculus.py moments DRAWS          # one attention on a grid: percentiles of errors
 
 The networks of `APART` took no part in the making of the rules of γ.
 """
@@ -27,7 +27,6 @@ import hessdiag
 from hessdiag.calculus import predict
 
 TOKENS, BATCH = 512, 6
-DRAWS = 24  # networks that simulate one attention
 IMAGES = {"image_size": 32, "patch_size": 4, "num_labels": 10}
 
 
@@ -179,7 +178,7 @@ class Attention(nn.Module):
         return self.o(self.out)
 
 
-def moments() -> Iterator[str]:
+def moments(draws: int) -> Iterator[str]:
     """Percentiles of |predicted / simulated - 1| of second moments: of the result, and of gradients of q, k and v.
 
     Those of the simulation's own standard errors stand below.
@@ -189,7 +188,7 @@ def moments() -> Iterator[str]:
     grid = itertools.product((64, 128, 256), (64, 256), (16, 64), (0.01, 0.3, 1.0, 2.0), (0.0, 0.3, 0.6), (False, True))
     for number, (T, d, n, u_sq, c, causal) in enumerate(grid):
         drawn = []
-        for draw in range(DRAWS):
+        for draw in range(draws):
             torch.manual_seed(100 * number + draw)
             model = Attention(d, d // n, u_sq, c, causal=causal)
             y = model(torch.randn(6, T, d))
@@ -199,7 +198,7 @@ def moments() -> Iterator[str]:
         blocks = {block.name[0]: block for block in predict(model, (T, d)).weights}
         predicted = [blocks["o"].x_sq, *(blocks[x].out_gradient_sq / blocks["o"].out_gradient_sq for x in "qkv")]
         simulated = torch.stack(drawn)  # (draws, 4)
-        noise = simulated.std(0) / simulated.mean(0) / math.sqrt(DRAWS)
+        noise = simulated.std(0) / simulated.mean(0) / math.sqrt(draws)
         for name, p, m, stderr in zip(names, predicted, simulated.mean(0).tolist(), noise.tolist(), strict=True):
             off[name].append(abs(p / m - 1))
             off[f"noise of {name}"].append(stderr)
@@ -211,8 +210,8 @@ def moments() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["moments"]:
-        print("\n".join(moments()))
+    if sys.argv[1:2] == ["moments"]:
+        print("\n".join(moments(int(sys.argv[2]))))
         raise SystemExit
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     chosen = sys.argv[2:]
