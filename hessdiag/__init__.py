@@ -50,14 +50,6 @@ _HOMES = {
 
 _MODULES = {"calculus": "calculus", "init": "init", "models": "models", "plots": "view.plots", "surgery": "surgery"}
 __all__ = [*_HOMES, *_MODULES]
-LOADING = ("ModelSource", "Network", "resolve_model")  # public names of `hessdiag.models`
-
-
-def find_in_models(name: str) -> Any:
-    """Return what `hessdiag.models` offers beside its networks."""
-    if name in LOADING:
-        return getattr(import_module("hessdiag.loading.models"), name)
-    raise AttributeError(f"module 'hessdiag.models' has no attribute {name!r}")
 
 
 def __getattr__(name: str) -> Any:

@@ -14,8 +14,8 @@ from zoo_networks import NETWORKS
 
 from hessdiag.calculus import PredictedVsMeasured, predict
 from hessdiag.diagnosis.random_setups import RandomTrials
-from hessdiag.loading.models import factory_source
 from hessdiag.loading.user_code import NamedFunction
+from hessdiag.models.sources import factory_source
 
 SETUPS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 BATCH_SIZE = 16

@@ -22,8 +22,8 @@ from hessdiag.errors import HessdiagError
 if TYPE_CHECKING:
     import torch
 
-    from hessdiag.loading.models import ModelSource
     from hessdiag.loading.prepare import Prepared
+    from hessdiag.models.sources import ModelSource
 
 MAX_DIGITS = 10
 MODELS = (
@@ -122,7 +122,7 @@ class Network(Place):
 
     def source(self, model: str, *, output: str | int | None = None) -> ModelSource:
         """Find the network that MODEL names."""
-        from hessdiag.loading.models import resolve_model
+        from hessdiag.models.sources import resolve_model
 
         given, size = parse_arguments(self.arg or []), self.shape
         with redirect_stdout(sys.stderr):

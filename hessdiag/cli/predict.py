@@ -14,8 +14,8 @@ from hessdiag.cli.printing import Printing
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
-    from hessdiag.loading.models import ModelSource
-    from hessdiag.loading.models import Network as BuiltNetwork
+    from hessdiag.models.sources import ModelSource
+    from hessdiag.models.sources import Network as BuiltNetwork
 
 MAX_BUILT = 200_000_000  # parameters of a network that is built with numbers, to read their second moments
 INITS = "fan-in, fan-out, arithmetic, geometric, each also -orthogonal  [default: as built]"

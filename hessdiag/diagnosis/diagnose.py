@@ -24,8 +24,8 @@ from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
 from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.loading.first_call import check_tensors, read_first, reader, state_of
-from hessdiag.loading.models import ModelSource
 from hessdiag.loading.prepare import Prepared
+from hessdiag.models.sources import ModelSource
 from hessdiag.network.blocks import Block
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics

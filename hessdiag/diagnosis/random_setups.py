@@ -17,8 +17,8 @@ from hessdiag.diagnosis.diagnose import diagnose, diagnose_prepared
 from hessdiag.errors import HessdiagError
 from hessdiag.init import SCHEMES
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of
-from hessdiag.loading.models import Model, ModelSource, resolve_model
 from hessdiag.loading.prepare import prepare
+from hessdiag.models.sources import Model, ModelSource, resolve_model
 from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.parallel.trials import TrialFile, measure_trials

@@ -32,7 +32,13 @@ from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import DryRun, run_dry
 
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)  # of layers that cannot read inputs
-APART = "diagnose(model, inputs, targets), or (inputs, targets) from the function of --data"
+APART = "pass inputs and targets apart, diagnose(model, inputs, targets), and arguments by name as one dict"
+MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {  # what makes inputs of the usual mistakes readable
+    "inputs.float(), images such as inputs.float() / 255": Tensor.float,
+    "inputs.permute(0, 3, 1, 2).float(): their channels are last": lambda x: x.permute(0, 3, 1, 2).float(),
+    "inputs.unsqueeze(0): they are one example without a batch": lambda x: x.unsqueeze(0),
+    "inputs.float().unsqueeze(0): they are one example without a batch": lambda x: x.float().unsqueeze(0),
+}
 TARGETS = ("labels", "label", "targets", "target", "y")
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
 KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_logits)  # that a model's own loss may be
@@ -323,14 +329,13 @@ def try_model(
     except Exception as error:  # what the model itself has against these inputs, unwatched
         if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise
-        advice = _arguments(model, tried) or _converted(model, tried) or _example_alone(model, batch)
-        if not (advice or name or isinstance(error, REFUSALS)):
+        if not (name or isinstance(error, REFUSALS)):
             raise
         shapes = ", ".join("×".join(map(str, value.shape)) for value in batch.tensors)
         ids = [int(x.max()) for x in batch.tensors if isinstance(error, IndexError) and not x.is_floating_point()]
         largest = f", indices up to {max(ids)}" if ids else ""
         read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({one_line(error)})"
-        raise HessdiagError(advice or read) from error
+        raise HessdiagError(f"{read}{_advice(model, batch)}") from error
     raise own
 
 
@@ -354,64 +359,17 @@ def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.d
     return tensors[0].device, tensors[0].dtype
 
 
-def _arguments(model: nn.Module, batch: Batch) -> str:
-    """What is wrong with the number or the names of the arguments."""
+def _advice(model: nn.Module, batch: Batch) -> str:
+    """What to write instead, where the arguments do not fit `forward` or one of the usual mistakes was made."""
     try:
-        signature = inspect.signature(model.forward)
-    except (TypeError, ValueError):  # compiled code tells nothing
+        inspect.signature(model.forward).bind(*batch.args, **batch.kwargs)
+    except ValueError:  # compiled code tells nothing
         return ""
-    with suppress(TypeError):
-        signature.bind(*batch.args, **batch.kwargs)
-        return ""
-    parameters, kind = signature.parameters.values(), type(model).__name__
-    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
-    for key in batch.kwargs:
-        if key not in named:
-            hint = did_you_mean(key, named, otherwise=f"it takes {few(named, 8)}" if named else "it takes none")
-            return f"{kind} takes no argument {key!r}: {hint}"
-    if len(batch.args) > len(placed):
-        takes = f"{kind} takes {len(placed)} argument{'s' * (len(placed) != 1)} and inputs are {len(batch.args)}"
-        return f"{takes}: pass inputs and targets apart, {APART}; if each is one example, use torch.stack(inputs)"
-    needed = [p.name for p in parameters if p.default is p.empty and p.name in named]
-    missing = [n for n in needed[len(batch.args) :] if n not in batch.kwargs]
-    wanted = ", ".join(f"{n!r}: …" for n in needed)
-    return f"{kind} also needs {few(missing)}: pass a dict of its arguments, {{{wanted}}}" if missing else ""
-
-
-def _converted(model: nn.Module, batch: Batch) -> str:
-    """Whether the model reads the inputs as numbers of its own type, or with the colours first."""
-    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    whole = [value for value in batch.tensors if not value.is_floating_point()]
-    if whole and _reads(model, batch, lambda v: v.to(dtype)):
-        held, wanted = (str(each).removeprefix("torch.") for each in (whole[0].dtype, dtype))
-        scaled = "them scaled as in training, such as inputs.float() / 255"
-        how = scaled if whole[0].dtype == torch.uint8 else "inputs.float()"
-        return f"inputs are {held} and the model reads {wanted}: use {how}"
+    except TypeError:
+        return f": {APART}"
     x, *others = batch.tensors
-    if not others and x.dim() == 4 and _reads(model, batch, lambda v: v.movedim(-1, 1).to(dtype)):
-        shape = (batch.size, *x.shape[1:])
-        return f"inputs of shape {shape} have their channels last: use inputs.permute(0, 3, 1, 2)"
+    for advice, change in MISTAKES.items() if not others else ():
+        with suppress(Exception), torch.no_grad():  # whatever the model raises
+            model(change(x)[:2])
+            return f": use {advice}"
     return ""
-
-
-def _example_alone(model: nn.Module, batch: Batch) -> str:
-    """Whether the inputs are one example without the dimension that runs over examples."""
-    x, *others = batch.tensors
-    if batch.targets is not None or others:
-        return ""
-    for more, dtype in (("", x.dtype), (".float()", torch.float32)):
-        if _reads(model, batch, lambda v, dtype=dtype: v.to(dtype).unsqueeze(0)):  # type: ignore[misc]
-            return f"inputs of shape {tuple(x.shape)} are one example without a batch: use inputs{more}.unsqueeze(0)"
-    return ""
-
-
-def _reads(model: nn.Module, batch: Batch, change: Callable[[Tensor], Tensor]) -> bool:
-    """Whether the model runs with the inputs changed."""
-    changed = replace(batch, targets=None).map(change)
-    try:
-        with torch.no_grad():
-            replace(changed, size=len(changed.tensors[0])).call(model)
-    except Exception:  # whatever the model raises
-        return False
-    return True

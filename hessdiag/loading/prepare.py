@@ -20,9 +20,9 @@ from hessdiag.derivatives.losses import NAMES, check_class_dim
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import reader, try_model
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
-from hessdiag.loading.models import ModelSource, Network, fitting_size
 from hessdiag.loading.user_code import NamedFunction
 from hessdiag.loading.weights import Checkpoint, load_checkpoint
+from hessdiag.models.sources import ModelSource, Network
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_torch, seeded_rng
 
@@ -117,12 +117,8 @@ def prepare(
     batch = replace(batch.to(where, dtype), output=source.output)
     if data is None or loss is None or loss in NAMES:  # what other losses read is found out later
         tried = batch.narrow(0, 2)
-        try:
-            with preserve_state(module, seed=0, mode=mode, call=lambda: tried.run(module)), torch.no_grad():
-                outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
-        except HessdiagError as error:
-            fits = fitting_size(module) if data is None else ""
-            raise HessdiagError(f"{error}{f'; --input-size {fits} fits' if fits else ''}") from error
+        with preserve_state(module, seed=0, mode=mode, call=lambda: tried.run(module)), torch.no_grad():
+            outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
         if loss == "cross-entropy" and class_dim is None:
             class_dim = network.class_dim if outputs.y.dim() > 2 else None
         if data is None:
@@ -148,9 +144,8 @@ def random_network(
 def random_inputs(network: Network, source: ModelSource, *, batch_size: int, seed: int) -> Batch:
     """Inputs of the kind that the network reads, on the CPU, without targets."""
     if network.inputs is None:
-        size = fitting_size(network.module) or "3,32,32"
-        message = f"model {source.name!r} does not say the shape of its inputs: pass --input-size {size}"
-        raise HessdiagError(f"{message} (input_size in Python), or return (module, input_size) from its factory")
+        message = f"model {source.name!r} does not say the shape of its inputs: pass input_size=(3, 32, 32), say"
+        raise HessdiagError(f"{message} (--input-size 3,32,32), or return (module, input_size) from its factory")
     try:
         return Batch.of(network.inputs(batch_size, stream(seed, "inputs")), None)
     except (RuntimeError, OverflowError, TypeError) as error:  # of what is more than 64 bits hold, too

@@ -11,17 +11,17 @@ import importlib
 import importlib.util
 import inspect
 import os
-import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hessdiag.arguments import did_you_mean, few, one_line
+from hessdiag.arguments import did_you_mean, one_line
 from hessdiag.errors import HessdiagError
 
 
@@ -58,22 +58,12 @@ class NamedFunction:
     def check_arguments(self, arguments: Mapping[str, Any]) -> None:
         """Refuse keyword arguments that the function does not take, and a lack of those that it needs."""
         try:
-            signature = inspect.signature(self.function)
-        except (TypeError, ValueError):  # some functions written in C tell nothing
+            inspect.signature(self.function).bind(**arguments)
+        except ValueError:  # some functions written in C tell nothing
             return
-        parameters = signature.parameters.values()
-        named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        for key in arguments:
-            if key not in named and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                hint = did_you_mean(key, named, otherwise=f"it takes {few(named, 8)}" if named else "it takes none")
-                raise HessdiagError(f"{self.label} takes no argument {key!r}: {hint}")
-        missing = [p.name for p in parameters if p.name in {*named} - {*arguments} and p.default is p.empty]
-        if missing and self.what == "model":
-            pairs = ", ".join(f"{name!r}: VALUE" for name in missing)
-            options = " ".join(f"--arg {name}=VALUE" for name in missing)
-            raise HessdiagError(f"{self.label} needs arguments: pass arguments={{{pairs}}} ({options})")
-        if missing:
-            raise HessdiagError(f"{self.label} is called without arguments: give {few(missing)} a default value")
+        except TypeError as error:
+            how = "pass arguments={'NAME': VALUE} (--arg NAME=VALUE)" if self.what == "model" else "give it a default"
+            raise HessdiagError(f"{self.label}{inspect.signature(self.function)}: {error}: {how}") from error
 
 
 def load_function(reference: str, *, what: str) -> NamedFunction:
@@ -92,14 +82,16 @@ def load_function(reference: str, *, what: str) -> NamedFunction:
         raise HessdiagError(f"{label}: name a function, as in package.module:function or ./file.py:function")
     is_file = place.endswith(".py") or "/" in place or os.sep in place
     folder = str(Path(place).resolve().parent if is_file else Path.cwd())
-    module = _run_file(Path(place), label, folder) if is_file else _import_module(place, label, folder)
-    found: Any = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            known = [k for k, v in vars(found).items() if callable(v) and not k.startswith("_")]
-            hint = did_you_mean(part, known, otherwise=f"it has {few(known, 8)}" if known else "it has no functions")
-            raise HessdiagError(f"{label}: there is no {name!r} in {place}; {hint}")
-        found = getattr(found, part)
+    if is_file:
+        module = _run_file(Path(place), label, folder)
+    else:
+        with foreign_code(label, folder):
+            module = importlib.import_module(place)
+    try:
+        found = attrgetter(name)(module)
+    except AttributeError as error:
+        hint = did_you_mean(name, vars(module))
+        raise HessdiagError(f"{label}: there is no {name!r} in {place}; {hint}".rstrip("; ")) from error
     if not callable(found):
         raise HessdiagError(f"{label}: {name} is a {type(found).__name__}, name a function or a class")
     return NamedFunction(what, reference, found, folder)
@@ -134,15 +126,10 @@ def import_library(name: str, *, label: str, install: str) -> Any:
             raise HessdiagError(f"{label} needs {library}, which is not installed: pip install {install}") from error
 
 
-def missing_file(path: Path, pattern: str = "*") -> str:
-    """Describe a file that does not exist: the nearest names in its folder, or that there is no such folder."""
-    if path.is_dir():
-        return f"{str(path)!r} is a folder, name a file in it"
-    if not path.parent.is_dir():
-        return f"there is no folder {str(path.parent)!r}"
-    found = sorted(entry.name for entry in path.parent.glob(pattern) if entry.is_file())
-    hint = did_you_mean(path.name, found, otherwise=f"the folder has {few(found, 8)}" if found else "")
-    return f"there is no file {str(path)!r}" + (f"; {hint}" if hint else "")
+def missing_file(path: Path) -> str:
+    """Say that there is no such file, and which one beside it has the nearest name."""
+    hint = did_you_mean(path.name, os.listdir(path.parent)) if path.parent.is_dir() else ""
+    return f"there is no file {str(path)!r}; {hint}".rstrip("; ")
 
 
 def _place(error: BaseException, folder: str) -> str:
@@ -154,7 +141,7 @@ def _place(error: BaseException, folder: str) -> str:
 def _run_file(path: Path, label: str, folder: str) -> ModuleType:
     """The module that a file makes; run again only when the file has changed."""
     if not path.is_file():
-        raise HessdiagError(f"{label}: {missing_file(path, '*.py')}")
+        raise HessdiagError(f"{label}: {missing_file(path)}")
     if path.suffix != ".py":
         raise HessdiagError(f"{label}: {str(path)!r} is not a Python file, its name must end in .py")
     state = f"{path.resolve()}/{path.stat().st_mtime_ns}/{path.stat().st_size}"
@@ -171,22 +158,3 @@ def _run_file(path: Path, label: str, folder: str) -> ModuleType:
             del sys.modules[name]
             raise
     return sys.modules[name]
-
-
-def _import_module(place: str, label: str, folder: str) -> ModuleType:
-    if not all(part.isidentifier() for part in place.split(".")):
-        raise HessdiagError(f"{label}: {place!r} is not a module's name, write it as in package.module:function")
-    with foreign_code(label, folder):
-        try:
-            return importlib.import_module(place)
-        except ModuleNotFoundError as error:
-            missing = error.name or ""
-            if not f"{place}.".startswith(f"{missing}."):
-                raise  # the module exists; something that it imports does not
-            parent, _, last = missing.rpartition(".")
-            paths = getattr(sys.modules[parent], "__path__", []) if parent else None
-            names = [module.name for module in pkgutil.iter_modules(paths)]
-            if not parent:
-                names += ["lenet", "mlp", "hf", "timm", "torchvision"] if label.startswith("model") else []
-            hint = did_you_mean(last, names, otherwise=f"it has {few(names, 8)}" if parent and names else "")
-            raise HessdiagError(f"{label}: there is no module {missing!r}" + (f"; {hint}" if hint else "")) from error

@@ -10,9 +10,9 @@ from torch.nn.functional import cross_entropy
 
 import hessdiag
 from hessdiag.__main__ import main
-from hessdiag.loading.models import resolve_model
 from hessdiag.loading.prepare import prepare
 from hessdiag.models import mlp
+from hessdiag.models.sources import resolve_model
 from tests.oracles import ggn_blocks, mean_over_examples
 
 NETS = """

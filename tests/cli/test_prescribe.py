@@ -5,8 +5,8 @@ import json
 import pytest
 
 import hessdiag
-from hessdiag.loading.models import resolve_model
 from hessdiag.loading.prepare import prepare
+from hessdiag.models.sources import resolve_model
 
 
 def test_the_page_has_numbers_before_and_after_and_code_that_makes_the_spread_fall(run):

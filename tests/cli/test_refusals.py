@@ -54,11 +54,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 GOOD = ("./nets_bad.py:good",)
 REFUSED: list[tuple[tuple[str, ...], str]] = [
     # MODEL
-    (("./nets_bad.py:silent",), "pass --input-size 4"),
+    (("./nets_bad.py:silent",), "(--input-size 3,32,32)"),
     (("./nets_bad.py:nan_weights",), "'weight' holds NaN"),
     (("./nets_bad.py:complex_outputs",), "real floating-point"),
     # --arg
-    (("./nets_bad.py:needs",), "(--arg width=VALUE)"),
+    (("./nets_bad.py:needs",), "(--arg NAME=VALUE)"),
     (("./nets_bad.py:needs", "--arg", "width"), "write a name and a value"),
     (("./nets_bad.py:needs", "--arg", "width=2", "--arg", "width=3"), "given twice"),
     (("./nets_bad.py:needs", "--arg", "width=" + "(" * 2000), "raised TypeError"),

@@ -12,8 +12,8 @@ from torch import nn
 
 import hessdiag
 from hessdiag import check_init, diagnose, init, predict, surgery
-from hessdiag.loading.models import resolve_model
 from hessdiag.models import StridedLeNet
+from hessdiag.models.sources import resolve_model
 from hessdiag.results.init_check import InitCheck, variance_factors
 from tests.networks import Net
 

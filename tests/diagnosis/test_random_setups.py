@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from hessdiag.diagnosis.random_setups import RandomTrials, measure_setups
-from hessdiag.loading.models import resolve_model
 from hessdiag.loading.prepare import prepare, random_network
+from hessdiag.models.sources import resolve_model
 
 SOURCE = resolve_model("mlp:6-5-4")
 

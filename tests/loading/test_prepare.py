@@ -73,7 +73,7 @@ def test_keyword_and_positional_inputs_and_no_later_batch() -> None:
     batch = read(endless())
     assert batch.size == 5
     assert not batch.args[0].requires_grad
-    with pytest.raises(HessdiagError, match=r"--data .* is called without arguments: give path a default value"):
+    with pytest.raises(HessdiagError, match=r"--data .* missing a required argument: .path.: give it a default"):
         next(read_batches(NamedFunction("--data", "d:f", lambda path: X), batch_size=2, most=1))
 
 

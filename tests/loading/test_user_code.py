@@ -71,17 +71,16 @@ def test_files_elsewhere_packages_and_dotted_names_each_run_once_until_it_change
 
 @pytest.mark.parametrize(("reference", "message"), [
     ("nets_here", "name a function, as in package.module:function"),
-    ("nets_her:build", "no module 'nets_her'; did you mean nets_here?"),
-    ("package_here.network:build", "no module 'package_here.network'; did you mean networks?"),
-    ("package_here.qqq:build", "no module 'package_here.qqq'; it has networks"),
+    ("nets_her:build", "raised ModuleNotFoundError: No module named 'nets_her'"),
+    ("package_here.network:build", "No module named 'package_here.network'"),
     ("nets_here:biuld", "no 'biuld' in nets_here; did you mean build?"),
-    ("./nets_here.py:zzz", "no 'zzz' in ./nets_here.py; it has build, Holder, broken, leaves"),
+    ("./nets_here.py:zzz", "no 'zzz' in ./nets_here.py$"),
     ("./net_here.py:build", "no file 'net_here.py'; did you mean nets_here.py?"),
-    ("./absent/net.py:build", "no folder 'absent'"),
+    ("./absent/net.py:build", "no file 'absent/net.py'$"),
     ("./bad_syntax.py:build", "raised SyntaxError: .* line 1"),
     ("needs_more:build", "raised ModuleNotFoundError: No module named 'not_installed_anywhere' .needs_more.py, line 1"),
     ("nets_here:NUMBER", "NUMBER is a int, name a function or a class"),
-    ("not a module:build", "not a module's name"),
+    ("not a module:build", "No module named 'not a module'"),
 ])  # fmt: skip
 def test_what_cannot_be_found_is_named_with_the_nearest(folder: Path, reference: str, message: str) -> None:
     with pytest.raises(HessdiagError, match=message):
@@ -96,9 +95,8 @@ def test_what_a_function_raises_is_one_line(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"path": 1, "sizes": 3}, "no argument 'sizes': did you mean size?"),
-    ({"path": 1, "zzz": 3}, "it takes path, size"),
-    ({"size": 2}, r"needs arguments: pass arguments=\{'path': VALUE\}"),
+    ({"path": 1, "sizes": 3}, r"'m:f'\(path, \*, size=1\): got an unexpected keyword argument 'sizes'"),
+    ({"size": 2}, r"missing a required argument: 'path': pass arguments=\{'NAME': VALUE\} \(--arg NAME=VALUE\)"),
 ])  # fmt: skip
 def test_arguments_are_checked_before_the_call(arguments: dict[str, int], message: str) -> None:
     def function(path, *, size=1):
@@ -108,11 +106,10 @@ def test_arguments_are_checked_before_the_call(arguments: dict[str, int], messag
         NamedFunction("model", "m:f", function).check_arguments(arguments)
 
 
-def test_errors_pass_through_and_a_missing_file_lists_what_there_is(tmp_path: Path) -> None:
+def test_errors_pass_through_and_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
     for error in (HessdiagError("mine"), KeyboardInterrupt()):
         with pytest.raises(type(error)), foreign_code("model"):
             raise error
     assert missing_file(tmp_path / "a.pt") == f"there is no file '{tmp_path}/a.pt'"
     (tmp_path / "best.pt").touch()
     assert missing_file(tmp_path / "bets.pt").endswith("did you mean best.pt?")
-    assert missing_file(tmp_path / "qqqqqq").endswith("the folder has best.pt")

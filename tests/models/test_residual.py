@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.init import geometric_mean_
-from hessdiag.loading.models import resolve_model
 from hessdiag.models import PreconditionedResNet, RescaleNet
 from hessdiag.models.residual import ChannelBias, PreconditionedBlock, bottlenecks, centre
+from hessdiag.models.sources import resolve_model
 from tests.networks import PLAIN, Net
 
 NETWORKS = (PreconditionedResNet, RescaleNet, ResNet)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import hessdiag
-from hessdiag.loading.models import NormalInputs, TokenInputs, resolve_model
 from hessdiag.loading.prepare import prepare
 from hessdiag.loading.weights import load_checkpoint, read_checkpoint
+from hessdiag.models.sources import NormalInputs, TokenInputs, resolve_model
 
 TEXT = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
 GPT2 = {"model_type": "gpt2", "vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 6}
@@ -111,11 +111,10 @@ def test_sizes_come_from_the_configuration_or_the_user(config) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("{", "not a readable JSON file"),
+    ("{", "raised JSONDecodeError"),
     ('{"hidden_size": 3}', "has no 'model_type'"),
-    ('{"model_type": "brt"}', "no model type 'brt'; did you mean .*bert"),
-    ('{"model_type": "zzzzzzzz"}', "transformers may be too old"),
-    ('{"model_type": "bert", "architectures": ["BertForSequenceClasification"]}', "did you mean BertForSequenceCl"),
+    ('{"model_type": "brt"}', "Unrecognized model identifier: brt"),
+    ('{"model_type": "bert", "architectures": ["BertForSequenceClasification"]}', "no attribute BertForSequenceC"),
     ('{"model_type": "bert", "hidden_size": 7, "num_attention_heads": 2}', "raised ValueError"),
     (json.dumps({"model_type": "bert", "architectures": ["BertForPreTraining"]} | TEXT), "prediction_logits"),
 ])  # fmt: skip
@@ -126,7 +125,7 @@ def test_wrong_configurations_are_one_line(tmp_path: Path, text: str, message: s
 
 
 @pytest.mark.parametrize(("name", "options", "message"), [
-    ("bert", {"arguments": {"hiden_size": 4}}, "no argument 'hiden_size': did you mean .*hidden_size"),
+    ("bert", {"arguments": {"hiden_size": 4}}, "no argument 'hiden_size': pass entries of its configuration"),
     ("bert", {"input_size": (3, 8, 8)}, "reads tokens, pass their number"),
     ("gpt2", {"input_size": (9,)}, "cannot read inputs of shape 2×9"),
     ("vit", {"input_size": (3, 9, 9)}, "cannot read inputs of shape 2×3×9×9"),
@@ -140,7 +139,7 @@ def test_hub_names_are_not_downloaded_and_the_library_is_asked_for(config, monke
     for name in ("bert-base-uncased", "google/vit-base"):
         with pytest.raises(hessdiag.HessdiagError, match="hessdiag downloads nothing"):
             resolve_model(f"hf:{name}")
-    with pytest.raises(hessdiag.HessdiagError, match="name a configuration file"):
+    with pytest.raises(hessdiag.HessdiagError, match=r"no file .config.json. .hessdiag downloads nothing"):
         resolve_model("hf:")
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(hessdiag.HessdiagError, match=r"which is not installed: pip install transformers$"):

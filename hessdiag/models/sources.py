@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,16 +24,19 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import NamedFunction, foreign_code, import_library, load_function, missing_file
 from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet, mlp
 from hessdiag.models.residual import PreconditionedResNet, RescaleNet, centre
-from hessdiag.network.blocks import CONVOLUTIONS, STRUCTURED
+from hessdiag.network.blocks import STRUCTURED
 
 SMALL: dict[str, Any] = {"depth": 14, "classes": 10, "side": 32}
 DOWNLOADING = ("pretrained", "pretrained_cfg", "pretrained_backbone", "checkpoint_path", "weights", "weights_backbone")
 USUAL_LENGTH = 64  # tokens of one example
 USUAL_SIDE = 224  # pixels, where the configuration does not say
-USUAL_SIDES = (32, 28, 64, 96, 128, USUAL_SIDE)
 OUTPUTS = ("logits", "last_hidden_state")
 PADDING_ADVICE = "warn_if_padding_and_no_attention_mask"
 MAX_DIGITS = 9
+FORMS = (
+    "lenet, mlp:784-384-64-10, package.module:function, ./file.py:function, timm:NAME, torchvision:NAME or"
+    " hf:CONFIG.json, a configuration saved with save_pretrained (nothing is downloaded)"
+)
 
 
 @dataclass(frozen=True)
@@ -203,35 +205,10 @@ def factory_source(
 
 def _drawn(module: nn.Module, size: tuple[int, ...]) -> NormalInputs | TokenInputs:
     """Tokens for a network that begins with a table, where a number of them was asked for."""
-    first = _first_layer(module)
+    first = next((layer for layer in module.modules() if isinstance(layer, (nn.Embedding, *STRUCTURED))), None)
     if isinstance(first, nn.Embedding) and len(size) == 1:
         return TokenInputs(first.num_embeddings, size[0], (), first.padding_idx)
     return NormalInputs(size)
-
-
-def _first_layer(module: nn.Module) -> nn.Module | None:
-    return next((layer for layer in module.modules() if isinstance(layer, (nn.Embedding, *STRUCTURED))), None)
-
-
-def fitting_size(module: nn.Module) -> str:
-    """What to type for `--input-size`: of usual sizes that fit the first layer, the first one that the network reads.
-
-    >>> fitting_size(nn.Sequential(nn.Conv2d(4, 2, 3), nn.Flatten(), nn.Linear(2 * 26 * 26, 5)))
-    '4,28,28'
-    """
-    first = _first_layer(module)
-    tried: list[tuple[int, ...]] = [(USUAL_LENGTH,), (USUAL_LENGTH // 4,)]
-    if isinstance(first, nn.Linear):
-        tried = [(first.in_features,)]
-    elif isinstance(first, CONVOLUTIONS):
-        tried = [(first.in_channels, *[side] * len(first.kernel_size)) for side in USUAL_SIDES]
-    for size in tried if first else ():
-        inputs = cast(Tensor, _drawn(module, size)(2, torch.Generator()))
-        with suppress(Exception), torch.no_grad():
-            weight = next(module.parameters())
-            module(inputs.to(weight if inputs.is_floating_point() else weight.device))
-            return ",".join(map(str, size))
-    return ""
 
 
 def as_size(value: Any) -> tuple[int, ...] | None:
@@ -262,23 +239,9 @@ def _named(
     elif colon:
         return factory_source(load_function(name, what="model"), arguments=arguments, input_size=size)
     else:
-        raise HessdiagError(f"unknown model {name!r}: {_nearest_form(name)}")
+        hint = did_you_mean(name, BUILT_IN)
+        raise HessdiagError(f"unknown model {name!r}: {hint} use {FORMS}".replace(":  ", ": "))
     return factory_source(NamedFunction("model", name, function), arguments=arguments, input_size=size)
-
-
-def _nearest_form(name: str) -> str:
-    """What to type in place of a name that stands alone."""
-    if name.endswith(".py") or Path(name).is_file():
-        return f"add the function that builds the network, as in {name}:build"
-    if "/" in name:
-        save = f"AutoConfig.from_pretrained({name!r}).save_pretrained(FOLDER) in Python with transformers"
-        return f"write hf:FOLDER after saving its configuration there, {save}; hessdiag downloads nothing"
-    forms = {"mlp": "mlp:784-384-64-10", "hf": "hf:CONFIG.json", "timm": "timm:NAME", "torchvision": "torchvision:NAME"}
-    if name in forms:
-        return f"write it as in {forms[name]}"
-    every = f"use lenet, {', '.join(forms.values())}, package.module:function or ./file.py:function"
-    near = did_you_mean(name, [*BUILT_IN, *forms])
-    return f"{near} {every.replace('NAME', name or 'NAME')}".strip()
 
 
 def _check_module(module: Any, label: str) -> nn.Module:
@@ -371,12 +334,18 @@ def _transformers(
     specification: str, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None, output: str | int | None
 ) -> ModelSource:
     """`hf:CONFIG.json`: the first of the configuration's `architectures`, or its base model where it names none."""
-    record = _read_config(specification)
     label = f"model {specification!r}"
+    path = Path(specification.partition(":")[2])
+    path = path / "config.json" if path.is_dir() else path
+    if not path.is_file():
+        advice = "hessdiag downloads nothing: save the configuration with AutoConfig.from_pretrained(…).save_pretrained"
+        raise HessdiagError(f"{label}: {missing_file(path)} ({advice})")
     transformers = import_library("transformers", label=label, install="transformers")
     with foreign_code(label):
+        record = json.loads(path.read_text(encoding="utf-8"))
         config = _config(transformers, record, arguments, label)
-        architecture = _architecture(transformers, config, label)
+        names = config.architectures
+        architecture = getattr(transformers, names[0]) if names else transformers.AutoModel.from_config
 
     def build() -> Network:
         with foreign_code(label):
@@ -409,53 +378,16 @@ def _logits_alone(
     return y if which is None else {which: y}
 
 
-def _read_config(specification: str) -> dict[str, Any]:
-    """The configuration as a dict with a `model_type`."""
-    text = specification.partition(":")[2]
-    label = f"model {specification!r}"
-    if not text:
-        raise HessdiagError(f"{label}: name a configuration file, as in hf:config.json")
-    path = Path(text)
-    path = path / "config.json" if path.is_dir() else path
-    if not path.is_file():
-        advice = "hessdiag downloads nothing: save the configuration with AutoConfig.from_pretrained(…).save_pretrained"
-        raise HessdiagError(f"{label}: {missing_file(path, '*.json')} ({advice})")
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise HessdiagError(f"{label}: {str(path)!r} is not a readable JSON file ({error})") from error
-    if not isinstance(record, dict) or not isinstance(record.get("model_type"), str):
-        raise HessdiagError(f"{label}: {str(path)!r} has no 'model_type': pass a configuration of transformers")
-    return record
-
-
-def _config(transformers: Any, record: Mapping[str, Any], arguments: Mapping[str, Any], label: str) -> Any:
-    kind = record["model_type"]
-    known = list(transformers.CONFIG_MAPPING.keys())
-    if kind not in known:
-        hint = did_you_mean(kind, known, otherwise="the installed transformers may be too old for it")
-        raise HessdiagError(f"{label}: transformers has no model type {kind!r}; {hint}")
+def _config(transformers: Any, record: Any, arguments: Mapping[str, Any], label: str) -> Any:
+    if not isinstance(record, dict) or "model_type" not in record:
+        raise HessdiagError(f"{label} has no 'model_type': pass a configuration of transformers")
     entries = {key: value for key, value in record.items() if key != "model_type"}
-    plain: Any = transformers.AutoConfig.for_model(kind, **entries) if arguments else None
+    plain: Any = transformers.AutoConfig.for_model(record["model_type"], **entries) if arguments else None
     for key in arguments:
         if not hasattr(plain, key):
-            hint = did_you_mean(key, plain.to_dict(), otherwise="it takes entries of the configuration")
-            raise HessdiagError(f"{label} takes no argument {key!r}: {hint}")
+            raise HessdiagError(f"{label} takes no argument {key!r}: pass entries of its configuration")
     fixed = {"attn_implementation": "eager", "use_cache": False, "return_dict": True}
-    return transformers.AutoConfig.for_model(kind, **(entries | dict(arguments) | fixed))
-
-
-def _architecture(transformers: Any, config: Any, label: str) -> Any:
-    """A function from a configuration to a module."""
-    names = config.architectures or []
-    if not names:
-        return transformers.AutoModel.from_config
-    found = getattr(transformers, str(names[0]), None)
-    if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)):
-        known = [name for name in dir(transformers) if name.endswith(("Model", "LMHeadModel")) or "For" in name]
-        hint = did_you_mean(str(names[0]), known, otherwise="correct 'architectures' in the configuration")
-        raise HessdiagError(f"{label}: transformers has no architecture {names[0]!r}; {hint}")
-    return found
+    return transformers.AutoConfig.for_model(record["model_type"], **(entries | dict(arguments) | fixed))
 
 
 def _hf_inputs(
