@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-Part = Literal["writing", "held out", "apart", "blind", "blind3"]
+Part = Literal["writing", "held out", "apart", "blind", "blind3", "blind4"]
 
 SOURCES = {
     "MNIST example": "pytorch/examples", "VAE": "pytorch/examples", "Siamese network": "pytorch/examples",
