@@ -245,10 +245,10 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     )
     measured = json.loads((ROOT / "figures" / "benchmark_peers.json").read_text(encoding="utf-8"))["items"]
     healthy, alarms = re.findall(r"- (\d+) of \d+ measured; (\d+) of these", evidence)[0]
-    apart = re.findall(r"- (?:apart|blind3?), [a-z ]+: (\d+) faults, (\d+) named first, .*?(\d+) passed", evidence)
+    apart = re.findall(r"- (?:apart|blind[34]?), [a-z ]+: (\d+) faults, (\d+) named first, .*?(\d+) passed", evidence)
     faults, first, missed = (sum(map(int, column)) for column in zip(*apart, strict=True))
     assert f"{alarms} of {healthy} healthy" in readme
-    unseen = re.findall(r"- (?:apart|blind3?), healthy: (\d+) of \d+ measured; (\d+) of these", evidence)
+    unseen = re.findall(r"- (?:apart|blind[34]?), healthy: (\d+) of \d+ measured; (\d+) of these", evidence)
     others, warnings = (sum(map(int, column)) for column in zip(*unseen, strict=True))
     assert f"{warnings} of {others} written apart" in readme
     public = json.loads((ROOT / "figures" / "public_models.json").read_text(encoding="utf-8"))

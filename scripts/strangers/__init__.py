@@ -11,6 +11,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind2_healthy,
     blind3,
     blind3_healthy,
+    blind4,
+    blind4_healthy,
     convolutional,
     language,
     other,

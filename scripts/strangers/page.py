@@ -17,7 +17,7 @@ RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.
 RATES, COSTS, AFTER, PAIRS, REPAIRS = (
     ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs")
 )
-BLIND = ("apart", "blind", "blind3")  # written without sight of the rules
+BLIND = ("apart", "blind", "blind3", "blind4")  # written without sight of the rules
 GRAVE = ("fault", "warning")
 NEAR = 4
 LOUD = 0.1
@@ -185,7 +185,7 @@ def page(found: Mapping[str, Any]) -> str:
         "first half. Cases *apart*, whose source is an address, were written on November 23 without sight of",
         "the rules; the counts below take them as they were first scored. So were the *blind* ones, on the",
         "evening of that day, and then those of *blind3*. Since then rules were mended on all of these, so",
-        "that what is said *today* is no evidence of what is new.",
+        "that what is said *today* is no evidence of what is new. Those of *blind4* came the day after.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the",
         "batch, each at the better of the rates 0.001 and 0.01; from 10 % on it is loud (blind cases: 200",

@@ -6,7 +6,7 @@ before.
 
 Cases apart, whose source is the address of a report or a repository, were written without sight of the rules and of
 what they say of any network. They are held out whatever their hash, and counted as they were first scored. So are
-those of the second such set, which are called blind, and of the third, blind3.
+those of the second such set, which are called blind, of the third, blind3, and of the fourth, blind4.
 """
 
 from __future__ import annotations
