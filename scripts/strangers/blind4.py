@@ -336,7 +336,9 @@ def smoothing(planted: bool) -> Task:
         fault="CTC takes class 0 for the blank, which is a letter here; the blank is the last class")  # fmt: skip
 def blank(planted: bool) -> Task:
     def ctc(y: Tensor, t: Tensor, which: int = 6) -> Tensor:
-        return F.ctc_loss(y.transpose(0, 1).log_softmax(2), t, torch.full((32,), 20), torch.full((32,), 4), which)
+        return F.ctc_loss(
+            y.transpose(0, 1).log_softmax(2), t, torch.full((len(t),), 20), torch.full((len(t),), 4), which
+        )
 
     def draw() -> Drawn:
         t = torch.rand(32, 6).argsort(1)[:, :4]
