@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hessdiag.cli.options import Blocks, Csv, Matrix, Model, Plots, Subject, check_files, check_folder, grouped
+from hessdiag.cli.options import Blocks, Matrix, Model, Plots, Subject, check_folder, grouped
 from hessdiag.cli.printing import Printing
 
 Split = Annotated[
@@ -22,10 +22,9 @@ Density = Annotated[bool, typer.Option("--density", help="also measure how the e
 @grouped
 def sharpness(
     model: Model, subject: Subject, printing: Printing, matrix: Matrix = "ggn", blocks: Blocks = None,
-    split: Split = "auto", density: Density = False, csv: Csv = "", plots: Plots = "",
+    split: Split = "auto", density: Density = False, plots: Plots = "",
 ) -> None:  # fmt: skip
     """Measure traces and extreme eigenvalues of the mean loss's curvature, of MODEL and of each of its layers."""
-    check_files(csv)
     check_folder(plots)
     source, prepared = subject.prepare(model, say=printing.say)
     import hessdiag
@@ -38,4 +37,4 @@ def sharpness(
         )  # fmt: skip
     found = replace(measured, name=source.name, init=prepared.init, data=prepared.data)
     printing.draw(lambda: {"density": hessdiag.plots.draw_density(found)}, plots)
-    printing.show(found, csv=csv)
+    printing.show(found)

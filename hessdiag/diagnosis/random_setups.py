@@ -17,7 +17,7 @@ from hessdiag.diagnosis.diagnose import diagnose, diagnose_prepared
 from hessdiag.errors import HessdiagError
 from hessdiag.init import SCHEMES
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of
-from hessdiag.loading.prepare import prepare
+from hessdiag.loading.prepare import prepare, random_network
 from hessdiag.models.sources import Model, ModelSource, resolve_model
 from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
@@ -71,26 +71,20 @@ class RandomTrials:
         options = {key: value for key, value in settings.items() if key not in own}
         return cls(source=source, options=options, **{key: settings[key] for key in settings if key in own})
 
-    def measure(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[tuple[Report, str]]:
-        """Diagnose every trial; return its report, and what a user's initialisation was called with."""
+    def reports(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[Report]:
+        """Diagnose every trial."""
         asked = {"loss": self.loss, "class_dim": self.class_dim, **self.options}
         name = f"{self.source.name} {name_of(self.init)} batch {self.batch_size} {self.device} {self.dtype} {asked}"
         seeds = range(self.seed, self.seed + self.setups)
-        found = measure_trials(name, seeds, self._measure, file=file, processes=processes)
-        return [(Report.from_json(each["report"]), each["convention"]) for each in found]
+        return list(map(Report.from_json, measure_trials(name, seeds, self._measure, file=file, processes=processes)))
 
-    def reports(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[Report]:
-        """Diagnose every trial."""
-        return [report for report, _ in self.measure(file=file, processes=processes)]
-
-    def _measure(self, seed: int) -> dict[str, str]:
+    def _measure(self, seed: int) -> str:
         keys = ("source", "batch_size", "init", "loss", "class_dim", "device", "dtype")
         how, options = {key: getattr(self, key) for key in keys}, dict(self.options)
         placed = {key: options.pop(key) for key in ("batch_dim",) if key in options}
         prepared = prepare(**how, **placed, mode=options["mode"], seed=seed)
         options["signals"] |= seed == self.seed  # the first says which weights have a scale that matters
-        report = diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **options)
-        return {"report": report.to_json(), "convention": prepared.convention}
+        return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **options).to_json()
 
 
 def measure_setups(
@@ -181,14 +175,16 @@ def check_init(
     of = {"model": source.name, "arguments": given, **asked}
     file = trial_file(resume, of, [source.name, *schemes], processes)
     with showing(progress, title=f"measuring {source.name}", total=plans[0].setups * len(plans)):
-        measured = [_check_scheme(each.measure(file=file, processes=processes)) for each in plans]
+        measured = [_check_scheme(each, each.reports(file=file, processes=processes)) for each in plans]
     return InitCheck(init=name_of(init), schemes=ranked(measured))
 
 
-def _check_scheme(found: Sequence[tuple[Report, str]]) -> SchemeCheck:
-    reports = [report for report, _ in found]
+def _check_scheme(plan: RandomTrials, reports: Sequence[Report]) -> SchemeCheck:
+    conventions: list[str] = []
+    if callable(plan.init) or ":" in plan.init:  # a user's function
+        random_network(plan.source, init=plan.init, seed=plan.seed, say=conventions.append)
     return SchemeCheck(
-        convention=found[-1][1],
+        convention="".join(conventions),
         invariant=scale_invariant(reports[0]),
         setups=Setups.collect(reports),
         output_sq=np.array([report.output_sq for report in reports]),

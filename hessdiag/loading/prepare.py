@@ -40,7 +40,6 @@ class Prepared:
         data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
         more: later batches, of which each is read once.
         tally: how many batches were read so far, of how many.
-        convention: what a user's initialisation was called with; empty for any other.
     """
 
     module: nn.Module
@@ -51,7 +50,6 @@ class Prepared:
     class_dim: int | None = None
     batch_dim: BatchDim = 0
     examples: str = "batch"
-    convention: str = ""
     tally: Tally = field(default_factory=lambda: Tally(1, 1))
 
     @property
@@ -89,12 +87,9 @@ def prepare(
     check_loss(loss)
     examples = "batch"
     where, dtype = as_device(device), as_dtype(dtype)
-    conventions: list[str] = []
-    network = random_network(source, init=init, seed=seed, say=conventions.append)
-    module = network.module.to(where, dtype)
     origin = name_of(init)
-    for convention in conventions:
-        say(f"hessdiag: --init {origin}: {convention}")
+    network = random_network(source, init=init, seed=seed, say=lambda note: say(f"hessdiag: --init {origin}: {note}"))
+    module = network.module.to(where, dtype)
     if checkpoint is not None:
         for note in load_checkpoint(module, checkpoint):
             say(f"hessdiag: --weights {checkpoint.path}: {note}")
@@ -124,8 +119,7 @@ def prepare(
         if data is None:
             usual = class_dim if class_dim is not None else outputs.class_dim
             batch = replace(batch, targets=random_targets(outputs.y, batch.size, loss=loss, class_dim=usual, seed=seed))
-    how = (class_dim, batch_dim, examples, "".join(conventions), tally)
-    return Prepared(module, batch, origin, origin_of_data, more, *how)
+    return Prepared(module, batch, origin, origin_of_data, more, class_dim, batch_dim, examples, tally)
 
 
 def random_network(

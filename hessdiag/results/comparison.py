@@ -12,16 +12,15 @@ of parameters and the largest of all: E[W²] 2.9 and 3.5 standard errors; relati
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import ClassVar, Literal
 
 from hessdiag.arguments import few, joined
 from hessdiag.errors import HessdiagError
-from hessdiag.results.findings import GRAVITY, MAX_ERROR, Finding, Severity, is_as_grave
+from hessdiag.results.findings import GRAVITY, MAX_ERROR, Finding, Severity, is_as_grave, label
 from hessdiag.results.numbers import short
 from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Report
@@ -45,7 +44,7 @@ RESAMPLED_FACTOR = 1.1  # of E[W²]: a difference that many entries make certain
 NU_FACTOR = 5.0
 SIGMA_FACTOR = 25.0
 NOTE = GRAVITY.index("note")
-MAX_GROUPS = 5  # that have a finding of their own, or a place in a sentence
+MOST_NAMES = 5  # in a sentence
 NAMES = {"weight_sq": "mean square weight", "nu": "weight-gradient ratio ν", "avg_sq_singular_value": "σ²"}
 RELATIVE = {  # rules on what changed relative to the median weight: cause, quantity, threshold
     "HD602": ("gradients", "nu", NU_FACTOR),
@@ -325,7 +324,6 @@ def _find(
     changes: Sequence[BlockChange], medians: Mapping[str, float], resolved: Sequence[Finding], new: Sequence[Finding]
 ) -> list[Finding]:
     """What differs by more than two seeds of one initialisation do; what a resolved finding explains is a note."""
-    sizes = Counter(_role(change.name) for change in changes)
     # Place in `GRAVITY` of the gravest finding on each parameter.
     was, now = ({name: GRAVITY.index(f.severity) for f in reversed(fs) for name in f.blocks} for fs in (resolved, new))
     repaired = {name: rank for name, rank in was.items() if rank < now.get(name, len(GRAVITY))}
@@ -339,62 +337,44 @@ def _find(
     if grave and not weights:
         explained = f"This may follow from the repair of {joined(grave)}."
     found = [
-        *_weights([change for change in weights if change not in advised], sizes),
-        *_weights(advised, sizes, f"{joined(rules)} resolved here: nothing is to be done." if rules else ""),
-        *_standing_out(changes, sizes, explained),
+        *_weights([change for change in weights if change not in advised]),
+        *_weights(advised, f"{joined(rules)} resolved here: nothing is to be done." if rules else ""),
+        *_standing_out(changes, explained),
     ]
     return found or _all_alike(medians, explained) or _within(changes)
 
 
-def _role(name: str) -> str:
-    return re.sub(r"\d+", "*", name)
-
-
-def _groups(changes: Iterable[BlockChange]) -> list[list[BlockChange]]:
-    """Parameters whose names differ in numbers only and that changed in one direction."""
-    groups: dict[tuple[str, bool], list[BlockChange]] = defaultdict(list)
+def _weights(changes: Sequence[BlockChange], explained: str = "") -> list[Finding]:
+    """HD601: weights that grew, and those that shrank, by more than another draw of them does."""
+    groups: dict[bool, list[BlockChange]] = defaultdict(list)
     for change in changes:
-        groups[_role(change.name), change.main_ratio > 1].append(change)
-    return list(groups.values())
-
-
-def _label(group: Sequence[BlockChange], sizes: Mapping[str, int]) -> str:
-    role = _role(group[0].name)
-    of = sizes[role]
-    if len(group) == 1:
-        return group[0].name if of == 1 else f"{group[0].name} (only this one of {of})"
-    return f"{role} (all {of})" if len(group) == of else f"{role} ({len(group)} of {of})"
-
-
-def _weights(changes: Sequence[BlockChange], sizes: Mapping[str, int], explained: str = "") -> list[Finding]:
-    """HD601, one for each role, of the smallest changes one together."""
-    groups = _groups(changes)
-    most = MAX_GROUPS if len(groups) > MAX_GROUPS + 1 else len(groups)
-    named: list[tuple[list[BlockChange], str]] = []
-    for group in groups[:most]:
+        groups[change.main_ratio > 1].append(change)
+    found = []
+    for group in groups.values():
         clauses = [f"weights {_times([math.sqrt(change.ratios['weight_sq'].value) for change in group])}"]
         for key in ("nu", "avg_sq_singular_value"):
             ratios = [change.ratios[key] for change in group]
             if all(ratio.decided for ratio in ratios):
                 clauses.append(f"{NAMES[key]} {_times([ratio.value for ratio in ratios])}")
-        named.append((group, f"{_label(group, sizes)}: {', '.join(clauses)}."))
-    if rest := [change for group in groups[most:] for change in group]:
-        labels = few((_label(group, sizes) for group in groups[most:]), MAX_GROUPS)
-        named.append((rest, f"{len(rest)} more weights differ, by less: {labels}."))
-    return [
-        _finding("HD601", group, message, explained, away(group[0].main_ratio), resampled_factor(group[0].numel))
-        for group, message in named
-    ]
+        message = f"{_labels(group)}: {', '.join(clauses)}."
+        limit = resampled_factor(group[0].numel)
+        found.append(_finding("HD601", group, message, explained, away(group[0].main_ratio), limit))
+    return found
 
 
-def _standing_out(changes: Sequence[BlockChange], sizes: Mapping[str, int], explained: str) -> list[Finding]:
+def _labels(group: Sequence[BlockChange]) -> str:
+    return label([change.name for change in group], MOST_NAMES)
+
+
+def _standing_out(changes: Sequence[BlockChange], explained: str) -> list[Finding]:
     """HD602 and HD603: parameters with the same weights that stand out from the change of all."""
     found = []
     for rule, (cause, key, limit) in RELATIVE.items():
         if group := [change for change in changes if change.cause == cause]:
-            clauses = [f"{_label(each, sizes)} {_times([c.main_ratio for c in each])}" for each in _groups(group)]
-            message = f"The weights agree, but {NAMES[key]} changed, relative to the median weight: "
-            message += f"{few(clauses, MAX_GROUPS)}."
+            times = _times([change.main_ratio for change in group])
+            message = (
+                f"The weights agree, but {NAMES[key]} changed, relative to the median weight: {_labels(group)} {times}."
+            )
             found.append(_finding(rule, group, message, explained, away(group[0].main_ratio), limit))
     return found
 
@@ -413,7 +393,7 @@ def _all_alike(medians: Mapping[str, float], explained: str) -> list[Finding]:
 def _not_compared(only_before: Sequence[str], only_after: Sequence[str]) -> list[Finding]:
     names = (*only_before, *only_after)
     named = (("before", only_before), ("after", only_after))
-    parts = [f"{len(alone)} only {when} ({few(alone, MAX_GROUPS)})" for when, alone in named if alone]
+    parts = [f"{len(alone)} only {when} ({few(alone, MOST_NAMES)})" for when, alone in named if alone]
     message = f"Parameters without a counterpart of their name and shape: {' and '.join(parts)}."
     explained = "Rename what was renamed, to compare it too."
     return [_finding("HD604", names, message, explained, float(len(names)), 0.0)] if names else []

@@ -5,13 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hessdiag.errors import HessdiagError
-from hessdiag.results.text_table import printable
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def make_folder(folder: str | os.PathLike[str], refusal: str = "") -> Path:
@@ -22,16 +17,6 @@ def make_folder(folder: str | os.PathLike[str], refusal: str = "") -> Path:
         said = refusal or f"cannot make the folder {str(folder)!r}"
         raise HessdiagError(f"{said} ({error.strerror})") from error
     return Path(folder)
-
-
-def csv_of(frame: pd.DataFrame, path: str | os.PathLike[str] | None) -> str:
-    """Blocks, by `name`, as CSV text with full precision; also written to `path` if that is given."""
-    names = map(printable, frame["name"])  # a spreadsheet computes what begins like a formula
-    frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in names]
-    text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
-    if path is not None:
-        write_text(path, text)
-    return text
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

@@ -154,13 +154,13 @@ def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = ()) -> B
         level = "unbalanced" if level_of(low) == "unbalanced" else "undecided"
     elif flat:
         level = "unbalanced"
-    said = [f"The curvature of {_labels(names)} {why}." for why, names in missing.items() if names]
+    said = [f"The curvature of {label(names)} {why}." for why, names in missing.items() if names]
     sentence = " ".join([*said, *_difference(kept, curved, (value, low, high))])
     if invariant:
         sentence += f" {uncounted(invariant)}"
     if len(curved) < len(kept):
         value = low = high = spread([block.avg_sq_singular_value for block in kept])
-    notes = (f"Before a normalisation: {_labels(invariant)}.",)
+    notes = (f"Before a normalisation: {label(invariant)}.",)
     return Balance(level=level, sentence=sentence, notes=notes if invariant else (), factor=value, low=low, high=high)
 
 
@@ -184,8 +184,8 @@ def _difference(
     return [f"Curvature differs by {value}×{noise} between {among}: most in {largest}, least in {smallest}."]
 
 
-def _labels(names: Sequence[str], limit: int = 3) -> str:
-    """Layers of parameters, siblings in one."""
+def label(names: Sequence[str], limit: int = 3) -> str:
+    """Layers of parameters in a sentence, siblings in one."""
     return few(siblings([(name, None) for name in names]), limit)
 
 
@@ -210,7 +210,7 @@ def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
 
 def told(finding: Finding, most: int = 1) -> list[str]:
     """Lines of a finding: where, in `most` layers by name, what was found, what to do, and where it says why."""
-    where = _labels(finding.blocks, most) or "the whole model"
+    where = label(finding.blocks, most) or "the whole model"
     advice = [f"  do: {finding.advice}"] if finding.advice else []
     return [
         f"{finding.rule} {finding.severity}: {where}",

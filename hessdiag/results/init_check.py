@@ -240,46 +240,28 @@ def _judge(check: InitCheck) -> tuple[str, str]:
     checked = check.checked
     interval = checked.spread()
     level, names, means = level_of(interval.value), checked.names, checked.means()
-    left_out = uncounted(checked.invariant) if checked.invariant else ""
+    left_out = [uncounted(checked.invariant)] if checked.invariant else []
     if len(names) < 2:
-        return (
-            "undecided",
-            f"{check.init}: nothing to compare, {len(names)} weight of the network counts. {left_out}".strip(),
-        )
+        few = f"{check.init}: nothing to compare, {len(names)} weight of the network counts."
+        return "undecided", " ".join([few, *left_out])
     if level == "undecided" or math.isinf(interval.value):
         flat = [name for name, value in zip(names, means, strict=True) if value == 0]  # below 0 it is noise
-        blocks = ", ".join(flat) or "some block"
         what = "has no curvature in any trial, or an undefined one; there is nothing to scale."
-        return "unbalanced" if flat else "undecided", f"{check.init}: {blocks} {what}"
+        return "unbalanced" if flat else "undecided", f"{check.init}: {', '.join(flat) or 'some block'} {what}"
     room = f" ({short(interval.low)} to {short(interval.high)} over trials)" if math.isfinite(interval.low) else ""
-    if level == "balanced":
-        sentences = [f"{check.init}: balanced, σ² within {short(interval.value)}×{room}."]
-    else:
-        sentences = [
-            f"{check.init}: {level}, σ² spreads over {short(interval.value)}×{room}, curvatures over about"
-            f" {short(math.sqrt(interval.value))}×, from {names[int(means.argmin())]} to {names[int(means.argmax())]}.",
-            _blame(check),
-        ]
+    sentences = [f"{check.init}: {level}, σ² within {short(interval.value)}×{room}."]
+    if level != "balanced":
+        apart, (worst, factor) = short(math.sqrt(interval.value)), next(iter(check.variance_factors.items()))
+        ends = f"from {names[int(means.argmin())]} to {names[int(means.argmax())]}"
+        sentences.append(f"Curvatures differ by about {apart}×, {ends}.")
+        sentences.append(f"{worst} is the farthest from the others: multiply its variance by {short(factor)}.")
     if len(check.schemes) > 1:
         other = check.schemes[1 if check.rank == 1 else 0]
         what = "comes next with" if check.rank == 1 else "is the most balanced, within"
         best = short(other.spread().value)
         sentences.append(f"Rank {check.rank} of {len(check.schemes)}; {other.init} {what} {best}×.")
-    sentences += [left_out] if left_out else []
+    sentences += left_out
     if checked.saturates:
         variance = f"The outputs' variance is {short(checked.output_variance_mean)}: for a log-softmax loss bring it"
         sentences.append(f"{variance} into 0.01 to 0.1, with hessdiag.surgery.normalise_output.")
     return level, " ".join(sentences)
-
-
-def _blame(check: InitCheck) -> str:
-    name, factor = next(iter(check.variance_factors.items()))
-    times, (more, much) = max(factor, 1 / factor), ("more", "much") if factor > 1 else ("less", "little")
-    what = (
-        f"{name} has {short(times**2)}× {more} σ² than the others in the median (about {short(times)}× too {much}"
-        f" curvature): multiply its variance by {short(factor)} (its standard deviation by {short(math.sqrt(factor))})"
-    )
-    gamma = dict(zip(check.checked.names, check.checked.means("gamma"), strict=True))[name]
-    if not math.isfinite(gamma):  # an embedding, say, does not multiply its input
-        return f"{what}."
-    return f"{what}; to keep the signal as it is, also insert a fixed factor {short(factor**-0.5)} before it."

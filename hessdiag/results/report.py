@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from hessdiag.errors import HessdiagError
 from hessdiag.results.blocks import BlockReport, Ended, Heatmap
-from hessdiag.results.files import csv_of
+from hessdiag.results.files import write_text
 from hessdiag.results.findings import Finding, Verdict, judge, others, told, weigh
 from hessdiag.results.layer_table import layer_table
 from hessdiag.results.numbers import percent, short, spread
 from hessdiag.results.records import Record
 from hessdiag.results.signals import Signals
-from hessdiag.results.text_table import Detail, Printed, TextTable, arranged, grouped, size
+from hessdiag.results.text_table import Detail, Printed, TextTable, arranged, grouped, printable, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,7 +153,12 @@ class Report(Printed, Record):
         frame = self.to_dataframe()
         for key in ("shape", "kernel"):
             frame[key] = ["x".join(map(str, sizes)) for sizes in frame[key]]
-        return csv_of(frame, path)
+        names = map(printable, frame["name"])  # a spreadsheet computes what begins like a formula
+        frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in names]
+        text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
+        if path is not None:
+            write_text(path, text)
+        return text
 
     def text(self, detail: Detail = "table") -> str:
         """Return the verdict with the gravest findings and the balance (`"brief"`), a table of the layers, or all."""

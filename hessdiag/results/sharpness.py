@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 from scipy.special import stdtrit
 
 from hessdiag.errors import HessdiagError
-from hessdiag.results.files import csv_of
 from hessdiag.results.numbers import Z95, Array, percent, short
 from hessdiag.results.records import Record
 from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text, printable, size
@@ -118,14 +116,6 @@ class Sharpness(Printed, BlockSharpness):
 
     def __iter__(self) -> Iterator[BlockSharpness]:
         return iter(self.blocks)
-
-    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return one row for the whole and for each block as CSV text; also write it to `path` if that is given."""
-        import pandas as pd
-
-        columns = [f.name for f in fields(BlockSharpness) if f.name not in ("shape", "nodes", "weights")]
-        rows = [{key: getattr(each, key) for key in (*columns, *self.derived)} for each in (self, *self)]
-        return csv_of(pd.DataFrame(rows), path)
 
     def text(self, detail: Detail = "table") -> str:
         """Return the numbers of the whole (`"brief"`), and the table of all blocks."""

@@ -17,10 +17,11 @@ from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
 
+from hessdiag.arguments import few
+
 WIDTH = 120  # where there is no terminal; sentences are never wider
 MIN_NAME = 20  # columns that names keep as long as another column can be left out instead
 LEAST_NAME = 8
-NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")  # that stands alone
 INDEX = re.compile(r"(?<![^.])\d+(?![^.])")  # of a layer among its siblings: a part of a dotted name
 GAP = 2  # columns between two
 
@@ -179,22 +180,17 @@ def size(shape: Sequence[int]) -> str:
 def grouped(title: str, reasons: Iterable[tuple[str, str]], *, whole: bool = False) -> list[str]:
     """Lines of what was left out and why, under a title; none where nothing was.
 
-    Names with the same reason share a line, and numbers in it become a range.
+    Parameters with the same reason share a line.
 
-    >>> grouped("left out:", [("a.weight", "vector of 3 in LayerNorm"), ("b.weight", "vector of 5 in LayerNorm")])
-    ['left out:', '  2 parameters such as a.weight: vector of 3 to 5 in LayerNorm']
+    >>> grouped("left out:", [("ln.0.weight", "vector of 3 in LayerNorm"), ("ln.1.weight", "vector of 3 in LayerNorm")])
+    ['left out:', '  ln.# ×2: vector of 3 in LayerNorm']
     """
-    alike: dict[str, list[tuple[str, str]]] = {}
+    alike: dict[str, list[str]] = {}
     for name, reason in reasons:
-        alike.setdefault(f"{name}: {reason}" if whole else NUMBER.sub("#", reason), []).append((name, reason))
-    lines = [f"  {_together(each)}" for each in alike.values()]
+        alike.setdefault(reason, []).append(name)
+    lines = [
+        f"  {name}: {reason}"
+        for reason, names in alike.items()
+        for name in (names if whole else [few(siblings([(each, None) for each in names]))])
+    ]
     return [title, *lines] if lines else []
-
-
-def _together(alike: Sequence[tuple[str, str]]) -> str:
-    (first, reason), *others = alike
-    if not others:
-        return f"{first}: {reason}"
-    found = zip(*(map(int, NUMBER.findall(each)) for _, each in alike), strict=True)
-    ranges = iter([str(min(n)) if min(n) == max(n) else f"{min(n)} to {max(n)}" for n in found])
-    return f"{len(alike)} parameters such as {first}: {NUMBER.sub(lambda _: next(ranges), reason)}"

@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 from hessdiag.arguments import check_kind
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.files import write_text
-from hessdiag.results.init_check import InitCheck
 from hessdiag.results.layer_table import layer_table
 from hessdiag.results.numbers import short
 from hessdiag.results.report import COLUMNS, BlockReport, Report, cells
@@ -30,23 +29,16 @@ from hessdiag.view.plots.style import printable, rendered
 ELSEWHERE = ("blocks", "heatmap", "skipped", "versions", "findings", "signals", "signals_missing")
 
 
-def to_html(report: Report | InitCheck, path: str | os.PathLike[str] | None = None) -> str:
+def to_html(report: Report, path: str | os.PathLike[str] | None = None) -> str:
     """Return one HTML page that needs nothing else; also write it to `path` when one is given.
 
-    That of a report has the verdict, the findings, a table of the blocks, figures, definitions and settings; that of a
-    check of an initialisation its text and its figure.
+    It has the verdict, the findings, a table of the blocks, figures, definitions and settings.
     """
-    check_kind("report", report, (Report, InitCheck), "pass the Report of hessdiag.diagnose")
-    text = _page_of_check(report) if isinstance(report, InitCheck) else _page(report)
+    check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
+    text = _page(report)
     if path is not None:
         write_text(path, text)
     return text
-
-
-def _page_of_check(check: InitCheck) -> str:
-    address, width = _picture(plots.draw_init_check(check))
-    values = {"title": f"Initialisation {check.init}", "text": check.text(), "address": address, "width": width}
-    return _environment().get_template("check.html.jinja").render(values)
 
 
 def _page(report: Report) -> str:

@@ -74,7 +74,7 @@ def test_some_layers_alone(run, tmp_path: Path) -> None:
             "fc2.bias",
         ]
         assert "blocks 'fc9' (--blocks) matches no block" in run(f"{command} mlp:6-8-3 --blocks fc9").err
-    status, out, err = run("sharpness mlp:6-8-3 --matrix hessian --csv out.csv --plots drawn")
-    assert (status, (tmp_path / "out.csv").read_text().count("\n")) == (0, 6)
+    status, out, err = run("sharpness mlp:6-8-3 --matrix hessian --plots drawn")
+    assert status == 0
     assert "λ_min is -" in out
     assert "drew drawn/density.png" in err

@@ -51,8 +51,9 @@ def test_names_take_one_line_and_what_is_left_out_for_one_reason_is_told_once() 
     lines = grouped("not measured:", [*norms, ("emb.weight", "frozen in Embedding")])
     assert lines == [
         "not measured:",
-        "  3 parameters such as h.0.norm.weight: vector of 8 to 32 in LayerNorm: no block",
-        "  emb.weight: frozen in Embedding",
+        "  h.#.norm ×2: vector of 8 in LayerNorm: no block",
+        "  h.2.norm: vector of 32 in LayerNorm: no block",
+        "  emb: frozen in Embedding",
     ]
     assert grouped("not measured:", norms, whole=True)[1:] == [f"  {name}: {reason}" for name, reason in norms]
     assert grouped("not measured:", []) == []
