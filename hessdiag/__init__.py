@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from hessdiag.diagnosis.sharpness import sharpness as sharpness
     from hessdiag.errors import HessdiagError as HessdiagError
     from hessdiag.results.comparison import Comparison as Comparison
-    from hessdiag.results.init_check import InitCheck as InitCheck
     from hessdiag.results.learning_rates import LearningRates as LearningRates
     from hessdiag.results.prediction import Prediction as Prediction
     from hessdiag.results.report import BlockReport as BlockReport
     from hessdiag.results.report import Heatmap as Heatmap
     from hessdiag.results.report import Report as Report
+    from hessdiag.results.setups import InitCheck as InitCheck
     from hessdiag.results.setups import Setups as Setups
     from hessdiag.results.sharpness import Sharpness as Sharpness
     from hessdiag.training.monitor import Monitor as Monitor
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BlockReport": "results.report", "Heatmap": "results.report", "Comparison": "results.comparison",
-    "HessdiagError": "errors", "Prediction": "results.prediction", "InitCheck": "results.init_check",
+    "HessdiagError": "errors", "Prediction": "results.prediction", "InitCheck": "results.setups",
     "LearningRates": "results.learning_rates", "Monitor": "training.monitor", "Report": "results.report",
     "Setups": "results.setups", "check_init": "diagnosis.random_setups", "compare": "diagnosis.compare",
     "describe": "diagnosis.describe", "diagnose": "diagnosis.diagnose", "learning_rates": "diagnosis.learning_rates",

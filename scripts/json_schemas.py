@@ -18,12 +18,11 @@ import numpy as np
 from hessdiag.diagnosis.describe import Description
 from hessdiag.diagnosis.prescribe import Prescription
 from hessdiag.results.comparison import Comparison
-from hessdiag.results.init_check import InitCheck
 from hessdiag.results.learning_rates import LearningRates
 from hessdiag.results.prediction import PredictedVsMeasured, Prediction
 from hessdiag.results.records import Record
 from hessdiag.results.report import Report
-from hessdiag.results.setups import Setups, Study
+from hessdiag.results.setups import InitCheck, Setups, Study
 from hessdiag.results.sharpness import Sharpness
 
 sys.path.append(str(Path(__file__).parents[1] / "docs"))

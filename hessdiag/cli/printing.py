@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from hessdiag.cli.options import check_files
-from hessdiag.results.files import make_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,6 +91,7 @@ class Printing:
         """Save figures under their names, as png and svg, where a folder is named."""
         if folder:
             from hessdiag import plots
+            from hessdiag.results.records import make_folder
 
             target = make_folder(folder)
             for name, figure in figures().items():

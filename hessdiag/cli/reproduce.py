@@ -13,7 +13,6 @@ from hessdiag.arguments import did_you_mean
 from hessdiag.cli.options import Place, Resume, check_files, check_folder, grouped
 from hessdiag.cli.printing import Printing
 from hessdiag.errors import HessdiagError
-from hessdiag.results.files import make_folder
 
 if TYPE_CHECKING:
     from hessdiag.results.setups import Setups
@@ -48,6 +47,7 @@ def reproduce(
     check_folder(out, "--out")
     printing = Printing(verbose=False if quiet else None)
     from hessdiag.parallel.processes import launched
+    from hessdiag.results.records import make_folder
 
     with launched(place.torch_device) as processes, redirect_stdout(sys.stderr):
         make_folder(out, f"--out {out!r}: cannot make that folder")

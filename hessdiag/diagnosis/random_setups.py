@@ -22,9 +22,8 @@ from hessdiag.models.sources import Model, ModelSource, resolve_model
 from hessdiag.parallel.processes import ALONE, Processes, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.parallel.trials import TrialFile, measure_trials
-from hessdiag.results.init_check import InitCheck, SchemeCheck, ranked
 from hessdiag.results.report import Report, scale_invariant
-from hessdiag.results.setups import Setups
+from hessdiag.results.setups import InitCheck, SchemeCheck, Setups, ranked
 
 NETWORK: dict[str, Any] = {"input_size": None, "output": None}  # what `resolve_model` is told
 FIXED = ("targets", "seed", "distributed", "progress")  # arguments of `diagnose` that a trial decides itself

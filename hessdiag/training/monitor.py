@@ -24,8 +24,8 @@ from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.diagnosis.sharpness import operator
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import reader
-from hessdiag.results.files import write_text
 from hessdiag.results.findings import GRAVITY
+from hessdiag.results.records import write_text
 from hessdiag.results.report import Report
 
 if TYPE_CHECKING:

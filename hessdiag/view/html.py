@@ -19,12 +19,12 @@ from matplotlib.figure import Figure
 
 from hessdiag.arguments import check_kind
 from hessdiag.diagnosis.rules import CATALOGUE
-from hessdiag.results.files import write_text
-from hessdiag.results.layer_table import layer_table
 from hessdiag.results.numbers import short
-from hessdiag.results.report import COLUMNS, BlockReport, Report, cells
+from hessdiag.results.records import write_text
+from hessdiag.results.report import COLUMNS, BlockReport, Report, cells, layer_table
+from hessdiag.results.text_table import printable
 from hessdiag.view import plots
-from hessdiag.view.plots.style import printable, rendered
+from hessdiag.view.plots.style import rendered
 
 ELSEWHERE = ("blocks", "heatmap", "skipped", "versions", "findings", "signals", "signals_missing")
 

@@ -202,8 +202,7 @@ def main() -> None:
     if options.step == "collect":
         collect(options.reports, options.kinds.split(","), options.seeds, options.widths, options.only)
     else:
-        from hessdiag.results.files import write_text
-        from hessdiag.results.records import dumps
+        from hessdiag.results.records import dumps, write_text
 
         result = score(options.reports)
         show(result)

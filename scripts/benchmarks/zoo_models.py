@@ -30,7 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 import hessdiag
 from hessdiag.derivatives.losses import RandomQuadratic
-from hessdiag.results.files import write_text
+from hessdiag.results.records import write_text
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))  # the oracles are kept in tests

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hessdiag.results.init_check import InitCheck
+from hessdiag.results.setups import InitCheck
 
 CONVENTIONS = """
 import torch

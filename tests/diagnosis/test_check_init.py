@@ -14,7 +14,7 @@ import hessdiag
 from hessdiag import check_init, diagnose, init, predict, surgery
 from hessdiag.models import StridedLeNet
 from hessdiag.models.sources import resolve_model
-from hessdiag.results.init_check import InitCheck, variance_factors
+from hessdiag.results.setups import InitCheck, variance_factors
 from tests.networks import Net
 
 LENET = ("conv1", "conv2", "fc1", "fc2", "fc3")

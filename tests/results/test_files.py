@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hessdiag.errors import HessdiagError
-from hessdiag.results.files import make_folder, write_bytes, write_text
+from hessdiag.results.records import make_folder, write_bytes, write_text
 
 
 def test_text_is_written_as_utf_8_and_replaces_what_was_there(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ import pytest
 from hessdiag import to_html
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.findings import Finding
-from hessdiag.results.layer_table import layer_table
-from hessdiag.results.report import COLUMNS, Report, cells
+from hessdiag.results.report import COLUMNS, Report, cells, layer_table
 from tests.synthetic import build_block, build_report
 
 VOID = {"meta", "br", "hr", "img", "source", "wbr", "input", "link"}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hessdiag.results.init_check import InitCheck, SchemeCheck, ranked
+from hessdiag.results.setups import InitCheck, SchemeCheck, ranked
 from hessdiag.view.plots import draw_init_check, save
 from tests.view.figures import build_setups
 

@@ -3,12 +3,9 @@
 Nothing is measured here, and no figure touches pyplot's state or the caller's rcParams.
 """
 
-from hessdiag.view.plots.density import draw_density
-from hessdiag.view.plots.heatmaps import draw_heatmap, draw_heatmaps
-from hessdiag.view.plots.init_check import draw_init_check
+from hessdiag.view.plots.curves import draw_density, draw_learning_rates, draw_ratios
 from hessdiag.view.plots.layers import draw_layers
-from hessdiag.view.plots.learning_rates import draw_learning_rates
-from hessdiag.view.plots.ratios import draw_ratios
+from hessdiag.view.plots.maps import draw_heatmap, draw_heatmaps, draw_init_check
 from hessdiag.view.plots.style import caption, save
 
 __all__ = [

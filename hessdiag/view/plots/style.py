@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,11 +21,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from hessdiag.arguments import check_kind, joined
-from hessdiag.results.files import write_bytes
 from hessdiag.results.numbers import Array
+from hessdiag.results.records import write_bytes
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
-from hessdiag.results.text_table import fit_names
+from hessdiag.results.text_table import fit_names, layer_of, printable
 
 SMALL, TEXT, TITLE = 7.0, 8.0, 10.0  # points
 MUTED, WARNING, NEUTRAL = "#595959", "#a02c00", "#c8c8c8"  # explaining text, missing values, cells without a value
@@ -35,10 +34,6 @@ REFERENCE: dict[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": (0, 
 MATRIX_NAMES = {"hessian": "Hessian", "ggn": "Gauss-Newton"}
 ENDINGS = (".png", ".svg")
 SHEET = "hessdiag.view.plots.figures"  # the file beside this one, as matplotlib names it
-
-# HTML, XML and UTF-8 have no place for control characters, halves of surrogate pairs and non-characters; marks that
-# turn the direction of writing would turn the sentence around a name.
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -127,22 +122,13 @@ def drawable(values: Array | float) -> Any:
     return np.isfinite(values) & (np.asarray(values) > 0)
 
 
-def printable(text: str) -> str:
-    r"""Put a replacement character for what no page and no font holds.
-
-    >>> printable("a\x07b")
-    'a�b'
-    """
-    return _UNPRINTABLE.sub("\ufffd", text)
-
-
 def short_labels(names: Sequence[str], *, limit: int = 28) -> list[str]:
     """Leave out a trailing ".weight" and a part of long names of blocks, the same part of all.
 
     >>> short_labels(["conv1.weight", "encoder.stages.2.layers.5.convolution.weight"])
     ['conv1', '…ages.2.layers.5.convolution']
     """
-    return fit_names([printable(name.removesuffix(".weight")) for name in names], limit)
+    return fit_names([printable(layer_of(name)) for name in names], limit)
 
 
 def caption(*measured: Report | Setups) -> str:

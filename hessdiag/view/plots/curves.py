@@ -1,4 +1,4 @@
-"""Theory against measurement: one histogram of γ/σ² a block, over many trials."""
+"""Distributions and courses: eigenvalues, γ/σ² over many trials, and learning rates along virtual steps."""
 
 from __future__ import annotations
 
@@ -7,16 +7,48 @@ import math
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from hessdiag.arguments import check_kind
-from hessdiag.results.numbers import Array, short
+from hessdiag.results.learning_rates import NAMES, LearningRates
+from hessdiag.results.numbers import Z95, Array, short
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
+from hessdiag.results.sharpness import Sharpness
 from hessdiag.view.plots import style
 
+DECADES, POINTS = 6, 400
 MIN_OCTAVES = 2.4  # octaves on either side of 1 that the axis shows at least
 READING = "dashed: 1, theory equals measurement · solid: median · band: 5–95 % of trials"
+
+
+def draw_density(found: Sharpness, name: str = "") -> Figure:
+    """Draw the share of eigenvalues above λ, and of those below −λ, with 95 % bands over the random starts.
+
+    Of the block of this name, or of the whole, which was measured with `density=True`.
+    """
+    block = found[name] if name else found
+    top = max(abs(block.largest), abs(block.smallest) if np.isfinite(block.smallest) else 0.0)
+    at = np.geomspace(top * 10.0**-DECADES, top, POINTS)
+    sides = {"above λ": block.density(at), "below −λ": block.density(-at, below=True)}
+    with style.context("whitegrid"):
+        figure = Figure(figsize=(5.6, 3.2))
+        axes = figure.subplots(subplot_kw={"xscale": "log", "yscale": "log"})
+        legend = []
+        for (label, (share, error)), colour in zip(sides.items(), style.COLOURS, strict=False):
+            if share.any():
+                shown = np.where(share > 0, share, np.nan)
+                axes.step(at, shown, where="post", color=colour)
+                low, high = np.maximum(share - Z95 * error, 0.1 / block.numel), share + Z95 * error
+                axes.fill_between(at, low, high, where=share > 0, step="post", color=colour, alpha=0.25, linewidth=0)
+                legend.append(Line2D([], [], color=colour, label=label))
+        axes.set(ylim=(0.5 / block.numel, 2), xlabel="λ", ylabel="share of eigenvalues")
+        starts = len(block.nodes)
+        how = "all eigenvalues" if starts == 1 else f"Lanczos quadrature, {starts} starts, bands of 95 %"
+        note = " · ".join((how, found.matrix, found.loss, f"mean of {found.batch_size} examples", found.init))
+        style.frame(figure, title=f"Eigenvalues of {name or found.name}", note=note, legend=legend)
+    return figure
 
 
 def draw_ratios(setups: Setups | Report) -> Figure:
@@ -82,3 +114,31 @@ def _draw_panel(axes: Axes, label: str, values: Array, edges: Array) -> None:
     axes.annotate(", ".join(missing), (0.04, 0.88), xycoords="axes fraction", fontsize=style.SMALL, color=style.WARNING)
     style.label_decades(axes.xaxis)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def draw_learning_rates(rates: LearningRates) -> Figure:
+    """Draw the best rate before each virtual step: a colour an optimiser, a dot a step, a line what is made of them.
+
+    Steps along which the fresh batch's loss does not fall have no dot.
+    """
+    colours = dict(zip(rates, style.COLOURS, strict=False))
+    with style.context("whitegrid"):
+        figure = Figure(figsize=(5.6, 2.8))
+        axes = figure.subplots(subplot_kw={"yscale": "log"})
+        for optimizer, colour in colours.items():
+            rate = rates[optimizer]
+            shown = [(number, each) for number, each in enumerate(rate.steps, 1) if each > 0]
+            if shown:
+                axes.plot(*zip(*shown, strict=True), "o", color=colour, markersize=4, alpha=0.8)
+            if math.isfinite(rate.value):
+                axes.axhline(rate.value, color=colour, linewidth=1.4)
+        style.label_decades(axes.yaxis)
+        axes.set(xlabel="virtual step", ylabel="learning rate")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        legend = [Line2D([], [], color=c, marker="o", markersize=4, label=NAMES[o]) for o, c in colours.items()]
+        batch = f"{'a fresh batch of' if rates.fresh else 'the same'} {rates.batch_size} examples"
+        measured = f"dots: where the quadratic model of {batch} is lowest along the step"
+        settings = (rates.loss, rates.init, *([rates.data] if rates.data else []))
+        note = " · ".join((measured, "lines: the learning rate that follows", *settings))
+        style.frame(figure, title=f"Learning rates of {rates.model} along virtual steps", note=note, legend=legend)
+    return figure
