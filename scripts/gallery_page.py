@@ -88,10 +88,19 @@ def told_of_training(runs: Sequence[Mapping[str, Any]], case: str) -> list[str]:
 
 
 @cache
+def runs() -> list[dict[str, Any]]:
+    """How the networks trained."""
+    found: list[dict[str, Any]] = json.loads(TRAINED.read_text(encoding="utf-8"))["runs"]
+    return found
+
+
+@cache
 def findings_of(case: Case, variant: Variant) -> tuple[Finding, ...]:
-    """Findings on a case at its smallest width, seed 0."""
+    """Findings on a case at the width that it was trained at, seed 0."""
     inputs, targets = case.batch()
-    return tuple(hessdiag.diagnose(case.build(variant), inputs, targets, loss=case.loss, quick=True).findings)
+    network = next(run["network"] for run in runs() if run["case"] == case.name)
+    model = case.build(variant, width=int(re.findall(r"width (\d+)", network)[0]))
+    return tuple(hessdiag.diagnose(model, inputs, targets, loss=case.loss, quick=True).findings)
 
 
 def said(case: Case, variant: Variant) -> list[str]:
@@ -101,13 +110,12 @@ def said(case: Case, variant: Variant) -> list[str]:
 
 
 def main() -> None:
-    runs: list[dict[str, Any]] = json.loads(TRAINED.read_text(encoding="utf-8"))["runs"]
     text = PAGE.read_text(encoding="utf-8")
     for case in CASES:
         for variant in ("before", "after"):
             text = replaced(text, f"{case.name}, {variant}", said(case, variant))  # type: ignore[arg-type]
-        text = replaced(text, f"{case.name}, trained", told_of_training(runs, case.name))
-    text = replaced(text, "summary", summary(runs))
+        text = replaced(text, f"{case.name}, trained", told_of_training(runs(), case.name))
+    text = replaced(text, "summary", summary(runs()))
     PAGE.write_text(text, encoding="utf-8")
 
 

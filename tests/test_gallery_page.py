@@ -3,12 +3,10 @@
 `python scripts/gallery_page.py` writes the outputs anew; read the difference before it is committed.
 """
 
-import json
 import re
-from typing import Any
 
 import pytest
-from gallery_page import PAGE, TRAINED, findings_of, said, shown, summary, told_of_training
+from gallery_page import PAGE, findings_of, runs, said, shown, summary, told_of_training
 from strangers.gallery import CASES, Case, match
 
 from hessdiag.diagnosis.rules import CATALOGUE
@@ -23,10 +21,6 @@ GALLERY = {
 }
 # Its cause is found, and so it is not: evaluation mode loses the signal because of the scale of HD204.
 CAUSED = {("HD102", "depthwise-fan-out")}
-
-
-def runs() -> list[dict[str, Any]]:
-    return json.loads(TRAINED.read_text(encoding="utf-8"))["runs"]
 
 
 def section(name: str) -> str:
