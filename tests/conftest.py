@@ -3,6 +3,7 @@
 Every test that takes `device` runs on each one named in HESSDIAG_TEST_DEVICE (default: cpu, and cuda if present).
 """
 
+import gc
 import os
 import re
 
@@ -12,6 +13,7 @@ from hypothesis import settings
 
 from hessdiag.network.torch_state import seed_torch
 
+gc.disable()  # until all is imported, none of which is ever garbage
 torch.set_num_threads(1)  # tensors in tests are small: threads would only wait for one another
 settings.register_profile("default", max_examples=15, deadline=None, derandomize=True, database=None)
 settings.register_profile("thorough", max_examples=500, deadline=None, database=None, print_blob=True)
@@ -33,6 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     unstable = [item.nodeid for item in items if UNSTABLE_ID.search(item.nodeid)]
     if unstable:
         raise pytest.UsageError(f"give the parameters of these tests ids of their own: {unstable}")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later collection of garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,6 +8,7 @@ from layers import SETTINGS, Mark, Setting, network
 from torch import nn
 
 from hessdiag.calculus import RULES, predict
+from hessdiag.network.torch_state import seed_torch
 from tests.networks import Net
 
 DRAWS, BATCH = 24, 8
@@ -15,7 +16,7 @@ DRAWS, BATCH = 24, 8
 
 def _simulate(build, size, seed):
     """(E[y²] / E[x²], E[Δx²] / E[Δy²]) of the operation of one random network."""
-    torch.manual_seed(seed)
+    seed_torch(seed)
     before, operation, behind = build()
     x = before(torch.randn(BATCH, *size)).detach().requires_grad_()
     y = operation(x)
