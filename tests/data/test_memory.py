@@ -45,7 +45,7 @@ def test_numbers_do_not_depend_on_the_memory() -> None:
 
 # What takes memory has a process of its own, each a fork of one that has the libraries.
 MEASURED = """
-import os, resource, sys, torch, hessdiag
+import os, resource, sys, torch, torch.fx.experimental.symbolic_shapes, hessdiag
 from hessdiag.data import memory
 from torch import nn
 
