@@ -115,9 +115,9 @@ def check_view(model: nn.Module, x: Tensor, t: Tensor, matrix: str, per: str, fo
         nu_sq = block.nu * block.weight_sq * block.numel
         assert nu_sq == pytest.approx(gradient_sq[i], rel=1e-10, abs=1e-12 * largest)
     equals_dense(report, names, want)
-    options = {"loss": "cross-entropy", "matrix": matrix, "per": per, "method": "exact", "signals": False}
-    same = hessdiag.diagnose(model.train(), x, t, **options)
-    assert same.blocks == report.blocks
+    if per == "batch":
+        options = {"loss": "cross-entropy", "matrix": matrix, "per": per, "method": "exact", "signals": False}
+        assert hessdiag.diagnose(model.train(), x, t, **options).blocks == report.blocks
 
 
 def test_the_batch_view_by_sketch_is_within_its_error_and_batches_are_normalised_one_by_one() -> None:

@@ -111,8 +111,8 @@ def test_flat_empty_and_missing_maps_are_drawn(study) -> None:
     norm = mesh(axes).norm
     assert norm.vmax / norm.vmin == pytest.approx(10)
     assert np.ptp(norm(mesh(axes).get_array())) < 0.06
-    figure = draw_heatmaps([s for s in study if (s.matrix, s.init) != ("ggn", "fan-in")])
-    assert len(maps(figure)) == 7
+    figure = draw_heatmaps([s for s in study if s.init in INITS[:2] and (s.matrix, s.init) != ("ggn", "fan-in")])
+    assert len(maps(figure)) == 3
     readable(figure)
     first = next(axes for axes in maps(figure) if title(axes) == "fan-in")
     assert [label.get_text() for label in first.get_xticklabels()] == ["conv1", "conv2", "fc1", "fc2", "fc3"]
@@ -140,8 +140,8 @@ def test_a_report_is_drawn_alone_with_as_many_names_as_fit() -> None:
 
 
 def test_relative_maps_are_over_the_geometric_mean_of_their_diagonal(study) -> None:
-    figure = draw_heatmaps(study, relative=True)
-    for axes, setups in zip(maps(figure)[:4], study[4:], strict=True):
+    figure = draw_heatmaps(study[4:], relative=True)
+    for axes, setups in zip(maps(figure), study[4:], strict=True):
         values = setups.normalized()
         level = np.exp(np.log(np.diagonal(values)).mean())
         np.testing.assert_allclose(mesh(axes).get_array(), values / level, rtol=1e-12)

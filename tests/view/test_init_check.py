@@ -27,7 +27,7 @@ def build_check(count: int = 4) -> InitCheck:
 def test_every_initialisation_has_its_place(count: int, tmp_path) -> None:
     check = build_check(count)
     figure = draw_init_check(check)
-    save(figure, tmp_path / "f")
+    save(figure, tmp_path / "f.svg")
     *maps, _bar, spreads = sorted(figure.axes, key=lambda a: (a.get_xlabel() != "", a.get_label() == "<colorbar>"))
     titles = [axes.get_title(loc="left") for axes in maps if axes.get_title(loc="left")]
     assert len(titles) == count

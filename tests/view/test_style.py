@@ -37,7 +37,7 @@ def test_caption_has_every_setting_and_lists_what_differs() -> None:
 
 def test_figures_carry_their_caption_and_neither_change_nor_follow_the_users_settings(tmp_path: Path) -> None:
     setups, report = build_setups(), build_report(WEIGHTS)
-    plain = plots.save(plots.draw_layers(report), tmp_path / "plain")
+    plain = plots.save(plots.draw_layers(report), tmp_path / "plain.svg")
     users = {"font.size": 23.0, "axes.grid": True, "svg.fonttype": "none", "axes.titlecolor": "red"}
     with matplotlib.rc_context(users):
         before = dict(matplotlib.rcParams)
@@ -45,7 +45,7 @@ def test_figures_carry_their_caption_and_neither_change_nor_follow_the_users_set
                    plots.draw_layers(report): report}  # fmt: skip
         for figure, measured in figures.items():
             assert figure.get_supxlabel().replace("\n", " ").endswith(plots.caption(measured))
-        other = plots.save(figure, tmp_path / "other")
+        other = plots.save(figure, tmp_path / "other.svg")
         assert dict(matplotlib.rcParams) == before
     assert [path.read_bytes() for path in plain] == [path.read_bytes() for path in other]
 
