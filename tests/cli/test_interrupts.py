@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hessdiag.__main__ import main
+from tests.processes import ended, start
 
 SLOW = """
 import os, time
@@ -24,7 +24,7 @@ def build(): return Slow(4, 2), 4
 """
 CHECK = ["check-init", "geometric", "--model", "./net.py:build", "--against", "fan-in", "--setups", "2"]
 CHECK += ["--batch-size", "2", "--resume", "trials"]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "SLOW": "0.01"}
+RUN = "from hessdiag.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(SLOW)
     return tmp_path
-
-
-def heed_interrupts() -> None:
-    """Tests that run in the background of a shell ignore SIGINT, and so would what they start."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_an_interrupt_while_libraries_are_imported(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -54,16 +49,13 @@ def test_an_interrupt_while_libraries_are_imported(monkeypatch: pytest.MonkeyPat
 
 def test_a_check_that_is_interrupted_or_killed_ends_with_the_same_bytes(folder: Path, capsys) -> None:
     line = [*CHECK, "--json", "two.json"]
-    command, pipe = [sys.executable, "-m", "hessdiag", *line], subprocess.PIPE
-    process = subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT, preexec_fn=heed_interrupts
-    )
+    process = start(RUN, line, ("/dev/null", "out", "err"), SLOW="0.01")
     trials, started = folder / "trials", time.monotonic()
     while not trials.exists() or trials.read_bytes().count(b"\n") < 2:
         assert time.monotonic() - started < 120
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert (*process.communicate(timeout=60), process.returncode) == ("", "hessdiag: interrupted\n", 130)
+    os.kill(process.pid, signal.SIGINT)
+    assert ended(process, "out", "err") == (130, "", "hessdiag: interrupted\n")
     assert not (folder / "two.json").exists()
     assert main(line) == 0
     finished, whole = (folder / "two.json").read_bytes(), trials.read_bytes()

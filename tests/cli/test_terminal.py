@@ -5,9 +5,8 @@ import json
 import os
 import pty
 import re
+import select
 import struct
-import subprocess
-import sys
 import termios
 from pathlib import Path
 
@@ -15,10 +14,10 @@ import pytest
 from rich.text import Text
 
 from hessdiag.cli.printing import coloured
+from tests.processes import start
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 RUN = """
-import sys
 from hessdiag.__main__ import main
 status = main(sys.argv[1:])
 assert "torch._dynamo" not in sys.modules  # PyTorch's compiler, whose import takes as long as a diagnosis
@@ -27,31 +26,17 @@ sys.exit(status)
 COMMAND = ("diagnose", "mlp:30-20-10-5", "--batch-size", "4")
 
 
-def in_terminal(folder: Path, *arguments: str, columns: int) -> tuple[int, str]:
+def in_terminal(*arguments: str, columns: int) -> tuple[int, str]:
     """Exit status, and what a terminal of so many columns receives from both streams."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "LINES")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", RUN, *arguments],
-        cwd=folder,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=kept | {"TERM": "xterm-256color", "OMP_NUM_THREADS": "1"},
-    )
-    os.close(theirs)
+    process = start(RUN, arguments, [os.ttyname(theirs)] * 3, TERM="xterm-256color")
     received = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # it was closed at the other end
-            break
-        if not part:
-            break
-        received += part
-    os.close(ours)
-    return process.wait(60), received.decode()
+    while select.select([ours], [], [], 0)[0] or process.is_alive():
+        if select.select([ours], [], [], 0.05)[0]:
+            received += os.read(ours, 65536)
+    os.close(ours), os.close(theirs)
+    return process.exitcode, received.decode()
 
 
 def after_the_bar(text: str) -> str:
@@ -59,8 +44,10 @@ def after_the_bar(text: str) -> str:
     return text.rpartition("\x1b[2K")[2]
 
 
-def test_lines_fit_and_the_verdict_is_first_and_coloured(tmp_path: Path) -> None:
-    status, received = in_terminal(tmp_path, *COMMAND, "--max-spread", "1", "--json", "r.json", columns=60)
+def test_lines_fit_and_the_verdict_is_first_and_coloured(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    status, received = in_terminal(*COMMAND, "--max-spread", "1", "--json", "r.json", columns=60)
     record = json.loads((tmp_path / "r.json").read_text(), parse_constant=lambda constant: pytest.fail(constant))
     assert (status, record["schema"], record["model"]) == (1, "hessdiag.report/2", COMMAND[1])
     assert "hessdiag: spread of σ² is " in received

@@ -1,6 +1,5 @@
 """Memory is asked for and bounded, and chunks are halved where it runs out."""
 
-import subprocess
 import sys
 
 import pytest
@@ -9,6 +8,7 @@ from torch import nn
 
 import hessdiag
 from hessdiag.data.memory import CHUNK, MIN_MEMORY, MemoryBudget, as_bytes, free_memory, is_out_of_memory
+from tests.processes import ended, start
 
 CPU = torch.device("cpu")
 
@@ -43,14 +43,12 @@ def test_numbers_do_not_depend_on_the_memory() -> None:
             assert a.gamma_curvature == pytest.approx(b.gamma_curvature, rel=1e-11)
 
 
-# What takes memory has a process of its own, each a fork of one that has the libraries.
+# What takes memory has a process of its own.
 MEASURED = """
-import os, resource, sys, torch, torch.fx.experimental.symbolic_shapes, hessdiag
+import os, resource, sys, torch, hessdiag
 from hessdiag.data import memory
 from torch import nn
 
-torch.set_num_threads(1)
-hessdiag.diagnose  # imports what it takes
 
 def net(*widths):
     torch.manual_seed(0)
@@ -97,10 +95,12 @@ for measure, *given in ((asked_for,), (sketched, "48MiB"), (sketched, "2GiB"), (
 
 
 @pytest.fixture(scope="module")
-def measured() -> list[list[float]]:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> list[list[float]]:
     """What each of them printed."""
-    done = subprocess.run([sys.executable, "-c", MEASURED], check=True, capture_output=True, text=True)
-    return [[float(number) for number in line.split()] for line in done.stdout.splitlines()]
+    out = str(tmp_path_factory.mktemp("measured") / "out")
+    status, printed = ended(start(MEASURED, streams=("/dev/null", out)), out)
+    assert status == 0
+    return [[float(number) for number in line.split()] for line in printed.splitlines()]
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits a process, and knows its peak, as Linux does")

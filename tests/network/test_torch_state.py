@@ -129,7 +129,7 @@ def trained(steps: int, step_done: Callable[[int], None] = lambda step: None) ->
 
 
 def test_a_training_beside_four_threads_that_measure_is_the_same_step_by_step() -> None:
-    """Its draws, its weights and its running statistics, for as long as 4 × 20 measurements take."""
+    """Its draws, its weights and its running statistics, for as long as 4 × 8 measurements take."""
     models, x = [nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5)) for _ in range(4)], torch.randn(4, 4)
     started, others = threading.Event(), list[Future[None]]()
     hessdiag.diagnose(models[0], x)  # imports what adds filters of warnings
@@ -142,7 +142,7 @@ def test_a_training_beside_four_threads_that_measure_is_the_same_step_by_step() 
 
     def measure(model: nn.Module) -> None:
         started.wait(timeout=60)
-        for number in range(20):
+        for number in range(8):
             match number:
                 case 0:
                     hessdiag.prescribe(model[:1], x)

@@ -1,10 +1,7 @@
 """Several real processes share a diagnosis: the numbers of one, and a message where something goes wrong."""
 
 import math
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +9,7 @@ import pytest
 import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.parallel.processes import ALONE, Processes, default_group, launched
+from tests.processes import ended, start
 
 FACTORY = """
 import torch
@@ -87,15 +85,12 @@ def free_port() -> str:
         return str(held.getsockname()[1])
 
 
-def run_two(*arguments: str) -> list[tuple[int, str, str]]:
+def run_two(code: str, *arguments: str) -> list[tuple[int, str, str]]:
     """Status and outputs of two processes of one run, which no launcher watches."""
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    pipe, command = subprocess.PIPE, [sys.executable, *arguments]
-    started = [
-        subprocess.Popen(command, env=shared | {"RANK": rank}, stdout=pipe, stderr=pipe, text=True) for rank in "01"
-    ]
-    told = [process.communicate(timeout=120) for process in started]
-    return [(process.returncode, *each) for process, each in zip(started, told, strict=True)]
+    shared = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"}
+    streams = [("/dev/null", f"out{rank}", f"err{rank}") for rank in range(2)]
+    started = [start(code, arguments, each, RANK=str(rank), **shared) for rank, each in enumerate(streams)]
+    return [ended(process, *each[1:]) for process, each in zip(started, streams, strict=True)]
 
 
 def assert_alike(found: hessdiag.Report, expected: hessdiag.Report) -> None:
@@ -109,13 +104,11 @@ def assert_alike(found: hessdiag.Report, expected: hessdiag.Report) -> None:
 def test_two_processes_find_what_one_does_and_errors_reach_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Several measurements by the same two processes: to start two takes longer than any of these."""
     (tmp_path / "nets.py").write_text(FACTORY)
-    (tmp_path / "process.py").write_text(PROCESS)
     monkeypatch.chdir(tmp_path)
     lines = [f"{line} --json both{number}.json" for number, line in enumerate(DIAGNOSES)]
     lines.append(f"{CHECK} --resume trials --json both.json")
-    both = run_two("process.py", ",".join(free_port() for _ in range(len(lines) + 2)), *lines)
+    both = run_two(PROCESS, ",".join(free_port() for _ in range(len(lines) + 2)), *lines)
     assert [status for status, _, _ in both] == [0, 9], both
     printed = ""
     for number, line in enumerate(DIAGNOSES):
