@@ -1,8 +1,9 @@
-"""Predicted against measured γ and σ² of small transformers built from transformers' configurations.
+"""Predicted against measured γ and σ²: small transformers from transformers' configurations, MLPs, CNNs.
 
     python scripts/transformers_calculus.py [seeds] [name ...]     # on random tokens
     TEXT=FILE python scripts/transformers_calculus.py [seeds]      # on the bytes of a text
     python scripts/transformers_calculus.py moments DRAWS          # one attention on a grid: percentiles of errors
+    python scripts/transformers_calculus.py feedforward DRAWS      # MLPs and CNNs, means over draws
 
 The networks of `APART` took no part in the making of the rules of γ.
 """
@@ -209,9 +210,90 @@ def moments(draws: int) -> Iterator[str]:
         yield f"| {name} | {' | '.join(cells)} |"
 
 
+class Residual(nn.Module):
+    """Two convolutions beside a skip connection, without normalisation."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.a, self.b = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x + self.b(torch.relu(self.a(x))))
+
+
+POOLS = {"max": nn.MaxPool2d, "average": nn.AvgPool2d}
+
+
+def feedforward(plan: str) -> nn.Sequential:
+    """Layers by their names: 16 a convolution, 16/2 one with stride 2, a pooling, a block, widths behind a bar."""
+    layers: list[nn.Module] = []
+    before, _, widths = plan.partition("|")
+    channels, size = 3, 32
+    for word in before.split():
+        if word in POOLS:
+            layers, size = [*layers, POOLS[word](2)], size // 2
+        elif word == "global":
+            layers, size = [*layers, nn.AdaptiveAvgPool2d(1)], 1
+        elif word == "residual":
+            layers.append(Residual(channels))
+        else:
+            width, _, stride = word.partition("/")
+            layers += [nn.Conv2d(channels, int(width), 3, int(stride or 1), padding=1), nn.ReLU()]
+            channels, size = int(width), size // int(stride or 1)
+    layers, inputs = ([*layers, nn.Flatten()], channels * size**2) if before.strip() else (layers, 64)
+    for width in map(int, widths.split()):
+        layers, inputs = [*layers, nn.Linear(inputs, width), nn.ReLU()], width
+    return nn.Sequential(*layers[:-1])
+
+
+PLANS = {
+    "MLP": "|128 128 10",
+    "MLP of 8 layers": "|64 64 64 64 64 64 64 10",
+    "strides": "16/2 32/2 32/2 |10",
+    "average pooling, perceptron": "8 average 16 average |120 84 10",
+    "max pooling, perceptron": "8 max 16 max |120 84 10",
+    "VGG": "16 16 max 32 32 max 64 64 max |128 10",
+    "strides, global pooling": "16 32/2 32 64/2 global |10",
+    "max and global pooling": "16 max 32 max 64 global |10",
+    "residual, without normalisation": "16 residual residual average |10",
+}
+
+
+def errors(plan: str, init: str | None, loss: str, draws: int) -> Iterator[list[float]]:
+    """Of every weight |log2(predicted/measured)| of γ and of σ², of means over draws."""
+    found: dict[str, list[list[float]]] = {}
+    size = (3, 32, 32) if plan.partition("|")[0] else (64,)
+    for seed in range(draws):
+        torch.manual_seed(seed)
+        model = feedforward(plan)
+        if init:
+            hessdiag.init.apply(model, init)
+        targets = torch.randint(10, (16,)) if loss == "cross-entropy" else None
+        report = hessdiag.diagnose(model, torch.randn(16, *size), targets, loss=loss, seed=seed, signals=False)
+        for block in report.weights:
+            found.setdefault(block.name, []).append([getattr(block, key) for key in KEYS])
+    for block in predict(feedforward(plan).to("meta"), size, init=init, loss=loss).weights:
+        means = map(mean, zip(*found[block.name], strict=True))
+        yield [abs(math.log2(getattr(block, key) / m)) for key, m in zip(KEYS, means, strict=True)]
+
+
+def of_feedforward(draws: int) -> Iterator[str]:
+    """A line a network: median and 90th percentile of its errors, with PyTorch's initialisation and He's."""
+    every: list[list[float]] = []
+    yield "| network | weights | γ | 90 % in | σ² | 90 % in |\n|---|---|---|---|---|---|"
+    for title, plan in [*PLANS.items(), ("all", "")]:
+        cases = itertools.product((None, "fan-in"), ("cross-entropy", "random-quadratic")) if plan else ()
+        off = [each for case in cases for each in errors(plan, *case, draws)] or every
+        every = [*every, *off]
+        columns = [sorted(each) for each in zip(*off, strict=True)]
+        cells = [f"{median(each):.2f} | {each[math.ceil(0.9 * len(each)) - 1]:.2f}" for each in columns]
+        yield f"| {title} | {len(off)} | {' | '.join(cells)} |"
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["moments"]:
-        print("\n".join(moments(int(sys.argv[2]))))
+    if sys.argv[1:2] in (["moments"], ["feedforward"]):
+        for line in (moments if sys.argv[1] == "moments" else of_feedforward)(int(sys.argv[2])):
+            print(line, flush=True)
         raise SystemExit
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     chosen = sys.argv[2:]

@@ -7,7 +7,8 @@ as they are: from outputs of which S joins all entries, ‖M_ab‖² = ‖S‖²
 where S joins no positions, a mean over gradients that are alike at all positions and such that are not. That is the
 part of independent sides. Both go through the same weights, and M has a part along the identity, E[M] = α_ts I, of
 square Σ α² n. A layer adds that to ‖M‖² of its input; a nonlinearity multiplies it by E[φ'⁴] / E[φ'²]²; attention as in
-`Mixing`. `Sent.gain` is ‖M‖² over that of independent sides.
+`Mixing`. That of a layer's own outputs gives n α² tr(ΓXΓX), with products of inputs X and of gradients Γ between
+positions. `Sent.gain` is ‖M‖² over that of independent sides.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def of_parameter(block: Block, step: Step, sent: Sent, found: Propagation) -> fl
         return x.second_moment**2 * (2 * sent.gain * _independent(sent, found) + trace**2)
     T = sent.apart.sq.numel() // batch // block.fan_out
     if block.kind == "bias":
-        c, length, chance, single, both, pairs = 1.0, 1.0, 0.0, 1.0, 1.0, 1.0
+        entries, c, length, chance, single, both, pairs = 1, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0
     else:
         entries = block.fan_in * math.prod(block.kernel)
         c, length, chance = min(x.site_correlation, 1.0), step.length, x.alike or 1 / entries
@@ -141,9 +142,32 @@ def of_parameter(block: Block, step: Step, sent: Sent, found: Propagation) -> fl
     for number, (square, growth, g) in enumerate(_sides(sent, found)):
         common = (1 + (T - 1) * c) * (1 + (T - 1) * g) / T
         rest = (1 - c) * (1 - (1 + (T - 1) * g) / T)
-        more = single if sent.alike is None else both * (1 + wishart * chance) if number else 1.0
-        total += square * growth**2 * (common**2 + 2 * common * rest + more * rest**2)
+        if sent.alike is None:
+            common += (T - 1) * max(sent.apart.lean - c * g, 0.0) / entries  # in the direction that a unit reads
+            size = common**2 + 2 * common * rest + single * rest**2
+            if found.loss.trace and T > 1:
+                share = min(_identity(sent, T, found) / sent.gain, 1.0)
+                size += share * (
+                    _along_identity(_effective(sent.apart, 1 if block.kernel else -1), c, g, chance) - size
+                )
+        else:
+            more = both * (1 + wishart * chance) if number else 1.0
+            size = common**2 + 2 * common * rest + more * rest**2
+        total += square * growth**2 * size
     return sent.gain * length**2 * total * (pairs if sent.alike else 1.0) / block.numel
+
+
+def _along_identity(T: float, c: float, g: float, chance: float) -> float:
+    """tr(ΓXΓX) / tr Γ² of T inputs of length 1 that correlate by c, and gradients that correlate by g."""
+    common = (1 + (T - 1) * c) * (1 + (T - 1) * g)
+    rest = (T - 1) * ((1 - c) * (1 - g)) ** 2 * (1 + T * chance)
+    return (common**2 + rest) / (T * (1 + (T - 1) * g**2))
+
+
+def _effective(g: Gradient, channels: int) -> float:
+    """The number of positions that would share a gradient of this size evenly."""
+    at = g.sq.mean(channels).flatten(1)
+    return float((at.sum(1).square() / at.square().sum(1)).mean())
 
 
 def _uneven(x: Activation, g: Gradient, chance: float) -> tuple[float, float, float]:

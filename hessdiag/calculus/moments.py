@@ -62,6 +62,11 @@ class Activation(Moments):
     pairs: float = 0.0  # mean square of E[x_s x_s'] over that of E[x²], of positions s ≠ s'; 0 for `site_correlation`²
 
     @property
+    def near(self) -> float:
+        """What neighbouring positions have in common: borders take half of what they take from distant ones."""
+        return max(self.site_correlation, (self.site_correlation + self.example_correlation) / 2)
+
+    @property
     def elements(self) -> int:
         """Count the entries per example."""
         return self.sq.numel() // self.sq.shape[0]
@@ -97,6 +102,7 @@ class Gradient(Moments):
     """Second moments of the gradient of an activation."""
 
     slope: float = 1.0  # factor on E[φ'²] of the nonlinearity below: a max pooling or a second ReLU chooses entries
+    lean: float = 0.0  # E[x_s x_t Δ_s Δ_t] / (E[x²] E[Δ²]) of two positions of a nonlinearity's input; 0 for unknown
     along: float = 0.0  # share that points along the activation, as of a squared error: a normalisation takes it out
 
 
@@ -269,17 +275,20 @@ def responses(phi: Nonlinearity, q: Tensor, mean: float) -> tuple[Tensor, Tensor
 
 
 @lru_cache(maxsize=4096)
-def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> tuple[float, float]:
-    """Find (E[φ(x) φ(x')] / E[φ²], E[φ'(x) φ'(x')] / E[φ'²]) of two such variables with E[x x'] = `correlation` q.
+def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> tuple[float, float, float]:
+    """Find what two such variables with E[x x'] = `correlation` q have in common.
+
+    E[φ(x) φ(x')] / E[φ²], E[φ'(x) φ'(x')] / E[φ'²] and E[x φ'(x) x' φ'(x')] / (q E[φ'²]).
 
     For a ReLU of variables without mean, with ρ = cos θ: (√(1-ρ²) + ρ (π - θ)) / π and 1 - θ/π.
     """
     if math.isnan(correlation):
-        return math.nan, math.nan
+        return math.nan, math.nan, math.nan
     correlation = min(max(correlation, mean if mean > 0 else -1.0), 1.0)
     if phi.name == "relu" and mean == 0:
         theta = math.acos(correlation)
-        return (math.sin(theta) + correlation * (math.pi - theta)) / math.pi, 1 - theta / math.pi
+        together = (math.sin(theta) + correlation * (math.pi - theta)) / math.pi
+        return together, 1 - theta / math.pi, together
     alone = respond(phi, q, mean)
     z, weights = _grid(NODES if phi.function is None else NODES // 4)  # written out by hand: smooth, and costly
     shared = max(correlation - mean, 0.0)  # part of q that both variables have in common
@@ -287,20 +296,23 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
     own = math.sqrt(max(1 - mean - shared, 0.0) * q) * z
     x = common[:, None] + own  # (nodes of the shared part, of the own part)
     y = (phi(x) * weights).sum(1)
-    slope = (phi.derivative(x) * weights).sum(1)
-    return (
-        float((weights * y.square()).sum()) / alone.sq if alone.sq else math.nan,
-        float((weights * slope.square()).sum()) / alone.slope_sq if alone.slope_sq else math.nan,
+    slopes = phi.derivative(x)
+    sizes = (
+        (y, alone.sq),
+        ((slopes * weights).sum(1), alone.slope_sq),
+        ((x * slopes * weights).sum(1), q * alone.slope_sq),
     )
+    one, two, three = (float((weights * v.square()).sum()) / size if size else math.nan for v, size in sizes)
+    return one, two, three
 
 
 @lru_cache(maxsize=1024)
-def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count: int) -> tuple[float, float, float]:
+def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count: int) -> tuple[float, ...]:
     """The largest of `count` Gaussians with E[x²] = 1 and pairwise E[x x'] = `correlation`, seen through a rising φ.
 
     Returns:
         E[φ(M)²] / E[φ(x)²], the correlation of two such largest values that share no entry, and
-        E[φ'(M)²] / E[φ'(x)²]: the largest is more often on the steep side.
+        E[φ'(M)²] / E[φ'(x)²]: the largest is more often on the steep side; and E[M φ'(M) M' φ'(M')] / E[φ'(M)²].
     """
     z, weights = _grid()
     shared = max(correlation - mean, 0.0)
@@ -313,9 +325,11 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
     y = phi(x)
     given = (y * mass).sum(1)
     sq = float((weights * (y.square() * mass).sum(1)).sum())
-    slope = float((weights * (phi.derivative(x).square() * mass).sum(1)).sum())
+    slopes = phi.derivative(x)
+    slope = float((weights * (slopes.square() * mass).sum(1)).sum())
+    lean = float((weights * (x * slopes * mass).sum(1).square()).sum())
     alone = respond(phi, 1.0, mean)
-    return sq / alone.sq, float((weights * given.square()).sum()) / sq, slope / alone.slope_sq
+    return sq / alone.sq, float((weights * given.square()).sum()) / sq, slope / alone.slope_sq, lean / slope
 
 
 def _grid(nodes: int = NODES) -> tuple[Tensor, Tensor]:

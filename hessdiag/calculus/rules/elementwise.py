@@ -232,7 +232,7 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
         on = respond(phi, 1.0, x.before.mean).slope_sq
 
         def let_pass(g: Gradient) -> Gradient:  # a second ReLU: the first has let the same entries pass
-            return replace(g.scaled(on), slope=1 / on)
+            return replace(g.scaled(on), slope=1 / on, site_correlation=g.site_correlation * on)
 
         return Step(x, ((ref, let_pass),), note=note)
     q = x.second_moment
@@ -247,7 +247,9 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
 
     def back(g: Gradient) -> Gradient:
         steep = compactly(lambda a, b: g.slope * a * b, g.sq, slope_sq)
-        return Gradient(steep, g.site_correlation * sites[1], g.example_correlation * examples[1], g.profile)
+        kept = [min(g.slope * each, 1.0) for each in (sites[1], examples[1])]
+        lean = g.lean or g.site_correlation * sites[2]
+        return Gradient(steep, g.site_correlation * kept[0], g.example_correlation * kept[1], g.profile, lean=lean)
 
     out = replace(
         x,
@@ -256,7 +258,7 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
         site_correlation=sites[0],
         profile=flattened(x.profile, correlate(phi, size, x.mean, 0.0)[0], sites[0]),
         example_correlation=examples[0],
-        before=Before(phi.name, phi.parameters, x.mean, x.site_correlation) if phi.homogeneous else None,
+        before=Before(phi.name, phi.parameters, x.mean, x.near) if phi.homogeneous else None,
     )
     return Step(out, ((ref, back),), note=note, kurtosis=at_mean.slope_kurtosis)
 

@@ -230,22 +230,25 @@ def max_pool(call: Call) -> Step:
         ratio = math.prod(shape) / x.sq.numel()
         out = replace(x, sq=average(x.sq).expand(shape), positions=positions, before=None)
         return Step(out, ((ref, lambda g: Gradient((average(g.sq) * ratio).expand(x.sq.shape))),), note=note)
-    before = x.before or Before("identity", (), x.mean, x.site_correlation)
+    before = x.before or Before("identity", (), x.mean, x.near)
     phi = Nonlinearity(before.nonlinearity, before.parameters)
     count = _entries(call.arguments["kernel_size"], len(shape) - 2)
     correlation = max(before.site_correlation, before.mean)
-    growth, together, steeper = respond_of_largest(phi, before.mean, correlation, count)
+    growth, together, steeper, lean = respond_of_largest(phi, before.mean, correlation, count)
     pooled = _average_over_windows(call, len(shape) - 2)
+
+    chosen = max(positions - 1, 0) / max(x.positions - 1, 1)  # how often a position is that another one is
 
     def back(g: Gradient) -> Gradient:
         # The largest entry is more often than others on the steep side of the nonlinearity below.
-        return Gradient(transposed(pooled, x.sq, g.sq), g.site_correlation, g.example_correlation, slope=steeper)
+        shared = g.site_correlation * chosen, g.example_correlation * positions / x.positions
+        return Gradient(transposed(pooled, x.sq, g.sq), *shared, slope=steeper, lean=lean * shared[0])
 
     out = replace(
         x,
         sq=growth * pooled(x.sq),
         mean=together,
-        site_correlation=together,
+        site_correlation=together * min(x.site_correlation / x.near, 1.0) if x.near > 0 else together,
         example_correlation=together if x.example_correlation > 0 else 0.0,
         positions=positions,
         before=None,
