@@ -3,7 +3,7 @@
     python scripts/transformers_calculus.py [seeds] [name ...]     # on random tokens
     TEXT=FILE python scripts/transformers_calculus.py [seeds]      # on the bytes of a text
     python scripts/transformers_calculus.py moments DRAWS          # one attention on a grid: percentiles of errors
-    python scripts/transformers_calculus.py feedforward DRAWS      # MLPs and CNNs, means over draws
+    python scripts/transformers_calculus.py feedforward DRAWS      # MLPs and CNNs
 
 The networks of `APART` took no part in the making of the rules of γ.
 """
@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import mean, median
+from statistics import geometric_mean, mean, median
 from typing import Any
 
 import torch
@@ -260,7 +260,7 @@ PLANS = {
 
 
 def errors(plan: str, init: str | None, loss: str, draws: int) -> Iterator[list[float]]:
-    """Of every weight |log2(predicted/measured)| of γ and of σ², of means over draws."""
+    """Of every weight |log2(predicted/measured)| of γ and σ², of geometric means over draws, and of σ² of means."""
     found: dict[str, list[list[float]]] = {}
     size = (3, 32, 32) if plan.partition("|")[0] else (64,)
     for seed in range(draws):
@@ -273,14 +273,16 @@ def errors(plan: str, init: str | None, loss: str, draws: int) -> Iterator[list[
         for block in report.weights:
             found.setdefault(block.name, []).append([getattr(block, key) for key in KEYS])
     for block in predict(feedforward(plan).to("meta"), size, init=init, loss=loss).weights:
-        means = map(mean, zip(*found[block.name], strict=True))
-        yield [abs(math.log2(getattr(block, key) / m)) for key, m in zip(KEYS, means, strict=True)]
+        columns = list(zip(*found[block.name], strict=True))
+        sizes = [*map(geometric_mean, columns), mean(columns[1])]
+        predicted = [getattr(block, key) for key in (*KEYS, KEYS[1])]
+        yield [abs(math.log2(p / m)) for p, m in zip(predicted, sizes, strict=True)]
 
 
 def of_feedforward(draws: int) -> Iterator[str]:
     """A line a network: median and 90th percentile of its errors, with PyTorch's initialisation and He's."""
     every: list[list[float]] = []
-    yield "| network | weights | γ | 90 % in | σ² | 90 % in |\n|---|---|---|---|---|---|"
+    yield "| network | weights | γ | 90 % in | σ² | 90 % in | mean σ² | 90 % in |\n|---|---|---|---|---|---|---|---|"
     for title, plan in [*PLANS.items(), ("all", "")]:
         cases = itertools.product((None, "fan-in"), ("cross-entropy", "random-quadratic")) if plan else ()
         off = [each for case in cases for each in errors(plan, *case, draws)] or every

@@ -44,13 +44,13 @@ def measured(rows: Mapping[str, Mapping[str, Any]]) -> str:
     alarmed = [each for each in healthy if grave(each)]
     faulty = sum(any(finding["severity"] == "fault" for finding in each["findings"]) for each in alarmed)
     return (
-        f"{len(healthy)} of {len(rows)} measured; {len(alarmed)} of these with a warning or fault,"
+        f"{len(healthy)} of {len(rows)} healthy networks measured, {len(alarmed)} with a warning or fault,"
         f" {faulty} with a fault"
     )
 
 
 def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Sum up a table: healthy networks, and two lines for the faults of each part; apart and blind as first scored."""
+    """Sum up a table: healthy networks, and the faults of each part; apart and blind as first scored."""
     steps = [each["healthy"]["steps"] for each in now.values() if "steps" in each["healthy"]]
     lines = [
         f"- {measured({name: each for name, each in now.items() if STRANGERS[name].part not in BLIND})}",
@@ -61,16 +61,16 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
         rows = {name: each for name, each in table_.items() if STRANGERS[name].part == part}
         if not rows:  # not scored yet
             continue
-        lines += [f"- {part}, healthy: {measured(rows)}"] if part in BLIND else []
-        for loud, which in ((True, "loud ones"), (False, "others")):
-            cases = [each for name, each in rows.items() if "named" in each and is_loud(name) == loud]
-            told_ = [each["named"] for each in cases]
-            ahead, three = told_.count("first"), told_.count("first") + told_.count("three")
-            silent = sum(each["planted"]["verdict"] == "no-problem" for each in cases)
-            lines.append(
-                f"- {part}, {which}: {len(told_)} faults, {ahead} named first, {three} within three, {silent} passed as"
-                " no problem"
-            )
+        told_ = {name: each["named"] for name, each in rows.items() if "named" in each}
+        loud, others = ([name for name in told_ if is_loud(name) is of] for of in (True, False))
+        ahead, other = ([told_[name] for name in names] for names in (loud, others))
+        silent = sum(rows[name]["planted"]["verdict"] == "no-problem" for name in loud)
+        line = (
+            f"- {part}: of {len(loud)} loud faults {ahead.count('first')} named first,"
+            f" {ahead.count('first') + ahead.count('three')} within three, {silent} passed"
+        )
+        line += f"; of {len(others)} others {other.count('first')} named first" if others else ""
+        lines.append(line + (f";\n  {measured(rows)}" if part in BLIND else ""))
     return [*lines, *repaired(), *trained(), *repeated()]
 
 

@@ -81,6 +81,32 @@ def test_one_attention(scores, shared, causal):
     assert max(map(abs, found.values())) < (0.45 if shared or scores > 1 else 0.3), found
 
 
+def shifted_windows(m, x):
+    seen = x.reshape(-1, POSITIONS // 3, WIDTH)
+    q, k, v = (heads(layer(seen)) for layer in (m.q, m.k, m.v))
+    hidden = m.hidden.repeat(len(x), 1, 1)[:, None]
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=m.table + hidden).transpose(1, 2).flatten(2)
+    x = x + m.o(out).reshape(x.shape)
+    return m.last(m.merge(torch.cat([x[:, ::2], x[:, 1::2]], -1)).mean(1))
+
+
+def test_windows_that_see_different_keys_and_positions_that_are_merged():
+    def make():
+        count = POSITIONS // 3
+        left = torch.arange(count) < count // 2
+        split = (left[:, None] != left).float() * -100.0
+        return Net(
+            shifted_windows, **{name: nn.Linear(WIDTH, WIDTH, bias=False) for name in "qkvo"},
+            merge=nn.Linear(2 * WIDTH, WIDTH), last=nn.Linear(WIDTH, 8),
+            table=nn.Parameter(0.02 * torch.randn(HEADS, count, count)),
+            hidden=torch.stack([0 * split, split, split]),
+        )  # fmt: skip
+
+    found = compare(make, lambda: torch.randn(8, POSITIONS, WIDTH))
+    assert {name: error for name, error in found.items() if name != "table" and not abs(error) < 0.45} == {}
+    assert abs(found["last.weight"]) < 0.1  # the mean over positions takes in which are in one window
+
+
 def test_tokens_that_repeat_and_positions_that_are_alike():
     def kept(q, k, v, causal):
         model.seen = q, k, v, whole(q, k, v, causal)

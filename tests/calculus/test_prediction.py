@@ -149,6 +149,15 @@ def test_an_operation_without_a_rule_is_named_and_the_rest_predicted() -> None:
     assert record["spread"]["gamma"] is None
 
 
+def test_entries_that_are_repeated_and_parts_without_entries():
+    def joined(m, x):
+        return m.last(torch.cat([m.first(x), x[..., 4:]], -1).repeat_interleave(2, -1))
+
+    first, last = predict(Net(joined, first=nn.Linear(4, 5), last=nn.Linear(10, 3)), (4,), init="fan-in").weights
+    assert last.x_sq == first.out_sq
+    assert first.out_gradient_sq == pytest.approx(2 * last.out_gradient_sq * 3 * last.weight_sq)
+
+
 def test_the_model_is_left_alone_the_meta_device_predicts_alike_and_inputs_bring_their_moment() -> None:
     with torch.device("meta"):
         meta, large = StridedLeNet(), mlp([8192] * 9 + [10], bias=False)

@@ -45,7 +45,8 @@ _LEAKY = ("(1 + a²) E[x²] / 2", "(1 + a²) E[Δy²] / 2", "✓", "Table 1")
 _MOVED = ("E[x²]", "E[Δy²]", "✓", "")
 _MOVES = """
     view reshape _unsafe_view flatten unflatten permute transpose t squeeze unsqueeze expand slice select movedim
-    moveaxis narrow repeat numpy_T mT roll flip expand_as pixel_shuffle pixel_unshuffle channel_shuffle swapaxes
+    moveaxis narrow repeat repeat_interleave numpy_T mT roll flip expand_as pixel_shuffle pixel_unshuffle
+    channel_shuffle swapaxes
 """
 _COPIES = "clone contiguous alias to _to_copy type_as lift_fresh_copy"
 _BATCH_NORMS = """

@@ -16,21 +16,22 @@ independent channels, n the channels of a head, and h_s = √E[g_s²]:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Mixing, Ref, Scores, Step, UnsupportedError
-from hessdiag.calculus.moments import Activation, Gradient, by_position, distinct, mean_of_pairs
+from hessdiag.calculus.moments import Activation, Gradient, by_position, distinct, mean_of_pairs, weighted
 from hessdiag.calculus.rules.composed import SAME
 from hessdiag.data.seeds import stream
 
 HIDDEN = -1e4  # a mask's numbers below this hide a key
 LARGE_BIAS = 100.0  # above it in the mean square, a bias also masks
+MASKS = 16  # different ones of heads, windows or examples, of which the mean is taken
 OF_INPUTS = "its mask depends on the inputs: leave attention_mask out"
 _KEEP = frozenset(("dropout", "expand", "view", "reshape", "_unsafe_view", *SAME.split()))
 DRAWN, IN_CACHE = 2**18, 2**13  # random scores for one attention, and of them at once
@@ -112,10 +113,13 @@ def _visible(call: Call, scores: Ref) -> Tensor:
 
 def _shifted(call: Call, scores: Scores, mask: Ref) -> Scores:
     numbers, value = call.numbers.get(mask.name), call.values[mask.name]
-    if numbers is None and isinstance(value, Activation) and value.example_correlation == 1.0:
-        if value.second_moment > LARGE_BIAS:
-            raise UnsupportedError("a mask and a learnable bias in one")
-        return replace(scores, shift=scores.shift + value.second_moment)
+    if numbers is None and isinstance(value, Activation) and value.example_correlation > 1 - 1e-9:
+        sq = distinct(value.sq)
+        visible = sq <= LARGE_BIAS  # above it a mask was added too
+        if not bool(visible.any()):
+            raise UnsupportedError("a mask that is a parameter")
+        shifted = replace(scores, shift=scores.shift + float(sq[visible].mean()))
+        return shifted if bool(visible.all()) else _masked(shifted, visible)
     if numbers is None:
         raise UnsupportedError(OF_INPUTS)
     if numbers.dtype == torch.bool:
@@ -128,10 +132,8 @@ def _shifted(call: Call, scores: Scores, mask: Ref) -> Scores:
 
 
 def _masked(scores: Scores, visible: Tensor) -> Scores:
-    visible = distinct(visible)
-    while visible.dim() > 2:
-        if not bool((visible == visible[:1]).all()):
-            raise UnsupportedError("a mask that differs between heads or examples")
+    visible = distinct(visible).reshape(-1, *visible.shape[-2:])
+    if bool((visible == visible[:1]).all()):
         visible = visible[0]
     return replace(scores, mask=visible if scores.mask is None else scores.mask & visible)
 
@@ -270,6 +272,39 @@ def _head(call: Call, scores: Scores, value: Ref) -> _Head:
 
 
 def _attend(call: Call, scores: Scores, value: Ref) -> Step:
+    if scores.mask is None or scores.mask.dim() == 2:
+        return _attend_once(call, scores, value)
+    masks, counts = torch.unique(scores.mask, dim=0, return_counts=True)
+    if len(masks) > MASKS:
+        raise UnsupportedError(f"more than {MASKS} different masks")
+    steps = [_attend_once(call, replace(scores, mask=mask), value) for mask in masks]
+    return _mean_of(steps, (counts / counts.sum()).tolist())
+
+
+def _mean_of(steps: Sequence[Step], shares: Sequence[float]) -> Step:
+    """Average over heads, windows or examples that see different keys."""
+
+    def joined(found: Sequence[Any]) -> Any:
+        sizes = [share * each.second_moment for share, each in zip(shares, found, strict=True)]
+        names = [name for name in ("site_correlation", "example_correlation", "pairs") if hasattr(found[0], name)]
+        sq = sum(share * each.sq for share, each in zip(shares, found, strict=True))
+        return replace(found[0], sq=sq, profile=None, **{name: weighted(sizes, found, name) for name in names})
+
+    def mean(values: Sequence[Any]) -> Any:
+        if isinstance(values[0], tuple):
+            return tuple(mean(each) for each in zip(*values, strict=True))
+        return sum(share * value for share, value in zip(shares, values, strict=True))
+
+    mixings = [step.attention for step in steps if step.attention]
+    backs = [
+        (ref, lambda g, i=i: joined([step.back[i][1](g) for step in steps])) for i, (ref, _) in enumerate(steps[0].back)
+    ]
+    names = ("query", "key", "value")
+    mixing = replace(mixings[0], **{name: mean([getattr(each, name) for each in mixings]) for name in names})
+    return replace(steps[0], out=joined([step.out for step in steps]), back=tuple(backs), attention=mixing)
+
+
+def _attend_once(call: Call, scores: Scores, value: Ref) -> Step:
     head = _head(call, scores, value)
     v, own, alike = head.v, 1 - min(head.v.site_correlation, 1.0), head.alike(head.v)
     size, mean, height = by_position(v.sq), head.sight.mean, head.sight.height
@@ -291,17 +326,19 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
     pairs = float(seen) * v.second_moment**2 / (max(Q * (Q - 1), 1) * total**2)  # of E[o_s o_s'] over E[v²], squared
     everywhere = min(v.site_correlation, v.example_correlation)  # what all positions of all examples have in common
     examples = everywhere + float(head.P.mean()) * max(v.example_correlation - everywhere, 0.0)
+    windows = call.shape[0] // call.batch if len(call.shape) > 3 else 1  # of positions that do not see each other
+    common = (1 - own) * float(together.mean()) / total
     out = Activation(
         sq=sq[:, None].expand(call.shape),
-        site_correlation=min(max(across / total, 0.0), 1.0) if Q > 1 else 0.0,
+        site_correlation=_over_windows(min(max(across / total, 0.0), 1.0) if Q > 1 else 0.0, common, Q, windows),
         example_correlation=min(examples * v.second_moment / total, 1.0),
-        positions=Q if len(call.shape) > 2 else 1,
+        positions=Q * windows if len(call.shape) > 2 else 1,
         alike=v.alike,
         pairs=pairs,
         profile=profile,
     )
     refs = (scores.query, scores.key, value)
-    backs: Mapping[str, Back] = {name: _back(head, name, scores.key_last) for name in "qkv"}
+    backs: Mapping[str, Back] = {name: _back(head, name, scores.key_last, windows) for name in "qkv"}
     return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE, attention=_mixing(head))
 
 
@@ -343,7 +380,13 @@ def _mixing(head: _Head) -> Mixing:
     )
 
 
-def _back(head: _Head, to: str, key_last: bool) -> Back:
+def _over_windows(within: float, between: float, positions: int, windows: int) -> float:
+    """Average a correlation over pairs in one window, of so many positions each, and in two."""
+    pairs = positions - 1, positions * (windows - 1)
+    return (within * pairs[0] + between * pairs[1]) / max(sum(pairs), 1)
+
+
+def _back(head: _Head, to: str, key_last: bool, windows: int) -> Back:
     like = getattr(head, to)
 
     def back(g: Gradient) -> Gradient:
@@ -351,6 +394,8 @@ def _back(head: _Head, to: str, key_last: bool) -> Back:
         shape = like.sq.shape
         groups = g.sq.shape[-3] / shape[-3] if len(shape) > 3 else 1.0  # heads that share keys and values
         whole = (sq[:, None] * groups).expand(shape)
+        between = g.site_correlation * g.second_moment / (float(sq.mean()) or 1.0) if to == "v" else 0.0
+        correlation = _over_windows(correlation, between, len(sq), windows)
         return Gradient(
             whole.transpose(-1, -2) if to == "k" and key_last else whole,
             correlation,

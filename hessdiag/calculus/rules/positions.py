@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -84,6 +84,8 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
         last and x.positions in (x.sq.shape[1], x.sq.shape[-2]) and x.sq.stride(-1) == 0 and sq.dim() == x.sq.dim()
     )
     # Behind a flattening every position has weights of its own: their gradients are uncorrelated.
+    positions = _positions_left(x, sq.shape, along)
+    taken = (positions - 1) / max(x.positions - 1, 1) if positions < x.positions else 1.0  # of pairs
     apart = sq.dim() == 2 and x.sq.dim() > 2 and x.positions > 1 and not x.parameter and len(sq) == len(x.sq)
 
     def back(g: Gradient) -> Gradient:
@@ -94,11 +96,17 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activa
             back_sq = viewed(g.sq, x.sq.shape)
         else:
             back_sq = transposed(function, x.sq, g.sq, along)
-        return Gradient(back_sq, 0.0 if apart else g.site_correlation, g.example_correlation, g.profile)
+        return Gradient(back_sq, 0.0 if apart else g.site_correlation * taken, g.example_correlation, g.profile)
 
     before = x.before if sq.dim() == x.sq.dim() else None
-    out = replace(x, sq=sq, before=before, profile=None if apart else x.profile)
+    out = replace(x, sq=sq, before=before, positions=positions, profile=None if apart else x.profile)
     return Step(out, () if x.parameter else ((ref, back),))
+
+
+def _positions_left(x: Activation, shape: torch.Size, along: int | None) -> int:
+    """How many positions of (B, positions, C) a slice leaves."""
+    inner = along is not None and 0 < along % x.sq.dim() < x.sq.dim() - 1
+    return math.prod(shape[1:-1]) if inner and math.prod(x.sq.shape[1:-1]) == x.positions else x.positions
 
 
 def picked(call: Call) -> Step:
@@ -110,7 +118,10 @@ def picked(call: Call) -> Step:
     if each and known[1] is None:
         known[1] = (torch.arange(count) * 2 + 1) * x.sq.shape[1] // (2 * count)
         note = "a position picked by the inputs: taken as evenly spread over positions"
-    if any(index is None for index in known):
+    unknown = any(index is None for index in known)
+    if unknown and x.parameter:
+        return Step(replace(x, sq=average(x.sq).expand(call.shape)))
+    if unknown:
         raise UnsupportedError("entries picked by what depends on the inputs")
     if x.parameter:
         return Step(replace(x, sq=x.sq[tuple(known)]))
@@ -138,7 +149,7 @@ def get_item(call: Call) -> Step:
 
 def concatenate(call: Call) -> Step:
     """Moments side by side."""
-    refs: Sequence[Ref] = call.arguments["tensors"]
+    refs = [ref for ref in call.arguments["tensors"] if call.at(ref).sq.numel()]
     parts = [call.at(ref) for ref in refs]
     dim = int(call.arguments.get("dim") or 0)
     join = torch.stack if call.operation.target == "aten.stack" else torch.cat
