@@ -132,7 +132,8 @@ def _shifted(call: Call, scores: Scores, mask: Ref) -> Scores:
 
 
 def _masked(scores: Scores, visible: Tensor) -> Scores:
-    visible = distinct(visible).reshape(-1, *visible.shape[-2:])
+    visible = distinct(visible)
+    visible = visible.reshape(-1, *visible.shape[-2:])
     if bool((visible == visible[:1]).all()):
         visible = visible[0]
     return replace(scores, mask=visible if scores.mask is None else scores.mask & visible)
