@@ -125,24 +125,14 @@ def as_device(device: Any) -> torch.device:
     return found
 
 
-def to_tensor(value: Any, name: str) -> str:
-    """What to write to make a tensor of an array or list; empty for anything else.
+def to_tensor(value: Any, name: str, *, otherwise: str = "pass a tensor, or a tuple or dict of tensors") -> str:
+    """What to write to make a tensor of an array or list, or `otherwise`.
 
     >>> to_tensor([1.0, 2.0], "inputs")
-    'pass torch.tensor(inputs)'
+    'pass torch.as_tensor(inputs)'
     """
-    from torch import Tensor
-
-    if isinstance(value, Tensor):
-        return ""
-    if type(value).__module__.partition(".")[0] == "numpy":
-        return f"pass torch.from_numpy({name})"
-    if isinstance(value, (list, tuple)) and value:
-        if isinstance(value, tuple) and all(isinstance(size, int) for size in value):  # a shape
-            return f"pass a tensor, such as torch.randn(64, {', '.join(map(str, value))})"
-        first = value[0]
-        return f"pass torch.tensor({name})" if isinstance(first, numbers.Real) or to_tensor(first, "") else ""
-    return ""
+    numbers = hasattr(value, "__array__") or (isinstance(value, list) and value)
+    return f"pass torch.as_tensor({name})" if numbers else otherwise
 
 
 def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str:

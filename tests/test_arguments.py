@@ -65,7 +65,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (check(mehtod="exact"), "unknown option 'mehtod': did you mean method?"),
     (lambda: calculus.predict("lenet", (3, 32, 32)), "model is a str: pass a torch.nn.Module"),  # type: ignore[arg-type]
     (lambda: calculus.predict(nn.Linear, X), "model is the class Linear"),  # type: ignore[arg-type]
-    (lambda: calculus.predict(MODEL, X.numpy()), r"inputs are a ndarray: pass torch.from_numpy\(inputs\)"),
+    (lambda: calculus.predict(MODEL, X.numpy()), r"inputs are a ndarray: pass torch.as_tensor\(inputs\)"),
     (lambda: calculus.predict(MODEL, "4"), "inputs are a str: pass the shape of one example"),
     (lambda: models.resolve_model(MODEL), "model is a network that is already built"),  # type: ignore[arg-type]
     (lambda: models.resolve_model("lenet", input_size="3,32,32"), "input_size '3,32,32'"),  # type: ignore[arg-type]

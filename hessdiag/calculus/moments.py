@@ -475,7 +475,7 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (), dict(inputs)
     if isinstance(inputs, (tuple, list)) and inputs:
         return tuple(inputs), {}
-    how = to_tensor(inputs, "inputs") or "pass the shape of one example such as (3, 32, 32), or tensors"
+    how = to_tensor(inputs, "inputs", otherwise="pass the shape of one example such as (3, 32, 32), or tensors")
     raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
 
 

@@ -276,7 +276,7 @@ class Batch:
             raise HessdiagError(f"examples {examples!r} is not known: use one of batch, one")
         args, kwargs = _arguments(inputs, any_kind=examples == "one")
         if targets is not None and not isinstance(targets, Tensor):
-            raise HessdiagError(f"targets are {kind_of(targets)}: {to_tensor(targets, 'targets') or 'pass a tensor'}")
+            raise HessdiagError(f"targets are {kind_of(targets)}: {to_tensor(targets, 'targets')}")
         batch = cls(args, kwargs, targets, 1).map(_plain)
         real = [value for value in batch.leaves if value.is_floating_point() and value.numel()]
         if not all(bool(torch.stack(value.detach().aminmax()).isfinite().all()) for value in real):  # NaN is both
@@ -284,9 +284,8 @@ class Batch:
         if examples == "one":
             return replace(batch, as_one=True, structure=True)
         if not batch.tensors:
-            advice = [to_tensor(value, "each") for value in (*args, *kwargs.values())] + [to_tensor(inputs, "inputs")]
-            how = next(filter(None, advice), "pass a tensor, or a tuple or dict of tensors")
-            raise HessdiagError(f"inputs hold no tensor: {how}")
+            held = next((value for value in (*args, *kwargs.values()) if hasattr(value, "__array__")), inputs)
+            raise HessdiagError(f"inputs hold no tensor: {to_tensor(held, 'each' if held is not inputs else 'inputs')}")
         batch = batch._examples_first(batch_dim, alone=isinstance(inputs, Tensor))
         if not batch.leaves:
             raise HessdiagError("batch_dim is None for all inputs: if they are one example, pass examples='one'")
@@ -485,8 +484,7 @@ def _arguments(inputs: Any, *, any_kind: bool) -> tuple[tuple[Any, ...], Mapping
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if not isinstance(inputs, Tensor) and not any_kind:
-        how = to_tensor(inputs, "inputs") or "pass a tensor, or a tuple or dict of tensors"
-        raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
+        raise HessdiagError(f"inputs are {kind_of(inputs)}: {to_tensor(inputs, 'inputs')}")
     return (inputs,), {}
 
 

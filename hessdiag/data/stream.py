@@ -23,7 +23,7 @@ from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 
 Read = Callable[[Any, Tensor | None], Batch]
-EXPECTED = "return a tensor, (inputs, targets), or an iterable of such batches"
+EXPECTED = "return a tensor, as of torch.as_tensor, (inputs, targets), or an iterable of such batches"
 
 
 @dataclass
@@ -45,7 +45,7 @@ def batches_of(
         yield batch
         return
     if not isinstance(inputs, (Iterable, Dataset)) or isinstance(inputs, (str, bytes)) or hasattr(inputs, "__array__"):
-        how = to_tensor(inputs, "inputs") or "pass a tensor, a tuple or dict of tensors, or batches"
+        how = to_tensor(inputs, "inputs", otherwise="pass a tensor, a tuple or dict of tensors, or batches")
         raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
     if targets is not None:
         raise HessdiagError("targets were passed beside an iterable of batches: let every batch be (inputs, targets)")
@@ -66,7 +66,7 @@ def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Re
     if isinstance(content, (Tensor, Mapping, tuple)):
         content = [content]
     if not isinstance(content, Iterable) or isinstance(content, (str, bytes)) or hasattr(content, "__array__"):
-        raise HessdiagError(f"{label} returned a {type(content).__name__}: {EXPECTED}{_advice(content)}")
+        raise HessdiagError(f"{label} returned a {type(content).__name__}: {EXPECTED}")
     with suppress(TypeError, NotImplementedError):  # a generator or an iterable data set does not say
         tally.given = len(content)  # type: ignore[arg-type]
     first, done = None, 0
@@ -103,9 +103,9 @@ def _batch(content: Any, label: str, read: Read) -> Batch:
     if isinstance(content, (tuple, list)) and len(content) == 2:
         inputs, targets = content
     if targets is not None and not isinstance(targets, Tensor):
-        raise HessdiagError(f"{label} gave targets of type {type(targets).__name__}: {EXPECTED}{_advice(targets)}")
+        raise HessdiagError(f"{label} gave targets of type {type(targets).__name__}: {EXPECTED}")
     if not isinstance(inputs, (Tensor, Mapping, tuple, list)):
-        raise HessdiagError(f"{label} gave inputs of type {type(inputs).__name__}: {EXPECTED}{_advice(inputs)}")
+        raise HessdiagError(f"{label} gave inputs of type {type(inputs).__name__}: {EXPECTED}")
     for value in tree_leaves((dict(inputs) if isinstance(inputs, Mapping) else inputs, targets)):
         if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_meta or value.is_complex()):
             raise HessdiagError(f"{label} gave a tensor that is not dense and real: {EXPECTED}")
@@ -113,7 +113,3 @@ def _batch(content: Any, label: str, read: Read) -> Batch:
         return read(inputs, targets).map(Tensor.detach)
     except HessdiagError as error:
         raise HessdiagError(f"{label}: {error}") from error
-
-
-def _advice(value: Any) -> str:
-    return ", made with torch.from_numpy" if hasattr(value, "__array__") else ""

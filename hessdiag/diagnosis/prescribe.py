@@ -31,7 +31,6 @@ from hessdiag.surgery import rescale_weight
 
 TRIED = 4  # examples on which a factor is tried
 MAX_CHANGE = 1e-3  # of the outputs, relative
-ROUNDING = 1e-4
 SYMBOLS = {"avg_sq_singular_value": "σ²", "gamma": "γ", "nu": "ν"}
 
 
@@ -67,13 +66,11 @@ class Prescription(Printed, Record):
         model, init, data: names under which they were asked for.
         loss, batch_size, seed: of the measurement.
         spread_before, spread: largest over smallest σ², γ and ν of the balanced weights, by name.
-        spread_of_all_before, spread_of_all: that of σ² over all weights.
         sampling_error: largest relative standard error of the σ² that the scales follow from; 0 where they are exact.
             The same random directions serve before and after, so that the balance looks better than it is by as much.
-        output_change: relative difference that the change makes to the outputs: rounding.
     """
 
-    schema: ClassVar[str] = "hessdiag.prescription/2"
+    schema: ClassVar[str] = "hessdiag.prescription/3"
     derived: ClassVar[tuple[str, ...]] = ("code",)
 
     blocks: tuple[WeightPrescription, ...]
@@ -84,10 +81,7 @@ class Prescription(Printed, Record):
     seed: int
     spread_before: Mapping[str, float]
     spread: Mapping[str, float]
-    spread_of_all_before: float
-    spread_of_all: float
     sampling_error: float
-    output_change: float
     init: str = "as given"
     data: str = "as given"
 
@@ -125,7 +119,6 @@ class Prescription(Printed, Record):
             numbers = map(short, (*changes, block.multiplier, block.weight_factor**-2))
             rows.append((block.name, size(block.shape), *numbers))
         columns = ("weight", "shape", "σ² before", "σ² after", "weight ×", "input ×", "or SGD lr ×")
-        same = "the same" if self.output_change < ROUNDING else f"the same within {short(self.output_change)}"
         parts: list[str | TextTable] = [
             f"{self.model}, init {self.init}: scales that make σ² of its weights equal; nothing was changed",
             f"loss {self.loss}, batch {self.batch_size} ({self.data}), seed {self.seed}",
@@ -133,7 +126,7 @@ class Prescription(Printed, Record):
             TextTable(columns, rows, left=2),
             "",
             *self._spreads(),
-            f"Multiply each weight by its factor and the layer's input by the inverse: the network computes {same}.",
+            "Multiply each weight by its factor and the layer's input by the inverse: the network computes the same.",
             *grouped("left as they are:", self.left_out),
             "",
             "as code:",
@@ -144,9 +137,6 @@ class Prescription(Printed, Record):
         before, after = self.spread_before, self.spread
         changes = [f"{symbol} {short(before[key])} → {short(after[key])}" for key, symbol in SYMBOLS.items()]
         lines = [f"largest/smallest of these weights, before → after:  {'   '.join(changes)}"]
-        if self.left_out:
-            change = f"{short(self.spread_of_all_before)} → {short(self.spread_of_all)}"
-            lines.append(f"largest/smallest σ² of all weights:  {change}")
         if self.sampling_error > 0:
             lines.append(f"σ² is sampled: its standard error is up to {percent(self.sampling_error)} %.")
         return lines
@@ -189,7 +179,6 @@ def prescribe(
     if math.isnan(level):
         level = geometric_mean([before[name].avg_sq_singular_value for name in names])
     factors = {name: (before[name].avg_sq_singular_value / level) ** 0.25 for name in names}
-    y = _outputs(scaled, few, before.seed)
     for name, factor in factors.items():
         rescale_weight(scaled, name, factor)
     after = diagnose(scaled, batches, **options)
@@ -209,10 +198,7 @@ def prescribe(
         **{key: getattr(before, key) for key in ("model", "loss", "batch_size", "seed")},
         spread_before=_spread(before, names),
         spread=_spread(after, names),
-        spread_of_all_before=before.spread["avg_sq_singular_value"],
-        spread_of_all=after.spread["avg_sq_singular_value"],
         sampling_error=max(before[name].relative_stderr for name in names),
-        output_change=_distance(_outputs(scaled, few, before.seed), y),
     )
 
 

@@ -2,8 +2,8 @@
 
 | first parameter | the function is called with |
 |---|---|
-| `weight`, `w`, `tensor`, or annotated as a Tensor | every weight of a linear or convolutional layer; biases become 0 |
-| `module`, `m`, `layer`, or annotated as a module | every module, as by `model.apply` |
+| `weight`, `w`, `tensor` | every weight of a linear or convolutional layer; biases become 0 |
+| `module`, `m`, `layer` | every module, as by `model.apply` |
 | `model`, `net`, `network` | the whole model, once |
 
 A function whose first parameter says none of these is one of a weight, like those of `torch.nn.init`. Weights are
@@ -15,7 +15,6 @@ inputs first.
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -119,22 +118,11 @@ def called_with(function: Callable[..., object]) -> str:
     ('weight', 'module')
     """
     try:
-        first = next(iter(inspect.signature(function).parameters.values()), None)
+        first = next(iter(inspect.signature(function).parameters), "weight")
     except (TypeError, ValueError):  # some functions written in C tell nothing
-        first = None
-    if first is None:
-        return "weight"
-    while isinstance(function, partial):
-        function = function.func
-    try:
-        hint = typing.get_type_hints(function if inspect.isroutine(function) else type(function).__call__)[first.name]
-    except Exception:  # no annotation, or one that cannot be evaluated
-        hint = None
-    named = NAMES.get(first.name, first.name)
-    classes = [each for each in typing.get_args(hint) or (hint,) if isinstance(each, type)]
-    if any(issubclass(each, nn.Module) for each in classes):
-        return "model" if named == "model" else "module"
-    return named if named in CALLED and Tensor not in classes else "weight"
+        first = "weight"
+    named = NAMES.get(first, first)
+    return named if named in CALLED else "weight"
 
 
 def _is_unchanged(now: Tensor, parameter: Tensor, version: int, values: Tensor) -> bool:

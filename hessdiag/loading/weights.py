@@ -57,19 +57,14 @@ def load_checkpoint(module: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...
             raise HessdiagError(f"{label}: {key!r} is not a dense tensor of real numbers")
         if value.is_floating_point() and not bool(value.float().isfinite().all()):
             raise HessdiagError(f"{label}: {key!r} holds NaN or infinite values, take an earlier checkpoint")
-    shared = [key for key in own if key in tensors]
     faults = {
         "missing": _missing(own, tensors),
         "unexpected": [key for key in tensors if key not in own],
-        "of another shape": [
-            f"{key} is {_size(tensors[key])} in the file and {_size(own[key])} in the network"
-            for key in shared
-            if tensors[key].shape != own[key].shape
-        ],
-        "no floats": [
-            f"{key} holds {str(tensors[key].dtype).removeprefix('torch.')}"
-            for key in shared
-            if own[key].is_floating_point() and not tensors[key].is_floating_point()
+        "unlike the network's": [
+            f"{key} is {_kind(tensors[key])} in the file and {_kind(own[key])} in the network"
+            for key in own
+            if key in tensors
+            and (tensors[key].shape, tensors[key].is_floating_point()) != (own[key].shape, own[key].is_floating_point())
         ],
     }
     told = [f"{len(names)} {kind} ({few(names)})" for kind, names in faults.items() if names]
@@ -144,5 +139,5 @@ def _read_torch(path: str, label: str) -> Any:
         raise HessdiagError(f"{label} is damaged or no file that torch.save wrote ({one_line(error)})") from error
 
 
-def _size(tensor: Tensor) -> str:
-    return "×".join(map(str, tensor.shape)) or "a scalar"
+def _kind(tensor: Tensor) -> str:
+    return f"{'×'.join(map(str, tensor.shape)) or 'a scalar'} {str(tensor.dtype).removeprefix('torch.')}"

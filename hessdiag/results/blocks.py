@@ -45,8 +45,8 @@ class BlockRecord:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BlockReport(Record, BlockRecord):
-    """One block of parameters: what it is, what the theory says of it, and what was measured.
+class BlockScaling(BlockRecord):
+    """One block, and the quantities of the theory, as they were measured or predicted; NaN where they are unknown.
 
     Attributes:
         name, kind, layer, shape, numel, fan_in, fan_out, kernel, groups: what it is, see `BlockRecord`.
@@ -61,6 +61,34 @@ class BlockReport(Record, BlockRecord):
         avg_sq_singular_value: ||G||_F^2 / P of the diagonal block. Sampled values have no bias, so that one
             that is lost in noise may come out below 0. 0, as nu is, where the block's gradient is zero up to rounding:
             that of a bias which a normalisation subtracts.
+        x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l^2], E[x_{l+1}^2], E[dx_l^2] and E[dx_{l+1}^2] of the layer
+            that holds the block, the gradients being those of one example's loss; NaN where it is neither linear nor
+            convolutional, or holds a block that several layers share.
+    """
+
+    sites_in: int = 0
+    sites_out: int = 0
+    activation_scaling: float = math.nan
+    gamma: float = math.nan
+    gamma_intrinsic: float = math.nan
+    gamma_curvature: float = math.nan
+    nu: float = math.nan
+    weight_sq: float = math.nan
+    avg_sq_singular_value: float = math.nan
+    x_sq: float = math.nan
+    out_sq: float = math.nan
+    x_gradient_sq: float = math.nan
+    out_gradient_sq: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BlockReport(Record, BlockScaling):
+    """One block of parameters: what it is, what the theory says of it, and what was measured.
+
+    Attributes:
+        name, kind, layer, shape, numel, fan_in, fan_out, kernel, groups: what it is, see `BlockRecord`.
+        sites_in, sites_out, activation_scaling, gamma, gamma_intrinsic, gamma_curvature, nu, weight_sq,
+            avg_sq_singular_value, x_sq, out_sq, x_gradient_sq, out_gradient_sq: see `BlockScaling`.
         stderr: standard error of `avg_sq_singular_value` as an estimate for this batch; 0 where it is exact. It is
             widened for few samples: the value +- 1.96 stderr is a 95 % interval.
         ratio: gamma / avg_sq_singular_value, theory over measurement.
@@ -70,32 +98,16 @@ class BlockReport(Record, BlockRecord):
             where an `rtol` was asked for `"rtol"` (reached) or `"budget"` (it was not); `"unmeasured"` in a quick
             diagnosis.
         trace: of the diagonal block, that of the mean loss; NaN where it is not exact: `hessdiag.sharpness` samples it.
-        x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l^2], E[x_{l+1}^2], E[dx_l^2] and E[dx_{l+1}^2] of the layer
-            that holds the block, the gradients being those of one example's loss; NaN where it is neither linear nor
-            convolutional, or holds a block that several layers share.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("relative_curvature",)
 
-    sites_in: int
-    sites_out: int
-    activation_scaling: float
-    gamma: float
-    gamma_intrinsic: float
-    gamma_curvature: float
-    nu: float
-    weight_sq: float
-    avg_sq_singular_value: float
     stderr: float
     ratio: float
     relative_ratio: float
     products: int
     ended: Ended
     trace: float = math.nan
-    x_sq: float = math.nan
-    out_sq: float = math.nan
-    x_gradient_sq: float = math.nan
-    out_gradient_sq: float = math.nan
 
     @property
     def relative_curvature(self) -> float:

@@ -9,7 +9,7 @@ from statistics import mean, median
 from typing import ClassVar
 
 from hessdiag.errors import HessdiagError
-from hessdiag.results.blocks import BlockRecord
+from hessdiag.results.blocks import BlockScaling
 from hessdiag.results.numbers import short, spread
 from hessdiag.results.records import Record
 from hessdiag.results.report import SPREAD_KEYS, Report
@@ -21,29 +21,11 @@ COMPARED = ("block", "γ", "measured", "ratio", "σ²", "measured", "ratio", "ν
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockPrediction(BlockRecord, Record):
-    """What the calculus says of one block; the attributes that `hessdiag.BlockReport` has too mean the same.
+class BlockPrediction(Record, BlockScaling):
+    """What the calculus says of one block: the attributes of `hessdiag.BlockReport`, predicted.
 
-    Attributes:
-        name, kind, layer, shape, numel, fan_in, fan_out, kernel, groups, sites_in, sites_out: as in `BlockReport`.
-        activation_scaling, gamma, gamma_intrinsic, gamma_curvature, nu, weight_sq: as there, predicted.
-        avg_sq_singular_value: σ², predicted; γ where only the paper's rules are asked for.
-        x_sq, out_sq, x_gradient_sq, out_gradient_sq: E[x_l²], E[x_{l+1}²], E[Δx_l²], E[Δx_{l+1}²].
+    Of `avg_sq_singular_value` where only the paper's rules are asked for, γ.
     """
-
-    sites_in: int = 0
-    sites_out: int = 0
-    activation_scaling: float = math.nan
-    gamma: float = math.nan
-    gamma_intrinsic: float = math.nan
-    gamma_curvature: float = math.nan
-    nu: float = math.nan
-    weight_sq: float = math.nan
-    avg_sq_singular_value: float = math.nan
-    x_sq: float = math.nan
-    out_sq: float = math.nan
-    x_gradient_sq: float = math.nan
-    out_gradient_sq: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

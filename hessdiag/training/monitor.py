@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 import warnings
 from collections import Counter
@@ -71,11 +70,6 @@ class Cadence:
         self.begin()
         self._steps += 1
         return self._cost is None or (self._steps >= self.every and self._credit >= self._cost)
-
-    @property
-    def missing(self) -> float:
-        """Seconds to be earned before a measurement that `every` alone would take now; 0 at other steps."""
-        return max(0.0, self._cost - self._credit) if self._cost is not None and self._steps == self.every else 0.0
 
     def begin(self) -> None:
         """Credit the training since the last call: what the device still had to do until now was training, too."""
@@ -194,7 +188,6 @@ class Monitor:
         if self.stopped or (distributed and torch.distributed.get_rank() > 0):
             return None
         if not self._cadence.due():
-            self._say_why()
             return None
         batch = self._read(inputs, targets) if not self.history else None
         try:
@@ -207,17 +200,6 @@ class Monitor:
         self.history.append(record)
         self._write(record, number)
         return record
-
-    def _say_why(self) -> None:
-        """Say once, on stderr, why there is no measurement after `every` steps."""
-        missing, cadence = self._cadence.missing, self._cadence
-        if missing and len(self.history) == 1:
-            steps = missing * self._steps / (cadence.overhead * cadence.trained) if cadence.trained else math.inf
-            print(
-                f"hessdiag: a measurement took {cadence.spent:.2g} s; with overhead={cadence.overhead:g} of the time of"
-                f" training the next comes in about {steps:.0f} steps, not after every={cadence.every}",
-                file=sys.stderr,
-            )
 
     def pause(self) -> None:
         """Leave the time until the next step out of the account: call it before a validation, say."""

@@ -29,7 +29,7 @@ def test_the_page_has_numbers_before_and_after_and_code_that_makes_the_spread_fa
 def test_json_on_stdout_and_in_a_file(run, tmp_path):
     status, out, _ = run("prescribe mlp:20-30-5 --batch-size 8 --json -")
     record = json.loads(out)
-    assert (status, record["schema"]) == (0, "hessdiag.prescription/2")
+    assert (status, record["schema"]) == (0, "hessdiag.prescription/3")
     assert record["spread"]["avg_sq_singular_value"] == pytest.approx(1, abs=1e-4)
     status, page, err = run("prescribe mlp:20-30-5 --batch-size 8 --json found.json")
     assert (status, err) == (0, "wrote found.json\n")

@@ -84,11 +84,11 @@ def failing():
 
 @pytest.mark.parametrize(("content", "message"), [
     (None, "returned a NoneType: return a tensor"),
-    (X.numpy(), "returned a ndarray: .* made with torch.from_numpy"),
+    (X.numpy(), "returned a ndarray: return a tensor, as of torch.as_tensor"),
     ([], "gives no batch"),
     ([3], "gave inputs of type int"),
     ((X, [1, 2]), "gave targets of type list"),
-    ((X, T.numpy()), "targets of type ndarray: .* torch.from_numpy"),
+    ((X, T.numpy()), "targets of type ndarray: .* torch.as_tensor"),
     (X.to(torch.complex64), "not dense and real"),
     (failing(), "raised OSError: disk unplugged"),
 ])  # fmt: skip

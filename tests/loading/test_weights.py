@@ -114,8 +114,8 @@ def _save(path: Path, **changes: object) -> None:
 @pytest.mark.parametrize(("changes", "message"), [
     ({"fc1__weight": None, "fc1__bias": None}, "2 missing .fc1.weight, fc1.bias."),
     ({"other": torch.ones(1)}, "1 unexpected .other."),
-    ({"fc1__weight": torch.ones(5, 4)}, "1 of another shape .fc1.weight is 5×4 in the file and 3×4 in the"),
-    ({"fc1__weight": torch.ones(3, 4, dtype=torch.int8)}, "1 no floats .fc1.weight holds int8"),
+    ({"fc1__weight": torch.ones(5, 4)}, "1 unlike the network.s .fc1.weight is 5×4 float32 in the file and 3×4 f"),
+    ({"fc1__weight": torch.ones(3, 4, dtype=torch.int8)}, "1 unlike the network.s .fc1.weight is 3×4 int8 in the file"),
     ({"fc1__weight": torch.full((3, 4), float("nan"))}, "'fc1.weight' holds NaN or infinite"),
     ({"fc1__weight": torch.ones(3, 4, dtype=torch.complex64)}, "not a dense tensor of real numbers"),
 ])  # fmt: skip

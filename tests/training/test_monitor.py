@@ -75,19 +75,6 @@ def test_a_model_that_cannot_be_measured_is_said_once_and_left_alone() -> None:
     assert monitor.history == []
 
 
-def test_why_a_measurement_is_late_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    monitor = Monitor(network(), "cross-entropy", every=3, overhead=0.01)
-    now = 0.0
-    monitor._cadence.clock = lambda: now
-    monitor.step(*data())
-    monitor._cadence._cost, monitor._cadence._credit, monitor._cadence.spent = 2.0, -2.0, 2.0
-    for _ in range(8):
-        now += 0.5
-        monitor.step(*data())
-    expected = "hessdiag: a measurement took 2 s; with overhead=0.01 of the time of training the next comes in about "
-    assert capsys.readouterr().err == f"{expected}1063 steps, not after every=3\n"
-
-
 @pytest.mark.parametrize("diverges", [True, False])
 def test_later_failures_end_it_and_not_the_training(diverges: bool) -> None:
     model, (x, t) = network(), data()
