@@ -118,10 +118,9 @@ def picked(call: Call) -> Step:
     if each and known[1] is None:
         known[1] = (torch.arange(count) * 2 + 1) * x.sq.shape[1] // (2 * count)
         note = "a position picked by the inputs: taken as evenly spread over positions"
-    unknown = any(index is None for index in known)
-    if unknown and x.parameter:
-        return Step(replace(x, sq=average(x.sq).expand(call.shape)))
-    if unknown:
+    if any(index is None for index in known):
+        if x.parameter:
+            return Step(replace(x, sq=average(x.sq).expand(call.shape)))
         raise UnsupportedError("entries picked by what depends on the inputs")
     if x.parameter:
         return Step(replace(x, sq=x.sq[tuple(known)]))
