@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -439,11 +440,15 @@ class Batch:
         with user_code(), Noise(drawn) if drawn else nullcontext():
             yield
 
-    def with_noise(self, model: nn.Module) -> tuple[Batch, Any]:
-        """With what the model draws for these examples, and what it returns."""
+    def with_noise(self, model: nn.Module, few: Sequence[Any] = ()) -> tuple[Batch, Any]:
+        """With what the model draws for these examples, and what it returns; for a `few` it drew noise in which that
+        of no example's own shows, though a layer may be as wide as the batch is large.
+        """
         with Noise() as drawn:
             returned = self.run(model)
-        noise = tuple(each if each.shape[:1] == (self.rows,) else Common(each) for each in drawn.noted)
+        pairs = zip_longest(drawn.noted, few[: len(drawn.noted)])
+        own = [each.shape[:1] == (self.rows,) and not isinstance(other, Common) for each, other in pairs]
+        noise = tuple(each if a else Common(each) for each, a in zip(drawn.noted, own, strict=True))
         return replace(self, noise=noise), returned
 
     def read(self, returned: Any) -> Outputs:

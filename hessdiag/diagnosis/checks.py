@@ -256,7 +256,7 @@ def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
     A recurrent network with large weights is chaotic: it makes another example of each rounding.
     """
     try:
-        with torch.no_grad(), _moved(model, 0, torch.finfo(y.dtype).eps, least=0.0):
+        with torch.no_grad(), moved(model, 0, torch.finfo(y.dtype).eps, least=0.0):
             return _largest(part.call(model) - y)
     except REFUSALS:
         return 0.0
@@ -372,7 +372,7 @@ def apart_nearby(model: nn.Module, few: Batch, *, seed: int) -> set[str]:
         HessdiagError: the model mixes examples.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
-    with _moved(model, seed):
+    with moved(model, seed):
         try:
             y = few.call(model)
         except REFUSALS:
@@ -385,7 +385,7 @@ def apart_nearby(model: nn.Module, few: Batch, *, seed: int) -> set[str]:
 
 
 @contextmanager
-def _moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0) -> Iterator[None]:
+def moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0) -> Iterator[None]:
     """Hold other parameters in place of the model's, a random step away.
 
     It is relative to a parameter's size, or to `least` times that of an initialisation where this is larger.

@@ -19,8 +19,9 @@ from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from hessdiag.data.batch import Batch, Layout
-from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
+from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic
 from hessdiag.derivatives.magnitude import mean_sq
+from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNT_SCALED
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
@@ -59,7 +60,8 @@ def fit_of(
     if told or (len(turns) > 1 and -1 in turns.values()):  # made harder, as by a margin, or without a least
         chance = math.nan
     best = chance if math.isfinite(chance) else initial
-    known = type(loss) is CrossEntropy or isinstance(loss, MeanSquaredError) or at.numel() > MOST_FITTED
+    known = type(loss) is CrossEntropy or isinstance(loss, (MeanSquaredError, RandomQuadratic))
+    known = known or at.numel() > MOST_FITTED
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
@@ -79,7 +81,7 @@ def fit_of(
             [float(at[:, a:b].flatten(1).var(1).mean()) for (a, b), way in turns.items() if way == 0], default=math.nan
         ),
         "shown": _shown(model, part, own),
-        "unmoved": _unmoved(model, y, own),
+        "unmoved": _unmoved(model, part, y, own),
     }
 
 
@@ -229,10 +231,15 @@ def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: fl
     others = (noise, ANY * noise) if within else (y, noise, ANY * noise)
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         if not bool(own.any()):
-            nearby = [float(of(y + step * noise, targets).detach()) for step in (-NEAR, NEAR)]
-            return {"stuck": min(nearby) < now - ROUNDED * abs(now)}
-        for each in others:
-            least, best = _descended(lambda z: of(z, targets), each, enough)
+            tried = (y - NEAR * noise, y + NEAR * noise, noise, ANY * noise)
+            values = [v for each in tried if math.isfinite(v := float(of(each, targets).detach()) - now)]
+            some = ROUNDED * abs(now)
+            return {"stuck": min(values) < -some or max(values) <= some}  # not at its least, or the same anywhere
+        least, best, each = math.inf, y, y
+        for start in others:  # where the loss is defined: that of a rate takes no negative ones
+            value, end = _descended(lambda z: of(z, targets), start, enough)
+            if math.isfinite(value):
+                least, best, each = value, end, start
             if least < enough:
                 break
         losses = [float(of(each, targets).detach()) for each in (best, *others, noise)]
@@ -380,22 +387,26 @@ def _sees(model: nn.Module, part: Batch, number: int) -> tuple[bool, bool] | Non
 
 
 SEEN = 1e-5  # of the largest output, beyond rounding
-MOST_UNMOVED = 4
+MOST_UNMOVED, OTHERS = 4, 16
 
 
-def _unmoved(model: nn.Module, y: Tensor, own: Tensor) -> int:
-    """How many of the outputs that the loss would move are the same for all examples, and depend on no parameter."""
+def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
+    """How many of the outputs that the loss would move are the same for all examples, whatever the weights are."""
     flat, sent = y.flatten(1), own.flatten(1)
     alike = (flat.detach() == flat.detach()[:1]).all(0) & (sent != 0).any(0)
     columns = alike.nonzero().flatten().tolist() if len(y) > 1 else []
     edges = [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
-    found = 0
+    found = []
     for column in columns[:MOST_UNMOVED]:
         one = torch.zeros_like(sent)
         one[:, column] = 1.0
-        moved = backpropagate(y, edges, one.view_as(y).unsqueeze(0))
-        found += all(g is None or not bool(g.any()) for g in moved)
-    return found
+        gradients = backpropagate(y, edges, one.view_as(y).unsqueeze(0))
+        found += [column] if all(g is None or not bool(g.any()) for g in gradients) else []
+    for seed in range(OTHERS if found else 0):  # other weights may switch on the ReLU that it is behind
+        with moved(model, seed, 2.0, least=0.0):
+            others = part.call(model).detach().flatten(1)
+        found = [column for column in found if bool((others[:, column] == flat[0, column]).all())]
+    return len(found)
 
 
 class _Joined(TorchFunctionMode):

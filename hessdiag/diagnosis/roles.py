@@ -109,6 +109,7 @@ class Graph:
                 factors = [parent for parent, _ in after.next_functions] if after.name().startswith("Mul") else []
                 if (
                     len(factors) > 1
+                    and not _scaled_by(after)
                     and factors[1 - position] not in self.constant
                     and (node is leaf or passes_unchanged(node))
                 ):
@@ -118,6 +119,8 @@ class Graph:
                     uses.update({"convolution"} if "Conv" in after.name() else ())
                 elif _LOOKUP.match(after.name()):
                     uses.add("lookup")
+                elif after.name().startswith("Add") and after not in self.constant:
+                    uses.add("sum")
                 elif after in self.constant and not _PRODUCT.fullmatch(after.name()) and _keeps_size(node, after):
                     found.append(after)
             return found
@@ -174,7 +177,8 @@ class Graph:
         if _TRANSPARENT.fullmatch(name):
             role.labels.update({"max"} if name.startswith("MaxPool") else ())
             return True
-        if self._reads_linearly(after, position) or ("idle" in role.labels and _LAYER.match(name) and not position):
+        linear = self._reads_linearly(after, position) and _writes_linearly(start)
+        if linear or ("idle" in role.labels and _LAYER.match(name) and not position):
             role.labels.add("linear")
         if not re.fullmatch(r"(Add|Sub|Mul|Div)Backward\d", name):
             return False
@@ -200,6 +204,13 @@ def _keeps_size(node: Node, after: Node) -> bool:
 def passes_unchanged(node: Node) -> bool:
     """Whether a node only changes the shape."""
     return _TRANSPARENT.fullmatch(node.name()) is not None
+
+
+def _writes_linearly(node: Node) -> bool:
+    """Whether what a module wrote is a product with its weight, and no function of one: its own activation, say."""
+    while (passes_unchanged(node) or _scaled_by(node)) and len(parents_of(node)) == 1:
+        node = parents_of(node)[0]
+    return re.match(rf"Add|Sub|{_PRODUCT.pattern}|{_LAYER.pattern}", node.name()) is not None
 
 
 def _descends(node: Node, ancestor: Node) -> bool:
@@ -357,9 +368,9 @@ def last_operation(root: Node) -> tuple[str, float]:
 def _scaled_by(node: Node) -> float:
     """The number that a node multiplies by, if it does that alone; else 0."""
     number = getattr(node, "_saved_other", None)
-    if number is None or number.numel() > 1 or len(parents_of(node)) != 1 or not float(number):
+    if number is None or number.numel() > 1 or len(parents_of(node)) != 1 or not number.item():
         return 0.0
-    size = abs(float(number))
+    size = float(abs(number.item()))
     return {"Mul": size, "Div": 1 / size}.get(node.name()[:3], 0.0)
 
 

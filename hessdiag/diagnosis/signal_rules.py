@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, SMALL, TINY, Net, graded, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, GATES, SMALL, TINY, Net, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ParameterSignals
 
 LOSS = {"cross-entropy": (2.0, 2.5, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
-SILENT = 1e-7  # varying E[x²] at the head
+SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, TARGET_SQ = 100.0, 1000.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
@@ -129,9 +129,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     zeros = [p for p in net.parameters if p.trainable and p.weight_sq == 0 and "bias" not in p.attribute]
     opens = any(p.gradient == "some" for p in zeros)
     lost = varying == 0 and not net.signals.fixed_norms and not opens  # in rounding: no optimiser brings it back
-    small = any({"branch", "lookup"} & {*p.uses} and _opens(p) for p in net.parameters)  # on purpose
-    severity: Severity = "note" if small else "fault" if lost else "warning"
-    return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
+    return Finding("HD102", "fault" if lost else "warning", blocks, message, advice, varying, SILENT)
 
 
 def _shrunk(net: Net) -> Finding | None:
@@ -163,6 +161,8 @@ def depth_scale(net: Net) -> Finding | None:
     first, last = net.layers[chain[0]], net.layers[chain[-1]]
     ends = [(first.out_gradient_total, last.out_gradient_total), (last.out_sq, first.out_sq)]
     backward, forward = (log_ratio(*pair) if min(pair) > 0 else 0.0 for pair in ends)  # zeros are HD401's and HD402's
+    if outdone := product * forward < -(product**2):  # modules do more than their weights say: as measured
+        product, steps = forward, {path: log_ratio(net.layers[path].out_sq, net.layers[path].x_sq) for path in chain}
     varies = net.layers[net.head].x_varies if net.head and net.layers[net.head].x_sq > 0 else 1.0
     varies = 1.0 if math.isnan(varies) else varies
     backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
@@ -178,7 +178,7 @@ def depth_scale(net: Net) -> Finding | None:
     blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
     value = math.exp(min(max(measured, abs(product)), 700.0))
-    needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed})
+    needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed and not outdone})
     what = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers"
     message = f"{what} (usual: within {short(math.sqrt(CHAIN))}×), in {net.listed(blocks)}."
     if value < CHAIN:  # what is constant runs through
@@ -188,6 +188,9 @@ def depth_scale(net: Net) -> Finding | None:
     advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
     if not needs:  # no variance is right
         advice = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
+    if outdone and blamed:
+        factor = short(math.exp(-sign * blamed[blocks[0]] / 2))
+        advice = f"Take back what each of them does: multiply {blocks[0]} by {factor}."
     return Finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, message, advice, value, CHAIN)
 
 
@@ -286,20 +289,19 @@ def drowned(net: Net) -> Finding | None:
     for path, layer in net.layers.items():
         shares = any("softmax" in net.layers[o].labels for o in layer.sources if o in net.layers)  # of 1, not signals
         if "Embedding" not in layer.kind and layer.x_sq > 0 and 0 < layer.x_varies < VARIES and not shares:
-            steady = [o for o in before if not net.layers[o].out_varies > VARIES]
+            steady = [o for o in before if not (net.layers[o].out_varies > VARIES or GATES & {*net.layers[o].labels})]
             steady.sort(key=lambda o: -net.layers[o].out_sq)
-            added = [p.name for p in net.parameters if not p.uses and len(p.shape) > 1 and p.weight_sq > layer.x_sq / 3]
+            added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
             blamed = (steady or before[-1:] or [path])[:3]
             blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o in p.owners))
             varies, under = layer.x_varies, f", under {net.listed(blocks)}" if blocks else ""
             message = f"Only {short(100 * varies)} % of the input of {path or 'the model'} varies between examples"
             message += f" (usual: above {short(100 * VARIES)} %){under}."
             advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
-            head = net.layers.get(net.head or "")
             meant = bool(blocks) and not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
-            meant = meant or (head is not None and head.x_varies > VARIES)  # a constant that is taken out again
             queries = (each for each in net.layers.values() if "attention" in each.labels)
             meant = meant or any(each.x_varies == 0 for each in queries)  # a residual stream from learned ones
+            meant = meant or not (added or steady)  # as where the token that is read is alike, and memory tells
             meant = meant or any(map(net.waits, [*before, path]))
             earlier = (p for p in net.parameters if min(map(net.place_of, p.owners)) <= net.order[path])
             meant = meant or any(map(_opens, earlier))
@@ -367,8 +369,8 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         what = f"{signals.dropped} drops everything in training: its probability is 1."
         return "fault", (), what, "Pass the share to drop, not that to keep.", 1.0, 0.0
     if signals.stuck:
-        what = "The loss sends no gradient to the outputs, though it is lower for others: nothing can learn."
-        advice = "Compute it of the outputs themselves, without `detach`, `item` or `argmax`."
+        what = "The loss sends no gradient to the outputs, though it is not at its least there: nothing can learn."
+        advice = "Compute it of the outputs, without `detach` or `argmax`, and look for a flat part, or an infinity."
         return "fault", (), what, advice, 0.0, 0.0
     if signals.swing < SWING:
         what = (
@@ -406,7 +408,7 @@ def unseen(net: Net) -> Finding | None:
     signals = net.signals
     waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
     if signals.unseen and not waiting:
-        blocks = tuple(net.name_of(o) for o in signals.unseen[1:] if o in net.weight_of)
+        blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.weight_of.get(o) or net.gain_of(o)))
         message = f"The inputs do not reach the outputs from {signals.unseen[0]}: the gradient there is exactly zero."
         advice = "Look for a state that is not carried on, an output that is read too early, or a slice."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -259,7 +259,7 @@ class SignalPass:
             output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)),
             input_sq=_input_sq(part),
-            unseen=self.unseen,
+            unseen=self.unseen or self._ignored(y, of_mean),
             repeated=_repeated(y.detach(), part),
             same_along=_same_along(model, part, y.detach(), of_mean),
             sent_back=sent_back,
@@ -277,6 +277,18 @@ class SignalPass:
                 {**_opened(model, part, loss, of_mean, self.trainable), **_detached(model, part, of_mean)},
             ),
         )
+
+    def _ignored(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> tuple[str, ...]:
+        """An input that only layers read on which nothing depends, whichever example's it is; and the first of them."""
+        used = {name.rpartition(".")[0] for name, g in gradients.items() if g is not None}
+        for number, value in enumerate(replace(self.part, noise=(), targets=None).leaves):
+            readers = [path for path, x in self.entered.items() if path and x is value]
+            if readers and not used & {*readers} and bool((value != value[:1]).any()):
+                values = self.part.leaves
+                values[number] = value.flip(0)
+                if torch.equal(self.part.with_leaves(values).call(self.model), y):
+                    return f"anywhere in what {readers[0]} reads", readers[0]
+        return ()
 
 
 def _is_layer(module: nn.Module) -> bool:
@@ -478,6 +490,8 @@ def parameter_signals(
                 gradient=states.get(name) or _state(gradient),
                 gradient_sq=0.0 if gradient is None else mean_sq(gradient),
                 radial=radial.get(name, math.nan),
+                along=math.nan if gradient is None else _radial_share(w, gradient.real),
+                median_sq=float(w.square().median()) if w.dim() == 1 and w.numel() else math.nan,
                 uses=tuple(sorted(uses.get(name, ()))),
                 rows=0 if gradient is None else _rows(gradient),
                 **numbers,

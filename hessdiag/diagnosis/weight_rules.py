@@ -10,6 +10,7 @@ from hessdiag.diagnosis.network_view import (
     BELOW_EPS,
     CLEAR,
     FOLLOWED,
+    GATES,
     SMALL,
     UNITS,
     Net,
@@ -29,9 +30,9 @@ PART, PART_FAULT = 6.0, 25.0
 GROUPS = 8.0
 BIAS = 4.0
 SATURATED = 0.5
-GATES = {"gate", "softplus"}
 ABOVE, ABOVE_WARNING, ABOVE_FIRST = 4.0, 20.0, 100.0
 GAIN = 50.0
+BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the scale of that changes nothing
 
 
 def outliers(net: Net) -> Finding | None:
@@ -142,13 +143,18 @@ def summed_fans(net: Net) -> Finding | None:
         if "convolution" in p.uses and p.kernel > 1 and p.groups == 1
         and abs(p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out) / 2 - 1) < 4 * math.sqrt(2 / p.numel) + 0.01
     ]  # fmt: skip
-    if len(summed) < 2:
+    if len(summed := [p for p in summed if not _is_plain(p)]) < 2:
         return None
     summed.sort(key=lambda p: -p.numel)  # in a small tensor it may be chance
     blocks = tuple(p.name for p in summed)
     message = f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
     grade: Severity = "note" if net.normalised else "warning"
     return Finding("HD204", grade, blocks, message, "Use `nn.init.xavier_normal_` for each.", summed[0].kernel, 1.0)
+
+
+def _is_plain(p: ParameterSignals) -> bool:
+    """Whether a usual scheme gives the same: fans with a gain of 1 or of ReLUs, or PyTorch's default."""
+    return any(abs(unit(p) * p.weight_sq / gain - 1) < 0.1 for unit in UNITS.values() for gain in (1 / 3, 1, 2))
 
 
 def large_bias(net: Net) -> Finding | None:
@@ -160,7 +166,7 @@ def large_bias(net: Net) -> Finding | None:
             continue  # it sets how long or how much, as that of Mamba's steps
         for bias in (p for p in net.parameters if path in p.owners and len(p.shape) == 1 and "bias" in p.attribute):
             drive = layer.out_sq - bias.weight_sq if bias.attribute == "bias" else net.scale(path) * layer.x_sq
-            if bias.weight_sq > max(BIAS, 4 * drive):
+            if bias.weight_sq > max(BIAS, 4 * drive) and not bias.median_sq <= BIAS:  # of one gate on purpose
                 hit[bias.name] = bias.weight_sq / max(drive, 0.01 * bias.weight_sq)
                 hit.setdefault(net.name_of(path), 0.0)
     if not (blocks := worst_first(hit)):
@@ -177,6 +183,7 @@ def above_scheme(net: Net) -> Finding | None:
     if not found or found.share < FOLLOWED:
         return None
     wide = {p.name for p in net.weights if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
+    wide -= {p.name for p in net.weights if p.along < BLIND}  # as of what is normalised before it is used
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE) and name in wide}
     if not (blocks := worst_first(large)):
         return None
@@ -371,7 +378,7 @@ LEAST_ROWS = 8
 def one_row(net: Net) -> Finding | None:
     """HD405: a table of which one row alone gets a gradient, as positions do that are all looked up at 0."""
     tables = [
-        p for p in net.parameters if p.trainable and p.numel and len(p.shape) > 1 and ("lookup" in p.uses or not p.uses)
+        p for p in net.parameters if p.trainable and len(p.shape) > 1 and (not p.uses or {"lookup", "sum"} & {*p.uses})
     ]
     hit = [p for p in tables if p.rows == 1 and p.numel // p.shape[-1] >= LEAST_ROWS]
     if not hit:
@@ -410,8 +417,8 @@ def frozen(net: Net) -> Finding | None:
 
 
 def _adapted(net: Net, frozen: ParameterSignals) -> bool:
-    """Whether smaller matrices of the module around it learn in its place, as in LoRA."""
-    around = frozen.owners[0].rpartition(".")[0] + "."
+    """Whether smaller matrices of its module, or of the one around it, learn in its place, as in LoRA."""
+    around = (f"{frozen.owners[0]}.", frozen.owners[0].rpartition(".")[0] + ".")
     beside = (p for p in net.matrices if p.trainable and p.name.startswith(around))
     return any(min(p.shape) < min(frozen.shape) for p in beside)
 

@@ -137,7 +137,7 @@ class Road:
     labels: int | None = None
     shifted: bool = False
     together: bool = False
-    draws: bool = False
+    draws: tuple[Any, ...] = ()
 
     def whole(self, batch: Batch) -> Batch:
         """The batch with its targets."""
@@ -149,7 +149,7 @@ class Road:
         """The same, or its examples one by one, with the noise that the model draws for them all."""
         check_tensors(model, batch)
         with torch.no_grad():
-            batch = batch.with_noise(model)[0] if self.draws else batch
+            batch = batch.with_noise(model, self.draws)[0] if self.draws else batch
         if self.together and per == "example" and not batch.as_one:
             yield from (replace(each, output=self.output) for each in batch.chunks(1))
         else:
@@ -169,7 +169,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
             some, returned = batch.narrow(0, TRIED[settings.per]).with_noise(model)
     except Exception:  # of which the first call tells
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
-    plain = replace(plain, draws=bool(some.noise))
+    plain = replace(plain, draws=some.noise)
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
@@ -251,12 +251,12 @@ def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool)
                 plain = replace(some, output=None, as_one=False, targets=labels_of(held, shifted=shifted))
                 found, gradient = plain.read(y.detach()), plain.read(sent).y
                 if _is_that(loss, found, plain.targets, value.detach(), gradient, settings):
-                    return Road(loss, some.output, labels=number, shifted=shifted, draws=bool(some.noise))
+                    return Road(loss, some.output, labels=number, shifted=shifted, draws=some.noise)
     if asked and settings.matrix == "ggn" and not settings.quick:
         message = f"loss 'model' has no Gauss-Newton matrix here ({why}): pass matrix='hessian' (--matrix hessian), or"
         raise HessdiagError(f"{message} the loss as a function of what the model returns and targets")
     layout = Layout.of(returned, size=some.rows, pick=own_loss)
-    return Road(_itself, layout, together=True, draws=bool(some.noise)) if asked else None
+    return Road(_itself, layout, together=True, draws=some.noise) if asked else None
 
 
 def _is_that(

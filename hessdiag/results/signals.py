@@ -80,7 +80,7 @@ class ParameterSignals(Record):
         fan_in, fan_out, kernel, groups: channels a unit reads, channels an input reaches, entries of the kernel, and
             groups of a convolution; 0 and 1 for vectors.
         trainable: whether it is to learn.
-        weight_sq, mean: E[W²] and E[W].
+        weight_sq, mean, median_sq: E[W²] and E[W]; of a vector, the median of W².
         unlike: share of E[W²] by which output units differ; where that is 0, of their gradients.
         kurtosis: E[(W − E[W])⁴] over the variance squared; 3 for a Gaussian.
         largest: largest entry over the rms.
@@ -93,10 +93,11 @@ class ParameterSignals(Record):
         radial: the largest of P ⟨W, g⟩² / (‖W‖² ‖g‖²) over a few random vectors sent back from the outputs as g: about
             1 in general, 0 where the network does not change with the scale of W. NaN where it was not measured: no
             normalisation follows.
+        along: the same of the gradient of the batch's mean loss, wherever there is one.
         uses: what the network does with a parameter, read off the autograd graph: `"product"` (a matrix product or
             convolution with it), `"convolution"` (for the latter, too), `"output"` (one that writes the outputs),
-            `"lookup"` (of its rows), `"branch"` (a gain of a residual branch); empty for another free parameter, such
-            as a class token or positions.
+            `"lookup"` (of its rows), `"branch"` (a gain of a residual branch), `"sum"` (with what is no parameter, as
+            of positions); empty for another free parameter, such as a class token.
     """
 
     name: str
@@ -112,6 +113,7 @@ class ParameterSignals(Record):
     trainable: bool = True
     weight_sq: float = 0.0
     mean: float = 0.0
+    median_sq: float = math.nan
     unlike: float = 1.0
     kurtosis: float = math.nan
     largest: float = 0.0
@@ -121,6 +123,7 @@ class ParameterSignals(Record):
     gradient_sq: float = 0.0
     rows: int = 0
     radial: float = math.nan
+    along: float = math.nan
     uses: tuple[str, ...] = ()
 
 

@@ -346,6 +346,14 @@ def test_blocks_are_those_of_dense_autograd(name: str, matrix: str, per: str) ->
     assert len(report.blocks) + len(report.skipped) == len(names)
 
 
+def test_noise_of_weights_is_no_examples_own_though_a_layer_is_as_wide_as_the_batch() -> None:
+    noisy = network(lambda m, x: F.linear(x, m.a.weight * torch.randn(6, 1)), a=nn.Linear(3, 6, bias=False))
+    report = hessdiag.diagnose(nn.Sequential(noisy, nn.Tanh(), nn.Linear(6, 2)), X, T, progress=False)
+    assert report["0.a.weight"].nu > 0
+    own = network(lambda m, x: m.a(x) + torch.randn(len(x), 2), a=nn.Linear(3, 2))
+    assert hessdiag.diagnose(own, X, T, progress=False)["a.weight"].nu > 0
+
+
 HINGE = lambda y, t: (1 - y * (2 * t - 1)).relu().mean()  # noqa: E731
 X, T = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0])
 LINEAR = nn.Linear(3, 2)

@@ -26,7 +26,7 @@ from tests.networks import Net
 from tests.unchanged import unchanged
 
 
-def signals_of(model: nn.Module, x: Tensor, targets: Tensor | None = None, loss: str = "random-quadratic") -> Signals:
+def signals_of(model: nn.Module, x: Tensor, targets: Tensor | None = None, loss: Any = "random-quadratic") -> Signals:
     resolved = resolve_loss(loss, y=model(x[:2]).detach(), targets=targets, seed=0)
     part = Batch.of(x, targets).narrow(0, MAX_EXAMPLES)
     noted = SignalPass(model, part)
@@ -166,10 +166,10 @@ def test_nonlinearities_by_name(activation: Callable[[Tensor], Tensor], label: s
 
 USES = {  # of parameters by shape: free ones are added, joined, or multiply number by number
     "left": ((5, 5), ("product",)),
-    "kernel": ((6, 6, 3), ("convolution", "product")),
+    "kernel": ((6, 6, 3), ("convolution", "product")),  # times a number
     "standardised": ((6, 6), ("product",)),
     "gain": ((6, 1), ()),
-    "positions": ((5, 6), ()),
+    "positions": ((5, 6), ("sum",)),
     "token": ((1, 6), ()),
     "latents": ((3, 6), ()),
     "query": ((6, 6), ("product",)),
@@ -180,7 +180,7 @@ USES = {  # of parameters by shape: free ones are added, joined, or multiply num
 
 def test_what_a_matrix_is_for_is_read_off_the_graph() -> None:
     def forward(m: Any, ids: Tensor) -> Tensor:
-        x = F.conv1d((m.left @ (F.embedding(ids, m.table) + m.positions)).mT, m.kernel, padding=1).mT  # (B, 5, 6)
+        x = F.conv1d((m.left @ (F.embedding(ids, m.table) + m.positions)).mT, 0.5 * m.kernel, padding=1).mT  # (B, 5, 6)
         weight = m.standardised - m.standardised.mean(1, keepdim=True)
         x = torch.cat([m.token.expand(len(x), 1, 6), F.linear(x, weight * m.gain)], 1)
         q = F.linear(F.layer_norm(m.latents, (6,)).expand(len(x), -1, -1), m.query)
@@ -195,6 +195,23 @@ def test_what_a_matrix_is_for_is_read_off_the_graph() -> None:
     model = Net(lambda m, x: m.attention(*[m.rnn(x)[0]] * 3)[0], **layers)
     uses = {p.name: p.uses for p in signals_of(model, torch.randn(5, 3, 4)).parameters if len(p.shape) > 1}
     assert set(uses.values()) == {("product",), ("output", "product")}
+
+
+def test_a_module_with_an_activation_of_its_own_writes_nothing_linear() -> None:
+    for inner, label in ((F.leaky_relu, ()), (lambda x: 2 * x.unflatten(1, (2, 2)).flatten(1), ("linear",))):
+        own = Net(lambda m, x, inner=inner: inner(F.linear(x, m.weight)), weight=nn.Parameter(torch.randn(4, 4)))
+        assert by_path(signals_of(nn.Sequential(own, nn.Linear(4, 2)), torch.randn(5, 4)))["0"].labels == label
+
+
+def test_an_input_that_unused_layers_alone_read_is_told_unless_it_is_exchanged_in_vain() -> None:
+    layers = {name: nn.Embedding(9, 4) for name in ("source", "target")}
+    tokens = torch.randint(9, (2, 6, 5))
+    for used, said in ((False, True), (True, False)):
+        run = lambda m, a, b, used=used: m.head(m.target(b) + (m.source(a) if used else 0 * len(m.source(a))))  # noqa: E731
+        model = Net(run, **layers, head=nn.Linear(4, 3))
+        report = hessdiag.diagnose(model, tuple(tokens), tokens[1] % 3, quick=True, progress=False,
+                                   loss=lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten()))  # fmt: skip
+        assert [f.blocks for f in report.findings if f.rule == "HD120"] == [("source.weight",)] * said
 
 
 def test_a_gain_of_a_residual_branch_is_told_from_other_factors() -> None:
@@ -299,6 +316,29 @@ def test_outputs_that_no_weight_moves_are_counted() -> None:
 
     x, t = torch.rand(8, 1), torch.ones(8, 2)
     assert [signals_of(bent(each), x, t, loss="mse").unmoved for each in (nn.ReLU(), nn.Tanh())] == [1, 0]
+    fixed = nn.Sequential(nn.Linear(1, 2), nn.ReLU())
+    nn.init.constant_(fixed[0].weight, -1.0)  # nothing passes, until the weights are others
+    nn.init.constant_(fixed[0].bias, -1.0)
+    assert signals_of(fixed, x, t, loss="mse").unmoved == 0
+
+
+@pytest.mark.parametrize(("loss", "stuck"), [
+    (lambda y, t: (y > t).double().mean() + 0 * y.sum(), True),  # steps
+    (lambda y, t: 0 * y.sum() + 1, True),
+    (lambda y, t: F.relu(y.abs() - 10).mean(), False),  # at its least
+])  # fmt: skip
+def test_a_loss_without_a_gradient_is_stuck_unless_it_is_at_its_least(loss: Any, stuck: bool) -> None:
+    model, x = nn.Linear(3, 2), torch.randn(8, 3)
+    assert signals_of(model, x, torch.zeros(8, 2), loss=loss).stuck == stuck
+    nn.init.zeros_(model.weight), nn.init.zeros_(model.bias)
+    assert not signals_of(model, x).stuck  # nor is ours, at outputs of zero
+
+
+def test_a_loss_is_judged_where_it_is_defined() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 1), nn.Softplus()), torch.randn(16, 3)
+    rates = lambda y, t: F.poisson_nll_loss(y, t, log_input=False)  # noqa: E731
+    assert signals_of(model, x, torch.poisson(x[:, :1].exp()), loss=rates).swing > 0.05
 
 
 @pytest.mark.parametrize(("variant", "said"), [("before", [("HD101", "fault", "embedding.weight")]), ("after", [])])
@@ -330,6 +370,8 @@ def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_b
     report = hessdiag.diagnose(model, x, targets, loss="cross-entropy")
     assert report.signals is not None
     radial = {p.name: p.radial for p in report.signals.parameters}
+    along = {p.name: p.along for p in report.signals.parameters}
+    assert along["0.weight"] < 1e-6 < along["2.weight"]
     assert radial["0.weight"] < 1e-6
     assert math.isnan(radial["2.weight"])  # nothing normalises behind it
     assert "Before a normalisation: 0." in report.verdict.balance.notes
