@@ -45,14 +45,6 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-# One line of 80 columns each in the list of commands.
-app.command(short_help="List the layers of a network, and the cost of measuring them.")(describe)
-app.command(short_help="Measure a network: verdict, findings and a table of its layers.")(diagnose)
-app.command(short_help="Explain a rule that a finding names.")(explain)
-app.command(short_help="Name what changed between two reports, or between two models.")(compare)
-app.command(short_help="Estimate learning rates before training.")(lr)
-app.command(short_help="Measure traces and extreme eigenvalues, whole and by layer.")(sharpness)
-app.command(short_help="Predict the scaling of a network from its architecture alone.")(predict)
-app.command(short_help="Find scales that make all layers equally curved.")(prescribe)
-app.command(short_help="Rank an initialisation among others on one network.")(check_init)
+for command in (describe, diagnose, explain, compare, lr, sharpness, predict, prescribe, check_init):
+    app.command()(command)
 app.command(help=figures.HELP, short_help="Measure and draw a figure of the paper.")(figures.reproduce)

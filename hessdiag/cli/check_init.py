@@ -36,7 +36,7 @@ def check_init(
     against: Against = "fan-in,fan-out,arithmetic,geometric", setups: Trials = 20, method: Method = "auto",
     plots: Plots = "", resume: Resume = "", max_spread: MaxSpread = None,
 ) -> None:  # fmt: skip
-    """Rank an initialisation by how equally curved it makes the layers of MODEL, and say what to change."""
+    """Rank an initialisation among others on one network."""
     others = [name.strip() for name in against.split(",") if name.strip()]
     if against and not others:
         raise HessdiagError(f"--against {against!r}: name initialisations, as in fan-in,geometric")

@@ -25,7 +25,7 @@ After = Annotated[str, typer.Argument(metavar="AFTER", help="another one")]
 def compare(
     before: Before, after: After, subject: Subject, curvature: Curvature, printing: Printing, fail_on: FailOn = None
 ) -> None:
-    """Name the layers that changed between two reports, or between two models on the same inputs."""
+    """Name what changed between two reports, or between two models."""
     from hessdiag.results.comparison import compare_reports
     from hessdiag.results.report import Report
 

@@ -13,7 +13,7 @@ def describe(
     model: Model, subject: Subject, printing: Printing, matrix: Matrix = "ggn", per: Per = "example",
     method: Method = "auto",
 ) -> None:  # fmt: skip
-    """List the layers of MODEL, what is left out and why, and what measuring them would cost."""
+    """List the layers of MODEL, and the cost of measuring them."""
     source, prepared = subject.prepare(model, say=printing.say)
     import hessdiag
 

@@ -36,7 +36,7 @@ def diagnose(
     model: Model, subject: Subject, curvature: Curvature, printing: Printing, csv: Csv = "",
     html: Html = "", plots: Plots = "", max_spread: MaxSpread = None, fail_on: FailOn = None,
 ) -> None:  # fmt: skip
-    """Measure γ, ν and σ² of every layer of MODEL on random or given inputs, and print the table."""
+    """Measure MODEL: verdict, findings and a table of its layers."""
     if curvature.quick and max_spread is not None:
         raise HessdiagError("--max-spread is of the curvature, which --quick leaves out: pass one of them")
     check_files(csv, html)

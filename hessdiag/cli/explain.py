@@ -11,7 +11,7 @@ Rule = Annotated[str, typer.Argument(metavar="[RULE]", help="such as HD104; all 
 
 
 def explain(rule: Rule = "") -> None:
-    """Explain a rule that a finding names: what it measures, its threshold, a real case, exceptions."""
+    """Explain a rule that a finding names."""
     from hessdiag.diagnosis import rules as catalogue
     from hessdiag.results.text_table import plain_text, text_width
 

@@ -54,7 +54,7 @@ def lr(
     model: Model, subject: TrainingSubject, printing: Printing, optimizer: Optimizer = None, steps: Steps = 12,
     blocks: Blocks = None, plots: Plots = "",
 ) -> None:  # fmt: skip
-    """Estimate the learning rates that MODEL is best trained with, before training it."""
+    """Estimate learning rates before training."""
     check_folder(plots)
     prepared, loss = subject.prepare_training(model, steps, printing.say)
     import hessdiag

@@ -292,12 +292,8 @@ def check_files(*paths: str) -> None:
     """Refuse before measuring what could not be saved after it."""
     for path in filter(None, paths):
         folder = Path(path).parent
-        if not folder.is_dir():
-            raise HessdiagError(f"cannot write {path!r}: there is no folder {str(folder)!r}")
-        if Path(path).is_dir():
-            raise HessdiagError(f"cannot write {path!r}: it is a folder, name a file in it")
-        if not os.access(folder, os.W_OK):
-            raise HessdiagError(f"cannot write {path!r}: the folder {str(folder)!r} is not writable")
+        if Path(path).is_dir() or not os.access(folder, os.W_OK):
+            raise HessdiagError(f"cannot write {path!r}: name a file in a writable folder that exists")
 
 
 def check_folder(path: str, option: str = "--plots") -> None:

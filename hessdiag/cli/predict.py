@@ -39,7 +39,7 @@ def predict(
     loss: Loss = "random-quadratic", moments: Moments = "kernel", compare: Compare = False, setups: Trials = 0,
     blocks: Blocks = None, resume: Resume = "",
 ) -> None:  # fmt: skip
-    """Predict ς, γ and ν of every layer of MODEL from shapes and E[W²] alone: no data, no weights, no training."""
+    """Predict the scaling of MODEL from its architecture alone."""
     setups = setups or TRIALS * compare
     if resume and not setups:
         raise HessdiagError("--resume keeps measured trials: pass --compare or --setups N too")

@@ -12,7 +12,7 @@ from hessdiag.cli.printing import Printing
 
 @grouped
 def prescribe(model: Model, subject: Subject, printing: Printing, method: Method = "auto", rtol: Rtol = None) -> None:
-    """Find the scales that make all weights of MODEL equally curved, each with its σ² before and after."""
+    """Find scales that make all layers equally curved."""
     source, prepared = subject.prepare(model, say=printing.say)
     from hessdiag.diagnosis.prescribe import prescribe as find
 

@@ -17,26 +17,12 @@ if TYPE_CHECKING:
 
     from hessdiag.results.findings import Finding, Severity
 
-STYLES: Mapping[str, str] = {  # of the groups below
-    "good": "bold green",
-    "doubtful": "bold yellow",
-    "bad": "bold red",
-    "titles": "bold",
-    "aside": "dim",
-}
-GOOD = r"(?:No problem found|balanced(?=,))"
-DOUBTFUL = r"(?:\d+ warnings?(?=[:,])|Undecided|uneven(?=,)|undecided(?=,))"
-BAD = r"(?:\d+ faults?(?=[:,])|unbalanced(?=,))"
-LEAD = r"^(?:[^\s:]+(?::\w+)?: )?"  # of a verdict: nothing, or the initialisation
+STYLES = {"good": "bold green", "doubtful": "bold yellow", "bad": "bold red", "titles": "bold", "aside": "dim"}
+LEAD = r"(?m)^(?:[^\s:]+(?::\w+)?: | *|new: )"  # of a verdict or a finding: nothing, or what it is of
 PATTERNS = (
-    rf"(?m){LEAD}(?P<good>{GOOD})\b",
-    rf"(?m){LEAD}(?P<doubtful>{DOUBTFUL})\b",
-    rf"(?m){LEAD}(?P<bad>{BAD})\b",
-    r"(?m)^(?P<good>resolved): HD",
-    r"(?m)^(?: *|new: )(?P<bad>HD\d+ fault):",
-    r"(?m)^(?: *|new: )(?P<doubtful>HD\d+ warning):",
-    r"(?m)^(?: *|new: )(?P<good>HD\d+ note):",
-    r"(?m)^(?P<doubtful>!) ",
+    rf"{LEAD}(?P<good>No problem found|balanced(?=,)|HD\d+ note(?=:)|resolved(?=: HD))",
+    rf"{LEAD}(?P<doubtful>\d+ warnings?(?=[:,])|[Uu]ndecided|uneven(?=,)|HD\d+ warning(?=:)|!(?= ))",
+    rf"{LEAD}(?P<bad>\d+ faults?(?=[:,])|unbalanced(?=,)|HD\d+ fault(?=:))",
     r"(?m)^(?P<titles>(?:block|parameter|weight|layer|optimizer|initialisation|data set) {2,}\S.*)$",
     r"(?m)^(?P<aside>not shown in \d+ columns: .*)$",
 )

@@ -24,7 +24,7 @@ def sharpness(
     model: Model, subject: Subject, printing: Printing, matrix: Matrix = "ggn", blocks: Blocks = None,
     split: Split = "auto", density: Density = False, plots: Plots = "",
 ) -> None:  # fmt: skip
-    """Measure traces and extreme eigenvalues of the mean loss's curvature, of MODEL and of each of its layers."""
+    """Measure traces and extreme eigenvalues, whole and by layer."""
     check_folder(plots)
     source, prepared = subject.prepare(model, say=printing.say)
     import hessdiag

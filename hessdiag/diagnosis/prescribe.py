@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_model, check_options
+from hessdiag.arguments import check_model, check_options, one_line
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
@@ -246,6 +246,4 @@ def _copy(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
     except Exception as error:  # of modules that hold what cannot be copied
-        what = " ".join(f"{type(error).__name__}: {error}".split())[:150]
-        message = f"{type(model).__name__} cannot be copied to try scales on ({what}): pass a network before its first"
-        raise HessdiagError(f"{message} forward pass") from error
+        raise HessdiagError(f"{type(model).__name__} cannot be copied to try scales on ({one_line(error)})") from error

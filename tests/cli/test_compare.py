@@ -96,7 +96,7 @@ def test_refusals(run, tmp_path: Path) -> None:
         "before.json after.json --batch-size 8": "leave out the options that say how to measure",
         "before.json after.json --eval": "leave out the options that say how to measure",
         "before.json after.json --fail-on note": "'note' is not one of 'fault', 'warning'",
-        "before.json after.json --json no/c.json": "there is no folder 'no'",
+        "before.json after.json --json no/c.json": "cannot write 'no/c.json': name a file in a writable folder",
         "./nets.py:net lenet": "cannot read inputs of shape",
     }.items():
         status, out, err = run(f"compare {line}")

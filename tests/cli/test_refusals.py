@@ -75,7 +75,7 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     (("./nets_bad.py:Positions", "--loss", "cross-entropy"), "outputs (batch, 3, 4) may hold the classes"),
     (("./nets_bad.py:Named",), "name one, as in output='first' (--output first)"),
     # output files
-    ((*GOOD, "--json", "absent/report.json"), "there is no folder 'absent'"),
+    ((*GOOD, "--json", "absent/report.json"), "cannot write 'absent/report.json': name a file in a writable"),
     ((*GOOD, "--json", "/proc/report.json"), "/proc"),
     ((*GOOD, "--plots", "good.pt/plots"), "good.pt"),
 ]
@@ -135,4 +135,6 @@ def test_a_folder_that_may_not_be_written_is_refused_before_measuring(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr("hessdiag.cli.options.Subject.prepare", lambda *_, **__: pytest.fail("prepared all the same"))
-    check_refusal(("diagnose", "lenet", "--batch-size", "100000", "--json", "folder/r.json"), "not writable", capsys)
+    check_refusal(
+        ("diagnose", "lenet", "--batch-size", "100000", "--json", "folder/r.json"), "in a writable folder", capsys
+    )

@@ -74,6 +74,7 @@ def test_quiet_is_the_verdict_and_the_balance_alone_and_pipes_get_the_whole_tabl
     out = run(" ".join(COMMAND)).out
     assert "not shown in 30 columns:\nflat│steep" in out
     assert max(map(len, out.splitlines())) <= 30
+    monkeypatch.setenv("COLUMNS", "80")
     out = run("-h").out
     assert "..." not in out.partition("Commands:")[2]
     assert max(map(len, out.splitlines())) <= 80
