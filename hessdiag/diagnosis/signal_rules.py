@@ -121,11 +121,16 @@ def nothing_arrives(net: Net) -> Finding | None:
         return Finding("HD102", "warning", (), message, advice, varying, SILENT)
     hidden = [net.layers[path] for path in net.hidden]
     cut = [net.name_of(each.path) for each in hidden if each.varying[0] > 0 == each.varying[1]]
+    written = {o.path: [net.layers[s].varying[1] for s in o.sources if s in net.layers] for o in hidden}
+    ahead = [net.name_of(o.path) for o in hidden if max(written[o.path], default=0.0) > 0 == o.varying[0]][: not cut]
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden if o.x_sq > 0 < o.out_sq}
-    blocks = tuple(cut) or worst_first(steps)[: max(3, len(steps) // 3)]
+    blocks = tuple(cut or ahead) or worst_first(steps)[: max(3, len(steps) // 3)]
     message = f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
-    message += f" {short(math.sqrt(SILENT))}). It shrinks most in {net.listed(blocks)}."
+    message += f" {short(math.sqrt(SILENT))}). It {'is lost ahead of' if ahead else 'shrinks most in'}"
+    message += f" {net.listed(blocks)}."
     advice = "Initialise these layers with `hessdiag.init.apply(model, 'fan-in')`, or put normalisations between them."
+    if ahead:
+        advice = "Look at the operations there: an index, a mask, or a difference of what is the same."
     zeros = [p for p in net.parameters if p.trainable and p.weight_sq == 0 and "bias" not in p.attribute]
     opens = any(p.gradient == "some" for p in zeros)
     lost = varying == 0 and not net.signals.fixed_norms and not opens  # in rounding: no optimiser brings it back

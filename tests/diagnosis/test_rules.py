@@ -287,6 +287,13 @@ def test_a_zero_that_learns_lets_the_inputs_through_after_a_step() -> None:
         assert (found.severity, found.blocks) == (severity, ("l2.weight",))
 
 
+def test_what_is_lost_between_two_layers_is_lost_ahead_of_the_second() -> None:
+    lost = {"l3": {"x_varies": 0.0, "out_varies": 0.0, "sources": ("l2",)}, "head": {"x_varies": 0.0}}
+    for wrote, blocks in ((0.5, ("l3.weight",)), (0.0, ("l2.weight",))):
+        (found,) = of("HD102", network(layers=lost | {"l2": {"out_varies": wrote}}))
+        assert (found.severity, found.blocks, "ahead" in found.message) == ("fault", blocks, wrote > 0)
+
+
 def test_a_target_that_the_output_sees_is_a_fault_whatever_the_loss_is() -> None:
     for shown in ("ahead", "own"):
         (found,) = find(network(shown=shown, initial_loss=0.1))
