@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import compress, islice
 from typing import Any
 
 import numpy.typing as npt
@@ -72,12 +73,23 @@ def as_read(problem: Problem, few: Batch, seed: int, *, nearby: bool = True) -> 
         HessdiagError: the model cannot be measured right.
     """
     model, blocks = problem.model, problem.blocks
-    y = repeatable(model, few)
-    owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
-    if any(b.looked_up and b.structured for b in blocks) and not same_when_traced(model, few, y, owners, in_common):
+    lookups, watched = any(b.looked_up and b.structured for b in blocks), None
+    with called_alone(few.size):
+        y = few.call(model).detach()
+    finite(y)
+    try:  # embeddings look up for each example what they look up for all
+        watched = watch(model, few, blocks)
+    except REFUSALS:
+        if not lookups:
+            raise
+    traced = None if watched is None else watched[0].y.detach()
+    repeatable(model, few, y, traced)
+    same = traced is not None and traced.shape == y.shape and _largest(traced - y) <= SAME[y.dtype] * _largest(y)
+    if lookups and not same:
         problem = problem.read_as([replace(b, structured=b.structured and not b.looked_up) for b in blocks])
-        owners, in_common = measured_layers(model, problem.blocks), frozenset()
-    mixed, unseen = examples_apart(model, few, owners, in_common=in_common, seed=seed)
+        watched = None
+    watched = watched or watch(model, few, problem.blocks)
+    mixed, unseen, _ = examples_apart(model, few, problem.blocks, watched, seed=seed)
     problem = replace(problem, unseen=unseen)
     elsewhere = apart_nearby(model, few, seed=seed) if nearby else set()
     left = {block.name: READ_ELSEWHERE for block in problem.blocks if block.name in elsewhere}
@@ -87,33 +99,22 @@ def as_read(problem: Problem, few: Batch, seed: int, *, nearby: bool = True) -> 
 # The model gives the same outputs twice.
 
 
-def repeatable(model: nn.Module, few: Batch) -> Tensor:
-    """Check that two forward passes of the same examples are finite and alike, and return their outputs.
+def repeatable(model: nn.Module, few: Batch, y: Tensor, traced: Tensor | None) -> None:
+    """Check that the same examples give the outputs y again: as they were traced, or else in another forward pass.
 
     Raises:
-        HessdiagError: they are not.
+        HessdiagError: they do not.
     """
-    with called_alone(few.size):
-        y, again = few.call(model).detach(), few.call(model).detach()
-    finite(y)
-    pieces = zip(torch.split(again.flatten(), PIECE), torch.split(y.flatten(), PIECE), strict=False)
-    if again.shape != y.shape or not all(torch.allclose(a, b, rtol=REPEATED, atol=0) for a, b in pieces):
+    if not (traced is not None and _repeats(traced, y)) and not _repeats(few.call(model).detach(), y):
         raise HessdiagError(
             "two forward passes of the same batch differ: a layer draws random numbers and is no dropout;"
             ' pass mode="eval" (--eval) where it draws in training alone, or leave it out'
         )
-    return y
 
 
-def same_when_traced(
-    model: nn.Module, few: Batch, y: Tensor, owners: Sequence[str], in_common: Collection[str]
-) -> bool:
-    """Whether the outputs y are the same where embeddings look up for each example what they look up for all."""
-    try:
-        traced = trace(model, few, owners, in_common=in_common).y.detach()
-    except REFUSALS:
-        return False
-    return traced.shape == y.shape and _largest(traced - y) <= SAME[y.dtype] * _largest(y)
+def _repeats(again: Tensor, y: Tensor) -> bool:
+    pieces = zip(torch.split(again.flatten(), PIECE), torch.split(y.flatten(), PIECE), strict=False)
+    return again.shape == y.shape and all(torch.allclose(a, b, rtol=REPEATED, atol=0) for a, b in pieces)
 
 
 def _largest(y: Tensor) -> float:
@@ -150,72 +151,66 @@ def finite_gradient(loss: Loss, gradient: Tensor) -> None:
 # Each example alone gives what it gives in the batch.
 
 
-def examples_apart(
-    model: nn.Module,
-    few: Batch,
-    owners: Sequence[str] = (),
-    *,
-    seed: int,
-    in_common: Collection[str] = (),
-    to_inputs: bool = True,
-) -> tuple[set[str], tuple[str, ...]]:
-    """Check all pairs of a few examples, and return the layers whose rows are not those of one example after the other.
+def watch(
+    model: nn.Module, few: Batch, blocks: Sequence[Block], *, to_inputs: bool = True
+) -> tuple[Trace, list[GradientEdge]]:
+    """Run a few examples forward with the layers of the blocks traced; and where gradients arrive at the inputs."""
+    part, inputs = differentiable(few) if to_inputs else (replace(few, targets=None), [])
+    return trace(model, part, measured_layers(model, blocks), in_common=looked_up_in_common(blocks)), inputs
 
-    Such a layer runs over time, windows or a table; where the model keeps examples apart nevertheless, it is measured
-    without a rule. Besides, what of the inputs reaches no output: see `Problem`. Gradients are sent back `to_inputs`,
-    unless the model writes to what these need.
+
+def examples_apart(
+    model: nn.Module, few: Batch, blocks: Sequence[Block], watched: tuple[Trace, list[GradientEdge]], *, seed: int,
+    elsewhere: Sequence[Tensor] = (),
+) -> tuple[set[str], tuple[str, ...], list[bool]]:  # fmt: skip
+    """Check all pairs of a few examples.
+
+    Returns:
+        The layers whose rows are not those of one example after the other: one runs over time, windows or a table;
+        where the model keeps examples apart nevertheless, it is measured without a rule. Besides, what of the inputs
+        reaches no output, see `Problem`; and whether gradients reach tensors that are held `elsewhere`.
 
     Raises:
         HessdiagError: the outputs of one example, or their gradient, depend on another one.
     """
-    if few.size == 1:
-        return set(), ()
-    watched, inputs = differentiable(few) if to_inputs else (replace(few, targets=None), [])
-    seen = trace(model, watched, owners, in_common=in_common)
-    y = seen.y.detach()
-    halves_agree(model, few, y, list(torch.eye(few.size, dtype=torch.bool)))
-    ends = [call.output_edge for call in seen.calls]
-    # No gradient flows to tokens: it is compared with the example's own where it arrives, in the parameters.
-    exact = len(inputs) == len(few.tensors)
-    parameters = [] if exact else [p for p in model.parameters() if p.requires_grad]
-    arrivals = [get_gradient_edge(p) for p in parameters]
-    mixed: set[str] = set()
-    floats = [value for value in replace(few, targets=None).leaves if value.is_floating_point()] if inputs else []
-    tables = [call.owner if call.input_edge is None and not call.x.is_floating_point() else "" for call in seen.calls]
-    hidden = few.targets if few.targets is not None else y  # of what is to be guessed a part may be held back
-    read = [("" if torch.equal(v, hidden) else "the inputs", v) for v in floats] + [
-        (o, c.x) for o, c in zip(tables, seen.calls, strict=True)
-    ]
-    arrived = [torch.zeros(v.shape if where else (0,), dtype=torch.bool) for where, v in read]
+    (seen, inputs), several = watched, few.size > 1
+    y, sides = seen.y.detach(), torch.eye(few.size, dtype=torch.bool)
+    alone = [agrees_alone(model, few, y, side) for side in sides if several]
     z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
-    for number in range(few.size):
-        side = torch.arange(few.size) == number
-        try:
-            found = backpropagate(seen.y, [*inputs, *ends, *arrivals], only(z, side))
-        except BackwardError:
-            if not inputs:
-                raise
-            return examples_apart(model, few, owners, seed=seed, in_common=in_common, to_inputs=False)
-        if any(reaches_others(gradient, side) for gradient in found[: len(inputs)]):
-            raise mixing()
-        if parameters:
-            one = few.narrow(number, number + 1).call(model)
-            alone = backpropagate(one, arrivals, z[number : number + 1].unsqueeze(0))
-            if not _alike(alone, found[len(inputs) + len(ends) :], y.dtype):
-                raise mixing() if _moved_by_rounding(model, few, y) < CHAOS * _largest(y) else chaos()
-        for call, gradient in zip(seen.calls, found[len(inputs) :], strict=False):
-            if mixes_rows(call, gradient, side):
-                mixed.add(call.owner)
-        arrived = [here | _arrives(gradient, here) for here, gradient in zip(arrived, found, strict=False)]
-    told = (_unreached(*each, here) for each, here in zip(read, arrived, strict=True) if each[0])
-    return mixed, next(filter(None, told), ())
+    # No gradient flows to tokens: it is compared with the example's own where it arrives, in the parameters.
+    exact = not several or len(inputs) == len(few.tensors)
+    arrivals = [] if exact else [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
+    edges = [*inputs, *(call.output_edge for call in seen.calls)] if several else []
+    try:
+        rows = iter(backpropagate(seen.y, [*map(get_gradient_edge, elsewhere), *arrivals, *edges], only(z, sides)))
+    except BackwardError:
+        if not inputs:  # the model may write to what their gradients need
+            raise
+        watched = watch(model, few, blocks, to_inputs=False)
+        return examples_apart(model, few, blocks, watched, seed=seed, elsewhere=elsewhere)
+    reached = [gradient is not None for gradient in islice(rows, len(elsewhere))]
+    together, found = list(islice(rows, len(arrivals))), list(rows)
+    for number, one in enumerate(alone if arrivals else []):
+        own = backpropagate(one, arrivals, z[number : number + 1].unsqueeze(0))
+        if not _alike(own, [None if g is None else g[number : number + 1] for g in together], y.dtype):
+            raise mixing() if _moved_by_rounding(model, few, y) < CHAOS * _largest(y) else chaos()
+    if any(reaches_others(gradient, sides) for gradient in found[: len(inputs)]):
+        raise mixing()
+    calls = seen.calls if several else ()
+    mixed = {c.owner for c, g in zip(calls, found[len(inputs) :], strict=True) if mixes_rows(c, g, sides)}
+    floats = [value for value in replace(few, targets=None).leaves if value.is_floating_point()] if inputs else []
+    hidden = few.targets if few.targets is not None else y  # of what is to be guessed a part may be held back
+    read = [("" if torch.equal(v, hidden) else "the inputs", v) for v in floats]
+    read += [(c.owner if c.input_edge is None and not c.x.is_floating_point() else "", c.x) for c in calls]
+    told = (_unreached(name, v, _arrives(g, v)) for (name, v), g in zip(read, found, strict=False) if name)
+    return mixed, next(filter(None, told), ()), reached
 
 
 def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
-    """Where a gradient (1, *shape, or *shape and what is looked up there) is not zero."""
-    if gradient is None or not like.numel() or gradient.numel() % like.numel():
-        return torch.ones_like(like)
-    return (gradient != 0).cpu().reshape(*like.shape, -1).any(-1)
+    """Where gradients (Q, *shape, or *shape and what is looked up there) are not all zero."""
+    if gradient is None or not like.numel() or gradient[0].numel() % like.numel():
+        return torch.ones_like(like, dtype=torch.bool, device="cpu")
+    return (gradient != 0).any(0).cpu().reshape(*like.shape, -1).any(-1)
 
 
 def _unreached(name: str, values: Tensor, arrived: Tensor) -> tuple[str, ...]:
@@ -232,22 +227,30 @@ def _unreached(name: str, values: Tensor, arrived: Tensor) -> tuple[str, ...]:
     return ()
 
 
-def halves_agree(model: nn.Module, part: Batch, y: Tensor, groups: Sequence[Tensor]) -> None:
-    """Check that groups of examples, (B,) booleans each, give the outputs y (B, *out) also without the others.
+def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> Tensor:
+    """Check that the examples on one side, (B,) booleans, give the outputs y (B, *out) also without the others.
+
+    Returns:
+        Their outputs without the others.
 
     Raises:
         HessdiagError: they do not.
     """
-    largest = _largest(y)
-    for side in groups:
-        chosen = [number for number, inside in enumerate(side.tolist()) if inside]
-        with called_alone(len(chosen)):
-            alone = part.select(chosen).call(model).detach()
-        if alone.shape != y[chosen].shape:
-            raise mixing()
-        off = _largest(alone - y[chosen])
-        if not off <= SAME[y.dtype] * largest and not off <= CHAOTIC * _moved_by_rounding(model, part, y):
-            raise mixing()
+    chosen = side.nonzero().flatten().tolist()
+    with called_alone(len(chosen)):
+        alone = part.select(chosen).call(model)
+    if alone.shape != y[chosen].shape:
+        raise mixing()
+    off = _largest(alone.detach() - y[chosen])
+    if not off <= SAME[y.dtype] * _largest(y) and not off <= CHAOTIC * _moved_by_rounding(model, part, y):
+        raise mixing()
+    return alone
+
+
+def halves_agree(model: nn.Module, part: Batch, y: Tensor, halves: Tensor) -> None:
+    """Check both halves of the examples as `agrees_alone` does, one after the other."""
+    for half in halves:
+        agrees_alone(model, part, y, half)
 
 
 def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
@@ -262,40 +265,40 @@ def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
         return 0.0
 
 
-def halves_of(part: Batch, seed: int) -> list[Tensor]:
-    """A random half of the examples and the other half, as (B,) booleans; of one example itself."""
+def halves_of(part: Batch, seed: int) -> Tensor:
+    """A random half of the examples and the other half, as (2, B) booleans; of one example itself."""
     if part.size == 1:
-        return [torch.ones(1, dtype=torch.bool)]
+        return torch.ones(1, 1, dtype=torch.bool)
     order = torch.randperm(part.size, generator=stream(seed, f"halves of examples from {part.offset}"))
     half = order < part.size // 2
-    return [half, ~half]
+    return torch.stack([half, ~half])
 
 
-def only(cotangent: Tensor, side: Tensor) -> Tensor:
-    """A cotangent (B, *out) of the examples on one side, zero of the others, as (1, B, *out)."""
-    return (cotangent * side.to(cotangent).view(-1, *[1] * (cotangent.dim() - 1))).unsqueeze(0)
+def only(cotangent: Tensor, sides: Tensor) -> Tensor:
+    """A cotangent (B, *out) of the examples on some sides, (Q, B) booleans, and zero of the others, as (Q, B, *out)."""
+    return cotangent * sides.to(cotangent).view(*sides.shape, *[1] * (cotangent.dim() - 1))
 
 
-def reaches_others(gradient: Tensor | None, side: Tensor) -> bool:
-    """Whether what was sent back from the examples on one side, (1, rows, ...), reached rows of others.
+def reaches_others(gradient: Tensor | None, sides: Tensor) -> bool:
+    """Whether what was sent back from the examples on some sides, (Q, rows, ...), reached rows of others.
 
     The rows must run over the examples, equally many of each.
     """
     if gradient is None:
         return False
-    strays = gradient.reshape(len(side), -1)[~side.to(gradient.device)]
+    strays = gradient.reshape(*sides.shape, -1)[~sides.to(gradient.device)]
     return bool(((strays != 0) & ~strays.isnan()).any())
 
 
-def mixes_rows(call: LayerCall, gradient: Tensor | None, side: Tensor) -> bool:
+def mixes_rows(call: LayerCall, gradient: Tensor | None, sides: Tensor) -> bool:
     """Whether the rows of a layer's output are not equally many of one example after the other.
 
-    The gradient in it, (1, *shape), was sent back from the examples on one side, (B,) booleans.
+    The gradients in it, (Q, *shape), were sent back from the examples on some sides, (Q, B) booleans.
     """
     shapes = (call.output_shape,) if call.input_edge is None else (call.output_shape, call.x.shape)
-    if any(len(shape) < 2 or shape[0] == 0 or shape[0] % len(side) for shape in shapes):  # (F,) is one row
+    if any(len(shape) < 2 or shape[0] == 0 or shape[0] % sides.shape[1] for shape in shapes):  # (F,) is one row
         return True
-    return reaches_others(gradient, side)
+    return reaches_others(gradient, sides)
 
 
 def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
@@ -316,9 +319,9 @@ def _alike(alone: Sequence[Tensor | None], together: Sequence[Tensor | None], dt
     """Whether gradients (1, *shape) are the same, but for rounding of one that is zero by symmetry."""
     pairs = [(a, b) for a, b in zip(alone, together, strict=True) if a is not None or b is not None]
     known = [(torch.zeros_like(b) if a is None else a, torch.zeros_like(a) if b is None else b) for a, b in pairs]  # type: ignore[arg-type]
-    largest = max((float(b.norm()) for _, b in known), default=0.0)
-    rounded = 100 * torch.finfo(dtype).eps * largest
-    return all(float((a - b).norm()) <= SAME_GRADIENT[dtype] * float(b.norm()) + rounded for a, b in known)
+    sizes = [float(b.norm()) for _, b in known]
+    rounded, same = 100 * torch.finfo(dtype).eps * max(sizes, default=0.0), SAME_GRADIENT[dtype]
+    return all(float((a - b).norm()) <= same * size + rounded for (a, b), size in zip(known, sizes, strict=True))
 
 
 @contextmanager
@@ -374,14 +377,14 @@ def apart_nearby(model: nn.Module, few: Batch, *, seed: int) -> set[str]:
     named = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
     with moved(model, seed):
         try:
-            y = few.call(model)
+            watched = watch(model, few, ())
         except REFUSALS:
             return set()
+        y = watched[0].y
         if not y.requires_grad or not bool(y.isfinite().all()):  # some models do not run at all weights
             return set()
-        reached = torch.autograd.grad(y.sum(), list(named.values()), allow_unused=True)
-        examples_apart(model, few, seed=seed)
-    return {name for name, gradient in zip(named, reached, strict=True) if gradient is not None}
+        *_, reached = examples_apart(model, few, (), watched, seed=seed, elsewhere=[*named.values()])
+    return set(compress(named, reached))
 
 
 @contextmanager
@@ -418,7 +421,7 @@ def holding(model: nn.Module, others: Mapping[str, nn.Parameter]) -> Iterator[No
 def _direction(weight: Tensor, generator: torch.Generator, least: float) -> Tensor:
     reads = weight[0].numel() if weight.dim() > 1 and len(weight) else 1
     size = max(float(weight.square().mean().sqrt()), least * max(reads, 1) ** -0.5) if weight.numel() else 0.0
-    return size * torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
+    return size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype).to(weight)
 
 
 # Each block's gradient is autograd's.

@@ -237,14 +237,14 @@ def _sums(
     sent = checks.Sent(own.unsqueeze(0), dout, of_own)
     again: Sequence[Tensor | None] = [None] * len(ends)
     if checked:
-        z = checks.only(_check_cotangent(own, part, seed), halves[0])  # (1, B, *out)
+        z = checks.only(_check_cotangent(own, part, seed), halves[:1])  # (1, B, *out)
         again, exact = _split(backpropagate(seen.y, [*ends, *parameters], z), len(ends))
         sent = checks.Sent(
             torch.cat([sent.cotangents, z]),
             [_joined(one, other) for one, other in zip(dout, again, strict=True)],
             [None if one is None or other is None else one + other for one, other in zip(of_own, exact, strict=True)],
         )
-    reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[0])}
+    reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[:1])}
     rows = checks.gradients_agree(problem, part, seen, sent, {*mixed, *reached}, squares=squares)
     sums |= {f"block {block.name}": np.array(row) for block, row in zip(blocks, rows, strict=True)}
     return sums | {"measured": np.array(part.size)}
