@@ -328,12 +328,12 @@ class Batch:
             return self._of(self.within[start:stop], self.targets if self.targets is None else self.targets[start:stop])
         if self.as_one:
             return self
-        return replace(self.map(lambda value: value[start:stop]), size=stop - start, offset=self.offset + start)
+        return self.map(lambda value: value[start:stop], size=stop - start, offset=self.offset + start)
 
     def select(self, examples: Sequence[int]) -> Batch:
         """The examples of those numbers, in that order."""
         index = torch.tensor(examples)
-        return replace(self.map(lambda value: value[index.to(value.device)]), size=len(examples))
+        return self.map(lambda value: value[index.to(value.device)], size=len(examples))
 
     def among_all(self, examples: Sequence[int]) -> Batch:
         """Examples of a whole batch, each measured within it."""
@@ -390,19 +390,18 @@ class Batch:
                 return value.movedim(0, dim) if (dim := next(dims, 0)) else value
             return value.value if isinstance(value, Common) else value
 
-        args, kwargs = tree_map(given, (self.args, dict(self.kwargs)))
-        return args, kwargs
+        return _mapped(given, self.args), _mapped(given, self.kwargs)
 
     @property
     def tensors(self) -> list[Tensor]:
         """Those among the arguments."""
-        return [value for value in tree_leaves(self.arguments) if isinstance(value, Tensor)]
+        args, kwargs = self.arguments
+        return _tensors(*args, *kwargs.values())
 
     @property
     def leaves(self) -> list[Tensor]:
         """All tensors over the examples, of arguments, noise and targets."""
-        held = tree_leaves((self.args, dict(self.kwargs), self.noise, self.targets))
-        return [value for value in held if isinstance(value, Tensor)]
+        return _tensors(*self.args, *self.kwargs.values(), *self.noise, self.targets)
 
     def with_leaves(self, leaves: Sequence[Tensor]) -> Batch:
         """The same with others in their places."""
@@ -462,7 +461,7 @@ class Batch:
         """The batch on another device, its floating-point tensors in another dtype."""
         return self.map(lambda v: v.to(device, dtype) if v.is_floating_point() else v.to(device), common=True)
 
-    def map(self, function: Callable[[Tensor], Tensor], *, common: bool = False) -> Batch:
+    def map(self, function: Callable[[Tensor], Tensor], *, common: bool = False, **changes: Any) -> Batch:
         """A function applied to every tensor over the examples, or also to those that all examples share."""
 
         def each(value: Any) -> Any:
@@ -470,8 +469,22 @@ class Batch:
                 return Common(function(value.value))
             return function(value) if isinstance(value, Tensor) else value
 
-        args, kwargs, noise, targets = tree_map(each, (self.args, dict(self.kwargs), self.noise, self.targets))
-        return replace(self, args=args, kwargs=kwargs, noise=noise, targets=targets)
+        args, kwargs, noise = (_mapped(each, values) for values in (self.args, self.kwargs, self.noise))
+        return replace(self, args=args, kwargs=kwargs, noise=noise, targets=each(self.targets), **changes)
+
+
+def _mapped(function: Callable[[Any], Any], values: Any) -> Any:
+    """A function applied to all leaves of arguments: torch's trees are slow, and a tensor needs none."""
+    found = [
+        function(value) if isinstance(value, Tensor) else tree_map(function, value)
+        for value in (values.values() if isinstance(values, Mapping) else values)
+    ]
+    return dict(zip(values, found, strict=True)) if isinstance(values, Mapping) else tuple(found)
+
+
+def _tensors(*values: Any) -> list[Tensor]:
+    leaves = ([value] if isinstance(value, Tensor) else tree_leaves(value) for value in values)
+    return [leaf for each in leaves for leaf in each if isinstance(leaf, Tensor)]
 
 
 def _plain(value: Tensor) -> Tensor:
