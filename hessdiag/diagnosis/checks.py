@@ -8,7 +8,7 @@ rule, skipped with a reason, or refused.
 What is kept apart gets exactly zero from the others, so that no tolerance hides a weak mixing. The first few examples
 are taken one by one; random halves of every chunk separate any two of its examples with probability 1/2, hence layouts,
 which concern them all, as good as surely. Behind a layer that starts at zero every gradient is zero, however the model
-mixes examples before it and from wherever it reads a weight: the few examples are also run at weights close by.
+mixes examples before it and from wherever it reads a weight: two examples are also run at weights close by.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def as_read(problem: Problem, few: Batch, seed: int, *, nearby: bool = True) -> 
     watched = watched or watch(model, few, problem.blocks)
     mixed, unseen, _ = examples_apart(model, few, problem.blocks, watched, seed=seed)
     problem = replace(problem, unseen=unseen)
-    elsewhere = apart_nearby(model, few, seed=seed) if nearby else set()
+    elsewhere = apart_nearby(model, few.narrow(0, 2), seed=seed) if nearby else set()
     left = {block.name: READ_ELSEWHERE for block in problem.blocks if block.name in elsewhere}
     return problem.without(left), mixed
 
