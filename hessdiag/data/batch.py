@@ -395,13 +395,13 @@ class Batch:
     @property
     def tensors(self) -> list[Tensor]:
         """Those among the arguments."""
-        args, kwargs = self.arguments
-        return _tensors(*args, *kwargs.values())
+        return [value for value in tree_leaves(self.arguments) if isinstance(value, Tensor)]
 
     @property
     def leaves(self) -> list[Tensor]:
         """All tensors over the examples, of arguments, noise and targets."""
-        return _tensors(*self.args, *self.kwargs.values(), *self.noise, self.targets)
+        held = tree_leaves((self.args, dict(self.kwargs), self.noise, self.targets))
+        return [value for value in held if isinstance(value, Tensor)]
 
     def with_leaves(self, leaves: Sequence[Tensor]) -> Batch:
         """The same with others in their places."""
@@ -475,16 +475,9 @@ class Batch:
 
 def _mapped(function: Callable[[Any], Any], values: Any) -> Any:
     """A function applied to all leaves of arguments: torch's trees are slow, and a tensor needs none."""
-    found = [
-        function(value) if isinstance(value, Tensor) else tree_map(function, value)
-        for value in (values.values() if isinstance(values, Mapping) else values)
-    ]
-    return dict(zip(values, found, strict=True)) if isinstance(values, Mapping) else tuple(found)
-
-
-def _tensors(*values: Any) -> list[Tensor]:
-    leaves = ([value] if isinstance(value, Tensor) else tree_leaves(value) for value in values)
-    return [leaf for each in leaves for leaf in each if isinstance(leaf, Tensor)]
+    if isinstance(values, Mapping):
+        return dict(zip(values, _mapped(function, values.values()), strict=True))
+    return tuple(function(value) if isinstance(value, Tensor) else tree_map(function, value) for value in values)
 
 
 def _plain(value: Tensor) -> Tensor:

@@ -74,8 +74,7 @@ def as_read(problem: Problem, few: Batch, seed: int, *, nearby: bool = True) -> 
     """
     model, blocks = problem.model, problem.blocks
     lookups, watched = any(b.looked_up and b.structured for b in blocks), None
-    with called_alone(few.size):
-        y = few.call(model).detach()
+    y = call_alone(model, few).detach()
     finite(y)
     try:  # embeddings look up for each example what they look up for all
         watched = watch(model, few, blocks)
@@ -237,8 +236,7 @@ def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> Tens
         HessdiagError: they do not.
     """
     chosen = side.nonzero().flatten().tolist()
-    with called_alone(len(chosen)):
-        alone = part.select(chosen).call(model)
+    alone = call_alone(model, part.select(chosen))
     if alone.shape != y[chosen].shape:
         raise mixing()
     off = _largest(alone.detach() - y[chosen])
@@ -266,11 +264,9 @@ def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
 
 
 def halves_of(part: Batch, seed: int) -> Tensor:
-    """A random half of the examples and the other half, as (2, B) booleans; of one example itself."""
-    if part.size == 1:
-        return torch.ones(1, 1, dtype=torch.bool)
+    """A random half of the examples, or the only one, and the others, as (2, B) booleans."""
     order = torch.randperm(part.size, generator=stream(seed, f"halves of examples from {part.offset}"))
-    half = order < part.size // 2
+    half = order < max(1, part.size // 2)
     return torch.stack([half, ~half])
 
 
@@ -324,21 +320,20 @@ def _alike(alone: Sequence[Tensor | None], together: Sequence[Tensor | None], dt
     return all(float((a - b).norm()) <= same * size + rounded for (a, b), size in zip(known, sizes, strict=True))
 
 
-@contextmanager
-def called_alone(examples: int) -> Iterator[None]:
-    """Call the model in this context with some examples, without the rest of the batch.
+def call_alone(model: nn.Module, part: Batch) -> Tensor:
+    """Outputs of some examples, without the rest of the batch.
 
     Raises:
         HessdiagError: the model, which runs with all of them, does not without.
     """
     try:
-        yield
+        return part.call(model)
     except HessdiagError:  # a ValueError
         raise
     except REFUSALS as error:
         if is_out_of_memory(error):
             raise
-        which = "an example on its own" if examples == 1 else f"{examples} of the examples on their own"
+        which = "an example on its own" if part.size == 1 else f"{part.size} of the examples on their own"
         raise HessdiagError(
             f"{which} cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
         ) from error

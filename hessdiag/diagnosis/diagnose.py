@@ -247,10 +247,9 @@ def check_few(problem: Problem, few: Batch, settings: Settings) -> tuple[Problem
         The problem with its blocks as they can be read, and the layers whose rows are no examples.
     """
 
-    def check() -> tuple[Problem, set[str]]:
-        return checks.as_read(problem, few, settings.seed, nearby=not settings.quick)
-
-    found = unless_out_of_memory(check, examples=max(1, few.size - 1))
+    found = unless_out_of_memory(
+        lambda: checks.as_read(problem, few, settings.seed, nearby=not settings.quick), examples=max(1, few.size - 1)
+    )
     return check_few(problem, few.narrow(0, max(2, few.size // 2)), settings) if found is None else found
 
 

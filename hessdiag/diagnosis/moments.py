@@ -241,7 +241,7 @@ def _sums(
         again, exact = _split(backpropagate(seen.y, [*ends, *parameters], z), len(ends))
         sent = checks.Sent(
             torch.cat([sent.cotangents, z]),
-            [_joined(one, other) for one, other in zip(dout, again, strict=True)],
+            [None if a is None or b is None else torch.cat([a, b]) for a, b in zip(dout, again, strict=True)],
             [None if one is None or other is None else one + other for one, other in zip(of_own, exact, strict=True)],
         )
     reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[:1])}
@@ -275,10 +275,6 @@ def _split(values: Sequence[Tensor | None], *sizes: int) -> list[Sequence[Tensor
     """Runs of the given lengths, and what is left."""
     bounds = [0, *np.cumsum(sizes).tolist(), len(values)]
     return [values[start:stop] for start, stop in pairwise(bounds)]
-
-
-def _joined(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return None if one is None or other is None else torch.cat([one, other])
 
 
 def _call_sums(
