@@ -249,18 +249,6 @@ def test_an_input_overwritten_after_it_was_read_is_refused() -> None:
         hessdiag.diagnose(model, torch.randn(5, 4, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("per", ["example", "batch"])
-def test_examples_along_another_dimension_of_a_layer_are_measured_without_a_rule(per: str) -> None:
-    layers = {"first": nn.Linear(3, 4), "last": nn.Linear(4, 2)}
-    model = Net(lambda m, x: m.last(m.first(x.transpose(0, 1)).relu().mean(0)), **layers).double()
-    same = Net(lambda m, x: m.last(m.first(x).relu().mean(1)), **layers)  # examples first throughout
-    x = torch.randn(4, 4, 3, dtype=torch.float64)
-    found, expected = hessdiag.diagnose(model, x, per=per).blocks, hessdiag.diagnose(same, x, per=per).blocks
-    for one, other in zip(found, expected, strict=True):
-        assert one.avg_sq_singular_value == pytest.approx(other.avg_sq_singular_value, rel=1e-10)
-        assert math.isnan(one.gamma) == one.name.startswith("first")
-
-
 @pytest.mark.parametrize(("model", "size"), [
     (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 1, 3), nn.Flatten()), (3, 9, 9)),
     (nn.Sequential(nn.Conv1d(4, 1, 5, stride=2), nn.Flatten()), (4, 20)),
