@@ -14,7 +14,7 @@ from hypothesis import event, given
 from torch import Tensor, nn
 
 import hessdiag
-from hessdiag.data.noise import user_code
+from hessdiag.data.seeds import user_code
 from hessdiag.derivatives.losses import LossFunction, RandomQuadratic
 from hessdiag.network.torch_state import measuring
 from tests.jacobians import Dense, LossOfExample, dense_ggn, dense_hessian

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass, replace
-from itertools import zip_longest
+from itertools import compress, zip_longest
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map
 
 from hessdiag.arguments import few, kind_of, to_tensor
-from hessdiag.data.noise import Noise, user_code
+from hessdiag.data.seeds import Noise, user_code
 from hessdiag.errors import HessdiagError
 
 Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -449,6 +449,16 @@ class Batch:
         own = [each.shape[:1] == (self.rows,) and not isinstance(other, Common) for each, other in pairs]
         noise = tuple(each if a else Common(each) for each, a in zip(drawn.noted, own, strict=True))
         return replace(self, noise=noise), returned
+
+    def of_pairs(self, model: nn.Module, returned: Any) -> bool:
+        """Whether the outputs of an example, which the model returned, have another size among fewer examples."""
+        count = self.rows
+        over = [v.dim() > 1 and v.shape[0] == count and count in v.shape[1:] for v in tensors_in(returned)]
+        if count is None or count < 2 or not any(over):
+            return False
+        fewer = compress(tensors_in(self.narrow(0, count - 1).run(model)), over)
+        pairs = zip(compress(tensors_in(returned), over), fewer, strict=True)
+        return any(w.shape[0] == count - 1 and w.shape[1:] != v.shape[1:] for v, w in pairs)
 
     def read(self, returned: Any) -> Outputs:
         """The outputs (B, *out) among what the model returned for this batch."""

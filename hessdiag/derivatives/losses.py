@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import did_you_mean, one_line
 from hessdiag.data.batch import Layout
-from hessdiag.data.noise import Noise, user_code
-from hessdiag.data.seeds import stream
+from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
 

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, compress
+from itertools import chain
 from typing import Any
 
 import torch
@@ -173,7 +173,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
-    if batch.output is None and callable(named) and isinstance(returned, Tensor) and _of_pairs(model, some, returned):
+    if batch.output is None and callable(named) and isinstance(returned, Tensor) and some.of_pairs(model, returned):
         return _road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
     if isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss:
         return plain
@@ -196,7 +196,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
 
 def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, plain: Road, per: str) -> Road:
     """For a loss of all that the model returns."""
-    if _of_pairs(model, some, returned):
+    if some.of_pairs(model, returned):
         if per == "example":
             message = "the outputs of an example have a number for each other one, as similarities have: pass"
             raise CoupledError(f"{message} per='batch' (--per batch)")
@@ -210,17 +210,6 @@ def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, pla
             message = f"the loss cannot be called with an example alone ({one_line(error)}): if it compares the"
             raise HessdiagError(f"{message} examples of a batch, pass per='batch' (--per batch)") from error
     return replace(plain, output=layout, together=not layout.apart)
-
-
-def _of_pairs(model: nn.Module, some: Batch, returned: Any) -> bool:
-    """Whether outputs of an example have another size where there are fewer examples."""
-    count = some.rows
-    over = [v.dim() > 1 and v.shape[0] == count and count in v.shape[1:] for v in tensors_in(returned)]
-    if count is None or count < 2 or not any(over):
-        return False
-    fewer = compress(tensors_in(some.narrow(0, count - 1).run(model)), over)
-    pairs = zip(compress(tensors_in(returned), over), fewer, strict=True)
-    return any(w.shape[0] == count - 1 and w.shape[1:] != v.shape[1:] for v, w in pairs)
 
 
 def _usual(targets: Tensor | None) -> str:

@@ -23,7 +23,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hessdiag.data.noise import in_calls
+from hessdiag.data.seeds import in_calls
 from hessdiag.errors import HessdiagError
 
 SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, None, 0)  # users can do nothing about it
@@ -298,7 +298,7 @@ def fixed_statistics() -> Iterator[list[bool]]:
     Returns:
         For each normalisation that is called, whether it would take some.
 
-    >>> from hessdiag.data.noise import user_code
+    >>> from hessdiag.data.seeds import user_code
     >>> with fixed_statistics() as taken, user_code():
     ...     y = F.batch_norm(torch.ones(2, 3), None, None, training=True)
     >>> taken

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from importlib import metadata
@@ -172,25 +172,18 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise HessdiagError(f"path is of type {type(path).__name__}: name a file")
     target = Path(path)
-    temporary = None
+    part = Path(f"{os.path.realpath(target)}.{os.getpid()}")  # a link stays one
     try:
         if target.exists() and not target.is_file():  # a pipe or /dev/stdout is written to, never replaced
             target.write_bytes(content)
-            return target
-        real = Path(os.path.realpath(target))  # a link stays one
-        handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's own mode is private to the user
-        os.replace(temporary, real)
-    except BaseException as error:  # an interrupt leaves nothing behind either
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
+        else:
+            part.write_bytes(content)
+            os.replace(part, os.path.realpath(target))
+    except OSError as error:
         raise HessdiagError(
             f"cannot write {str(target)!r} ({error.strerror}): name a file in an existing, writable folder"
         ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
     return target

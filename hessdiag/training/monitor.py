@@ -322,10 +322,8 @@ def csv_log(path: str | os.PathLike[str]) -> Log:
         import pandas as pd
 
         row, file = pd.DataFrame([{"step": step, **record}]), Path(path)
-        if not file.exists() or list(pd.read_csv(file, nrows=0)) == list(row):
-            row.to_csv(file, mode="a", header=not file.exists(), index=False)
-        else:  # a column that is new is added to all rows
-            write_text(file, pd.concat([pd.read_csv(file, dtype=str), row]).to_csv(index=False))
+        before = [pd.read_csv(file, dtype=str)] if file.exists() else []  # columns may be new
+        write_text(file, pd.concat([*before, row]).to_csv(index=False))
 
     return write_csv
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.__main__ import main
-from hessdiag.data.noise import Noise
+from hessdiag.data.seeds import Noise
 from tests.oracles import dense_rows, equals_dense
 from tests.unchanged import unchanged
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import vjp, vmap
 
 import hessdiag
-from hessdiag.data.noise import user_code
+from hessdiag.data.seeds import user_code
 from hessdiag.network.torch_state import measuring
 from tests.networks import Net
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessdiag
-from hessdiag.data.noise import user_code
+from hessdiag.data.seeds import user_code
 from hessdiag.network.preserve import preserve_state
 from tests.networks import Net, build
 from tests.unchanged import HOOKS, unchanged
