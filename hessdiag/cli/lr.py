@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hessdiag.cli.options import Blocks, Model, Plots, Subject, check_folder, grouped
+from hessdiag.cli.options import Blocks, Model, Subject, grouped
 from hessdiag.cli.printing import Printing
 from hessdiag.errors import HessdiagError
 
@@ -52,10 +52,9 @@ class TrainingSubject(Subject):
 @grouped
 def lr(
     model: Model, subject: TrainingSubject, printing: Printing, optimizer: Optimizer = None, steps: Steps = 12,
-    blocks: Blocks = None, plots: Plots = "",
+    blocks: Blocks = None,
 ) -> None:  # fmt: skip
     """Estimate learning rates before training."""
-    check_folder(plots)
     prepared, loss = subject.prepare_training(model, steps, printing.say)
     import hessdiag
 
@@ -66,6 +65,4 @@ def lr(
             blocks=blocks, seed=subject.seed, progress=printing.progress, **prepared.how,
         )  # fmt: skip
     rates = replace(measured, model=model, init=prepared.init, data=prepared.data)
-
-    printing.draw(lambda: {"learning-rates": hessdiag.plots.draw_learning_rates(rates)}, plots)
     printing.show(rates)

@@ -1,4 +1,4 @@
-"""Distributions and courses: eigenvalues, γ/σ² over many trials, and learning rates along virtual steps."""
+"""Distributions: the eigenvalues of a network's curvature, and γ/σ² over many trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from hessdiag.arguments import check_kind
-from hessdiag.results.learning_rates import NAMES, LearningRates
 from hessdiag.results.numbers import Z95, Array, short
 from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
@@ -114,31 +113,3 @@ def _draw_panel(axes: Axes, label: str, values: Array, edges: Array) -> None:
     axes.annotate(", ".join(missing), (0.04, 0.88), xycoords="axes fraction", fontsize=style.SMALL, color=style.WARNING)
     style.label_decades(axes.xaxis)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-
-
-def draw_learning_rates(rates: LearningRates) -> Figure:
-    """Draw the best rate before each virtual step: a colour an optimiser, a dot a step, a line what is made of them.
-
-    Steps along which the fresh batch's loss does not fall have no dot.
-    """
-    colours = dict(zip(rates, style.COLOURS, strict=False))
-    with style.context("whitegrid"):
-        figure = Figure(figsize=(5.6, 2.8))
-        axes = figure.subplots(subplot_kw={"yscale": "log"})
-        for optimizer, colour in colours.items():
-            rate = rates[optimizer]
-            shown = [(number, each) for number, each in enumerate(rate.steps, 1) if each > 0]
-            if shown:
-                axes.plot(*zip(*shown, strict=True), "o", color=colour, markersize=4, alpha=0.8)
-            if math.isfinite(rate.value):
-                axes.axhline(rate.value, color=colour, linewidth=1.4)
-        style.label_decades(axes.yaxis)
-        axes.set(xlabel="virtual step", ylabel="learning rate")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        legend = [Line2D([], [], color=c, marker="o", markersize=4, label=NAMES[o]) for o, c in colours.items()]
-        batch = f"{'a fresh batch of' if rates.fresh else 'the same'} {rates.batch_size} examples"
-        measured = f"dots: where the quadratic model of {batch} is lowest along the step"
-        settings = (rates.loss, rates.init, *([rates.data] if rates.data else []))
-        note = " · ".join((measured, "lines: the learning rate that follows", *settings))
-        style.frame(figure, title=f"Learning rates of {rates.model} along virtual steps", note=note, legend=legend)
-    return figure
