@@ -19,9 +19,8 @@ from hessdiag.init import SCHEMES
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of
 from hessdiag.loading.prepare import prepare, random_network
 from hessdiag.models.sources import Model, ModelSource, resolve_model
-from hessdiag.parallel.processes import ALONE, Processes, default_group
+from hessdiag.parallel.processes import ALONE, Processes, TrialFile, default_group, measure_trials
 from hessdiag.parallel.progress import Progress, showing
-from hessdiag.parallel.trials import TrialFile, measure_trials
 from hessdiag.results.report import Report, scale_invariant
 from hessdiag.results.setups import InitCheck, SchemeCheck, Setups, ranked
 

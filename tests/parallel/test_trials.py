@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from hessdiag.errors import HessdiagError
-from hessdiag.parallel.processes import Processes
+from hessdiag.parallel.processes import Processes, TrialFile, measure_trials
 from hessdiag.parallel.progress import showing
-from hessdiag.parallel.trials import TrialFile, measure_trials
 
 OF = {"model": "lenet", "seed": "0"}
 
