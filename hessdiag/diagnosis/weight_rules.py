@@ -381,7 +381,7 @@ def one_row(net: Net) -> Finding | None:
         p for p in net.parameters if p.trainable and len(p.shape) > 1 and (not p.uses or {"lookup", "sum"} & {*p.uses})
     ]
     hit = [p for p in tables if p.rows == 1 and p.numel // p.shape[-1] >= LEAST_ROWS]
-    if not hit:
+    if not hit or net.signals.examples < 2:
         return None
     blocks = tuple(p.name for p in hit)
     message = f"One row alone of {net.listed(blocks)} gets a gradient, of {hit[0].numel // hit[0].shape[-1]}."

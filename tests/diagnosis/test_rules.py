@@ -150,6 +150,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ),
     ("HD404", lambda v: network(unregistered=v), (), ("l1.weight",)),
     ("HD405", lambda v: network(weights={"l2": {"uses": ("lookup",), "rows": v}}), 2, 1),
+    ("HD405", lambda v: network(examples=v, weights={"l2": {"uses": ("lookup",), "rows": 1}}), 1, 2),
     ("HD401", weights_of("gradient"), "some", "zero"),
     ("HD402", layer_of("off_share", "l2"), 0.79, 0.81),
     ("HD402", layer_of("on_share", "l2"), 0.011, 0.009),
