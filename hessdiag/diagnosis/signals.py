@@ -329,9 +329,9 @@ def _repeated(y: Tensor, batch: Batch) -> float:
     """The share of the examples with exactly the outputs (B, *out) of another one, whose inputs are others."""
     found, known = 0, dict[tuple[float, ...], int]()
     inputs = [v for v in batch.tensors if v.dim() and len(v) == len(y)]
-    for number, row in enumerate(y.flatten(1)[:, :SEVERAL].cpu()):
-        other = known.setdefault(tuple(row.tolist()), number)
-        found += torch.equal(y[number], y[other]) and any(not torch.equal(v[number], v[other]) for v in inputs)
+    for number, row in enumerate(y.flatten(1)[:, :SEVERAL].tolist()):
+        if (other := known.setdefault(tuple(row), number)) != number and torch.equal(y[number], y[other]):
+            found += any(not torch.equal(v[number], v[other]) for v in inputs)
     return found / len(y)
 
 
