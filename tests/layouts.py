@@ -214,7 +214,7 @@ WITHOUT_RULES: dict[str, Made] = {
     "standardised": (convolved(standardised), of(1, 3, 3)),
     "own forward": (lambda: nn.Sequential(own_forward(nn.Linear, doubled, 4, 3), nn.Tanh(), nn.Linear(3, 2)), of(4)),
     "faint branch": (lambda: faint_branch(0.1), of(4)),
-    "padding mask": (padded, lambda: (of(3, 4, batch=2)(), torch.arange(3) > torch.tensor([[2], [1]]))),
+    "padding mask": (padded, lambda: (of(2, 4, batch=2)(), torch.arange(2) > torch.tensor([[1], [0]]))),
     "physics informed": (physics, of(2)),
 }
 
