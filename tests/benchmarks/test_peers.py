@@ -8,10 +8,13 @@ import benchmark_peers
 import peers
 import pytest
 import torch
+import torch.nn.functional as F
 from benchmark_growth import Exponent
 from benchmark_peers import error_of, lenet, norms, products_needed, reference
 from peers import Task, double_backward_map, torch_func_diagonal, torch_func_map
-from torch import Tensor, nn
+from torch import nn
+
+from tests.oracles import ggn_blocks
 
 CPU = torch.device("cpu")
 
@@ -24,20 +27,11 @@ def task() -> Task:
     return Task(model, torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 0]))
 
 
-def dense(task: Task) -> list[list[Tensor]]:
-    """Blocks of the Gauss-Newton matrix of the mean loss, row by row by plain autograd."""
-    y = task.model(task.x)
-    rows = [torch.autograd.grad(each, task.weights, retain_graph=True) for each in y.flatten()]
-    J = [torch.stack([row[i].flatten() for row in rows]) for i in range(len(task.weights))]
-    p = torch.softmax(y.detach(), dim=1)
-    S = torch.block_diag(*(torch.diag(q) - torch.outer(q, q) for q in p)) / len(y)
-    return [[a.T @ S @ b for b in J] for a in J]
-
-
 @pytest.mark.parametrize("at_once", [1, 3])
 @pytest.mark.parametrize("estimate", [torch_func_map, double_backward_map])
 def test_products_are_those_of_the_dense_matrix(task: Task, estimate: peers.Estimate, at_once: int) -> None:
-    G, generator = dense(task), torch.Generator().manual_seed(7)
+    names, generator = [name for name, _ in task.model.named_parameters()], torch.Generator().manual_seed(7)
+    G = ggn_blocks(task.model, task.x, task.targets, F.cross_entropy, names)
     expected = torch.zeros(len(G), len(G), dtype=torch.float64)
     for j, weight in enumerate(task.weights):
         r = torch.randint(0, 2, (4, *weight.shape), generator=generator, dtype=torch.int8).double() * 2 - 1
