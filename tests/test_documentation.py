@@ -244,11 +244,10 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
         " ".join((ROOT / page).read_text(encoding="utf-8").split()) for page in ("README.md", "docs/evidence.md")
     )
     measured = json.loads((ROOT / "figures" / "benchmark_peers.json").read_text(encoding="utf-8"))["items"]
-    healthy, alarms = re.findall(r"- (\d+) of \d+ measured; (\d+) of these", evidence)[0]
-    apart = re.findall(r"- (?:apart|blind[34]?), [a-z ]+: (\d+) faults, (\d+) named first, .*?(\d+) passed", evidence)
+    (healthy, alarms), *unseen = re.findall(r"(\d+) of \d+ healthy networks measured, (\d+) with", evidence)
+    apart = re.findall(r"- (?:apart|blind\d?): of (\d+) loud faults (\d+) named first, .*?(\d+) passed", evidence)
     faults, first, missed = (sum(map(int, column)) for column in zip(*apart, strict=True))
     assert f"{alarms} of {healthy} healthy" in readme
-    unseen = re.findall(r"- (?:apart|blind[34]?), healthy: (\d+) of \d+ measured; (\d+) of these", evidence)
     others, warnings = (sum(map(int, column)) for column in zip(*unseen, strict=True))
     assert f"{warnings} of {others} written apart" in readme
     public = json.loads((ROOT / "figures" / "public_models.json").read_text(encoding="utf-8"))
@@ -257,7 +256,7 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     assert f"Of {len(models)} public models as their authors wrote them, {len(warned)} get a warning" in readme
     for page in ("README.md", "llms.txt", "docs/limitations.md"):
         assert f"{CHECKS} checks" in (ROOT / page).read_text(encoding="utf-8")
-    assert f"Of {faults} faults that no rule was written on, {first} are named first and {missed} are missed" in readme
+    assert f"Of {faults} loud faults that no rule was written on, {first} are named first and {missed} missed" in readme
     assert (
         f"{measured['whole-resnet50']['methods']['hessdiag']['seconds']['median']:.0f} seconds for ResNet-50" in readme
     )

@@ -50,7 +50,7 @@ from hessdiag.network.trace import (
 )
 
 FEW = 4  # examples of which all pairs are told apart
-SAME = {torch.float32: 3e-4, torch.float64: 1e-10}  # outputs of one example, in different batches
+SAME = {torch.float32: 3e-4, torch.float64: 1e-6}  # outputs of one example, in different batches; float32 may be inside
 SAME_GRADIENT = {torch.float32: 2e-2, torch.float64: 1e-6}  # where rounding may turn a ReLU on or off
 REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to each of them
 PIECE = 2**18  # numbers that are compared at a time, as new memory for many logits takes long
