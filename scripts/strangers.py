@@ -136,7 +136,9 @@ def repair(stranger: Stranger) -> dict[str, Any]:
     torch.manual_seed(0)
     task = stranger.task(True)
     report = hessdiag.diagnose(task.model, *task.arguments, **task.options, progress=False, quick=True)
-    first = next(each for each in report.findings if each.severity != "note")
+    first = next((each for each in report.findings if each.severity != "note"), None)
+    if first is None:
+        return {"rule": "none", "advice": "none"}
     if (mend := mending(first)) is None:
         return {"rule": first.rule, "advice": first.advice}
     ends = [losses(stranger, True, rate, mend=mend)[1][1] for rate in TRIED]
