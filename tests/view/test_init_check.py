@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hessdiag import to_html
 from hessdiag.results.setups import InitCheck, SchemeCheck, ranked
 from hessdiag.view.plots import draw_init_check, save
 from tests.view.figures import build_setups
@@ -38,7 +39,7 @@ def test_every_initialisation_has_its_place(count: int, tmp_path) -> None:
     assert bold == [check.init]
 
 
-def test_markers_stand_at_the_spreads() -> None:
+def test_markers_stand_at_the_spreads_and_the_page_has_text_and_figure() -> None:
     check = build_check(3)
     (spreads,) = [axes for axes in draw_init_check(check).axes if axes.get_xlabel()]
     drawn = {
@@ -49,3 +50,7 @@ def test_markers_stand_at_the_spreads() -> None:
     assert drawn == {(row, scheme.spread().value) for row, scheme in enumerate(check.schemes)}
     dashed = [line.get_xdata()[0] for line in spreads.lines if line.get_linestyle() == "--"]
     assert dashed == [2.0, 10.0]
+    page = to_html(check)
+    assert "<h1>Initialisation init2</h1>" in page
+    assert all(line.split()[0] in page for line in check.text().splitlines() if line.strip())
+    assert page.count("data:image/svg+xml;base64,") == 1
