@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -16,6 +18,7 @@ from hessdiag import init as initialisations
 from hessdiag.arguments import kind_of, to_tensor
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import STRUCTURED, TRANSPOSED, initialised_layers, is_linear, parameter_at, parameter_slots
+from hessdiag.network.torch_state import seeded_rng
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -379,7 +382,8 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
     sq: dict[str, float] = {}
     values: dict[str, Tensor] = {}
     tables: dict[str, dict[str, Any]] = {}
-    meta = False
+    meta = any(parameter.is_meta for parameter in model.parameters())
+    drawn = as_drawn(model) if meta and not init else {}
     for name, slots in parameter_slots(model).items():
         path, attribute = slots[0]
         module = model.get_submodule(path)
@@ -387,8 +391,7 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
         if name in scheme:
             sq[name] = scheme[name]
         elif parameter.is_meta:
-            meta = True
-            sq[name] = _default(module, attribute, parameter)
+            sq[name] = drawn.get(name, _default(module, attribute, parameter))
         else:
             sq[name] = float(parameter.detach().double().square().mean()) if parameter.numel() else math.nan
             if parameter.numel() == 1 or (parameter.dim() == 1 and parameter.numel() <= FEW):
@@ -398,7 +401,8 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
     for name, buffer in model.named_buffers():
         if not buffer.is_meta:
             values[name] = buffer.detach()
-    source = f"init {init}" if init else "PyTorch's defaults, by formula" if meta else "the weights as they are"
+    by = "one layer of each kind, drawn as the model does" if drawn else "PyTorch's defaults, by formula"
+    source = f"init {init}" if init else by if meta else "the weights as they are"
     # remove_duplicate: a tied weight goes by every one of its names in a traced graph
     both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     shapes = {name: tuple(tensor.shape) for name, tensor in both}
@@ -416,6 +420,39 @@ def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
     weights = {name: layers[path] for name, path, attribute in slots if path in layers and attribute == "weight"}
     biases = {name: 0.0 for name, path, attribute in slots if path in layers and attribute == "bias"}
     return {n: initialisations.second_moment(layer, scheme, c=c) for n, layer in weights.items()} | biases
+
+
+def as_drawn(model: nn.Module) -> dict[str, float]:
+    """Find E[W²] by name where a model on the meta device draws weights by `_init_weights`, of one part a kind."""
+    found: dict[str, float] = {}
+    kinds: dict[object, dict[str, float]] = {}
+
+    def visit(path: str, module: nn.Module) -> None:
+        if any(isinstance(each, nn.ModuleList) for each in module.modules()):
+            for name, child in module.named_children():
+                visit(f"{path}{name}.", child)
+            return
+        kind = re.sub(r"\d+", "#", path), tuple((name, p.shape) for name, p in module.named_parameters())
+        if kind not in kinds:
+            kinds[kind] = _drawn_once(module, model._init_weights)  # type: ignore[arg-type]
+        found.update({f"{path}{name}": sq for name, sq in kinds[kind].items()})
+
+    if callable(getattr(model, "_init_weights", None)):
+        with seeded_rng(0), torch.no_grad():
+            visit("", model)
+    return found
+
+
+def _drawn_once(module: nn.Module, draw: Callable[[nn.Module], None]) -> dict[str, float]:
+    part = copy.deepcopy(module).to_empty(device="cpu")
+    for parameter in part.parameters():
+        parameter.fill_(math.nan)
+    for each in part.modules():
+        if callable(reset := getattr(each, "reset_parameters", None)):
+            reset()
+    part.apply(draw)
+    norms = {name: torch.linalg.vector_norm(p, dtype=torch.float64) for name, p in part.named_parameters()}
+    return {name: float(norm) ** 2 / part.get_parameter(name).numel() for name, norm in norms.items() if norm == norm}
 
 
 def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:

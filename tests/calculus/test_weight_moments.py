@@ -1,5 +1,6 @@
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from hessdiag import init
@@ -31,3 +32,18 @@ def test_defaults_of_pytorch_on_the_meta_device_and_two_names_of_one_weight() ->
         assert formula.sq[name] == pytest.approx(float(parameter.detach().square().mean()), rel=0.25), name
     moments = weight_moments(two_paths())
     assert moments.names["alias.weight"] == "layer.weight"
+
+
+def test_a_model_on_the_meta_device_is_told_what_it_draws_itself() -> None:
+    """GPT-2 divides by the root of its depth; a class token is no layer; torch's random state stays as it was."""
+    gpt = transformers.GPT2Config(n_embd=64, n_layer=8, n_head=2, vocab_size=99, n_positions=32)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 96}
+    vit = transformers.ViTConfig(image_size=8, patch_size=4, **sizes)
+    for kind, config in ((transformers.GPT2LMHeadModel, gpt), (transformers.ViTForImageClassification, vit)):
+        real, before = weight_moments(kind(config)).sq, torch.get_rng_state()
+        with torch.device("meta"):
+            told = weight_moments(kind(config))
+        assert torch.equal(torch.get_rng_state(), before)
+        assert told.source == "one layer of each kind, drawn as the model does"
+        assert told.sq == pytest.approx(real, rel=0.4)
+    assert "vit.embeddings.cls_token" in told.sq
