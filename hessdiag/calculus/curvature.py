@@ -132,7 +132,7 @@ def of_parameter(block: Block, step: Step, sent: Sent, found: Propagation) -> fl
         return x.second_moment**2 * (2 * sent.gain * _independent(sent, found) + trace**2)
     T = sent.apart.sq.numel() // batch // block.fan_out
     if block.kind == "bias":
-        entries, c, length, chance, single, both, pairs = 1, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0
+        entries, c, length, chance, single, both, pairs = math.inf, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0
     else:
         entries = block.fan_in * math.prod(block.kernel)
         c, length, chance = min(x.site_correlation, 1.0), step.length, x.alike or 1 / entries
@@ -147,9 +147,8 @@ def of_parameter(block: Block, step: Step, sent: Sent, found: Propagation) -> fl
             size = common**2 + 2 * common * rest + single * rest**2
             if found.loss.trace and T > 1:
                 share = min(_identity(sent, T, found) / sent.gain, 1.0)
-                size += share * (
-                    _along_identity(_effective(sent.apart, 1 if block.kernel else -1), c, g, chance) - size
-                )
+                places = _effective(sent.apart, 1 if block.kernel else -1)
+                size += share * (_along_identity(places, c, g, chance) - size)
         else:
             more = both * (1 + wishart * chance) if number else 1.0
             size = common**2 + 2 * common * rest + more * rest**2

@@ -108,6 +108,11 @@ class Gradient(Moments):
     lean: float = 0.0  # E[x_s x_t Δ_s Δ_t] / (E[x²] E[Δ²]) of two positions of a nonlinearity's input; 0 for unknown
     along: float = 0.0  # share that points along the activation, as of a squared error: a normalisation takes it out
 
+    def through_weights(self, sq: Tensor, kept: float = 1.0) -> Gradient:
+        """What a layer sends to its input: its correlations, but nothing of the nonlinearity or the loss above."""
+        sites = min(self.site_correlation * kept, 1.0)
+        return replace(self, sq=sq, site_correlation=sites, slope=1.0, lean=0.0, along=0.0)
+
 
 def mean_of_pairs(later: Tensor) -> float:
     """Average over pairs of positions what depends on the later one alone, (T,)."""
@@ -197,6 +202,7 @@ def weighted(sizes: Sequence[float], moments: Sequence[Moments], name: str) -> f
 
 FEW = 4096  # entries that are not looked at one by one
 ROWS, EXAMPLES = 1024, 8  # of a table, that are compared with each other, and of token ids
+MAX_DRAWN = 2**29  # numbers at once, of a part that holds others
 NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
 
 
@@ -423,12 +429,16 @@ def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
 
 
 def as_drawn(model: nn.Module) -> dict[str, float]:
-    """Find E[W²] by name where a model on the meta device draws weights by `_init_weights`, of one part a kind."""
+    """Find E[W²] by name where a model on the meta device draws weights by `_init_weights`, of one part a kind.
+
+    Nothing where that is no function of a module, as transformers call it, or fails.
+    """
     found: dict[str, float] = {}
     kinds: dict[object, dict[str, float]] = {}
 
     def visit(path: str, module: nn.Module) -> None:
-        if any(isinstance(each, nn.ModuleList) for each in module.modules()):
+        large = sum(p.numel() for p in module.parameters()) > MAX_DRAWN and any(module.children())
+        if large or any(isinstance(each, nn.ModuleList) for each in module.modules()):
             for name, child in module.named_children():
                 visit(f"{path}{name}.", child)
             return
@@ -438,8 +448,11 @@ def as_drawn(model: nn.Module) -> dict[str, float]:
         found.update({f"{path}{name}": sq for name, sq in kinds[kind].items()})
 
     if callable(getattr(model, "_init_weights", None)):
-        with seeded_rng(0), torch.no_grad():
-            visit("", model)
+        try:
+            with seeded_rng(0), torch.no_grad():
+                visit("", model)
+        except Exception:  # the model's own code
+            return {}
     return found
 
 

@@ -239,8 +239,7 @@ def _named(
     elif colon:
         return factory_source(load_function(name, what="model"), arguments=arguments, input_size=size)
     else:
-        hint = did_you_mean(name, BUILT_IN)
-        raise HessdiagError(f"unknown model {name!r}: {hint} use {FORMS}".replace(":  ", ": "))
+        raise HessdiagError(f"unknown model {name!r}: {f'{did_you_mean(name, BUILT_IN)} use {FORMS}'.lstrip()}")
     return factory_source(NamedFunction("model", name, function), arguments=arguments, input_size=size)
 
 

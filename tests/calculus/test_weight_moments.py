@@ -5,7 +5,7 @@ from torch import nn
 
 from hessdiag import init
 from hessdiag.calculus.moments import scheme_moments, weight_moments
-from tests.networks import two_paths
+from tests.networks import Net, two_paths
 
 
 def _model():
@@ -47,3 +47,11 @@ def test_a_model_on_the_meta_device_is_told_what_it_draws_itself() -> None:
         assert told.source == "one layer of each kind, drawn as the model does"
         assert told.sq == pytest.approx(real, rel=0.4)
     assert "vit.embeddings.cls_token" in told.sq
+
+
+def test_an_initialisation_that_takes_no_module_is_not_called_with_one() -> None:
+    rule = lambda m, x: m.layer(x)  # noqa: E731
+    with torch.device("meta"):
+        model = Net(rule, layer=nn.Linear(3, 4), _init_weights=lambda: None)
+    assert weight_moments(model).source == "PyTorch's defaults, by formula"
+    assert weight_moments(model).sq["layer.weight"] == pytest.approx(1 / 9)

@@ -42,7 +42,7 @@ def _product(call: Call, left: str, right: str, bias: Activation | None, outputs
     sq = (w_sq * _summed(x.sq, -1)).expand((*x.sq.shape[:-1], n_out))
 
     def back(g: Gradient) -> Gradient:
-        return replace(g, slope=1.0, lean=0.0, along=0.0, sq=(w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
+        return g.through_weights((w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
 
     return _weighted(sq, math.prod(sq.shape[:-1]) // call.batch, x, ref, back, w=w, bias=bias)
 
@@ -131,9 +131,7 @@ def _with_borders(call: Call, x: Activation, w: Activation, shape: tuple[int, ..
 
     def back(g: Gradient) -> Gradient:
         sq = spread(g.sq, [count.T for count in counts], C).expand(x.sq.shape)
-        return replace(
-            g, slope=1.0, lean=0.0, along=0.0, sq=sq, site_correlation=min(g.site_correlation * kept_back, 1.0)
-        )
+        return g.through_weights(sq, kept_back)
 
     return spread(x.sq, counts, n_out).expand(shape), back, kept
 
@@ -147,9 +145,7 @@ def _of_paper(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) 
     ratio = math.prod(shape[2:]) / math.prod(x.sq.shape[2:])
 
     def back(g: Gradient) -> Gradient:
-        return replace(
-            g, slope=1.0, lean=0.0, along=0.0, sq=(ratio * outputs * size * w_sq * average(g.sq)).expand(x.sq.shape)
-        )
+        return g.through_weights((ratio * outputs * size * w_sq * average(g.sq)).expand(x.sq.shape))
 
     return (n_in * size * w_sq * average(x.sq)).expand(shape), back, 1.0
 
