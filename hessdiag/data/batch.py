@@ -28,12 +28,12 @@ class Outputs:
 
     Attributes:
         y: (B, *out) floating-point numbers, with at least one output dimension.
-        scalar: whether the model returned (B,), of which `y` is (B, 1).
+        flat: whether the model returned (B · positions, ...), of which `y` is (B, positions, ...); or (B,).
         class_dim: dimension of the classes where the returned object says so by its kind, else None.
     """
 
     y: Tensor
-    scalar: bool = False
+    flat: bool = False
     class_dim: int | None = None
 
 
@@ -127,12 +127,14 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
     """Find the outputs in what a model returned for `size` examples, None where no dimension runs over any.
 
     A name or position takes that one, a layout all, None `logits` or the only one over the examples, which may stand at
-    `dim` as in the inputs.
+    `dim` as in the inputs, also where positions and examples share the first dimension.
     """
     if isinstance(which, Layout):
         return Outputs(which.joined(returned, 1 if size is None else size))
     y = chosen(returned, size=size, which=which, dim=dim)
     y = y.reshape(1, 1) if size is None and y.dim() == 0 else examples_first(y, size, dim)
+    if flat := y.dim() < 3 and shares_dimension(y, size):
+        y = positions_apart(y, size or 1, dim)
     if y.dim() == 0:
         raise HessdiagError(
             f"the model returned a single number for {size} examples: if that is its loss, pass loss='model' (--loss"
@@ -141,15 +143,15 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
     if size is not None and y.shape[0] != size:
         raise HessdiagError(
             f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples:"
-            " its first dimension must run over the examples; if all inputs are one example, as a graph is, or"
-            ' the outputs have positions and examples in one dimension, pass examples="one"'
+            " its first dimension must run over the examples; if all inputs are one example, as a graph is, pass"
+            ' examples="one"'
         )
     if not y.is_floating_point():
         raise HessdiagError(f"the model returned {y.dtype} outputs: they must be real floating-point numbers")
     if y.dtype in (torch.float16, torch.bfloat16):
         raise HessdiagError(f"the model returned {y.dtype} outputs: switch autocast off and convert it to float32")
-    class_dim = -1 if y.dim() == 3 and _is_of_transformers(returned) else None  # (B, positions, classes)
-    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, y.dim() == 1, class_dim)
+    last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
+    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, flat or y.dim() == 1, -1 if last else None)
 
 
 def chosen(returned: Any, *, size: int | None, which: str | int | None, dim: int = 0) -> Tensor:
@@ -165,6 +167,18 @@ def examples_first(y: Tensor, size: int | None, dim: int) -> Tensor:
     """Outputs with their examples first: these may stand at `dim` as in the inputs, in sequences at least."""
     moved = size is not None and 0 < dim < y.dim() and y.shape[dim] == size
     return y.movedim(dim, 0) if moved and (y.dim() > 2 or y.shape[0] != size) else y
+
+
+def shares_dimension(values: Tensor, size: int | None) -> bool:
+    """Whether the first dimension may run over `size` examples and the positions of each."""
+    return bool(size) and values.dim() > 0 and len(values) > size and len(values) % size == 0  # type: ignore[operator]
+
+
+def positions_apart(values: Tensor, size: int, dim: int) -> Tensor:
+    """(size · positions, ...) as (size, positions, ...): of rows in that order, or for `dim` 1 the other."""
+    if dim:
+        return values.reshape(-1, size, *values.shape[1:]).movedim(1, 0)
+    return values.reshape(size, -1, *values.shape[1:])
 
 
 def held_by(returned: Any) -> Mapping[Any, Any]:
@@ -207,11 +221,9 @@ def _only(returned: Any, size: int | None, dim: int) -> Tensor:
     held = held_by(returned)
     if isinstance(logits := held.get("logits"), Tensor):
         return logits
-    found = {
-        key: value
-        for key, value in held.items()
-        if isinstance(value, Tensor) and value.is_floating_point() and _runs_over(value, size, dim)
-    }
+    real = {key: value for key, value in held.items() if isinstance(value, Tensor) and value.is_floating_point()}
+    found = {key: value for key, value in real.items() if _runs_over(value, size, dim)}
+    found = found or {key: value for key, value in real.items() if shares_dimension(value, size)}
     if len(found) == 1:
         return found.popitem()[1]
     what = f"a {type(returned).__name__}"
@@ -250,6 +262,7 @@ class Batch:
         as_one: whether all examples together are the one example of this batch.
         dims: at which dimension the model reads the examples, of each tensor over them, if not at the first of all.
         structure: whether no dimension runs over examples, as in a graph.
+        flat: whether the targets, here (B, positions, ...), were given as (B · positions, ...).
         noise: what the model draws when it is called, one after the other.
     """
 
@@ -263,6 +276,7 @@ class Batch:
     as_one: bool = False
     dims: tuple[int, ...] = ()
     structure: bool = False
+    flat: bool = False
     noise: tuple[Any, ...] = ()
 
     @classmethod
@@ -290,6 +304,9 @@ class Batch:
         batch = batch._examples_first(batch_dim, alone=isinstance(inputs, Tensor))
         if not batch.leaves:
             raise HessdiagError("batch_dim is None for all inputs: if they are one example, pass examples='one'")
+        size, targets = len(batch.leaves[0]) if batch.leaves[0].dim() else 0, batch.targets
+        if targets is not None and shares_dimension(targets, size):
+            batch = replace(batch, targets=positions_apart(targets, size, batch.dim), flat=True)
         return replace(batch, size=_common_size(batch.leaves))
 
     def _examples_first(self, batch_dim: BatchDim, *, alone: bool) -> Batch:

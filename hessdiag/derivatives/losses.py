@@ -310,6 +310,31 @@ def _per_example(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.dim() - 1))
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How outputs and targets are to be read.
+
+    Attributes:
+        class_dim: dimension of the classes that was asked for.
+        usual: dimension of the classes by the convention of the model, for where two are possible.
+        flat: outputs and targets have the first two dimensions as one in the model and the data, see `Outputs`.
+        per: `"example"` or `"batch"`: whose loss it is.
+        layout: of the returned object, where the loss is of that.
+        together: whether a function is only ever called with all of a batch.
+        matrix: whose curvature has to be one.
+        linear: whether a loss without curvature will do, where none is measured.
+    """
+
+    class_dim: int | None = None
+    usual: int | None = None
+    flat: tuple[bool, bool] = (False, False)
+    per: str = "example"
+    layout: Layout | None = None
+    together: bool = False
+    matrix: str = ""
+    linear: bool = False
+
+
 class CallableLoss(Loss):
     """Any `function(outputs, targets) -> scalar`, applied to one example (a batch of 1) at a time.
 
@@ -318,18 +343,17 @@ class CallableLoss(Loss):
 
     Args:
         function: the loss.
-        scalar: whether it is given outputs (B,), of which this is given (B, 1).
-        layout: of the object that the function is given, of whose tensors the outputs are the numbers.
+        reading: in which form the function is given outputs and targets.
     """
 
-    def __init__(self, function: LossFunction, *, scalar: bool = False, layout: Layout | None = None) -> None:
-        self.function, self.scalar, self.layout = function, scalar, layout
+    def __init__(self, function: LossFunction, reading: Reading | None = None) -> None:
+        self.function, self.reading = function, reading or Reading()
         self.name = getattr(function, "__name__", type(function).__name__)
 
     @property
     def together(self) -> BatchLoss:
         """The same function of a whole batch."""
-        return BatchLoss(self.function, scalar=self.scalar, layout=self.layout)
+        return BatchLoss(self.function, self.reading)
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         each = [self._one(y[b : b + 1], None if targets is None else targets[b : b + 1]) for b in range(len(y))]
@@ -338,8 +362,10 @@ class CallableLoss(Loss):
     def whole(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """The function of several examples at once, as its author means it; it may write to what it is given."""
         y, targets = y.clone(), None if targets is None else targets.clone()
+        layout, (flat, flat_targets) = self.reading.layout, self.reading.flat
+        theirs = targets.flatten(0, 1) if flat_targets and targets is not None else targets
         with user_code():
-            return self.function(self.layout.split(y) if self.layout else y[:, 0] if self.scalar else y, targets)
+            return self.function(layout.split(y) if layout else y.flatten(0, 1) if flat else y, theirs)
 
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         try:
@@ -430,7 +456,7 @@ class CallableLoss(Loss):
 
     def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> str:
         """What the loss was called with, what it made of it, and what to write instead."""
-        shape = tuple(y[:1].shape[:1] if self.scalar else y[:1].shape)
+        shape = tuple(y[:1].flatten(0, 1).shape if self.reading.flat[0] else y[:1].shape)
         given = "None" if targets is None else f"targets {tuple(targets[:1].shape)}"
         how = "write a function of these two that returns a scalar"
         if targets is None and "NoneType" in str(error):
@@ -463,31 +489,6 @@ class BatchLoss(CallableLoss):
 def _alike(found: Tensor, expected: Tensor) -> bool:
     found, expected, size = found.detach(), expected.detach(), SAME[expected.dtype]
     return torch.allclose(found, expected, rtol=size, atol=size * float(expected.abs().max()), equal_nan=True)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How outputs and targets are to be read.
-
-    Attributes:
-        class_dim: dimension of the classes that was asked for.
-        usual: dimension of the classes by the convention of the model, for where two are possible.
-        scalar: the model returns (B,), of which `y` is (B, 1).
-        per: `"example"` or `"batch"`: whose loss it is.
-        layout: of the returned object, where the loss is of that.
-        together: whether a function is only ever called with all of a batch.
-        matrix: whose curvature has to be one.
-        linear: whether a loss without curvature will do, where none is measured.
-    """
-
-    class_dim: int | None = None
-    usual: int | None = None
-    scalar: bool = False
-    per: str = "example"
-    layout: Layout | None = None
-    together: bool = False
-    matrix: str = ""
-    linear: bool = False
 
 
 def resolve_loss(
@@ -528,7 +529,7 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
 
     It is tried on the targets of many examples, spread over the batch, with the outputs of few in turn.
     """
-    chosen = CallableLoss(function, scalar=reading.scalar, layout=reading.layout)
+    chosen = CallableLoss(function, reading)
     most = min(max(len(y), NUMBERS_TRIED // max(y[0].numel(), 1)), EXAMPLES_TRIED)
     count = len(y) if targets is None or reading.together else min(most, len(targets))
     many, theirs = y[torch.arange(count, device=y.device) % len(y)], targets

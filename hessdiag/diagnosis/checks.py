@@ -351,9 +351,9 @@ def mixing() -> HessdiagError:
     """The refusal of a model that mixes examples, with what to do about it."""
     return HessdiagError(
         "an example on its own gives other outputs than in the batch: the model runs over the first dimension (a layer"
-        " without batch_first=True, a sum over it), uses statistics of the batch other than those of torch's batch"
-        ' normalisation, branches on its values, or updates itself; pass mode="eval" (--eval) where it does so in'
-        " training alone, or keep examples apart"
+        " without batch_first=True, a sum over it, a view with positions ahead of examples), uses statistics of the"
+        " batch other than those of torch's batch normalisation, branches on its values, or updates itself; pass"
+        ' mode="eval" (--eval) where it does so in training alone, or keep examples apart'
     )
 
 

@@ -253,7 +253,7 @@ def _is_that(
 ) -> bool:
     """Whether a known loss has this value and this gradient in the outputs."""
     try:
-        reading = Reading(settings.class_dim, found.class_dim, found.scalar, "batch")
+        reading = Reading(settings.class_dim, found.class_dim, (found.flat, False), "batch")
         known = resolve_loss(loss, y=found.y, targets=labels, seed=settings.seed, reading=reading)
     except HessdiagError:
         return False
@@ -290,7 +290,7 @@ def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings
     layout = batch.output if isinstance(batch.output, Layout) else None
     how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix,
                            "linear": settings.quick}  # fmt: skip
-    reading = Reading(settings.class_dim, outputs.class_dim, outputs.scalar, per, **how)
+    reading = Reading(settings.class_dim, outputs.class_dim, (outputs.flat, batch.flat), per, **how)
     resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
     theirs = batch.targets if batch.targets is None or batch.as_one else batch.targets[: len(y)]
     value = resolved.of_all(y, theirs)

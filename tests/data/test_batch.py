@@ -104,7 +104,7 @@ def test_an_output_is_picked_by_name_or_position(turn, output: str | int) -> Non
     (lambda y: ((y,),), None, "returned a tuple without a tensor over the examples"),
     (lambda y: None, None, "returned a NoneType without a tensor over the examples"),
     (lambda y: y.sum(), None, "a single number for 2 examples"),
-    (lambda y: torch.cat([y, y]), None, r"shape \(4, 2\) for 2 examples"),
+    (lambda y: torch.cat([y, y])[1:], None, r"shape \(3, 2\) for 2 examples"),
     (lambda y: y.argmax(1), None, "returned torch.int64 outputs"),
     (lambda y: y.half(), None, "returned torch.float16 outputs: switch autocast off"),
     (lambda y: (y, 2 * y), None, r"wrap it so that it returns one of them, or name one, as in output=0"),
@@ -119,6 +119,11 @@ def test_outputs_that_cannot_be_picked_are_one_sentence(turn, output, message: s
         with pytest.raises(hessdiag.HessdiagError, match=message) as caught:
             measure(returns(turn), X, output=output)
         assert "\n" not in str(caught.value)
+
+
+def test_rows_with_positions_ahead_of_examples_are_refused() -> None:
+    with pytest.raises(hessdiag.HessdiagError, match="a view with positions ahead of examples"):
+        hessdiag.diagnose(returns(lambda y: torch.cat([y, y])), X)
 
 
 def test_pieces_have_all_examples_in_order_and_moving_a_batch_changes_floats_only() -> None:

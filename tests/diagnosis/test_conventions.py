@@ -89,6 +89,49 @@ def loss_of_the_next_token() -> dict[str, Any]:
     return {"model": model, "inputs": {"tokens": tokens, "labels": tokens}, "units": units}
 
 
+def flattened(name: str, made: Callable[[], nn.Module], *, flat: bool, **told: Any) -> None:
+    """Cases of positions and examples in one dimension of the outputs, and of the targets where they are `flat`."""
+
+    def build() -> dict[str, Any]:
+        tokens, labels = torch.randint(5, (2, B, 4))
+
+        def units(m: nn.Module, part: slice) -> Unit:
+            loss = lambda z: F.cross_entropy(z.view(-1, 5), labels[part].flatten())  # noqa: E731
+            return m.head(m.wte(tokens[part]).cumsum(1).tanh()).flatten(), loss
+
+        turned = told.get("batch_dim") == 1
+        x, t = (tokens.T, labels.T) if turned else (tokens, labels)
+        targets = t.flatten() if flat else t
+        return {"model": made(), "inputs": x, "targets": targets, "options": told, "units": units}
+
+    build.__name__ = name
+    case(build)
+
+
+def rows(z: Tensor, labels: Tensor | None) -> Tensor:
+    return z.reshape(-1, 5)
+
+
+def rows_and_loss(z: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """As in Karpathy's lecture."""
+    y = rows(z, labels)
+    return y, None if labels is None else F.cross_entropy(y, labels.flatten())
+
+
+def positions_first() -> nn.Module:
+    """As in PyTorch's example of a language model, which reads (positions, examples)."""
+    forward = lambda m, tokens: rows(m.head(m.wte(tokens).cumsum(0).tanh()), None)  # noqa: E731
+    return network(forward, wte=nn.Embedding(5, 3), head=nn.Linear(3, 5))
+
+
+flattened("rows_of_positions", lambda: language_model(rows), flat=False)
+flattened("rows_and_their_targets", lambda: language_model(rows), flat=True)
+flattened("rows_and_a_function", lambda: language_model(rows), flat=True, loss=lambda z, t: F.cross_entropy(z, t))
+flattened("rows_with_positions_first", positions_first, flat=True, batch_dim=1)
+flattened("rows_and_loss", lambda: language_model(rows_and_loss), flat=False, loss="model")
+flattened("targets_alone", lambda: language_model(lambda z, t: z), flat=True, class_dim=-1)
+
+
 @case
 def loss_alone() -> dict[str, Any]:
     x, t = randn(B, 3), randn(B, 2)
